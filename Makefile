@@ -1,0 +1,97 @@
+# Everything a person or CI runs here. `make` alone explains it.
+SHELL := /bin/bash -euo pipefail
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+MVN    ?= mvn
+VENV   := .venv
+BIN    := $(VENV)/bin
+JARS   := .slackwater-jars
+ARGS   ?=
+
+# One stamp a part: written last, so that an interrupted run is simply done again.
+VENV_STAMP   := $(VENV)/.installed
+BROKER_STAMP := $(JARS)/broker/.complete
+SPARK_STAMP  := $(JARS)/spark/.complete
+BROKER_POM   := services/slackwater/runtime/broker-pom/pom.xml
+SPARK_POM    := spark/pom.xml
+
+.PHONY: help setup demo test check fmt lint types arch unit integration sim bench clean
+
+help: ## this list
+	@echo "slackwater: windows over sensor streams that never stall and never lie"
+	@echo
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' \
+	  | column -t -s '|'
+	@echo
+	@echo "Begin with 'make setup' (needs Python 3.11 or newer, Java 17 and Maven), then 'make demo'."
+
+setup: $(VENV_STAMP) $(BROKER_STAMP) $(SPARK_STAMP) ## create .venv, install the locked dependencies, fetch the jars
+
+$(VENV_STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "setup: no $(PYTHON); install Python 3.11 or newer" >&2; exit 3; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "setup: $(PYTHON) is older than 3.11; say make setup PYTHON=python3.11" >&2; exit 3; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) \
+	  || { echo "setup: $(PYTHON) cannot make a venv; on Debian: apt-get install python3-venv" >&2; exit 3; }
+	@echo "setup: installing Python packages (PySpark is large: a minute the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# $(call fetch,POM,FOLDER): into a new folder first, then swapped in, so that no half-filled or
+# mixed set of jars can be taken for a whole one.
+define fetch
+	@command -v $(MVN) >/dev/null || { echo "setup: no $(MVN); on Debian: apt-get install maven" >&2; exit 3; }
+	@echo "setup: fetching the jars of $(1)"
+	@rm -rf $(2).part && mkdir -p $(JARS)
+	@$(MVN) --quiet --batch-mode --file $(1) dependency:copy-dependencies \
+	  -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(2).part
+	@touch $(2).part/.complete
+	@rm -rf $(2) && mv $(2).part $(2)
+endef
+
+$(BROKER_STAMP): $(BROKER_POM)
+	$(call fetch,$<,$(JARS)/broker)
+
+$(SPARK_STAMP): $(SPARK_POM)
+	$(call fetch,$<,$(JARS)/spark)
+
+demo: setup ## a source falls silent, on real Kafka, Faust and Spark; ends in under two minutes
+	@$(BIN)/slackwater demo $(ARGS)
+
+test: check integration ## all checks and all tests, also those on real processes
+
+check: lint types arch unit ## all that needs no broker: lint, types, arch, unit
+
+fmt: setup ## format the code and mend what ruff can mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lint: setup ## ruff: rules and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup ## mypy --strict over code and tests
+	@$(BIN)/mypy
+
+arch: setup ## import-linter: imports run one way, protocols do no I/O
+	@$(BIN)/lint-imports
+
+unit: setup ## tests without processes: units, papers, scenarios, simulator, properties
+	@$(BIN)/pytest -m "not integration" $(ARGS)
+
+integration: setup ## tests on a real broker and real processes
+	@$(BIN)/pytest -m integration $(ARGS)
+
+sim: setup ## the simulator alone; ARGS is passed on to pytest
+	@$(BIN)/pytest tests/simulator $(ARGS)
+
+bench: setup ## measure this machine; writes bench/README.md
+	@$(BIN)/python bench/run.py $(ARGS)
+
+clean: ## remove what setup and the tools made here; data directories stay
+	@rm -rf $(VENV) $(JARS) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find . -name '*.egg-info' -type d -prune -exec rm -rf {} +

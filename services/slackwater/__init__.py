@@ -1,0 +1,1 @@
+"""Windows over sensor streams that never stall and never lie."""

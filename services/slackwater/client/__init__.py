@@ -1,0 +1,1 @@
+"""Client library: follows the three result topics of a query as one stream."""

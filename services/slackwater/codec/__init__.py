@@ -1,0 +1,1 @@
+"""Bytes to model and back, through the schemas in `schemas/`."""

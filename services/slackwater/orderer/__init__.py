@@ -1,0 +1,1 @@
+"""Orderer: the shell that runs one replica of a child under Faust."""

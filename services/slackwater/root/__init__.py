@@ -1,0 +1,1 @@
+"""Root: the shell that merges the children of one part and writes the results."""

@@ -1,0 +1,1 @@
+"""The aggregator: a Spark application of native expressions only."""
