@@ -1,0 +1,195 @@
+"""The deployment: what a user asks for, as values that every process shares.
+
+``slackwater.runtime.deployment.load_deployment`` makes these values from the YAML file and answers
+for their correctness; here is only their shape, and what follows from them alone. Two processes
+that read the same file must agree on everything that enters the logs (order of fields, which child
+has which stream, how late a query runs), so every answer is a function of the file's order and of
+nothing else. A hash or an alphabetical order would do as well for agreement; the file's order is
+what a reader of the results expects to see.
+
+All durations are whole microseconds. ``size``, ``slide``, ``disorder`` and ``expect_every`` are
+event time, ``bound`` and ``margin`` wall time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Clock = Literal["wall", "data"]
+TimeUnit = Literal["s", "ms", "us", "iso"]
+TopicFormat = Literal["json", "avro"]
+TopicFrom = Literal["beginning", "end"]
+FailurePolicy = Literal["delay", "process"]
+StabilizationPolicy = Literal["suspend", "delay", "process"]
+ResultsFormat = Literal["json", "avro", "avro-registry", "columns"]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """A numeric field ``name``, read from the column or JSON path ``source``."""
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpec:
+    """Where a reading's key comes from: exactly one of the three is set."""
+
+    column: str | None = None
+    field: str | None = None
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpec:
+    """Where the event time comes from: ``columns`` (joined by one blank) or the JSON ``field``.
+
+    Exactly one of ``unit`` and ``format`` (strptime) says how to read it. Without an offset: UTC.
+    """
+
+    columns: tuple[str, ...] = ()
+    field: str | None = None
+    unit: TimeUnit | None = None
+    format: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CsvSpec:
+    """How a CSV file is written."""
+
+    delimiter: str = ","
+    decimal: str = "."
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """An existing topic that a proxy reads; ``from_`` is the file's ``from``."""
+
+    name: str
+    format: TopicFormat = "json"
+    from_: TopicFrom = "beginning"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """One source of readings. ``expect_every_us`` None: its boundaries follow the clock."""
+
+    name: str
+    key: KeySpec
+    time: TimeSpec
+    fields: tuple[FieldSpec, ...]
+    csv: CsvSpec = CsvSpec()
+    topic: TopicSpec | None = None
+    disorder_us: int = 0
+    expect_every_us: int | None = None
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """Names of its fields, in the file's order."""
+        return tuple(spec.name for spec in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSpec:
+    """Windows [k * slide, k * slide + size) since the Unix epoch; 0 < slide <= size."""
+
+    size_us: int
+    slide_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySpec:
+    """What to compute over which streams, and how long it may take (``bound_us`` is X).
+
+    ``select`` holds (name, expression) in the file's order; None keeps the input fields.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    where: str | None
+    select: tuple[tuple[str, str], ...] | None
+    window: WindowSpec | None
+    aggregate: tuple[str, ...]
+    bound_us: int
+    margin_us: int = 50_000
+    failure_policy: FailurePolicy = "process"
+    stabilization_policy: StabilizationPolicy = "process"
+    replicas: int = 2
+    children: int = 1
+    parts: int = 1
+    results_format: ResultsFormat = "json"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values, for the registry."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> QuerySpec:
+        """The inverse of ``to_json``; a missing or unknown entry is a ``TypeError``."""
+        values = dict(data)
+        window, select = values.get("window"), values.get("select")
+        values["window"] = None if window is None else WindowSpec(**window)
+        values["select"] = None if select is None else tuple((n, e) for n, e in select)
+        values["sources"] = tuple(values["sources"])
+        values["aggregate"] = tuple(values["aggregate"])
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A whole deployment file. Helpers take a query by name or as a (registered) value."""
+
+    clock: Clock
+    streams: Mapping[str, StreamSpec]
+    queries: Mapping[str, QuerySpec]
+
+    def streams_of(self, query: str | QuerySpec) -> tuple[str, ...]:
+        """Names of the query's source streams, in the order of its ``from``."""
+        return self._spec(query).sources
+
+    def lateness_us(self, query: str | QuerySpec) -> int:
+        """How much later than wall(e) the normal time of e lies, in event time (rule 15).
+
+        The largest ``disorder`` among the sources, plus the largest ``expect_every`` among them.
+        """
+        sources = [self.streams[name] for name in self.streams_of(query)]
+        return max(s.disorder_us for s in sources) + max(s.expect_every_us or 0 for s in sources)
+
+    def input_fields(self, query: str | QuerySpec) -> tuple[str, ...]:
+        """All fields of the sources, in the order of first appearance over ``sources``."""
+        names = (n for source in self.streams_of(query) for n in self.streams[source].field_names)
+        return tuple(dict.fromkeys(names))
+
+    def output_fields(self, query: str | QuerySpec) -> tuple[str, ...]:
+        """The fields that are aggregated: those of ``select``, else all input fields."""
+        spec = self._spec(query)
+        if spec.select is None:
+            return self.input_fields(spec)
+        return tuple(name for name, _ in spec.select)
+
+    def child_streams(self, query: str | QuerySpec, child: int) -> tuple[str, ...]:
+        """The child's share of the query's streams: runs of neighbours, the first ones longer."""
+        spec = self._spec(query)
+        assert 0 <= child < spec.children, f"query {spec.name} has no child {child}"
+        base, longer = divmod(len(spec.sources), spec.children)
+        start = child * base + min(child, longer)
+        return spec.sources[start : start + base + (child < longer)]
+
+    def stages(self, query: str | QuerySpec) -> int:
+        """SUnions on the way of a reading: orderer and root; there are no chains yet."""
+        self._spec(query)
+        return 2
+
+    def deadline_us(self, query: str | QuerySpec, stage: int) -> int:
+        """Wall time from normal time to the deadline of a stage, counted from 1 (rule 15)."""
+        spec = self._spec(query)
+        stages = self.stages(spec)
+        assert 1 <= stage <= stages, f"query {spec.name} has no stage {stage}"
+        return spec.bound_us - (stages - stage + 1) * spec.margin_us
+
+    def _spec(self, query: str | QuerySpec) -> QuerySpec:
+        return self.queries[query] if isinstance(query, str) else query
