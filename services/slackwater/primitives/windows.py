@@ -1,0 +1,230 @@
+"""The grid of event time: buckets, panes and windows, as arithmetic on whole microseconds.
+
+A *bucket* lies between neighbouring cut points: the multiples of w, and all window starts and ends
+(R27). It never straddles a window's edge, so windows are made of whole buckets, and w costs a
+window no latency. A *pane* is the run of buckets between neighbouring window edges. Windows are
+[start, start + size), start a multiple of slide since the Unix epoch; with slide <= size every
+instant is in a window. This is slicing by panes (Li et al., "No pane, no gain", SIGMOD Record
+2005) over Fargo's cuts.
+
+All cut points are the union of three arithmetic progressions: k * w, k * slide, and the window
+ends, k * slide + size % slide. The neighbours of any instant are found with a remainder each, so
+nothing is enumerated or remembered, a jump of a month costs what a jump of a bucket costs, and
+replicas agree without speaking. The alternative, a list of edges that grows with time, has to be
+pruned, and restored after a restart.
+
+Floor division rounds towards minus infinity, in Python and for numpy's integers, so times before
+1970 need no care. Scalars are Python ints (they never overflow, and numpy's cost several times as
+much in a loop); the functions in the plural take and give arrays.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import gcd, lcm
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from slackwater.model.deployment import WindowSpec
+
+I64 = npt.NDArray[np.int64]
+Progression = tuple[int, int]
+"""(period, offset) stands for all k * period + offset; 0 <= offset < period."""
+
+cuts_max: Final = 16_000_000
+"""Most cut points in one array, 128 MB: more is a caller that forgot that time can jump."""
+
+
+class Grid:
+    """The cut points of a query, fixed when it is registered. Without a window: multiples of w."""
+
+    __slots__ = ("_cuts", "_edges", "_size", "_slide", "w_us", "window")
+
+    def __init__(self, w_us: int, window: WindowSpec | None) -> None:
+        assert w_us >= 1
+        self.w_us = w_us
+        self.window = window
+        self._edges: tuple[Progression, ...] = ()
+        self._size = self._slide = 0
+        if window is not None:
+            assert 0 < window.slide_us <= window.size_us, "windows would leave gaps"
+            self._size, self._slide = window.size_us, window.slide_us
+            self._edges = _distinct(((self._slide, 0), (self._slide, self._size % self._slide)))
+        self._cuts = _distinct(((w_us, 0), *self._edges))
+
+    def __repr__(self) -> str:
+        """Shows what was given: everything else follows from it."""
+        return f"Grid(w_us={self.w_us}, window={self.window})"
+
+    # Buckets.
+
+    def bucket_start(self, e: int) -> int:
+        """The largest cut point <= e: the start of the bucket that holds e."""
+        return _at_or_before(self._cuts, e)
+
+    def next_cut(self, e: int) -> int:
+        """The smallest cut point > e: the end of the bucket that holds e."""
+        return _after(self._cuts, e)
+
+    def is_cut(self, e: int) -> bool:
+        """Is e a cut point?"""
+        return _at_or_before(self._cuts, e) == e
+
+    def cuts(self, start: int, end: int) -> I64:
+        """All cut points in [start, end], rising."""
+        return _members(self._cuts, start, end)
+
+    def count(self, start: int, end: int) -> int:
+        """How many buckets begin in [start, end): between two cut points, those in between."""
+        return _count(self._cuts, start, end)
+
+    def bucket_starts(self, times: I64) -> I64:
+        """``bucket_start`` of each time."""
+        starts = _floors(self._cuts[0], times)
+        for progression in self._cuts[1:]:
+            np.maximum(starts, _floors(progression, times), out=starts)
+        return starts
+
+    # Panes.
+
+    def pane_start(self, e: int) -> int:
+        """The largest window start or end <= e."""
+        assert self._slide, "no window, no pane"
+        return _at_or_before(self._edges, e)
+
+    def next_edge(self, e: int) -> int:
+        """The smallest window start or end > e: the end of the pane that holds e."""
+        assert self._slide, "no window, no pane"
+        return _after(self._edges, e)
+
+    def is_edge(self, e: int) -> bool:
+        """Does a window start or end at e?"""
+        return self.pane_start(e) == e
+
+    def edges(self, start: int, end: int) -> I64:
+        """All window starts and ends in [start, end], rising."""
+        assert self._slide, "no window, no pane"
+        return _members(self._edges, start, end)
+
+    # Windows, each named by its start.
+
+    def window_end(self, start: int) -> int:
+        """The end of the window that starts there."""
+        assert self._slide, "no window"
+        assert start % self._slide == 0, "no window starts there"
+        return start + self._size
+
+    def first_window_holding(self, e: int) -> int:
+        """Start of the first of the windows that contain e."""
+        assert self._slide, "no window"
+        return ((e - self._size) // self._slide + 1) * self._slide
+
+    def last_window_holding(self, e: int) -> int:
+        """Start of the last of the windows that contain e."""
+        assert self._slide, "no window"
+        return e // self._slide * self._slide
+
+    def last_window_ending_by(self, e: int) -> int:
+        """Start of the last window whose end is <= e; the next one's end is > e."""
+        assert self._slide, "no window"
+        return (e - self._size) // self._slide * self._slide
+
+    def window_starts_covering(self, start: int, end: int) -> range:
+        """Starts of the windows that hold an instant of [start, end).
+
+        A bucket or a pane lies whole in each of its windows, because no window's edge is inside.
+        """
+        assert start < end, "an empty range of time is in no window"
+        return range(self.first_window_holding(start), end, self._slide)
+
+    def window_starts_ending_by(self, first: int, e: int) -> range:
+        """Starts of the windows from ``first`` (a window start) on whose end is <= e."""
+        assert self._slide, "no window"
+        assert first % self._slide == 0, "no window starts there"
+        return range(first, e - self._size + 1, self._slide)
+
+    def windows_ending_at(self, e: int) -> tuple[int, ...]:
+        """Starts of the windows whose end is e: one or none, since all have one size."""
+        assert self._slide, "no window"
+        start = e - self._size
+        return (start,) if start % self._slide == 0 else ()
+
+    def first_windows_holding(self, times: I64) -> I64:
+        """``first_window_holding`` of each time."""
+        assert self._slide, "no window"
+        starts: I64 = ((times - self._size) // self._slide + 1) * self._slide
+        return starts
+
+
+def _distinct(progressions: tuple[Progression, ...]) -> tuple[Progression, ...]:
+    """Without those contained in another: in the usual case, w divides all, one is left."""
+    kept: list[Progression] = []
+    # By period, since a progression is contained only in one of an equal or smaller period.
+    for period, offset in sorted(set(progressions)):
+        if not any(period % p == 0 and offset % p == o for p, o in kept):
+            kept.append((period, offset))
+    return tuple(kept)
+
+
+def _at_or_before(progressions: tuple[Progression, ...], e: int) -> int:
+    if len(progressions) == 1:
+        period, offset = progressions[0]
+        return e - (e - offset) % period
+    return max([e - (e - offset) % period for period, offset in progressions])
+
+
+def _after(progressions: tuple[Progression, ...], e: int) -> int:
+    if len(progressions) == 1:
+        period, offset = progressions[0]
+        return e - (e - offset) % period + period
+    return min([e - (e - offset) % period + period for period, offset in progressions])
+
+
+def _floors(progression: Progression, times: I64) -> I64:
+    period, offset = progression
+    floors: I64 = times - (times - offset) % period
+    return floors
+
+
+def _members(progressions: tuple[Progression, ...], start: int, end: int) -> I64:
+    assert _count(progressions, start, end) < cuts_max, "far too many cut points for one array"
+    if start > end:
+        return np.empty(0, np.int64)
+    runs = [
+        np.arange(start + (offset - start) % period, end + 1, period, dtype=np.int64)
+        for period, offset in progressions
+    ]
+    return runs[0] if len(runs) == 1 else np.unique(np.concatenate(runs))
+
+
+def _count(progressions: tuple[Progression, ...], start: int, end: int) -> int:
+    """Members in [start, end), by inclusion and exclusion over at most three progressions."""
+    if start >= end:
+        return 0
+    total, sign = 0, 1
+    for size in range(1, len(progressions) + 1):
+        for several in combinations(progressions, size):
+            common = _common(several)
+            if common is not None:
+                period, offset = common
+                members = (end - 1 - offset) // period - (start - 1 - offset) // period
+                total += sign * members
+        sign = -sign
+    return total
+
+
+def _common(progressions: tuple[Progression, ...]) -> Progression | None:
+    """The members that all have: by the Chinese remainder theorem again a progression, or none."""
+    period, offset = progressions[0]
+    for p, o in progressions[1:]:
+        divisor = gcd(period, p)
+        steps, rest = divmod(o - offset, divisor)
+        if rest:
+            return None
+        steps = steps * pow(period // divisor, -1, p // divisor) % (p // divisor)
+        offset += steps * period
+        period = lcm(period, p)
+        offset %= period
+    return period, offset
