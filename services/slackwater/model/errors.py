@@ -1,0 +1,44 @@
+"""Errors that end a command, and the exit code that each one ends it with.
+
+A user's mistake and a machine's lack are told in one sentence, without a traceback: the command
+line prints `str(error)` and exits with `error.exit_code`. Any other exception is a fault of ours
+and keeps its traceback. A bad record from a peer is neither; it has an error of its own in the
+codec and never ends a command.
+"""
+
+from typing import ClassVar
+
+
+class SlackwaterError(Exception):
+    """An expected failure: one sentence that names the place and, where it can, the repair."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str) -> None:
+        assert message, "an error without a sentence explains nothing"
+        super().__init__(message)
+        self.message = message
+
+
+class CheckFailed(SlackwaterError):
+    """What was to be shown did not hold: an audit that differs, a rehearsal that did not agree."""
+
+    exit_code = 1
+
+
+class DeploymentError(SlackwaterError):
+    """The deployment file, or data that contradicts it: unknown column, unknown field."""
+
+    exit_code = 2
+
+
+class UsageError(SlackwaterError):
+    """A bad option, a bad fault, an unknown target."""
+
+    exit_code = 2
+
+
+class EnvironmentProblem(SlackwaterError):
+    """What the machine lacks: Java, jars, a port, a broker, a topic, room on the disk at start."""
+
+    exit_code = 3

@@ -1,0 +1,56 @@
+"""What every test shares: Hypothesis profiles, the seed in the failure message, the broker option.
+
+A failure that cannot be repeated is half a failure. Every run has one seed for all properties;
+the header shows it, and a failed test ends with the command that repeats it.
+"""
+
+import os
+import random
+from collections.abc import Generator
+
+import pytest
+from hypothesis import settings
+
+# No deadline per example: on a shared machine it measures the neighbours.
+settings.register_profile("dev", deadline=None, print_blob=True)
+settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=2_000)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kafka-bootstrap",
+        default=os.environ.get("SLACKWATER_TEST_BOOTSTRAP"),
+        help="use this Kafka for the integration tests instead of starting the embedded one",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    profile = os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev")
+    settings.load_profile(config.getoption("hypothesis_profile") or profile)
+    if not settings().derandomize and config.getoption("hypothesis_seed") is None:
+        config.option.hypothesis_seed = str(random.getrandbits(32))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"hypothesis seed: {_seed(config)}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and report.when == "call" and getattr(item, "obj", None) is not None:
+        seed = _seed(item.config)
+        how = f"HYPOTHESIS_PROFILE=ci .venv/bin/pytest '{item.nodeid}'"
+        if seed != "derandomized":
+            how = f".venv/bin/pytest '{item.nodeid}' --hypothesis-seed={seed}"
+        report.sections.append(("Reproduce", how))
+    return report
+
+
+def _seed(config: pytest.Config) -> str:
+    given: str | None = config.getoption("hypothesis_seed")
+    return given if given is not None else "derandomized"
