@@ -74,7 +74,7 @@ lint: setup ## ruff: rules and format
 	@$(BIN)/ruff format --check .
 
 types: setup ## mypy --strict over code and tests
-	@$(BIN)/mypy
+	@$(BIN)/mypy services spark tests $(wildcard bench)
 
 arch: setup ## import-linter: imports run one way, protocols do no I/O
 	@$(BIN)/lint-imports
