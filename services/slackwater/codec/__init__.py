@@ -1,1 +1,41 @@
 """Bytes to model and back, through the schemas in `schemas/`."""
+
+from slackwater.codec.records import (
+    SCHEMAS,
+    decode_delta,
+    decode_heartbeat,
+    decode_ordered,
+    decode_orderer_state,
+    decode_registry,
+    decode_root_state,
+    decode_source,
+    encode_delta,
+    encode_heartbeat,
+    encode_ordered,
+    encode_orderer_state,
+    encode_registry,
+    encode_root_state,
+    encode_source,
+    fingerprint,
+    schema_json,
+)
+
+__all__ = [
+    "SCHEMAS",
+    "decode_delta",
+    "decode_heartbeat",
+    "decode_ordered",
+    "decode_orderer_state",
+    "decode_registry",
+    "decode_root_state",
+    "decode_source",
+    "encode_delta",
+    "encode_heartbeat",
+    "encode_ordered",
+    "encode_orderer_state",
+    "encode_registry",
+    "encode_root_state",
+    "encode_source",
+    "fingerprint",
+    "schema_json",
+]

@@ -2,8 +2,8 @@
 
 A user's mistake and a machine's lack are told in one sentence, without a traceback: the command
 line prints `str(error)` and exits with `error.exit_code`. Any other exception is a fault of ours
-and keeps its traceback. A bad record from a peer is neither; it has an error of its own in the
-codec and never ends a command.
+and keeps its traceback. A bad record from a peer (`MalformedRecordError`) ends no command: whoever
+reads records drops it, or puts VOID in its place.
 """
 
 from typing import ClassVar
@@ -42,3 +42,18 @@ class EnvironmentProblem(SlackwaterError):
     """What the machine lacks: Java, jars, a port, a broker, a topic, room on the disk at start."""
 
     exit_code = 3
+
+
+class MalformedRecordError(SlackwaterError):
+    """Bytes from a log that are no record: damaged, or of another schema.
+
+    ``where`` names the place as the reader knows it (topic, partition and offset), ``reason`` what
+    is wrong with the bytes.
+    """
+
+    exit_code = 1
+
+    def __init__(self, where: object, reason: str) -> None:
+        super().__init__(f"{where or 'a record'}: {reason}")
+        self.where = where
+        self.reason = reason

@@ -283,3 +283,11 @@ class Heartbeat:
     states: dict[str, str]
     holes: tuple[Hole, ...] = ()
     detail: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryRecord:
+    """One entry of ``sw.registry``: its key ``name``, and JSON that the registry understands."""
+
+    name: str
+    definition: str

@@ -1,0 +1,571 @@
+"""The records of the internal logs as bytes, and back.
+
+Which record has which shape is the schemas' word (``schemas/*.avsc``), what it means is the
+model's (``slackwater.model.records``); here the two meet, and here everything is refused that the
+types cannot say: columns of different lengths, offsets that fall, a key index without a key.
+
+A source record is decoded in two steps. A reader that looks for its place in a log needs headers
+only (rule 13), so ``decode_source`` reads the header and leaves the columns as bytes until
+``columns.load()``. The other records are decoded at once: their columns are views on the bytes.
+
+Event times within a source record are offsets from its smallest time, as floats: 4 bytes while
+all are below 2**24 us, where floats are exact, else 8 bytes in a second field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from slackwater.codec.avro import DamageError, RecordCodec
+from slackwater.model.errors import MalformedRecordError
+from slackwater.model.records import (
+    DeltaRecord,
+    Gap,
+    Heartbeat,
+    Hole,
+    Kind,
+    LogPosition,
+    LogState,
+    OrderedRecord,
+    OrdererState,
+    Position,
+    RegistryRecord,
+    RootState,
+    SourceColumns,
+    SourcePosition,
+    SourceRecord,
+    StreamPositions,
+    type_f64,
+)
+
+Bytes = bytes | bytearray | memoryview
+_T = TypeVar("_T")
+
+SCHEMAS: Final = (
+    "source",
+    "ordered",
+    "delta",
+    "orderer_state",
+    "root_state",
+    "heartbeat",
+    "registry",
+)
+float_exact_us_max: Final = 2**24
+"""Spans below it are written as 4-byte floats, which hold every whole number up to here."""
+span_us_max: Final = 2**53
+"""Longest span of one source record (285 years): beyond, a double is not exact either."""
+keys_max: Final = 2**24
+"""Most keys of a source record: an index is a 4-byte float."""
+
+_KEY_FIELDS: Final = {"source": ("keys", "fields"), "ordered": ("keys",), "delta": ("keys",)}
+_KINDS: Final = tuple(Kind)
+_SCHEMA_DIR: Final = Path(__file__).resolve().parents[3] / "schemas"
+_NO_FRONTIER: Final = Position(0, -1)
+
+
+@cache
+def schema_json(name: str) -> str:
+    """The schema's text, as Spark and fastavro want it."""
+    assert name in SCHEMAS, f"no schema is called {name}"
+    return (_SCHEMA_DIR / f"{name}.avsc").read_text(encoding="utf-8")
+
+
+@cache
+def codec(name: str) -> RecordCodec:
+    """The compiled schema."""
+    return RecordCodec(json.loads(schema_json(name)), _KEY_FIELDS.get(name, ()))
+
+
+def fingerprint(name: str) -> bytes:
+    """The schema's CRC-64-AVRO, 8 bytes, as bytes 3 to 10 of each of its records."""
+    return codec(name).fingerprint
+
+
+def _decode(name: str, buf: Bytes, where: object, make: Callable[[list[Any]], _T]) -> _T:
+    try:
+        return make(codec(name).decode(bytes(buf)))
+    except DamageError as error:
+        raise MalformedRecordError(where, f"{name} record: {error}") from error
+
+
+def _require(true: object, reason: str) -> None:
+    if not true:
+        raise DamageError(reason)
+
+
+# --- source ---------------------------------------------------------------------------------------
+
+_HEADER_FIELDS: Final = 11  # kind .. gap: what decode_source reads at once
+
+
+def encode_source(record: SourceRecord) -> bytes:
+    """Bytes of a source record; its columns must fit its header."""
+    columns = None if record.columns is None else record.columns.load()
+    base = record.stime_min
+    times: Any = ()
+    times64: Any = ()
+    keys: Sequence[str] = ()
+    index: Any = ()
+    fields: tuple[str, ...] = ()
+    values: tuple[Any, ...] = ()
+    if columns is None or not len(columns.stimes):
+        _demand(record.readings == 0, "readings without columns")
+    else:
+        _check_columns(record, columns)
+        if record.stime_max - base < float_exact_us_max:
+            times = (columns.stimes - base).astype(np.float32)
+        else:
+            times64 = (columns.stimes - base).astype(np.float64)
+        keys, fields, values = columns.keys, columns.fields, columns.values
+        index = columns.key_index.astype(np.float32)
+    return codec("source").encode(
+        record.kind,
+        record.stream,
+        record.inc,
+        record.first_id,
+        record.last_id,
+        record.boundary,
+        record.stime_min,
+        record.stime_max,
+        record.input_position,
+        record.spool,
+        record.gap,
+        base,
+        times,
+        times64,
+        keys,
+        index,
+        fields,
+        values,
+    )
+
+
+def _demand(true: object, reason: str) -> None:
+    if not true:
+        raise ValueError(reason)
+
+
+def _check_columns(record: SourceRecord, columns: SourceColumns) -> None:
+    """Our own mistakes, found before they are in a log for good."""
+    n = record.readings
+    lengths = {len(columns.stimes), len(columns.key_index), *map(len, columns.values)}
+    _demand(lengths == {n}, f"{n} readings in columns of {sorted(lengths)}")
+    _demand(len(columns.values) == len(columns.fields), "as many columns as fields")
+    smallest, largest = int(columns.stimes.min()), int(columns.stimes.max())
+    _demand(
+        smallest == record.stime_min and largest == record.stime_max,
+        f"times from {smallest} to {largest} are not those of the header",
+    )
+    _demand(largest - smallest < span_us_max, f"a span of {largest - smallest} us")
+    _demand(len(columns.keys) < keys_max, f"{len(columns.keys)} keys")
+    _demand(
+        columns.key_index.min() >= 0 and columns.key_index.max() < len(columns.keys),
+        "a key index without a key",
+    )
+
+
+class _StoredColumns:
+    """Columns of a source record as bytes, checked and decoded at each ``load``."""
+
+    __slots__ = ("_buf", "_pos", "_readings", "_span", "_where")
+
+    def __init__(
+        self, buf: bytes, pos: int, readings: int, span: tuple[int, int], where: object
+    ) -> None:
+        self._buf = buf
+        self._pos = pos
+        self._readings = readings
+        self._span = span
+        self._where = where
+
+    def load(self) -> SourceColumns:
+        """Decode; raises ``MalformedRecordError`` if the bytes are damaged."""
+        try:
+            return self._load()
+        except DamageError as error:
+            raise MalformedRecordError(self._where, f"source record: {error}") from error
+
+    def _load(self) -> SourceColumns:
+        source = codec("source")
+        values, pos = source.read_fields(self._buf, self._pos, _HEADER_FIELDS, len(source.fields))
+        _require(pos == len(self._buf), f"{len(self._buf) - pos} bytes too many")
+        base, times, times64, keys, index, fields, columns = values
+        n = self._readings
+        low, high = self._span
+        _require(not (len(times) and len(times64)), "times in both fields")
+        offsets = times if len(times) else times64
+        _require(len(offsets) == n, f"{len(offsets)} times for {n} readings")
+        _require(len(index) == n, f"{len(index)} key indices for {n} readings")
+        _require(len(columns) == len(fields), f"{len(columns)} columns for {len(fields)} fields")
+        for name, column in zip(fields, columns, strict=True):
+            _require(len(column) == n, f"{len(column)} values of {name} for {n} readings")
+        if n == 0:
+            _require(not len(keys), "keys without readings")
+            stimes, key_index = np.empty(0, np.int64), np.empty(0, np.int32)
+        else:
+            _require(base == low, "base_time is not the smallest time")
+            stimes = _whole(offsets, high - low, "time").astype(np.int64)
+            _require(
+                stimes.min() == 0 and stimes.max() == high - low,
+                "the times are not those of the header",
+            )
+            stimes += low
+            key_index = _whole(index, len(keys) - 1, "key index").astype(np.int32)
+        return SourceColumns(stimes, key_index, keys, fields, columns)
+
+
+def _whole(numbers: Any, largest: int, what: str) -> Any:
+    """The same numbers, known to be whole and within 0..largest; NaN is neither."""
+    _require(numbers.min() >= 0 and numbers.max() <= largest, f"a {what} outside 0..{largest}")
+    _require((numbers == np.floor(numbers)).all(), f"a {what} that is not whole")
+    return numbers
+
+
+def decode_source(buf: Bytes, where: object = "") -> SourceRecord:
+    """The header of a source record; its columns are decoded by ``record.columns.load()``."""
+    source = codec("source")
+    data = bytes(buf)
+    try:
+        values, pos = source.read_fields(data, source.check_header(data), 0, _HEADER_FIELDS)
+        kind, stream, inc, first_id, last_id, boundary, low, high, position, spool, gap = values
+        readings = last_id - first_id + 1
+        # Each reading takes at least a 4-byte time and a 4-byte index.
+        if not 0 <= readings * 8 <= len(data) - pos:
+            raise DamageError(f"{readings} readings in {len(data) - pos} bytes")
+        if low > high or high - low >= span_us_max:
+            raise DamageError(f"times from {low} to {high}")
+    except DamageError as error:
+        raise MalformedRecordError(where, f"source record: {error}") from error
+    stored = _StoredColumns(data, pos, readings, (low, high), where)
+    if not readings:
+        stored.load()
+    return SourceRecord(
+        _KINDS[kind],
+        stream,
+        inc,
+        first_id,
+        last_id,
+        boundary,
+        low,
+        high,
+        position,
+        spool,
+        tuple(map(Gap._make, gap)) if gap else (),
+        stored if readings else None,
+    )
+
+
+# --- ordered --------------------------------------------------------------------------------------
+
+
+def encode_ordered(record: OrderedRecord) -> bytes:
+    """Bytes of an ordered record."""
+    _demand(len(record.offsets) == len(record.keys) + 1, "one offset more than keys")
+    _demand(len(record.values) == len(record.fields), "as many columns as fields")
+    _demand(
+        all(len(column) == record.offsets[-1] for column in record.values),
+        "columns as long as the last offset says",
+    )
+    frontier = record.frontier or _NO_FRONTIER
+    return codec("ordered").encode(
+        record.kind,
+        record.child,
+        record.replica,
+        record.inc,
+        record.bucket_start,
+        record.bucket_end,
+        record.piece,
+        record.pieces,
+        record.first_id,
+        record.last_id,
+        frontier.bucket_start,
+        frontier.piece,
+        record.missing,
+        record.gap,
+        record.keys,
+        record.offsets,
+        record.fields,
+        record.values,
+    )
+
+
+def decode_ordered(buf: Bytes, where: object = "") -> OrderedRecord:
+    """An ordered record; its arrays are views on the bytes and not writable."""
+    return _decode("ordered", buf, where, _make_ordered)
+
+
+def _make_ordered(values: list[Any]) -> OrderedRecord:
+    kind, child, replica, inc, start, end, piece, pieces, first, last = values[:10]
+    bucket, frontier_piece, missing, gap, keys, offsets, fields, columns = values[10:]
+    _check_place(start, end, piece, pieces)
+    _require(len(columns) == len(fields), f"{len(columns)} columns for {len(fields)} fields")
+    _check_offsets(offsets, len(keys), columns)
+    return OrderedRecord(
+        _KINDS[kind],
+        child,
+        replica,
+        inc,
+        start,
+        end,
+        piece,
+        pieces,
+        first,
+        last,
+        _frontier(kind, bucket, frontier_piece),
+        missing,
+        tuple(map(Gap._make, gap)),
+        keys,
+        offsets,
+        fields,
+        columns,
+    )
+
+
+def _check_place(start: int, end: int, piece: int, pieces: int) -> None:
+    _require(start <= end, f"a bucket from {start} to {end}")
+    _require(0 <= piece < max(pieces, 1), f"piece {piece} of {pieces}")
+
+
+def _frontier(kind: int, bucket: int, piece: int) -> Position | None:
+    return Position(bucket, piece) if kind == Kind.START and piece >= 0 else None
+
+
+def _check_offsets(offsets: type_f64, keys: int, columns: Sequence[type_f64]) -> None:
+    _require(len(offsets) == keys + 1, f"{len(offsets)} offsets for {keys} keys")
+    _require(offsets[0] == 0, "offsets that do not begin at 0")
+    last = offsets[-1]
+    _require(0 <= last < 2**53, f"offsets that end at {last}")
+    for column in columns:
+        _require(len(column) == last, f"offsets end at {last}, a column has {len(column)} values")
+    # NaN makes the comparison false; between 0 and the last one all are then finite.
+    _require((offsets[1:] >= offsets[:-1]).all(), "offsets that fall")
+    _require((offsets == np.floor(offsets)).all(), "an offset that is not whole")
+
+
+# --- delta ----------------------------------------------------------------------------------------
+
+_FIGURES: Final = ("count", "sum", "m2", "min", "max")
+
+
+def encode_delta(record: DeltaRecord) -> bytes:
+    """Bytes of a delta record. In production Spark writes these; tests and the merger do here."""
+    shape = (len(record.fields), len(record.keys))
+    figures = (record.count, record.sum, record.m2, record.min, record.max)
+    for name, figure in zip(_FIGURES, figures, strict=True):
+        _demand(figure.shape == shape, f"{name} has shape {figure.shape}, not {shape}")
+    frontier = record.frontier or _NO_FRONTIER
+    return codec("delta").encode(
+        record.kind,
+        record.child,
+        record.replica,
+        record.inc,
+        record.bucket_start,
+        record.bucket_end,
+        record.seq,
+        record.piece,
+        record.pieces,
+        record.first_id,
+        record.last_id,
+        frontier.bucket_start,
+        frontier.piece,
+        record.missing,
+        record.gap,
+        record.keys,
+        record.keys_hash,
+        record.fields,
+        *figures,
+    )
+
+
+def decode_delta(
+    buf: Bytes, where: object = "", known: Mapping[int, Sequence[str]] | None = None
+) -> DeltaRecord:
+    """A delta record; its arrays are not writable.
+
+    A key list met lately is recognised by its bytes and not decoded. ``known`` (key lists by
+    ``keys_hash``) makes ``record.keys`` the caller's own object, so that it may compare by ``is``.
+    """
+    return _decode("delta", buf, where, lambda values: _make_delta(values, known))
+
+
+def _make_delta(values: list[Any], known: Mapping[int, Sequence[str]] | None) -> DeltaRecord:
+    kind, child, replica, inc, start, end, seq, piece, pieces, first, last = values[:11]
+    bucket, frontier_piece, missing, gap, keys, keys_hash, fields = values[11:18]
+    _check_place(start, end, piece, pieces)
+    mine = None if known is None else known.get(keys_hash)
+    if mine is not None and mine is not keys and tuple(mine) == keys:
+        keys = mine
+    shape = (len(fields), len(keys))
+    figures = [
+        _matrix(name, columns, shape) for name, columns in zip(_FIGURES, values[18:], strict=True)
+    ]
+    return DeltaRecord(
+        _KINDS[kind],
+        child,
+        replica,
+        inc,
+        start,
+        end,
+        seq,
+        piece,
+        pieces,
+        first,
+        last,
+        _frontier(kind, bucket, frontier_piece),
+        missing,
+        tuple(map(Gap._make, gap)),
+        keys,
+        keys_hash,
+        fields,
+        *figures,
+    )
+
+
+def _matrix(name: str, columns: Sequence[type_f64], shape: tuple[int, int]) -> type_f64:
+    """The columns of one figure as an array (fields, keys)."""
+    _require(len(columns) == shape[0], f"{len(columns)} columns of {name} for {shape[0]} fields")
+    for column in columns:
+        _require(len(column) == shape[1], f"{len(column)} values of {name} for {shape[1]} keys")
+    if shape[0] == 1:
+        return columns[0].reshape(shape)
+    matrix = np.empty(shape)
+    for row, column in zip(matrix, columns, strict=True):
+        row[:] = column
+    matrix.flags.writeable = False
+    return matrix
+
+
+# --- states, heartbeats, registry -----------------------------------------------------------------
+
+
+def _source_position(at: SourcePosition) -> tuple[int, int, int, int]:
+    return at.offset, at.next_id, at.inc, at.boundary
+
+
+def encode_orderer_state(state: OrdererState) -> bytes:
+    """Bytes of an orderer's state record."""
+    return codec("orderer_state").encode(
+        state.fragment,
+        state.frontier,
+        state.last_id,
+        state.live_frontier,
+        state.stable_offset,
+        state.live_offset,
+        [
+            (
+                positions.stream,
+                _source_position(positions.next),
+                _source_position(positions.rebuild),
+                _source_position(positions.live),
+            )
+            for positions in state.streams
+        ],
+    )
+
+
+def decode_orderer_state(buf: Bytes, where: object = "") -> OrdererState:
+    """An orderer's state record."""
+    return _decode("orderer_state", buf, where, _make_orderer_state)
+
+
+def _make_orderer_state(values: list[Any]) -> OrdererState:
+    streams = tuple(
+        StreamPositions(name, *(SourcePosition(*position) for position in positions))
+        for name, *positions in values[-1]
+    )
+    fragment, frontier, last_id, live_frontier, stable_offset, live_offset = values[:-1]
+    return OrdererState(
+        fragment, frontier, last_id, live_frontier, stable_offset, live_offset, streams
+    )
+
+
+def _log_position(at: LogPosition) -> tuple[int, int, int, Position]:
+    return at.offset, at.next_seq, at.inc, at.frontier
+
+
+def encode_root_state(state: RootState) -> bytes:
+    """Bytes of a root copy's state record."""
+    return codec("root_state").encode(
+        state.fragment,
+        state.placement,
+        state.next_seq,
+        state.epoch,
+        state.stable_from,
+        state.answered_to,
+        state.child_frontiers,
+        [
+            (
+                log.child,
+                log.replica,
+                log.line,
+                _log_position(log.stable),
+                _log_position(log.live),
+                log.whole,
+            )
+            for log in state.logs
+        ],
+    )
+
+
+def decode_root_state(buf: Bytes, where: object = "") -> RootState:
+    """A root copy's state record."""
+    return _decode("root_state", buf, where, _make_root_state)
+
+
+def _make_log_position(values: tuple[Any, ...]) -> LogPosition:
+    offset, next_seq, inc, frontier = values
+    return LogPosition(offset, next_seq, inc, Position(*frontier))
+
+
+def _make_root_state(values: list[Any]) -> RootState:
+    fragment, placement, next_seq, epoch, stable_from, answered_to = values[:6]
+    frontiers = tuple(Position(*frontier) for frontier in values[6])
+    logs = tuple(
+        LogState(child, replica, line, _make_log_position(stable), _make_log_position(live), whole)
+        for child, replica, line, stable, live, whole in values[7]
+    )
+    return RootState(
+        fragment, placement, next_seq, epoch, stable_from, answered_to, frontiers, logs
+    )
+
+
+def encode_heartbeat(beat: Heartbeat) -> bytes:
+    """Bytes of a heartbeat."""
+    return codec("heartbeat").encode(
+        beat.process,
+        beat.pid,
+        beat.started_at,
+        beat.at,
+        beat.inc,
+        beat.ready,
+        beat.states,
+        [(hole.topic, hole.partition, hole.inc) for hole in beat.holes],
+        beat.detail,
+    )
+
+
+def decode_heartbeat(buf: Bytes, where: object = "") -> Heartbeat:
+    """A heartbeat."""
+    return _decode("heartbeat", buf, where, _make_heartbeat)
+
+
+def _make_heartbeat(values: list[Any]) -> Heartbeat:
+    process, pid, started_at, at, inc, ready, states, holes, detail = values
+    named = tuple(Hole(*hole) for hole in holes)
+    return Heartbeat(process, pid, started_at, at, inc, ready, states, named, detail)
+
+
+def encode_registry(record: RegistryRecord) -> bytes:
+    """Bytes of an entry of the registry."""
+    return codec("registry").encode(record.name, record.definition)
+
+
+def decode_registry(buf: Bytes, where: object = "") -> RegistryRecord:
+    """An entry of the registry."""
+    return _decode("registry", buf, where, lambda values: RegistryRecord(*values))
