@@ -1,0 +1,380 @@
+"""The embedded broker: a real Apache Kafka, one KRaft node, as a child process from Maven's jars.
+
+Why not a fake: the guarantees rest on what a real broker does when it is killed, when a
+transaction is fenced, when a consumer meets a commit marker. An in-memory broker would only show
+what we believe of those. Why not a container: the first thing a reader runs must not need one.
+
+What survives a restart lies in the data directory: the logs, the ports (so that clients need not
+be told anew) and the broker's own log. An open file with a lock on it is handed to the Java
+process, which holds it as long as it lives: so a directory is locked exactly while a broker runs
+on it, whoever started that one and however it ended, and no lock can be stale.
+"""
+
+import base64
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.runtime.paths import broker_jars_dir, home, java_executable
+from slackwater.runtime.process import spawn
+
+HOST = "127.0.0.1"
+# Generous: after kill -9 the dead registration must first expire (3 s) on a machine that may be
+# busy. A healthy start takes two seconds.
+START_S_MAX = 60.0
+STOP_S_MAX = 15.0
+# A broker whose parent was killed dies at once, but its threads take a moment to be gone.
+LOCK_S_MAX = 2.0
+PORT_ATTEMPTS_MAX = 3
+# 16 MiB of record and what the batch around it needs; schemas/topics.toml says the same per topic.
+RECORD_BATCH_BYTES_MAX = 16 * 2**20 + 64 * 2**10
+
+
+class EmbeddedBroker:
+    """One real Kafka broker on loopback, bound to a data directory.
+
+    `start` returns when the broker answers; `stop` ends it cleanly, `kill` as a crash would.
+    Either may be followed by another `start`, on the same port.
+    """
+
+    def __init__(self, data_dir: Path, *, port: int | None = None, heap_mib_max: int = 512) -> None:
+        assert heap_mib_max >= 128, "the broker does not start in less"
+        assert port is None or 0 < port < 65536
+        self.data_dir = data_dir.resolve()
+        self._wanted_port = port
+        self._heap_mib_max = heap_mib_max
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ports: tuple[int, int] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients connect; known once the broker has been started."""
+        assert self._ports is not None, "not started yet"
+        return f"{HOST}:{self._ports[0]}"
+
+    @property
+    def pid(self) -> int:
+        """The Java process itself, for drills that kill or pause it from outside."""
+        assert self._process is not None, "not running"
+        return self._process.pid
+
+    @property
+    def log_path(self) -> Path:
+        """The broker's own log."""
+        return self.data_dir / "broker.log"
+
+    def is_running(self) -> bool:
+        """Whether the process lives (it may still be starting, or be paused)."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> Self:
+        """Start the broker and wait until it answers."""
+        assert not self.is_running(), "already running"
+        java, jars = java_executable(), broker_jars_dir()
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            lock = _locked(self.data_dir)
+            try:
+                self._start_locked([java, *self._flags(), "-cp", f"{jars}/*"], lock)
+            finally:
+                os.close(lock)  # the broker holds its own copy from here on
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"the data directory {self.data_dir} cannot be used: {error.strerror}"
+            ) from error
+        return self
+
+    def stop(self) -> None:
+        """End the broker cleanly; kill it if it does not end in time."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.send_signal(signal.SIGCONT)  # a paused process heeds no SIGTERM
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_S_MAX)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the broker as a crash would (SIGKILL)."""
+        if self._process is None:
+            return
+        self._process.kill()  # does nothing to a process that has ended already
+        self._process.wait()
+        self._process = None
+
+    def __enter__(self) -> Self:
+        """Start the broker, unless it runs already."""
+        return self if self.is_running() else self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop the broker."""
+        self.stop()
+
+    def _flags(self) -> list[str]:
+        config = home() / "services/slackwater/runtime/broker-pom/log4j2.xml"
+        return [
+            f"-Xmx{self._heap_mib_max}m",
+            "-XX:+UseSerialGC",  # two cores, small heap: fewer threads, quicker start
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={config}",
+            f"-Dslackwater.broker.log={self.log_path}",
+        ]
+
+    def _start_locked(self, java: list[str], lock: int) -> None:
+        for attempt in range(1, PORT_ATTEMPTS_MAX + 1):
+            chosen_freely = self._choose_ports()
+            self._write_properties()
+            self._format_once(java)
+            log_offset = self.log_path.stat().st_size if self.log_path.exists() else 0
+            self._launch(java, lock)
+            try:
+                self._wait_until_it_answers(log_offset)
+                return
+            except _PortTaken:
+                # Between our look and the broker's bind another process took a port. A port that
+                # clients may know already is not given up: the next look then raises.
+                self.kill()
+                if attempt == PORT_ATTEMPTS_MAX:
+                    raise
+                if chosen_freely:
+                    self._ports_path.unlink()
+            except BaseException:
+                self.kill()
+                raise
+
+    def _launch(self, java: list[str], lock: int) -> None:
+        with (self.data_dir / "broker.out").open("ab") as out:
+            self._process = spawn(
+                [*java, "kafka.Kafka", str(self._properties_path)], stdout=out, pass_fds=(lock,)
+            )
+        os.truncate(lock, 0)
+        os.pwrite(lock, str(self._process.pid).encode(), 0)
+
+    @property
+    def _ports_path(self) -> Path:
+        return self.data_dir / "ports.json"
+
+    @property
+    def _properties_path(self) -> Path:
+        return self.data_dir / "server.properties"
+
+    def _choose_ports(self) -> bool:
+        """Take the stored ports, or free ones; whether the clients' port was chosen freely."""
+        kept = json.loads(self._ports_path.read_text()) if self._ports_path.exists() else {}
+        port: int = self._wanted_port or kept.get("broker", 0)
+        chosen_freely = not port
+        if port and not _is_free(port):
+            raise EnvironmentProblem(
+                f"port {port} on {HOST} is in use by another process: end that one or choose"
+                " another port"
+            )
+        controller: int = kept.get("controller", 0)
+        port, controller = _free_ports(port, controller if _is_free(controller) else 0)
+        self._ports = (port, controller)
+        _write_whole(self._ports_path, json.dumps({"broker": port, "controller": controller}))
+        return chosen_freely
+
+    def _write_properties(self) -> None:
+        assert self._ports is not None
+        lines = [f"{name}={value}" for name, value in _properties(self.data_dir, self._ports)]
+        _write_whole(self._properties_path, "\n".join(lines) + "\n")
+
+    def _format_once(self, java: list[str]) -> None:
+        """Give the log directory its identity, once in its life.
+
+        The mark is written before the first start. Logs without it are the rest of a format that
+        was interrupted: nothing has ever been written to them.
+        """
+        mark = self.data_dir / "formatted"
+        if mark.exists():
+            return
+        shutil.rmtree(self.data_dir / "logs", ignore_errors=True)
+        cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:])[:22].decode()
+        done = subprocess.run(
+            [
+                *(*java, "kafka.tools.StorageTool", "format"),
+                *("--cluster-id", cluster_id, "--config", str(self._properties_path)),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+            raise EnvironmentProblem(
+                f"the broker's data directory {self.data_dir} cannot be prepared: {said[-1]}"
+            )
+        _write_whole(mark, cluster_id + "\n")
+
+    def _wait_until_it_answers(self, log_offset: int) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_S_MAX
+        while time.monotonic() < deadline:
+            if _accepts(self.bootstrap) and answers(self.bootstrap, timeout_s=2.0):
+                return
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(0.05)
+                raise self._explain_end(code, log_offset)
+        raise EnvironmentProblem(
+            f"the broker has not answered on {self.bootstrap} within {START_S_MAX:.0f} s:"
+            f" see {self.log_path}"
+        )
+
+    def _explain_end(self, code: int, log_offset: int) -> EnvironmentProblem:
+        written = ""
+        if self.log_path.exists():
+            with self.log_path.open(errors="replace") as log:
+                log.seek(min(log_offset, self.log_path.stat().st_size))
+                written = log.read()
+        if "Address already in use" in written:
+            return _PortTaken(
+                f"the broker's port on {HOST} was taken by another process while it started"
+            )
+        said = [line for line in written.splitlines() if " ERROR " in line or " FATAL " in line]
+        reason = said[0].split(" ", 2)[-1] if said else f"see {self.data_dir / 'broker.out'}"
+        return EnvironmentProblem(
+            f"the broker ended with code {code} while it started: {reason} (log: {self.log_path})"
+        )
+
+
+class _PortTaken(EnvironmentProblem):
+    """The port is somebody else's; where it was our own choice another one is tried."""
+
+
+def answers(bootstrap: str, timeout_s: float) -> bool:
+    """Whether a broker gives its metadata there within the time."""
+    client = AdminClient(
+        {
+            "bootstrap.servers": bootstrap,
+            "reconnect.backoff.max.ms": 100,
+            "log_level": 0,  # a refused connection is an answer here, not news
+        }
+    )
+    try:
+        return bool(client.list_topics(timeout=timeout_s).brokers)
+    except KafkaException:
+        return False
+
+
+def _properties(data_dir: Path, ports: tuple[int, int]) -> list[tuple[str, object]]:
+    """The broker's settings: one node, quick to start and to be missed, small in memory."""
+    port, controller = ports
+    return [
+        ("process.roles", "broker,controller"),
+        ("node.id", 1),
+        ("controller.quorum.voters", f"1@{HOST}:{controller}"),
+        ("controller.listener.names", "CONTROLLER"),
+        ("inter.broker.listener.name", "CLIENTS"),
+        ("listeners", f"CLIENTS://{HOST}:{port},CONTROLLER://{HOST}:{controller}"),
+        ("advertised.listeners", f"CLIENTS://{HOST}:{port}"),
+        ("listener.security.protocol.map", "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT"),
+        ("log.dirs", data_dir / "logs"),
+        # A killed broker may register again only when its old session has ended: 6.8 s until it
+        # answers instead of 14.8 s. Below 3 s a busy machine fences brokers that live.
+        ("broker.session.timeout.ms", 3_000),
+        ("broker.heartbeat.interval.ms", 500),
+        ("group.initial.rebalance.delay.ms", 0),  # else 3 s at each start of a Faust worker
+        ("group.min.session.timeout.ms", 1_000),
+        ("auto.create.topics.enable", "false"),  # a topic misspelt is an error, not a new topic
+        ("default.replication.factor", 1),
+        ("num.partitions", 1),
+        ("offsets.topic.replication.factor", 1),
+        ("offsets.topic.num.partitions", 4),
+        ("transaction.state.log.replication.factor", 1),
+        ("transaction.state.log.min.isr", 1),
+        ("transaction.state.log.num.partitions", 4),
+        # A root that died inside a transaction holds read_committed readers up until its time-out
+        # is noticed; by default the broker looks every 10 s.
+        ("transaction.abort.timed.out.transaction.cleanup.interval.ms", 1_000),
+        ("share.coordinator.state.topic.replication.factor", 1),
+        ("share.coordinator.state.topic.min.isr", 1),
+        ("share.coordinator.state.topic.num.partitions", 1),
+        ("message.max.bytes", RECORD_BATCH_BYTES_MAX),
+        ("replica.fetch.max.bytes", RECORD_BATCH_BYTES_MAX),
+        ("log.retention.check.interval.ms", 30_000),
+        ("log.cleaner.threads", 1),
+        ("log.cleaner.dedupe.buffer.size", 16 * 2**20),  # the default takes a quarter of the heap
+        ("num.network.threads", 2),
+        ("num.io.threads", 4),
+        ("background.threads", 2),
+    ]
+
+
+def _locked(data_dir: Path) -> int:
+    """Open the directory's lock file and lock it for whoever holds the descriptor."""
+    lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    deadline = time.monotonic() + LOCK_S_MAX
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)  # a lock cannot be waited for with a time limit
+    holder = os.pread(lock, 20, 0).decode(errors="replace") or "unknown"
+    os.close(lock)
+    raise EnvironmentProblem(
+        f"another broker (process {holder}) runs on {data_dir}: stop that one or choose another"
+        " data directory"
+    )
+
+
+def _free_ports(port: int, controller: int) -> tuple[int, int]:
+    """Fill in what is 0. Both sockets are open at once, so that the two are never the same."""
+    with socket.socket() as first, socket.socket() as second:
+        if not port:
+            first.bind((HOST, 0))
+            port = first.getsockname()[1]
+        if not controller or controller == port:
+            second.bind((HOST, 0))
+            controller = second.getsockname()[1]
+    return port, controller
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As the broker itself does: connections in TIME_WAIT do not make a port taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _accepts(bootstrap: str) -> bool:
+    host, port = bootstrap.rsplit(":", 1)
+    try:
+        with socket.create_connection((host, int(port)), timeout=0.5):
+            return True
+    except OSError:
+        return False
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write so that a crash leaves the old content or the new, never half of it."""
+    part = path.with_suffix(path.suffix + ".part")
+    part.write_text(text)
+    part.replace(path)

@@ -1,0 +1,150 @@
+"""The embedded broker is a real one: what it acknowledged outlives kill -9, and its port too."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.runtime.broker import RECORD_BATCH_BYTES_MAX, EmbeddedBroker, answers
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker of its own, because these tests end it in every way."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("drilled")) as running:
+        yield running
+
+
+def eventually(holds: Callable[[], bool], within_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(0.02)
+    return holds()
+
+
+def create(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+
+
+def write(bootstrap: str, topic: str, values: list[bytes]) -> None:
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "acks": "all", "message.max.bytes": RECORD_BATCH_BYTES_MAX}
+    )
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(20) == 0
+
+
+def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        messages = consumer.consume(count, timeout=20)
+        return [message.value() or b"" for message in messages]
+    finally:
+        consumer.close()
+
+
+def test_what_was_acknowledged_outlives_a_kill_and_the_port_stays(broker: EmbeddedBroker) -> None:
+    before = broker.bootstrap
+    create(before, "kept")
+    write(before, "kept", [b"one", b"two"])
+    broker.kill()
+    assert not broker.is_running()
+    assert not answers(before, timeout_s=0.2)
+    broker.start()
+    assert broker.bootstrap == before
+    assert read(before, "kept", 2) == [b"one", b"two"]
+
+
+def test_a_clean_stop_is_clean_and_a_new_object_finds_all_again(broker: EmbeddedBroker) -> None:
+    before, pid = broker.bootstrap, broker.pid
+    broker.stop()
+    assert not psutil.pid_exists(pid)
+    assert "shut down completed" in broker.log_path.read_text()
+    broker.stop()  # ending what has ended is nothing
+    with EmbeddedBroker(broker.data_dir) as again:
+        assert again.bootstrap == before
+        create(before, "after-stop")
+    broker.start()
+    topics = AdminClient({"bootstrap.servers": before}).list_topics(timeout=10).topics
+    assert "after-stop" in topics
+
+
+def test_a_second_broker_on_the_directory_is_refused_and_names_the_first(
+    broker: EmbeddedBroker,
+) -> None:
+    second = EmbeddedBroker(broker.data_dir)
+    with pytest.raises(EnvironmentProblem, match=f"process {broker.pid}") as caught:
+        second.start()
+    assert caught.value.exit_code == 3
+    assert answers(broker.bootstrap, timeout_s=5)
+
+
+def test_a_paused_broker_can_be_stopped(broker: EmbeddedBroker) -> None:
+    os.kill(broker.pid, signal.SIGSTOP)
+    pid = broker.pid
+    broker.stop()
+    assert not psutil.pid_exists(pid)
+    broker.start()
+
+
+def test_topics_are_not_created_by_mentioning_them(broker: EmbeddedBroker) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    assert admin.list_topics("misspelt", timeout=10).topics["misspelt"].error is not None
+    assert "misspelt" not in admin.list_topics(timeout=10).topics
+
+
+def test_a_record_of_16_mib_passes(broker: EmbeddedBroker) -> None:
+    create(broker.bootstrap, "large")
+    value = os.urandom(16 * 2**20)
+    write(broker.bootstrap, "large", [value])
+    assert read(broker.bootstrap, "large", 1) == [value]
+
+
+def test_the_broker_dies_with_its_parent(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, sys, threading\n"
+        "from slackwater.runtime.broker import EmbeddedBroker\n"
+        "broker = EmbeddedBroker(pathlib.Path(sys.argv[1]))\n"
+        # From a thread that ends: the broker must outlive the thread, not the process.
+        "thread = threading.Thread(target=broker.start)\n"
+        "thread.start(); thread.join()\n"
+        "print(broker.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        ports = (tmp_path / "ports.json").read_text()
+        assert psutil.Process(pid).name() == "java", ports
+        parent.kill()
+    assert eventually(lambda: _is_gone(pid))
+    with EmbeddedBroker(tmp_path) as successor:  # no lock is left behind
+        assert answers(successor.bootstrap, timeout_s=5)
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
