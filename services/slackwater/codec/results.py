@@ -1,0 +1,319 @@
+"""What a query answers, as lines of JSON: rows, boundaries, undo, rec_done and gap.
+
+Users and their tools read these, so names, order and spelling are fixed. Every object begins with
+``query, part, seq, kind, epoch``; then
+
+- a row (kind ``stable`` or ``tentative``): ``window_start, window_end, key, fields, missing``,
+  ``lost`` (only where retention took readings away), ``due_at, emitted_at``;
+- a ``boundary``: ``label, window_start, window_end, windows, keys, missing, due_at, emitted_at``;
+- ``undo``: ``undo_from, undo_to, emitted_at``; ``rec_done``: ``emitted_at``;
+- ``gap``: ``stream, lost, gap_from, gap_to, emitted_at``.
+
+Times are text such as ``2016-03-15T08:47:28.545000Z``. ``count`` is an integer, the other figures
+are JSON numbers or null; what is not finite is null.
+
+Rows are many, so their figures are computed as columns, each column is turned into text by one call
+of orjson, and a row is one template filled from those texts: no Python statement runs per row. One
+``orjson.dumps`` per row costs about twice as much, most of it for the dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import repeat
+from typing import Any, Final, Literal
+
+import numpy as np
+import orjson
+
+from slackwater.model.errors import MalformedRecordError
+from slackwater.model.records import type_f64
+
+Label = Literal["stable", "tentative"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_US: Final = timedelta(microseconds=1)
+_US_MIN: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _US
+_US_MAX: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _US
+
+
+@lru_cache(maxsize=4096)
+def format_time(us: int) -> str:
+    """Microseconds since the epoch as ISO 8601 in UTC, always with six decimals.
+
+    Outside the years 1 to 9999 the year has a sign, as ISO 8601 has it for agreed exceptions.
+    """
+    if _US_MIN <= us <= _US_MAX:
+        return f"{(_EPOCH + us * _US).isoformat(timespec='microseconds')[:-6]}Z"
+    text = str(np.datetime64(us, "us"))
+    return f"{text}Z" if text.startswith("-") else f"+{text}Z"
+
+
+def parse_time(text: str) -> int:
+    """The inverse of ``format_time``; raises ``ValueError``."""
+    if text[:1] in ("+", "-"):
+        return int(np.datetime64(text.removeprefix("+").removesuffix("Z"), "us").astype(np.int64))
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} names no zone")
+    return (moment - _EPOCH) // _US
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is known of each field (first axis) and key (second axis); float64, as in a delta."""
+
+    count: type_f64
+    sum: type_f64
+    m2: type_f64
+    min: type_f64
+    max: type_f64
+
+    def cut(self, start: int, stop: int) -> Figures:
+        """The keys ``start`` to ``stop`` (exclusive)."""
+        columns = (self.count, self.sum, self.m2, self.min, self.max)
+        return Figures(*(column[:, start:stop] for column in columns))
+
+
+_Aggregate = Callable[[Figures], np.ndarray[Any, Any]]
+
+
+def _null_below(count_min: int, aggregate: _Aggregate) -> _Aggregate:
+    return lambda figures: np.where(figures.count >= count_min, aggregate(figures), np.nan)
+
+
+def _variance(figures: Figures) -> type_f64:
+    variance: type_f64 = figures.m2 / (figures.count - 1)
+    return variance
+
+
+AGGREGATES: Final[Mapping[str, _Aggregate]] = {
+    "count": lambda figures: figures.count.astype(np.int64),
+    "sum": _null_below(1, lambda figures: figures.sum),
+    "avg": _null_below(1, lambda figures: figures.sum / figures.count),
+    "min": _null_below(1, lambda figures: figures.min),
+    "max": _null_below(1, lambda figures: figures.max),
+    "range": _null_below(1, lambda figures: figures.max - figures.min),
+    "var": _null_below(2, _variance),
+    "stddev": _null_below(2, lambda figures: np.sqrt(_variance(figures))),
+}
+"""Each aggregate from the figures; ``var`` and ``stddev`` are the sample's (n - 1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One window's rows of one part, before they are text. Every key given gets a row.
+
+    ``due_at`` and ``emitted_at`` are wall time. ``lost`` is how many readings retention took away.
+    """
+
+    query: str
+    part: int
+    first_seq: int
+    label: Label
+    epoch: int
+    window_start: int
+    window_end: int
+    keys: Sequence[str]
+    fields: Sequence[str]
+    figures: Figures
+    aggregate: Sequence[str]
+    missing: Sequence[str] = ()
+    lost: int = 0
+    due_at: int
+    emitted_at: int
+
+
+def encode_rows(
+    answer: Answer, start: int = 0, stop: int | None = None
+) -> list[tuple[bytes, bytes]]:
+    """Kafka key and value of the rows of keys ``start`` to ``stop`` (default: all).
+
+    A caller that must not be kept long asks for slices; row i has seq ``first_seq + i`` anyway.
+    """
+    stop = len(answer.keys) if stop is None else min(stop, len(answer.keys))
+    if start >= stop:
+        return []
+    kafka_keys, key_texts = _key_texts(answer.keys[start:stop])
+    columns = _figure_texts(answer, start, stop)
+    seqs = range(answer.first_seq + start, answer.first_seq + stop)
+    values = map(_row_template(answer).__mod__, zip(seqs, key_texts, *columns, strict=True))
+    return list(zip(kafka_keys, values, strict=True))
+
+
+def _key_texts(keys: Sequence[str]) -> tuple[list[bytes], list[bytes]]:
+    """Each key in UTF-8, and as JSON without its quotes."""
+    text = orjson.dumps(list(keys))[2:-2]
+    if b"\\" not in text:
+        # Nothing is escaped, so a quote is never part of a key: the text falls apart by itself.
+        texts = text.split(b'","')
+        return texts, texts
+    return [key.encode() for key in keys], [orjson.dumps(key)[1:-1] for key in keys]
+
+
+def _figure_texts(answer: Answer, start: int, stop: int) -> list[list[bytes]]:
+    """One list of numbers as JSON for each field and aggregate."""
+    figures = answer.figures.cut(start, stop)
+    with np.errstate(all="ignore"):  # what overflows or is undefined is null
+        columns = [AGGREGATES[name](figures) for name in answer.aggregate]
+    return [
+        orjson.dumps(np.ascontiguousarray(column[field]), option=orjson.OPT_SERIALIZE_NUMPY)[
+            1:-1
+        ].split(b",")
+        for field in range(len(answer.fields))
+        for column in columns
+    ]
+
+
+def _row_template(answer: Answer) -> bytes:
+    """A row with holes for seq, key and each figure."""
+    hole = "\0"
+    row: dict[str, Any] = {
+        "query": answer.query,
+        "part": answer.part,
+        "seq": 1,
+        "kind": answer.label,
+        "epoch": answer.epoch,
+        "window_start": format_time(answer.window_start),
+        "window_end": format_time(answer.window_end),
+        "key": hole,
+        "fields": {name: dict(zip(answer.aggregate, repeat(hole))) for name in answer.fields},
+        "missing": sorted(answer.missing),
+    }
+    if answer.lost:
+        row["lost"] = answer.lost
+    row["due_at"] = format_time(answer.due_at)
+    row["emitted_at"] = format_time(answer.emitted_at)
+    text = orjson.dumps(row).replace(b"%", b"%%")
+    text = text.replace(b'"key":"\\u0000"', b'"key":"%b"').replace(b'"\\u0000"', b"%b")
+    return text.replace(b'"seq":1,', b'"seq":%d,', 1)
+
+
+def encode_boundary(
+    *,
+    query: str,
+    part: int,
+    seq: int,
+    epoch: int,
+    label: Label,
+    window_start: int,
+    window_end: int,
+    windows: int = 1,
+    keys: int,
+    missing: Sequence[str] = (),
+    due_at: int,
+    emitted_at: int,
+) -> bytes:
+    """What closes a window's rows, or answers a run of ``windows`` empty windows."""
+    assert windows >= 1
+    return orjson.dumps(
+        {
+            **_head(query, part, seq, "boundary", epoch),
+            "label": label,
+            "window_start": format_time(window_start),
+            "window_end": format_time(window_end),
+            "windows": windows,
+            "keys": keys,
+            "missing": sorted(missing),
+            "due_at": format_time(due_at),
+            "emitted_at": format_time(emitted_at),
+        }
+    )
+
+
+def encode_undo(
+    *, query: str, part: int, seq: int, epoch: int, undo_from: int, undo_to: int, emitted_at: int
+) -> bytes:
+    """The tentative answers of windows that start in [``undo_from``, ``undo_to``] are revoked."""
+    return orjson.dumps(
+        {
+            **_head(query, part, seq, "undo", epoch),
+            "undo_from": format_time(undo_from),
+            "undo_to": format_time(undo_to),
+            "emitted_at": format_time(emitted_at),
+        }
+    )
+
+
+def encode_rec_done(*, query: str, part: int, seq: int, epoch: int, emitted_at: int) -> bytes:
+    """All that was undone up to ``epoch`` has been replaced."""
+    return orjson.dumps(
+        {**_head(query, part, seq, "rec_done", epoch), "emitted_at": format_time(emitted_at)}
+    )
+
+
+def encode_gap(
+    *,
+    query: str,
+    part: int,
+    seq: int,
+    epoch: int,
+    stream: str,
+    lost: int,
+    gap_from: int,
+    gap_to: int,
+    emitted_at: int,
+) -> bytes:
+    """Retention took ``lost`` readings of a stream away, within event times [from, to)."""
+    return orjson.dumps(
+        {
+            **_head(query, part, seq, "gap", epoch),
+            "stream": stream,
+            "lost": lost,
+            "gap_from": format_time(gap_from),
+            "gap_to": format_time(gap_to),
+            "emitted_at": format_time(emitted_at),
+        }
+    )
+
+
+def _head(query: str, part: int, seq: int, kind: str, epoch: int) -> dict[str, Any]:
+    return {"query": query, "part": part, "seq": seq, "kind": kind, "epoch": epoch}
+
+
+_HEAD: Final[Mapping[str, type]] = {
+    "query": str,
+    "part": int,
+    "seq": int,
+    "kind": str,
+    "epoch": int,
+    "emitted_at": str,
+}
+_WINDOW: Final[Mapping[str, type]] = {
+    "window_start": str,
+    "window_end": str,
+    "missing": list,
+    "due_at": str,
+}
+_ROW: Final[Mapping[str, type]] = {**_WINDOW, "key": str, "fields": dict}
+_KINDS: Final[Mapping[str, Mapping[str, type]]] = {
+    "stable": _ROW,
+    "tentative": _ROW,
+    "boundary": {**_WINDOW, "label": str, "windows": int, "keys": int},
+    "undo": {"undo_from": str, "undo_to": str},
+    "rec_done": {},
+    "gap": {"stream": str, "lost": int, "gap_from": str, "gap_to": str},
+}
+
+
+def parse_result(value: bytes, where: object = "") -> dict[str, Any]:
+    """One result as a dict in which the fields of its kind are there and of the right type.
+
+    Fields that are not known are kept: a later version may write more.
+    """
+    try:
+        result = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise MalformedRecordError(where, f"not JSON: {error}") from error
+    if not isinstance(result, dict) or result.get("kind") not in _KINDS:
+        raise MalformedRecordError(where, "not a result: no kind that is known")
+    for name, kind in (*_HEAD.items(), *_KINDS[result["kind"]].items()):
+        found = result.get(name)
+        if not isinstance(found, kind) or isinstance(found, bool):
+            raise MalformedRecordError(
+                where, f"a {result['kind']} whose {name} is {found!r}, not {kind.__name__}"
+            )
+    return result
