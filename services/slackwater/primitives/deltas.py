@@ -1,0 +1,375 @@
+"""Delta-CRDTs over columns: what a child says of a bucket, and how such values combine.
+
+Fargo (section 3.5) sends window aggregates up its tree as delta-CRDTs, whose join may be applied
+again, late, or in another order (Enes et al., as summed up in its section 2.5.4). A sum is no join
+by itself: added twice it is wrong, and "take the larger", Fargo's own way out, holds only for
+values that never shrink. So nothing is ever added on arrival. The lattice here is a *map of
+identified slices*: ``DeltaMap`` takes (child, replica, bucket) to the pieces that were written for
+it, each under a version, and joining two maps keeps the pieces of the greatest versions. Sums are
+taken afterwards, by a left fold of a fixed shape over what the map holds (rule 21, R28), which
+gives two copies the same bits, where adding on arrival would give the bits of the arrival order.
+The map is in ``slackwater.primitives.deltamap``; here are the values and their fold.
+
+A ``Slice`` holds five figures per key and field: count, sum, m2 (squared deviations from the
+slice's own mean), min, max. m2 is merged by Chan's formula, because a sum of squares loses a small
+variance under a large mean. min and max start from "no value" (NaN), not from 0 as in Fargo's
+Algorithms 5 to 7, which make the largest of negative readings 0; and every reading counts, zeros
+too, which its Algorithms 3 and 4 skip.
+
+Keys are interned once, in a ``KeyTable``, and a slice names its keys by their numbers there: a
+fold is numpy over columns and no loop over keys. All arithmetic is element by element, without
+numpy's own reductions, so neither SIMD width nor the order in which keys were interned changes a
+bit of a result. Negative zeros are turned into zeros on the way in: which of two equal zeros
+``fmin`` returns depends on the lane.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from slackwater.model.errors import SlackwaterError
+from slackwater.model.records import DeltaRecord
+
+F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+_T = TypeVar("_T", bound=np.generic)
+
+COUNT: Final = 0
+SUM: Final = 1
+M2: Final = 2
+MIN: Final = 3
+MAX: Final = 4
+FIGURES: Final = 5
+
+
+class KeyTableFull(SlackwaterError):
+    """More different keys than the bound allows: a query whose keys never repeat."""
+
+
+class KeyTable:
+    """Numbers the keys of one part of a query, densely from 0, in the order they are first seen.
+
+    The number of a key means nothing outside this table: another copy sees keys in another order.
+    Nothing is forgotten, so ``keys_max`` bounds the memory (about 150 bytes a key), and
+    ``lists_max`` that of the remembered key lists, the least recently used of which go first.
+    """
+
+    def __init__(self, keys_max: int = 5_000_000, lists_max: int = 1_024) -> None:
+        assert keys_max > 0
+        assert lists_max > 0
+        self._keys_max = keys_max
+        self._lists_max = lists_max
+        self._names: list[str] = []
+        self._number: dict[str, int] = {}
+        self._lists: OrderedDict[tuple[int, int], I64] = OrderedDict()
+        self._sorted: list[int] = []
+        self._in_order: list[str] = []
+        self._rank: I64 = np.zeros(0, np.int64)
+        self._order_of: tuple[I64, I64 | None, list[str]] | None = None
+        self._folded: list[I64] = []
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def indices(self, keys: Sequence[str], keys_hash: int = 0) -> I64:
+        """The numbers of ``keys``, which must differ from each other; new ones are interned.
+
+        Lists of the same ``keys_hash`` and length give the same array object, which is what a fold
+        recognises an unchanged list by. 0 means that the hash is not known.
+        """
+        at = (keys_hash, len(keys))
+        known = self._lists.get(at) if keys_hash else None
+        if known is not None:
+            self._lists.move_to_end(at)
+            return known
+        index = self._intern(keys)
+        if keys_hash:
+            self._lists[at] = index
+            if len(self._lists) > self._lists_max:
+                self._lists.popitem(last=False)
+        return index
+
+    def names(self, index: I64) -> list[str]:
+        """The keys of these numbers."""
+        names = self._names
+        return [names[i] for i in index.tolist()]
+
+    def in_key_order(self, index: I64) -> tuple[I64 | None, list[str]]:
+        """How to sort ``index`` into key order (None: it is sorted), and the keys so sorted.
+
+        Key order is that of the UTF-8 bytes, which is Python's own order of strings. The last
+        answer is kept: from one window to the next the keys seldom change.
+        """
+        if self._order_of is None or self._order_of[0] is not index:
+            self._order_of = (index, *self._put_in_order(index))
+        _, order, names = self._order_of
+        return order, names
+
+    def shared(self, index: I64) -> I64:
+        """An equal array that was given before, if one of the last few is equal, else this one.
+
+        So that folds of the same keys have the same ``index`` object, and further folds see it.
+        """
+        for known in self._folded:
+            if np.array_equal(known, index):
+                return known
+        index.setflags(write=False)
+        self._folded = [index, *self._folded[:7]]
+        return index
+
+    def ranks(self) -> tuple[I64, list[str]]:
+        """The place of each number in key order, and all keys in key order."""
+        self._sort()
+        return self._rank, self._in_order
+
+    @property
+    def known(self) -> Sequence[str]:
+        """All keys by their numbers."""
+        return self._names
+
+    def _sort(self) -> None:
+        if len(self._sorted) < len(self._names):
+            # Nearly sorted already, and Python's sort takes runs as they are.
+            self._sorted.extend(range(len(self._sorted), len(self._names)))
+            self._sorted.sort(key=self._names.__getitem__)
+            self._rank = np.empty(len(self._sorted), np.int64)
+            self._rank[self._sorted] = np.arange(len(self._sorted))
+            self._in_order = [self._names[i] for i in self._sorted]
+
+    def _put_in_order(self, index: I64) -> tuple[I64 | None, list[str]]:
+        self._sort()
+        ranks = self._rank[index]
+        if bool((ranks[1:] > ranks[:-1]).all()):
+            return None, self.names(index)
+        order = np.argsort(ranks)
+        return order, self.names(index[order])
+
+    def _intern(self, keys: Sequence[str]) -> I64:
+        number, names = self._number, self._names
+        index = np.fromiter((number.get(key, -1) for key in keys), np.int64, len(keys))
+        if index.size and int(index.min()) < 0:
+            fresh = [key for key in keys if key not in number]
+            if len(names) + len(fresh) > self._keys_max:
+                raise KeyTableFull(
+                    f"more than {self._keys_max} different keys in one part of a query: "
+                    "give it more parts, or a key that repeats"
+                )
+            for key in fresh:
+                if number.setdefault(key, len(names)) == len(names):
+                    names.append(key)
+            index = np.fromiter((number[key] for key in keys), np.int64, len(keys))
+        if len(np.unique(index)) != len(index):
+            raise ValueError("a key list names a key twice")
+        index.setflags(write=False)
+        return index
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slice:
+    """Five figures for each key and field: an immutable value.
+
+    ``index`` (n,) numbers the keys in a ``KeyTable``, each at most once, in any order; ``figures``
+    is (5, fields, n) in the order count, sum, m2, min, max. Both arrays are read-only. Where count
+    is 0, sum and m2 are 0 and min and max NaN: a key whose values are all missing has a row.
+    """
+
+    index: I64
+    figures: F64
+
+    def __post_init__(self) -> None:
+        assert self.figures.shape[0] == FIGURES
+        assert self.figures.shape[2] == len(self.index)
+        assert not self.index.flags.writeable
+        assert not self.figures.flags.writeable
+
+    @classmethod
+    def empty(cls, fields: int) -> Slice:
+        """No keys: the neutral element of a fold."""
+        return cls(_NO_INDEX, _frozen(np.zeros((FIGURES, fields, 0))))
+
+    @classmethod
+    def of(cls, record: DeltaRecord, table: KeyTable, fields: tuple[str, ...]) -> Slice:
+        """The slice of a record, its keys interned. ``fields`` are the query's, in order."""
+        if not len(record.keys):
+            return cls.empty(len(fields))
+        if record.fields != fields:
+            raise ValueError(f"fields {record.fields} where the query has {fields}")
+        columns = (record.count, record.sum, record.m2, record.min, record.max)
+        return cls.build(table.indices(record.keys, record.keys_hash), columns)
+
+    @classmethod
+    def build(cls, index: I64, columns: Sequence[F64]) -> Slice:
+        """From count, sum, m2, min and max, each (fields, n)."""
+        figures = np.stack(columns)
+        figures += 0.0  # no negative zeros: see the module's text
+        return cls(index, _frozen(figures))
+
+    @property
+    def count(self) -> F64:
+        """How many values, (fields, n)."""
+        return self._column(COUNT)
+
+    @property
+    def sum(self) -> F64:
+        """Their sum."""
+        return self._column(SUM)
+
+    @property
+    def m2(self) -> F64:
+        """The sum of their squared deviations from their mean."""
+        return self._column(M2)
+
+    @property
+    def min(self) -> F64:
+        """The smallest, NaN where there is none."""
+        return self._column(MIN)
+
+    @property
+    def max(self) -> F64:
+        """The largest, NaN where there is none."""
+        return self._column(MAX)
+
+    def _column(self, figure: int) -> F64:
+        column: F64 = self.figures[figure]
+        return column
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def sorted(self, table: KeyTable) -> tuple[list[str], F64]:
+        """Keys in key order, and the figures in the same order: the rows of a window."""
+        order, names = table.in_key_order(self.index)
+        return names, self.figures if order is None else self.figures[:, :, order]
+
+    def to_bytes(self, table: KeyTable) -> bytes:
+        """One form for equal values, whatever the table's numbers and the NaNs' bits are."""
+        names, figures = self.sorted(table)
+        head = "\0".join(names).encode() + b"\0%d,%d\0" % figures.shape[1:]
+        return head + np.where(np.isnan(figures), np.nan, figures).tobytes()
+
+
+class Fold:
+    """A left fold of slices. Private while it grows; what it publishes is a ``Slice``.
+
+    As long as all slices have one key list (the same ``index`` object) their columns are merged
+    as they lie, and one slice alone is published as it is. At the first other list the fold moves
+    to columns over the whole table, where a slice's keys are gathered, merged and scattered. Both
+    ways do the same arithmetic on each element, so the bits do not tell which was taken.
+    """
+
+    __slots__ = ("_dense", "_figures", "_index", "_last", "_owned", "_seen", "_table", "fields")
+
+    def __init__(self, table: KeyTable, fields: int) -> None:
+        self.fields = fields
+        self._table = table
+        self._index: I64 = _NO_INDEX
+        self._figures: F64 | None = None
+        self._owned = False
+        self._dense: F64 | None = None
+        self._seen: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._last: Slice | None = None
+
+    def add(self, value: Slice) -> None:
+        """Merge one more slice in, to the right of all before."""
+        if not len(value):
+            return
+        assert value.figures.shape[1] == self.fields, "slices of different queries"
+        self._last = None
+        if self._dense is not None:
+            self._scatter(value.index, value.figures)
+        elif self._figures is None:
+            self._index, self._figures, self._owned = value.index, value.figures, False
+        elif value.index is self._index:
+            if not self._owned:
+                self._figures, self._owned = self._figures.copy(), True
+            _merge_into(self._figures, value.figures)
+        else:
+            self._spread()
+            self._scatter(value.index, value.figures)
+
+    def result(self) -> Slice:
+        """What has been folded so far; the fold may go on, the value stays."""
+        if self._last is None:
+            self._last = self._publish()
+        return self._last
+
+    def _publish(self) -> Slice:
+        if self._dense is not None:
+            index = self._table.shared(np.flatnonzero(self._seen))
+            return Slice(index, _frozen(self._dense.take(index, axis=2)))
+        if self._figures is None:
+            return Slice.empty(self.fields)
+        self._owned = False
+        return Slice(self._index, _frozen(self._figures))
+
+    def _spread(self) -> None:
+        assert self._figures is not None
+        index, figures = self._index, self._figures
+        self._dense = _nothing(self.fields, len(self._table))
+        self._seen = np.zeros(len(self._table), np.bool_)
+        self._index, self._figures = _NO_INDEX, None
+        self._dense[:, :, index] = figures
+        self._seen[index] = True
+
+    def _scatter(self, index: I64, figures: F64) -> None:
+        assert self._dense is not None
+        size = self._dense.shape[2]
+        if size < len(self._table):
+            room = max(len(self._table), size + size // 2) - size
+            self._dense = np.concatenate([self._dense, _nothing(self.fields, room)], axis=2)
+            self._seen = np.concatenate([self._seen, np.zeros(room, np.bool_)])
+        merged = self._dense.take(index, axis=2)
+        _merge_into(merged, figures)
+        # Row by row: numpy scatters into one dimension twice as fast as into the last of three.
+        rows = self._dense.reshape(-1, self._dense.shape[2])
+        for row, values in zip(rows, merged.reshape(-1, len(index)), strict=True):
+            row[index] = values
+        self._seen[index] = True
+
+
+def fold(slices: Iterable[Slice], table: KeyTable, fields: int) -> Slice:
+    """The left fold of the slices in their order."""
+    accumulator = Fold(table, fields)
+    for value in slices:
+        accumulator.add(value)
+    return accumulator.result()
+
+
+def _merge_into(a: F64, b: F64) -> None:
+    """Chan, Golub and LeVeque's pairwise update, a := a + b; exact where a side has no value."""
+    na, nb = a[COUNT], b[COUNT]
+    # A sum may have overflowed: then m2 is infinite or NaN, which is true, and no news.
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = b[SUM] / np.maximum(nb, 1.0)
+        apart -= a[SUM] / np.maximum(na, 1.0)
+        weight = na * nb
+        none = weight == 0.0
+        a[: M2 + 1] += b[: M2 + 1]  # from here on na is the count of both
+        weight /= np.maximum(na, 1.0)
+        # In this order, for apart * apart alone overflows where the whole does not.
+        weight *= apart
+        weight *= apart
+        np.copyto(weight, 0.0, where=none)
+        a[M2] += weight
+    np.fmin(a[MIN], b[MIN], out=a[MIN])
+    np.fmax(a[MAX], b[MAX], out=a[MAX])
+
+
+def _nothing(fields: int, keys: int) -> F64:
+    figures = np.zeros((FIGURES, fields, keys))
+    figures[MIN:] = np.nan
+    return figures
+
+
+def _frozen(array: npt.NDArray[_T]) -> npt.NDArray[_T]:
+    array.setflags(write=False)
+    return array
+
+
+_NO_INDEX: Final = _frozen(np.zeros(0, np.int64))
