@@ -1,0 +1,72 @@
+"""The catch-up reader: replays logs from parked positions, beside the live consumer (rule 12).
+
+A parked cursor is a position and nothing else. Whoever holds parked cursors says after each step
+which positions it wants next; what is unchanged goes on undisturbed, so the steady state costs a
+comparison of two small dictionaries. The alternative, seeking the live consumer back and forth,
+starves the live line (trace R14) and throws away what was fetched ahead at each turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slackwater.runtime.transport import Isolation, Log, RawRecord, Transport
+
+
+class CatchUpReader:
+    """An assigned reader that is told what is wanted. For one thread; never blocks long."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        prefetch_kib_max: int = 16 * 1024,
+    ) -> None:
+        self._reader = transport.reader(isolation=isolation, prefetch_kib_max=prefetch_kib_max)
+        # Where the next record of each log may begin: from one past the last record handed over
+        # to the reader's position, which lies further where markers follow.
+        self._resume_from: dict[Log, int] = {}
+
+    def want(self, positions: Mapping[Log, int]) -> None:
+        """Read exactly these logs, each from the offset given; what fits already goes on."""
+        self._reader.unassign(self._reader.assigned - positions.keys())
+        changed = {
+            log: offset for log, offset in positions.items() if not self._continues(log, offset)
+        }
+        self._reader.assign(changed)
+        self._resume_from = {
+            log: changed.get(log, self._resume_from.get(log, offset))
+            for log, offset in positions.items()
+        }
+
+    def poll(self, budget_ms: float = 0.0, records_max: int = 500) -> list[RawRecord]:
+        """Records that are there; waits up to the budget for the first.
+
+        Raises ``PositionGoneError`` for a position that retention took away; want another one of
+        that log, or drop it, before the next call.
+        """
+        if not self._resume_from:
+            return []
+        records = self._reader.poll(records_max, budget_ms / 1000)
+        for record in records:
+            self._resume_from[record.log] = record.offset + 1
+        return records
+
+    def position(self, log: Log) -> int:
+        """Every visible record of the log below it has been handed over."""
+        return self._reader.position(log)
+
+    @property
+    def wanted(self) -> frozenset[Log]:
+        """The logs being read."""
+        return self._reader.assigned
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._reader.close()
+
+    def _continues(self, log: Log, offset: int) -> bool:
+        if log not in self._reader.assigned:
+            return False
+        return self._resume_from[log] <= offset <= self._reader.position(log)

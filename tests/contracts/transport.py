@@ -1,0 +1,390 @@
+"""What every transport does: one suite, run on the broker in memory and on a real Kafka.
+
+A test here talks only to ``slackwater.runtime.transport``; what differs (how a topic is made, how
+another program writes a transaction) is in the ``World`` of each.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from threading import Event
+from typing import Protocol
+
+import pytest
+
+from slackwater.runtime.catchup import CatchUpReader
+from slackwater.runtime.incarnation import append_and_wait, start_incarnation
+from slackwater.runtime.transport import (
+    Log,
+    NoAnswerError,
+    PositionGoneError,
+    RawRecord,
+    Reader,
+    Transport,
+    Writer,
+    WriterFailedError,
+    read_range,
+    read_to_end,
+)
+
+
+class World(Protocol):
+    """A transport, and what the suite needs around it."""
+
+    @property
+    def transport(self) -> Transport:
+        """What is tested."""
+        ...
+
+    def create(self, partitions: int = 1, bytes_max: int = 16 * 2**20) -> str:
+        """A new topic."""
+        ...
+
+    def transact(self, log: Log, values: Sequence[bytes], *, commit: bool) -> None:
+        """Write a whole transaction and end it."""
+        ...
+
+    def open_transaction(self, log: Log, value: bytes) -> Callable[[], None]:
+        """Write into a transaction that stays open; the result commits it."""
+        ...
+
+
+def no_failure(why: str) -> None:
+    raise AssertionError(why)
+
+
+def drain(
+    reader: Reader | CatchUpReader, count: int, within_s: float = 20.0, records_max: int = 1000
+) -> list[RawRecord]:
+    """Poll until so many records are there."""
+    records: list[RawRecord] = []
+    deadline = time.monotonic() + within_s
+    while len(records) < count and time.monotonic() < deadline:
+        if isinstance(reader, CatchUpReader):
+            records += reader.poll(100.0, records_max)
+        else:
+            records += reader.poll(records_max, 0.1)
+    assert len(records) >= count, f"{len(records)} of {count} records came"
+    return records
+
+
+def reach(reader: Reader, log: Log, position: int, within_s: float = 20.0) -> list[RawRecord]:
+    """Poll until the position is reached."""
+    records: list[RawRecord] = []
+    deadline = time.monotonic() + within_s
+    while reader.position(log) < position and time.monotonic() < deadline:
+        records += reader.poll(1000, 0.1)
+    assert reader.position(log) == position
+    return records
+
+
+def fill(writer: Writer, log: Log, values: Sequence[bytes]) -> None:
+    for value in values:
+        writer.append(*log, value)
+    writer.await_delivered(20)
+
+
+class TransportContract:
+    """Subclasses provide the fixture ``world``."""
+
+    @pytest.fixture
+    def writer(self, world: World) -> Writer:
+        return world.transport.writer(no_failure)
+
+    def test_records_come_back_in_order_with_what_they_carried(
+        self, world: World, writer: Writer
+    ) -> None:
+        topic = world.create()
+        writer.append(topic, 0, b"one", b"k1")
+        writer.append(topic, 0, b"two")
+        writer.append(topic, 0, b"three", b"k3")
+        writer.await_delivered(20)
+        records = list(read_to_end(world.transport, (topic, 0)))
+        assert [(r.offset, r.key, r.value) for r in records] == [
+            (0, b"k1", b"one"),
+            (1, None, b"two"),
+            (2, b"k3", b"three"),
+        ]
+        assert {r.log for r in records} == {(topic, 0)}
+
+    def test_delivery_reports_name_offsets_in_order(self, world: World, writer: Writer) -> None:
+        topic = world.create()
+        offsets: list[int] = []
+        assert writer.delivered_to(topic, 0) is None
+        for i in range(100):
+            writer.append(topic, 0, b"%d" % i, on_delivery=offsets.append)
+        writer.await_delivered(20)
+        assert offsets == list(range(100))
+        assert writer.delivered_to(topic, 0) == 100
+        assert writer.in_flight_bytes == 0
+
+    def test_a_record_that_is_refused_ends_the_writer_once(self, world: World) -> None:
+        topic = world.create(bytes_max=1000)
+        why: list[str] = []
+        failed = Event()
+
+        def on_fatal(reason: str) -> None:
+            why.append(reason)
+            failed.set()
+
+        writer = world.transport.writer(on_fatal)
+        fill(writer, (topic, 0), [b"fits"])
+        writer.append(topic, 0, bytes(5000))
+        assert failed.wait(20)
+        with pytest.raises(WriterFailedError, match=topic):
+            writer.append(topic, 0, b"later")
+        with pytest.raises(WriterFailedError):
+            writer.await_delivered(1)
+        writer.close()
+        assert len(why) == 1
+        assert topic in why[0]
+        assert [r.value for r in read_to_end(world.transport, (topic, 0))] == [b"fits"]
+
+    def test_the_bytes_in_flight_are_bounded(self, world: World) -> None:
+        topic = world.create()
+        writer = world.transport.writer(no_failure, in_flight_bytes_max=10_000)
+        for _ in range(200):
+            writer.append(topic, 0, bytes(1000))
+            assert writer.in_flight_bytes <= 10_000
+        writer.append(topic, 0, bytes(50_000))  # larger than the bound: goes alone
+        writer.await_delivered(20)
+        assert world.transport.end_offsets([(topic, 0)]) == {(topic, 0): 201}
+        writer.close()
+
+    def test_ends_and_beginnings_of_several_logs(self, world: World, writer: Writer) -> None:
+        topic = world.create(partitions=3)
+        fill(writer, (topic, 1), [b"a", b"b"])
+        logs = [(topic, p) for p in range(3)]
+        assert world.transport.end_offsets(logs) == dict(zip(logs, [0, 2, 0], strict=True))
+        world.transport.delete_records({(topic, 1): 1})
+        assert world.transport.beginning_offsets(logs) == dict(zip(logs, [0, 1, 0], strict=True))
+        assert world.transport.end_offsets([]) == {}
+
+    def test_an_event_loop_asks_for_ends(self, world: World, writer: Writer) -> None:
+        topic = world.create()
+        fill(writer, (topic, 0), [b"a", b"b"])
+        ends = asyncio.run(world.transport.end_offsets_async([(topic, 0)], timeout_s=20))
+        assert ends == {(topic, 0): 2}
+
+    def test_a_reader_starts_where_it_is_placed_and_is_woken_by_new_records(
+        self, world: World, writer: Writer
+    ) -> None:
+        topic = world.create()
+        fill(writer, (topic, 0), [b"0", b"1", b"2"])
+        reader = world.transport.reader()
+        reader.assign({(topic, 0): 2})
+        assert reader.position((topic, 0)) == 2
+        assert [r.value for r in drain(reader, 1)] == [b"2"]
+        fill(writer, (topic, 0), [b"3"])
+        assert [r.value for r in drain(reader, 1)] == [b"3"]
+        assert reader.position((topic, 0)) == 4
+        reader.close()
+
+    def test_poll_returns_no_more_than_was_asked_for(self, world: World, writer: Writer) -> None:
+        topic = world.create()
+        fill(writer, (topic, 0), [b"%d" % i for i in range(10)])
+        reader = world.transport.reader()
+        reader.assign({(topic, 0): 0})
+        seen: list[bytes] = []
+        while len(seen) < 10:
+            records = reader.poll(3, 5.0)
+            assert 1 <= len(records) <= 3
+            seen += [r.value for r in records]
+            assert reader.position((topic, 0)) == len(seen)
+        assert seen == [b"%d" % i for i in range(10)]
+        reader.close()
+
+    def test_a_position_that_retention_took_away_is_an_error_that_names_it(
+        self, world: World, writer: Writer
+    ) -> None:
+        topic = world.create()
+        fill(writer, (topic, 0), [b"0", b"1", b"2", b"3"])
+        world.transport.delete_records({(topic, 0): 3})
+        reader = world.transport.reader()
+        reader.assign({(topic, 0): 1})
+        with pytest.raises(PositionGoneError) as gone:
+            drain(reader, 1)
+        assert (gone.value.topic, gone.value.partition, gone.value.offset) == (topic, 0, 1)
+        reader.assign({(topic, 0): 3})
+        assert [r.offset for r in drain(reader, 1)] == [3]
+        reader.close()
+
+    def test_a_position_beyond_the_end_is_gone_too(self, world: World, writer: Writer) -> None:
+        topic = world.create()
+        fill(writer, (topic, 0), [b"0"])
+        reader = world.transport.reader()
+        reader.assign({(topic, 0): 100})
+        with pytest.raises(PositionGoneError):
+            drain(reader, 1)
+        reader.close()
+
+    def test_another_log_is_read_on_when_one_is_gone(self, world: World, writer: Writer) -> None:
+        topic = world.create(partitions=2)
+        fill(writer, (topic, 0), [b"0", b"1"])
+        world.transport.delete_records({(topic, 0): 2})
+        reader = world.transport.reader()
+        reader.assign({(topic, 0): 0, (topic, 1): 0})
+        with pytest.raises(PositionGoneError):
+            drain(reader, 1)
+        reader.unassign([(topic, 0)])
+        fill(writer, (topic, 1), [b"there"])
+        assert [r.value for r in drain(reader, 1)] == [b"there"]
+        assert reader.assigned == {(topic, 1)}
+        reader.close()
+
+    def test_committed_readers_see_whole_transactions_only(
+        self, world: World, writer: Writer
+    ) -> None:
+        topic = world.create()
+        log = (topic, 0)
+        fill(writer, log, [b"plain"])
+        world.transact(log, [b"c1", b"c2"], commit=True)
+        world.transact(log, [b"aborted"], commit=False)
+        end = world.transport.end_offsets([log], isolation="read_committed")[log]
+        assert end == 6, "three records, three in transactions of which two markers: 1+2+1+1+1"
+        committed = read_to_end(world.transport, log, isolation="read_committed")
+        assert [r.value for r in committed] == [b"plain", b"c1", b"c2"]
+        everything = read_to_end(world.transport, log)
+        assert [r.value for r in everything] == [b"plain", b"c1", b"c2", b"aborted"]
+
+    def test_an_open_transaction_hides_what_follows(self, world: World, writer: Writer) -> None:
+        topic = world.create()
+        log = (topic, 0)
+        fill(writer, log, [b"before"])
+        commit = world.open_transaction(log, b"open")
+        fill(writer, log, [b"after"])
+        assert world.transport.end_offsets([log], isolation="read_committed") == {log: 1}
+        assert world.transport.end_offsets([log]) == {log: 3}
+        reader = world.transport.reader(isolation="read_committed")
+        reader.assign({log: 0})
+        assert [r.value for r in reach(reader, log, 1)] == [b"before"]
+        commit()
+        assert [r.value for r in drain(reader, 2)] == [b"open", b"after"]
+        reader.close()
+
+    def test_positions_pass_markers(self, world: World) -> None:
+        topic = world.create()
+        log = (topic, 0)
+        world.transact(log, [b"r"], commit=True)
+        reader = world.transport.reader(isolation="read_committed")
+        reader.assign({log: 0})
+        assert [r.offset for r in reach(reader, log, 2)] == [0]
+        reader.close()
+
+    def test_a_range_is_read_whole_and_no_further(self, world: World, writer: Writer) -> None:
+        topic = world.create()
+        log = (topic, 0)
+        fill(writer, log, [b"%d" % i for i in range(50)])
+        assert [r.offset for r in read_range(world.transport, log, 10, 13)] == [10, 11, 12]
+        assert list(read_range(world.transport, log, 7, 7)) == []
+        with pytest.raises(NoAnswerError):
+            list(read_range(world.transport, log, 49, 51, idle_s_max=0.3))
+
+    def test_a_new_incarnation_reads_its_log_up_to_its_start(
+        self, world: World, writer: Writer
+    ) -> None:
+        topic = world.create()
+        log = (topic, 0)
+        zombie = world.transport.writer(no_failure)
+        fill(zombie, log, [b"a", b"b"])
+        seen: list[bytes] = []
+
+        def make_start() -> bytes:
+            assert seen == [b"a", b"b"], "the log is read before START is made"
+            fill(zombie, log, [b"c"])  # between the reading and START (R2)
+            return b"START"
+
+        inc = start_incarnation(
+            world.transport, writer, log, make_start, visit=lambda r: seen.append(r.value)
+        )
+        assert inc == 3
+        assert seen == [b"a", b"b", b"c"]
+        again = start_incarnation(world.transport, writer, log, lambda: b"START", read_from=1)
+        assert again == 4
+        assert append_and_wait(writer, log, b"data") == 5
+
+    def test_the_first_incarnation_of_an_empty_log(self, world: World, writer: Writer) -> None:
+        topic = world.create()
+        assert start_incarnation(world.transport, writer, (topic, 0), lambda: b"START") == 0
+
+
+class CatchUpContract:
+    """The catch-up reader on a transport; subclasses provide the fixture ``world``."""
+
+    def test_what_is_unchanged_goes_on_without_repeat_or_hole(self, world: World) -> None:
+        topic = world.create(partitions=2)
+        writer = world.transport.writer(no_failure)
+        a, b = (topic, 0), (topic, 1)
+        fill(writer, a, [b"a%d" % i for i in range(6)])
+        fill(writer, b, [b"b%d" % i for i in range(6)])
+        reader = CatchUpReader(world.transport)
+        assert reader.poll() == []
+        reader.want({a: 1})
+        first = drain(reader, 2, records_max=2)
+        assert [r.value for r in first] == [b"a1", b"a2"]
+        reader.want({a: 3, b: 4})  # a goes on, b joins
+        rest = drain(reader, 5)
+        assert [r.value for r in rest if r.log == a] == [b"a3", b"a4", b"a5"]
+        assert [r.value for r in rest if r.log == b] == [b"b4", b"b5"]
+        assert reader.position(a) == 6
+        reader.close()
+
+    def test_a_position_moved_back_or_on_is_read_from_there(self, world: World) -> None:
+        topic = world.create()
+        log = (topic, 0)
+        writer = world.transport.writer(no_failure)
+        fill(writer, log, [b"%d" % i for i in range(6)])
+        reader = CatchUpReader(world.transport)
+        reader.want({log: 0})
+        assert [r.offset for r in drain(reader, 6)] == [0, 1, 2, 3, 4, 5]
+        reader.want({log: 2})
+        assert [r.offset for r in drain(reader, 4)] == [2, 3, 4, 5]
+        reader.want({log: 5})
+        assert [r.offset for r in drain(reader, 1)] == [5]
+        reader.close()
+
+    def test_what_is_not_wanted_any_more_is_not_delivered(self, world: World) -> None:
+        topic = world.create(partitions=2)
+        writer = world.transport.writer(no_failure)
+        a, b = (topic, 0), (topic, 1)
+        fill(writer, a, [b"a%d" % i for i in range(100)])
+        reader = CatchUpReader(world.transport)
+        reader.want({a: 0})
+        drain(reader, 1, records_max=1)
+        reader.want({b: 0})
+        fill(writer, b, [b"b0"])
+        assert [r.value for r in drain(reader, 1)] == [b"b0"]
+        assert reader.wanted == {b}
+        reader.want({})
+        assert reader.poll(50.0) == []
+        reader.want({a: 7})
+        assert drain(reader, 1)[0].value == b"a7"
+        reader.close()
+
+    def test_an_end_behind_a_marker_is_no_change(self, world: World) -> None:
+        topic = world.create()
+        log = (topic, 0)
+        world.transact(log, [b"r"], commit=True)
+        reader = CatchUpReader(world.transport, isolation="read_committed")
+        reader.want({log: 0})
+        assert [r.offset for r in drain(reader, 1)] == [0]
+        deadline = time.monotonic() + 20
+        while reader.position(log) < 2 and time.monotonic() < deadline:
+            reader.poll(50.0)
+        reader.want({log: 1})  # its owner counts records, not markers
+        assert reader.position(log) == 2
+        reader.close()
+
+    def test_a_gone_position_is_told_and_can_be_replaced(self, world: World) -> None:
+        topic = world.create()
+        log = (topic, 0)
+        writer = world.transport.writer(no_failure)
+        fill(writer, log, [b"0", b"1", b"2"])
+        world.transport.delete_records({log: 2})
+        reader = CatchUpReader(world.transport)
+        reader.want({log: 0})
+        with pytest.raises(PositionGoneError):
+            drain(reader, 1)
+        reader.want({log: 2})
+        assert [r.offset for r in drain(reader, 1)] == [2]
+        reader.close()

@@ -1,0 +1,132 @@
+"""The shared transport suite on a real Kafka, and what the client must survive."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from tests.contracts.transport import (
+    CatchUpContract,
+    TransportContract,
+    World,
+    drain,
+    fill,
+    no_failure,
+)
+
+from slackwater.runtime.broker import EmbeddedBroker
+from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.transport import Log, NoAnswerError, TopicMissingError, read_to_end
+
+
+class KafkaWorld:
+    """A ``World`` on a real broker; a transaction is written as any other program would."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.transport = KafkaTransport(bootstrap)
+        self._bootstrap = bootstrap
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def create(self, partitions: int = 1, bytes_max: int = 16 * 2**20) -> str:
+        topic = f"contract-{uuid.uuid4().hex[:12]}"
+        new = NewTopic(topic, partitions, 1, config={"max.message.bytes": str(bytes_max)})
+        self._admin.create_topics([new])[topic].result(20)
+        return topic
+
+    def transact(self, log: Log, values: Sequence[bytes], *, commit: bool) -> None:
+        producer = self._begin(log, values)
+        if commit:
+            producer.commit_transaction(20)
+        else:
+            producer.abort_transaction(20)
+
+    def open_transaction(self, log: Log, value: bytes) -> Callable[[], None]:
+        producer = self._begin(log, [value])
+        return lambda: producer.commit_transaction(20)
+
+    def _begin(self, log: Log, values: Sequence[bytes]) -> Producer:
+        producer = Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "transactional.id": uuid.uuid4().hex,
+                "log_level": 0,
+            }
+        )
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(log[0], value, partition=log[1])
+        assert producer.flush(20) == 0
+        return producer
+
+
+@pytest.fixture(scope="module")
+def world(bootstrap: str) -> World:
+    return KafkaWorld(bootstrap)
+
+
+class TestTransport(TransportContract):
+    """The shared suite."""
+
+
+class TestCatchUp(CatchUpContract):
+    """The shared suite of the catch-up reader."""
+
+
+def test_a_missing_topic_is_told_with_exit_code_3(bootstrap: str) -> None:
+    transport = KafkaTransport(bootstrap)
+    with pytest.raises(TopicMissingError, match="no-such-topic") as caught:
+        transport.partitions_of("no-such-topic")
+    assert caught.value.exit_code == 3
+
+
+def test_a_catch_up_reader_holds_no_more_than_its_prefetch(world: World) -> None:
+    topic = world.create()
+    writer = world.transport.writer(no_failure)
+    fill(writer, (topic, 0), [bytes(100_000)] * 300)  # 30 MB
+    reader = world.transport.reader(prefetch_kib_max=1024)
+    reader.assign({(topic, 0): 0})
+    started = time.monotonic()
+    assert len(drain(reader, 300, records_max=5)) == 300
+    # A full prefetch pauses fetching for a moment only: 1 s each, the default, would be 30 s.
+    assert time.monotonic() - started < 10
+    reader.close()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        yield broker
+
+
+@pytest.mark.slow
+def test_a_broker_killed_under_a_writer_and_a_reader_costs_no_record(
+    own_broker: EmbeddedBroker,
+) -> None:
+    world = KafkaWorld(own_broker.bootstrap)
+    topic = world.create()
+    log = (topic, 0)
+    writer = world.transport.writer(no_failure)
+    reader = world.transport.reader()
+    reader.assign({log: 0})
+    fill(writer, log, [b"before-%d" % i for i in range(100)])
+    own_broker.kill()
+    for i in range(100):
+        writer.append(*log, b"during-%d" % i)
+    with pytest.raises(NoAnswerError):
+        writer.await_delivered(0.2)
+    with pytest.raises(NoAnswerError):
+        world.transport.end_offsets([log], timeout_s=0.5)
+    own_broker.start()
+    back = time.monotonic()
+    writer.await_delivered(30)
+    assert time.monotonic() - back < 5, "the client must not add its own back-off"
+    wanted = [b"before-%d" % i for i in range(100)] + [b"during-%d" % i for i in range(100)]
+    assert [r.value for r in drain(reader, 200)] == wanted
+    assert [r.value for r in read_to_end(world.transport, log)] == wanted
+    reader.close()
+    writer.close()
