@@ -1,0 +1,192 @@
+"""A line's cursor in one source log: which records count, and the readings they leave.
+
+The source log is DPC's persistent log of a data source (section 2.2): any replica can replay it.
+What is in it may be repeated, written by a zombie, or have a hole; the cursor's acceptance rules
+make one sequence out of it, the same for everybody who reads from any position (rules 10, 12, 13).
+
+A cursor is *attached* when the live consumer feeds it, or *parked* at an offset from which a
+catch-up reader feeds it; memory is bounded because a cursor that has read too far ahead is parked:
+it forgets what it has buffered and keeps the position to read it again from. Kafka is the buffer.
+
+The stable line's cursor is strict: only the next id counts. The live line's never waits: it skips
+holes, looks at headers only while records lie below its line, and may seek to the log's end. It
+has its own next id and incarnation, so what it sees never reaches the stable line (R35).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A record with readings, or a promise, that the line has not passed yet.
+
+    ``floor`` is the promise that held before it: a reading below it broke the promise, and is
+    skipped by everybody alike (R23).
+    """
+
+    offset: int
+    record: SourceRecord
+    floor: int
+    inc: int
+    loaded: SourceColumns | None = None
+
+    def load(self) -> SourceColumns:
+        """The readings, decoded once."""
+        if self.loaded is None:
+            assert self.record.columns is not None
+            self.loaded = self.record.columns.load()
+        return self.loaded
+
+    @property
+    def bytes_held(self) -> int:
+        """About what the record takes in memory."""
+        return 24 + self.record.readings * 24
+
+
+class SourceCursor:
+    """One line's place in one source log.
+
+    Args:
+        position: where to go on (rule 5); ``next_id`` -1 takes whatever comes first.
+        strict: the stable line's rules; otherwise the live line's.
+    """
+
+    def __init__(self, position: SourcePosition, *, strict: bool) -> None:
+        self._strict = strict
+        self._first = position
+        self.offset = position.offset
+        self.next_id = position.next_id
+        self.inc = position.inc
+        self.boundary = position.boundary
+        self.attached = False
+        self.hole_inc: int | None = None
+        """Incarnation of the writer that left a hole here, until the hole is filled (rule 11)."""
+        self.bytes_held = 0
+        self._low = -(2**63)
+        self._chunks: deque[Chunk] = deque()
+        self._lost_at: tuple[int, int] | None = None
+        self.gaps: list[tuple[int, int, Gap]] = []
+        """(from, to, gap): readings lost to retention, and the event times they may lie in."""
+
+    # What comes in.
+
+    def offer(self, offset: int, record: SourceRecord) -> bool:
+        """Take the record at ``offset`` into account; says whether it counted (rule 10)."""
+        if offset < self.offset:
+            return False
+        self.offset = offset + 1
+        if record.kind is Kind.START:
+            self.inc = max(self.inc, offset)
+        elif record.inc < self.inc or record.kind is Kind.VOID:
+            return False
+        elif record.inc > self.inc:
+            assert not self._strict or self._first.next_id < 0, "a START was passed over"
+            self.inc = record.inc
+        if not self._is_next(record):
+            return False
+        floor = self.boundary
+        self.next_id = record.last_id + 1
+        self.boundary = max(self.boundary, record.boundary)
+        for gap in record.gap:
+            self.gaps.append((floor, self.boundary, gap))
+        above = record.readings > 0 and record.stime_max >= max(self._low, floor)
+        if above or self.boundary > max(self._low, floor):
+            chunk = Chunk(offset, record, floor, self.inc)
+            self._chunks.append(chunk)
+            self.bytes_held += chunk.bytes_held
+        return True
+
+    def _is_next(self, record: SourceRecord) -> bool:
+        if self.next_id < 0 or record.first_id == self.next_id:
+            self.hole_inc = None
+        elif record.first_id < self.next_id:
+            return False
+        elif self._lost_at is not None:
+            lost = Gap(record.stream, record.first_id - self.next_id)
+            self.gaps.append((self._lost_at[0], max(record.stime_min, record.boundary), lost))
+        elif self._strict:
+            self.hole_inc = self.inc
+            return False
+        self._lost_at = None
+        return True
+
+    def jump(self, beginning: int) -> None:
+        """Retention took what was to be read next: go on at ``beginning``, and say so (rule 28)."""
+        assert beginning > self.offset
+        self.offset = beginning
+        self._lost_at = (self.boundary, beginning)
+
+    def seek(self, end: int) -> None:
+        """Live line only: leave out a backlog (rule 13). The first record there is next."""
+        assert not self._strict
+        self.offset = max(self.offset, end)
+        self.next_id = -1
+        self.attached = False
+        self._chunks.clear()
+        self.bytes_held = 0
+
+    # What goes out.
+
+    def columns(self, start: int, end: int) -> Iterator[tuple[SourceColumns, int]]:
+        """The columns that hold readings with start <= stime < end, and the floor of each."""
+        for chunk in self._chunks:
+            record = chunk.record
+            if record.readings and record.stime_max >= start and record.stime_min < end:
+                yield chunk.load(), chunk.floor
+
+    def next_reading(self, start: int) -> int | None:
+        """A lower bound of the smallest stime >= start that is buffered, None if there is none."""
+        best: int | None = None
+        for chunk in self._chunks:
+            record = chunk.record
+            if record.readings and record.stime_max >= start:
+                low = max(record.stime_min, start)
+                best = low if best is None or low < best else best
+                if best == start:
+                    break
+        return best
+
+    def pass_to(self, start: int) -> None:
+        """The line has taken everything below ``start``: forget it."""
+        if start <= self._low:
+            return
+        self._low = start
+        chunks = self._chunks
+        while chunks and self._is_done(chunks[0], start):
+            self.bytes_held -= chunks.popleft().bytes_held
+        self.gaps = [gap for gap in self.gaps if gap[1] > start]
+
+    def _is_done(self, chunk: Chunk, start: int) -> bool:
+        record = chunk.record
+        return record.boundary <= start and (not record.readings or record.stime_max < start)
+
+    # Where it is.
+
+    def position(self) -> SourcePosition:
+        """Where to read from to have all that the line has not passed yet (rules 5, 25)."""
+        if self._chunks:
+            head = self._chunks[0]
+            return SourcePosition(head.offset, head.record.first_id, head.inc, head.floor)
+        return SourcePosition(self.offset, self.next_id, self.inc, self.boundary)
+
+    def park(self) -> None:
+        """Forget what is buffered; a catch-up reader reads it again from ``position()``."""
+        position = self.position()
+        self._chunks.clear()
+        self.bytes_held = 0
+        self.offset = position.offset
+        self.next_id = position.next_id
+        self.inc = position.inc
+        self.boundary = position.boundary
+        self.attached = False
+
+    @property
+    def buffered_to(self) -> int:
+        """The largest event time the buffer reaches."""
+        return max(self.boundary, self._chunks[-1].record.stime_max if self._chunks else self._low)

@@ -1,0 +1,211 @@
+"""The two lines of a stage: what may be said for good, and what must be said in time.
+
+DPC (section 4.4.3) keeps two replicas of a query diagram when a failure heals: one goes on
+processing new tuples tentatively, the other reconciles. A stage here always has both, as two
+*lines* over the same inputs. The **stable line** takes the next unit (the orderer's bucket, the
+root's window) when every input is complete up to its end, however long that takes. The **live
+line** answers every unit by its deadline: normally it is the stable line, and when the bound runs
+out it *forks* and goes on alone, tentatively, until the stable line has caught up and they *join*.
+Nothing is ever rolled back, and neither line waits for the other.
+
+This module holds the decisions only (rules 14, 16, 17, 18 and 20): which unit is next for which
+line, which input has failed, what is due. It is told how far each input has come for each line
+and what time it is; content, positions and bytes belong to its callers. A deadline alone does not
+make an input failed: its log must have been read to an end that was observed after the deadline
+(R11), so a process that was itself asleep blames nobody else.
+
+The paper's alternative, one copy that checkpoints, undoes and redoes (section 4.4.1), needs every
+tentative tuple buffered or a second node for as long as the failure lasts (R5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+
+class LineState(Enum):
+    """State of one output stream (section 8.2 keeps it per output; Figure 5 has the moves).
+
+    ``STABLE -> UP_FAILURE`` at the first tentative answer, ``UP_FAILURE -> STABILIZATION`` when no
+    input is failed any more, back when one fails again, ``STABILIZATION -> STABLE`` at the join.
+    """
+
+    STABLE = "STABLE"
+    UP_FAILURE = "UP_FAILURE"
+    STABILIZATION = "STABILIZATION"
+
+
+class Units(Protocol):
+    """The fixed sequence of units: buckets, which touch, or windows, which may overlap."""
+
+    def end(self, start: int) -> int:
+        """Where the unit that starts at ``start`` ends (us of event time)."""
+        ...
+
+    def following(self, start: int) -> int:
+        """Where the unit after the one that starts at ``start`` starts."""
+        ...
+
+    def news_from(self, start: int) -> int:
+        """The end of the unit before: what lies from here on the unit is the first to hold."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Rule 15. ``normal_time(e)`` is wall(e + lateness) in us, or None while it is unknown.
+
+    ``answer_within_us`` is X - (n - k + 1)m for stage k of n: the ladder of deadlines (R13).
+    """
+
+    normal_time: Callable[[int], int | None]
+    answer_within_us: int
+
+    def deadline(self, end: int) -> int | None:
+        """When a unit that ends at ``end`` must have been answered by this stage."""
+        normal = self.normal_time(end)
+        return None if normal is None else normal + self.answer_within_us
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing is due; ask again with new input, or at ``until`` (us of wall time; None: input)."""
+
+    until: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadToEnd:
+    """Before ``inputs`` may be called failed, read their logs to an end fetched from now on."""
+
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer the live line's next unit tentatively; ``missing`` inputs have not passed its end."""
+
+    missing: tuple[int, ...]
+
+
+Verdict = Wait | ReadToEnd | Answer
+
+
+class Line:
+    """The decisions of one stage. Positions are unit starts in us of event time.
+
+    Args:
+        inputs: how many inputs (streams of an orderer, children of a root) there are.
+        units: the grid.
+        schedule: normal times and deadlines.
+        stable_next: first unit without a stable answer (S of rule 22).
+        live_next: first unit without any answer (T of rule 22), not before ``stable_next``.
+    """
+
+    def __init__(
+        self, inputs: int, units: Units, schedule: Schedule, stable_next: int, live_next: int
+    ) -> None:
+        assert inputs > 0
+        assert stable_next <= live_next
+        self._units = units
+        self._schedule = schedule
+        self._read_through: list[int | None] = [None] * inputs
+        self.stable_next = stable_next
+        self.live_next = live_next
+        self.forked = live_next > stable_next
+        self.failed: set[int] = set()
+
+    @property
+    def state(self) -> LineState:
+        """What the heartbeats say of the output (D6)."""
+        if not self.forked:
+            return LineState.STABLE
+        return LineState.UP_FAILURE if self.failed else LineState.STABILIZATION
+
+    def note_read(self, input_: int, fetched_at: int) -> None:
+        """The live line has read ``input_`` to an end that was fetched at ``fetched_at``.
+
+        Also called when the broker gave no answer in time: then there is nothing to wait for.
+        """
+        before = self._read_through[input_]
+        self._read_through[input_] = fetched_at if before is None else max(before, fetched_at)
+
+    # Stable line.
+
+    def stable_ready(self, stable_to: int) -> bool:
+        """May the stable line take its next unit (rule 16)? ``stable_to``: the least of inputs."""
+        return stable_to >= self._units.end(self.stable_next)
+
+    def stable_answered(self, following: int) -> None:
+        """The stable line has taken all units before ``following``; the live line skips them."""
+        assert following > self.stable_next
+        self.stable_next = following
+        self.live_next = max(self.live_next, following)
+
+    def try_join(self, now: int, stable_to: int, *, attached: bool) -> bool:
+        """Join if the stable line is where the live line is, and in time (rule 18)."""
+        if not self.forked or self.stable_next != self.live_next or not attached:
+            return False
+        end = self._units.end(self.live_next)
+        deadline = self._schedule.deadline(end)
+        if stable_to < end or (deadline is not None and now >= deadline):
+            return False
+        self.forked = False
+        self.failed.clear()
+        return True
+
+    # Live line.
+
+    def judge(
+        self, now: int, live_to: Sequence[int], *, tentative: Callable[[int], bool] | None = None
+    ) -> Verdict:
+        """What is to be done about the live line's next unit (rules 14, 17, 20).
+
+        ``live_to[i]`` is how far input i has come for the live line. ``tentative(i)`` tells whether
+        input i passes the unit's end only tentatively; then nobody waits for the deadline (R13).
+        """
+        start = self.live_next
+        end = self._units.end(start)
+        normal = self._schedule.normal_time(end)
+        if normal is None:
+            return Wait(None)
+        news_from = self._units.news_from(start)
+        self.failed = {i for i in self.failed if live_to[i] < news_from}
+        lagging = tuple(i for i, to in enumerate(live_to) if to < end)
+        awaited = tuple(i for i in lagging if i not in self.failed)
+        if now < normal:
+            # Nothing tentative before its normal time: with every stream silent, or the boundary
+            # of the only living one an hour ahead, the future would be answered at once (R36).
+            return Wait(normal)
+        if not awaited and self._alone(live_to, tentative):
+            return Answer(lagging)
+        deadline = normal + self._schedule.answer_within_us
+        if now < deadline:
+            return Wait(deadline)
+        unread = tuple(i for i in awaited if not self._was_read_since(i, deadline))
+        if unread:
+            return ReadToEnd(unread)
+        self.failed.update(awaited)
+        return Answer(lagging)
+
+    def live_answered(self) -> None:
+        """The live line has answered its next unit: from here on it is alone."""
+        self.live_next = self._units.following(self.live_next)
+        self.forked = True
+
+    def _alone(self, live_to: Sequence[int], tentative: Callable[[int], bool] | None) -> bool:
+        """May the live line go before the deadline, since waiting would gain nothing?
+
+        Only if it is apart from the stable line already, or one of its inputs is tentative. If
+        all is stable the stable line will answer, as soon as its own cursors get there.
+        """
+        if self.forked or self.failed:
+            return True
+        return tentative is not None and any(tentative(i) for i in range(len(live_to)))
+
+    def _was_read_since(self, input_: int, deadline: int) -> bool:
+        through = self._read_through[input_]
+        return through is not None and through >= deadline

@@ -1,0 +1,200 @@
+"""Filter, Map and the grouping of a bucket by key: what lies between SUnion and SOutput.
+
+DPC section 2.1 asks operators to be deterministic functions of their input order. A bucket's
+readings are put in the order (stime, stream, id), filtered and mapped as columns, and grouped by
+key in key order; a bucket too large for one record is cut between keys by one fixed rule (R32).
+All of it is a pure function of the bucket's readings, whatever records they came in, so replicas
+agree bit for bit.
+
+Nothing here runs once per reading: keys become small ints when a record's key list is first seen,
+and sorting by key is numpy's radix sort of the keys' ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slackwater.model.errors import SlackwaterError
+from slackwater.model.records import SourceColumns, type_f64, type_i64
+from slackwater.primitives.deltas import KeyTable
+
+if TYPE_CHECKING:
+    from slackwater.primitives.expressions import Predicate, Projection
+
+
+class PieceTooLargeError(SlackwaterError):
+    """One key has more readings in one bucket than a record can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One record's worth of a bucket: keys in key order, their readings by cumulative offsets."""
+
+    keys: Sequence[str]
+    offsets: type_f64
+    fields: tuple[str, ...]
+    values: tuple[type_f64, ...]
+
+
+class Operators:
+    """The operators of one query, with the key table of one orderer.
+
+    Args:
+        fields: names of the input fields, in order; a stream without one has NaN there.
+        where: keeps a reading only if it is TRUE.
+        select: the fields of the result; None: all input fields.
+        keys: interned keys.
+        piece_bytes_max: where a bucket is cut.
+        record_bytes_max: what a record can hold at most (one key cannot be cut).
+    """
+
+    def __init__(
+        self,
+        fields: tuple[str, ...],
+        where: Predicate | None,
+        select: Projection | None,
+        keys: KeyTable,
+        *,
+        piece_bytes_max: int = 8 << 20,
+        record_bytes_max: int = 15 << 20,
+    ) -> None:
+        self._input_fields = fields
+        self._where = where
+        self._select = select
+        self._keys = keys
+        self._piece_bytes_max = piece_bytes_max
+        self._record_bytes_max = record_bytes_max
+        self._lists: dict[int, tuple[Sequence[str], np.ndarray]] = {}
+        self._lists_max = 1_024
+
+    def bucket(
+        self,
+        streams: Sequence[Iterable[tuple[SourceColumns, int]]],
+        start: int,
+        end: int,
+    ) -> list[Piece]:
+        """The pieces of the bucket [start, end) out of each stream's (columns, floor) in id order.
+
+        Readings outside the bucket, or below their record's floor (R23), are left out.
+        """
+        parts = [
+            part
+            for columns_of_stream in streams
+            for columns, floor in columns_of_stream
+            if (part := self._slice(columns, max(start, floor), end)) is not None
+        ]
+        if not parts:
+            return []
+        stimes, index, values = _join(parts, len(self._input_fields))
+        if np.any(stimes[1:] < stimes[:-1]):
+            order = np.argsort(stimes, kind="stable")
+            index = index[order]
+            values = [column[order] for column in values]
+        return self._group(*self._apply(index, values))
+
+    def _slice(
+        self, columns: SourceColumns, low: int, high: int
+    ) -> tuple[type_i64, np.ndarray, list[type_f64]] | None:
+        stimes = columns.stimes
+        if len(stimes) == 0:
+            return None
+        index = self._numbers(columns.keys)[columns.key_index]
+        by_name = dict(zip(columns.fields, columns.values, strict=True))
+        inside = (stimes >= low) & (stimes < high)
+        if inside.all():
+            pick: slice | np.ndarray = slice(None)
+        elif inside.any():
+            pick = np.flatnonzero(inside)
+        else:
+            return None
+        stimes = stimes[pick]
+        values = [
+            by_name[name][pick] if name in by_name else np.full(len(stimes), np.nan)
+            for name in self._input_fields
+        ]
+        return stimes, index[pick], values
+
+    def _numbers(self, keys: Sequence[str]) -> np.ndarray:
+        """The numbers of a key list, remembered by the list's identity: codecs share lists."""
+        known = self._lists.get(id(keys))
+        if known is not None and known[0] is keys:
+            return known[1]
+        numbers = self._keys.indices(keys)
+        if len(self._lists) >= self._lists_max:
+            self._lists.clear()
+        self._lists[id(keys)] = (keys, numbers)
+        return numbers
+
+    def _apply(
+        self, index: np.ndarray, values: list[type_f64]
+    ) -> tuple[np.ndarray, dict[str, type_f64]]:
+        columns = dict(zip(self._input_fields, values, strict=True))
+        if self._where is not None:
+            keep = self._where.mask(columns, index, self._keys.known)
+            if not keep.all():
+                index = index[keep]
+                columns = {name: column[keep] for name, column in columns.items()}
+        if self._select is not None:
+            columns = self._select.apply(columns, index, self._keys.known)
+        return index, columns
+
+    def _group(self, index: np.ndarray, columns: dict[str, type_f64]) -> list[Piece]:
+        if len(index) == 0:
+            return []
+        ranks, by_rank = self._keys.ranks()
+        small = np.uint16 if len(by_rank) <= 1 << 16 else np.int64  # numpy's radix sort
+        rank = ranks.astype(small)[index]
+        order = np.argsort(rank, kind="stable")
+        counts = np.bincount(rank, minlength=len(by_rank))
+        present = np.flatnonzero(counts)
+        offsets = np.concatenate(([0], np.cumsum(counts[present])))
+        fields = tuple(columns)
+        values = tuple(columns[name][order] for name in fields)
+        names = by_rank if len(present) == len(by_rank) else [by_rank[i] for i in present.tolist()]
+        cuts = self._cuts(np.diff(offsets), len(fields))
+        return [
+            Piece(
+                names if high - low == len(names) else names[low:high],
+                (offsets[low : high + 1] - offsets[low]).astype(np.float64),
+                fields,
+                tuple(column[offsets[low] : offsets[high]] for column in values),
+            )
+            for low, high in pairwise(cuts)
+        ]
+
+    def _cuts(self, counts: np.ndarray, fields: int) -> list[int]:
+        """Cut between keys: a piece ends before the key that would make it too large."""
+        sizes = counts * (8 * fields) + 40
+        if int(sizes.sum()) <= self._piece_bytes_max:
+            return [0, len(counts)]
+        if int(sizes.max()) > self._record_bytes_max:
+            message = (
+                f"one key has {int(counts.max())} readings in one bucket, more than the "
+                f"{self._record_bytes_max} bytes of a record hold"
+            )
+            raise PieceTooLargeError(message)
+        cuts = [0]
+        held = 0
+        for i, size in enumerate(sizes.tolist()):
+            if held and held + size > self._piece_bytes_max:
+                cuts.append(i)
+                held = 0
+            held += size
+        return [*cuts, len(counts)]
+
+
+def _join(
+    parts: list[tuple[type_i64, np.ndarray, list[type_f64]]], fields: int
+) -> tuple[type_i64, np.ndarray, list[type_f64]]:
+    if len(parts) == 1:
+        return parts[0]
+    return (
+        np.concatenate([p[0] for p in parts]),
+        np.concatenate([p[1] for p in parts]),
+        [np.concatenate([p[2][f] for p in parts]) for f in range(fields)],
+    )

@@ -1,0 +1,545 @@
+"""The orderer: SUnion, its operators and SOutput over the source logs of one child.
+
+DPC section 4.2: an SUnion sorts the tuples of its input streams into *buckets* of event time. A
+bucket is stable when every stream's boundary has passed its end; its content is then a pure
+function of the logs, so that all replicas emit the same. A bucket that is not stable at its
+deadline is emitted TENTATIVE from what is there (section 4.3).
+
+The core has the two lines of ``line.py``. Each has a cursor in every source log. The stable line's
+output goes to the replica's stable log, which covers event time contiguously and once; what the
+live line emits while the lines are apart goes to the live log (rule 8). So an orderer's logs need
+neither UNDO nor REC_DONE: those are written at the root, where a consumer can see them (R3).
+
+No clock, no Kafka: ``receive`` and ``catch_up`` take records, ``step`` takes the time and returns
+effects. The shell carries them out in their order; it polls its input before it calls ``step``
+(R11), and calls again at ``wake_at``, or at once while ``busy``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Final
+
+from slackwater.model.records import (
+    Gap,
+    Hole,
+    Kind,
+    OrderedRecord,
+    OrdererState,
+    Position,
+    SourcePosition,
+    SourceRecord,
+    StreamPositions,
+)
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.cursor import SourceCursor
+from slackwater.protocols.dpc.line import Answer, Line, ReadToEnd, Schedule, Wait
+from slackwater.protocols.dpc.operators import Operators
+
+
+class LineName(IntEnum):
+    """Which of a replica's two logs, or of a stage's two lines (rule 8)."""
+
+    STABLE = 0
+    LIVE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append ``record`` to the stable or the live log, after all that was appended before."""
+
+    line: LineName
+    record: OrderedRecord
+
+
+@dataclass(frozen=True, slots=True)
+class FetchEnds:
+    """Ask the broker for the ends of these streams' logs; answer with ``ends`` (rule 14)."""
+
+    streams: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveState:
+    """Write the state record soon: the line has parked (rule 5)."""
+
+
+Effect = Append | FetchEnds | SaveState
+
+
+@dataclass(frozen=True, slots=True)
+class OrdererConfig:
+    """What an orderer is told at its start.
+
+    ``logs`` names each input's log (``sw.source.<log>``), ``names`` the stream of the deployment
+    file that ``missing`` shall name. The bounds are rule 12's H and the size of a piece (R32).
+    """
+
+    fragment: str
+    child: int
+    replica: int
+    logs: tuple[str, ...]
+    names: tuple[str, ...]
+    grid: Grid
+    schedule: Schedule
+    ahead_buckets_max: int = 600
+    ahead_bytes_max: int = 256 << 20
+    parked_lookahead_buckets: int = 16
+    backlog_records_max: int = 1000
+    buckets_per_step_max: int = 8
+    seek_period_us: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What an orderer's own logs say of it (rule 25): the end of their contiguous prefixes."""
+
+    frontier: Position
+    next_id: int
+    live_frontier: int
+
+
+@dataclass(slots=True)
+class _Grid:
+    """The grid as the Line's units: buckets touch, so each begins where the one before ends."""
+
+    grid: Grid
+
+    def end(self, start: int) -> int:
+        return self.grid.next_cut(start)
+
+    def following(self, start: int) -> int:
+        return self.grid.next_cut(start)
+
+    def news_from(self, start: int) -> int:
+        return start
+
+
+def initial_state(config: OrdererConfig, e0: int, offsets: Sequence[int]) -> OrdererState:
+    """The state of a fragment that never ran: both lines at the bucket of E0 (R24)."""
+    start = config.grid.bucket_start(e0)
+    return OrdererState(
+        config.fragment,
+        frontier=start,
+        last_id=-1,
+        live_frontier=start,
+        stable_offset=0,
+        live_offset=0,
+        streams=tuple(
+            StreamPositions(log, position, position, position)
+            for log, offset in zip(config.logs, offsets, strict=True)
+            for position in [SourcePosition(offset, -1, -1, _beginning_us)]
+        ),
+    )
+
+
+_beginning_us: Final = -(2**62)
+"""Before all event time: no promise has been made."""
+
+
+def recover(
+    state: OrdererState,
+    stable: Iterable[tuple[int, OrderedRecord]],
+    live: Iterable[tuple[int, OrderedRecord]],
+) -> Recovered:
+    """Find the end of the contiguous prefix of the own logs, from the state record on (R1).
+
+    ``stable`` and ``live`` yield (offset, record) from the state record's offsets to the end.
+    """
+    frontier = Position(state.frontier)
+    next_id = state.last_id + 1
+    inc = -1
+    for offset, record in stable:
+        if record.kind is Kind.START:
+            inc = offset
+            if record.frontier is not None:
+                frontier, next_id = record.frontier, record.first_id
+            continue
+        if record.kind is Kind.VOID or record.inc < inc:
+            continue
+        if Position(record.bucket_start, record.piece) != frontier:
+            continue
+        frontier = after(record)
+        next_id = max(next_id, record.last_id + 1)
+    live_frontier = state.live_frontier
+    for _offset, record in live:
+        if record.kind in (Kind.TENTATIVE, Kind.BOUNDARY) and record.piece == record.pieces - 1:
+            live_frontier = max(live_frontier, record.bucket_end)
+    return Recovered(frontier, next_id, max(live_frontier, frontier.bucket_start))
+
+
+def after(record: OrderedRecord) -> Position:
+    """The position behind a record: the next piece, or the next bucket (R32)."""
+    if record.kind is Kind.INSERTION and record.piece + 1 < record.pieces:
+        return Position(record.bucket_start, record.piece + 1)
+    return Position(record.bucket_end)
+
+
+@dataclass(slots=True)
+class _Counters:
+    insertions: int = 0
+    tentative: int = 0
+    readings: int = 0
+    forks: int = 0
+    skipped: int = 0
+
+
+class OrdererCore:
+    """One replica of one child's orderer.
+
+    Built from a state record and what the own logs add to it, always: a first start is the
+    recovery of ``initial_state``.
+
+    Args:
+        config: what it is told.
+        operators: Filter and Map, and the grouping by key.
+        state: the state record.
+        recovered: where the own logs end.
+        inc: offset of this writer's START in its stable log.
+        mute_until: per stream, the end of its log seen at START; until the live line has read all
+            of them nothing is sent (R6).
+    """
+
+    def __init__(
+        self,
+        config: OrdererConfig,
+        operators: Operators,
+        state: OrdererState,
+        recovered: Recovered,
+        *,
+        inc: int,
+        mute_until: Mapping[int, int],
+    ) -> None:
+        self._config = config
+        self._operators = operators
+        self._inc = inc
+        self._mute_until = dict(mute_until)
+        self._next_id = recovered.next_id
+        self._resume = recovered.frontier
+        start = recovered.frontier.bucket_start
+        self.line = Line(
+            len(config.logs), _Grid(config.grid), config.schedule, start, recovered.live_frontier
+        )
+        self._stable = [SourceCursor(s.next, strict=True) for s in state.streams]
+        apart = recovered.live_frontier > start
+        self._live = [
+            SourceCursor(s.live if apart else s.next, strict=False) for s in state.streams
+        ]
+        self._live_position = [c.offset for c in self._live]
+        for stable, live in zip(self._stable, self._live, strict=True):
+            live.attached = True
+            stable.attached = stable.offset == live.offset
+        self._asked: dict[int, tuple[int, int | None]] = {}
+        self._seek_asked_at = -(2**62)
+        self.busy = False
+        self.wake_at: int | None = None
+        self.counters = _Counters()
+        self._pass_all()
+
+    # What comes in.
+
+    def needs(self, stream: int, offset: int) -> bool:
+        """Would a record of the live consumer at ``offset`` be looked at? Else need not be read."""
+        self._live_position[stream] = offset + 1
+        return any(
+            offset >= c.offset if c.attached else offset == c.offset
+            for c in (self._stable[stream], self._live[stream])
+        )
+
+    def receive(self, stream: int, offset: int, record: SourceRecord) -> None:
+        """A record from the live consumer: it feeds the attached cursors (rule 12)."""
+        self._live_position[stream] = offset + 1
+        for cursor in (self._stable[stream], self._live[stream]):
+            if cursor.attached and offset > cursor.offset:
+                cursor.jump(offset)
+            if cursor.attached or offset == cursor.offset:
+                cursor.attached = True
+                cursor.offer(offset, record)
+        self._bound(stream)
+
+    def catch_up(self, line: LineName, stream: int, offset: int, record: SourceRecord) -> None:
+        """A record from the catch-up reader of one line: it feeds that line's parked cursor."""
+        cursor = self._cursors(line)[stream]
+        if cursor.attached or offset != cursor.offset:
+            return  # fetched before the cursor was attached, or parked elsewhere
+        cursor.offer(offset, record)
+        ahead = cursor.offset - self._live_position[stream]
+        cursor.attached = 0 <= ahead <= self._config.backlog_records_max
+
+    def position_gone(self, line: LineName, stream: int, beginning: int) -> None:
+        """Retention took the record a parked cursor needs next (rule 28)."""
+        cursor = self._cursors(line)[stream]
+        if not cursor.attached and cursor.offset < beginning:
+            cursor.jump(beginning)
+
+    def ends(self, ends: Mapping[int, int | None], fetched_at: int) -> None:
+        """The ends of some logs as of ``fetched_at``; None: the broker gave no answer."""
+        for stream, end in ends.items():
+            self._asked[stream] = (fetched_at, end)
+            cursor = self._live[stream]
+            behind = cursor.boundary < self.line.live_next
+            if end is not None and behind and self._is_backlog(cursor, end):
+                self.counters.skipped += end - cursor.offset
+                cursor.seek(end)
+            self._note_read(stream)
+
+    def _is_backlog(self, cursor: SourceCursor, end: int) -> bool:
+        return self.line.forked and end - cursor.offset > self._config.backlog_records_max
+
+    # What goes out.
+
+    def step(self, now: int) -> list[Effect]:
+        """Do what is due at ``now`` (us of wall time), live work first (R14)."""
+        effects: list[Effect] = []
+        self.busy = False
+        for stream in range(len(self._live)):
+            self._note_read(stream)
+        self._answer(now, effects)
+        if self.line.stable_next < self.line.live_next and self._take_stable(now, effects):
+            self.busy = True
+        self._pass_all()
+        self._look_for_backlog(now, effects)
+        return effects
+
+    def _answer(self, now: int, effects: list[Effect]) -> None:
+        """Emit, in order, what both lines have at the live line's place."""
+        for _ in range(self._config.buckets_per_step_max):
+            if self.line.stable_next == self.line.live_next and self._take_stable(now, effects):
+                continue
+            if self.mute:
+                self.wake_at = None
+                return
+            match self.line.judge(now, [c.boundary for c in self._live]):
+                case Wait(until):
+                    self.wake_at = until
+                    return
+                case ReadToEnd(inputs):
+                    self._ask(inputs, effects)
+                    self.wake_at = None
+                    return
+                case Answer(missing):
+                    self._emit_tentative(missing, effects)
+        self.busy = True
+
+    def _ask(self, inputs: tuple[int, ...], effects: list[Effect]) -> None:
+        wanted = tuple(i for i in inputs if i not in self._asked)
+        if wanted:
+            for i in wanted:
+                self._asked[i] = (-(2**62), 2**62)
+            effects.append(FetchEnds(wanted))
+
+    def _note_read(self, stream: int) -> None:
+        """Tell the line when the live cursor has reached an end that was asked for."""
+        if stream in self._asked:
+            fetched_at, end = self._asked[stream]
+            if end is None or self._live[stream].offset >= end:
+                del self._asked[stream]
+                self.line.note_read(stream, fetched_at)
+
+    # Stable line.
+
+    def _take_stable(self, now: int, effects: list[Effect]) -> bool:
+        """Emit the stable line's next bucket, or run of empty ones, if it is complete."""
+        stable_to = min(c.boundary for c in self._stable)
+        if not self.line.stable_ready(stable_to):
+            return False
+        self.line.try_join(now, stable_to, attached=all(c.attached for c in self._stable))
+        start = self.line.stable_next
+        end = self._config.grid.next_cut(start)
+        nearest = self._nearest(start)
+        if nearest >= end:
+            end = max(end, self._config.grid.bucket_start(min(stable_to, nearest)))
+            records = []
+        else:
+            records = self._content(Kind.INSERTION, self._stable, start, end)
+        if not records:
+            records = [self._empty(start, end)]
+        gap = self._gap(start, end)
+        for record in records[self._resume.piece if start == self._resume.bucket_start else 0 :]:
+            stamped = replace(
+                record,
+                first_id=self._next_id,
+                last_id=self._next_id + int(record.offsets[-1]) - 1,
+                gap=gap,
+            )
+            effects.append(Append(LineName.STABLE, stamped))
+            self._next_id = stamped.last_id + 1
+            self.counters.readings += stamped.last_id - stamped.first_id + 1
+        self.counters.insertions += 1
+        self.line.stable_answered(end)
+        for cursor in self._stable:
+            cursor.pass_to(end)
+        return True
+
+    def _nearest(self, start: int) -> int:
+        """Nothing that is buffered lies between ``start`` and this time, and no gap does."""
+        times = [t for c in self._stable if (t := c.next_reading(start)) is not None]
+        times += [max(g[0], start) for c in self._stable for g in c.gaps if g[1] > start]
+        return min(times, default=2**62)
+
+    def _gap(self, start: int, end: int) -> tuple[Gap, ...]:
+        """Readings that retention took and that may have lain in [start, end) (rule 28)."""
+        return tuple(
+            Gap(self._config.names[i], gap.lost)
+            for i, cursor in enumerate(self._stable)
+            for low, high, gap in cursor.gaps
+            if low < end and high > start
+        )
+
+    # Live line.
+
+    def _emit_tentative(self, missing: tuple[int, ...], effects: list[Effect]) -> None:
+        forking = not self.line.forked
+        start = self.line.live_next
+        end = self._config.grid.next_cut(start)
+        names = tuple(sorted({self._config.names[i] for i in missing}))
+        records = self._content(Kind.TENTATIVE, self._live, start, end)
+        effects.extend(
+            Append(LineName.LIVE, replace(record, missing=names))
+            for record in records or [self._empty(start, end)]
+        )
+        self.counters.tentative += 1
+        self.line.live_answered()
+        if forking:
+            self.counters.forks += 1
+            for stream in range(len(self._stable)):
+                self._park(LineName.STABLE, stream)
+            effects.append(SaveState())
+
+    def _content(
+        self, kind: Kind, cursors: Sequence[SourceCursor], start: int, end: int
+    ) -> list[OrderedRecord]:
+        config = self._config
+        pieces = self._operators.bucket([c.columns(start, end) for c in cursors], start, end)
+        return [
+            OrderedRecord(
+                kind,
+                config.child,
+                config.replica,
+                self._inc,
+                start,
+                end,
+                piece=i,
+                pieces=len(pieces),
+                keys=piece.keys,
+                offsets=piece.offsets,
+                fields=piece.fields,
+                values=piece.values,
+            )
+            for i, piece in enumerate(pieces)
+        ]
+
+    def _empty(self, start: int, end: int) -> OrderedRecord:
+        config = self._config
+        return OrderedRecord(Kind.BOUNDARY, config.child, config.replica, self._inc, start, end)
+
+    # Cursors.
+
+    def _cursors(self, line: LineName) -> list[SourceCursor]:
+        return self._stable if line is LineName.STABLE else self._live
+
+    def _next_of(self, line: LineName) -> int:
+        return self.line.stable_next if line is LineName.STABLE else self.line.live_next
+
+    def _park(self, line: LineName, stream: int) -> None:
+        cursor = self._cursors(line)[stream]
+        cursor.park()
+        cursor.attached = cursor.offset == self._live_position[stream]
+
+    def _lookahead_buckets(self, line: LineName) -> int:
+        if line is LineName.STABLE and self.line.forked:
+            return self._config.parked_lookahead_buckets
+        return self._config.ahead_buckets_max
+
+    def _bound(self, stream: int) -> None:
+        """Park the cursors that have read too far ahead of their line (rules 12, G5)."""
+        for line in LineName:
+            cursor = self._cursors(line)[stream]
+            start = self._next_of(line)
+            span = self._lookahead_buckets(line) * self._config.grid.w_us
+            held_max = self._config.ahead_bytes_max // len(self._config.logs)
+            is_ahead = cursor.boundary >= self._config.grid.next_cut(start)
+            is_full = cursor.buffered_to - start > span or cursor.bytes_held > held_max
+            if cursor.attached and is_ahead and is_full:
+                self._park(line, stream)
+
+    def wanted(self) -> dict[tuple[LineName, int], int]:
+        """Where the catch-up readers shall read: (line, stream) -> offset, for hungry cursors."""
+        wanted = {}
+        for line in LineName:
+            start = self._next_of(line)
+            span = self._lookahead_buckets(line) * self._config.grid.w_us // 2
+            held_max = self._config.ahead_bytes_max // len(self._config.logs) // 2
+            for stream, cursor in enumerate(self._cursors(line)):
+                if cursor.attached:
+                    continue
+                hungry = cursor.boundary < self._config.grid.next_cut(start)
+                if hungry or (cursor.buffered_to - start < span and cursor.bytes_held < held_max):
+                    wanted[line, stream] = cursor.offset
+        return wanted
+
+    def _pass_all(self) -> None:
+        for line in LineName:
+            for cursor in self._cursors(line):
+                cursor.pass_to(self._next_of(line))
+
+    def _look_for_backlog(self, now: int, effects: list[Effect]) -> None:
+        """Ask how far a returning stream's log reaches, to seek past a backlog (rule 13)."""
+        if not self.line.forked or now - self._seek_asked_at < self._config.seek_period_us:
+            return
+        behind = tuple(
+            i
+            for i, cursor in enumerate(self._live)
+            if cursor.boundary < self.line.live_next and i not in self._asked
+        )
+        self._seek_asked_at = now
+        self._ask(behind, effects)
+
+    # What others want to know.
+
+    @property
+    def live_offsets(self) -> list[int]:
+        """Where the live consumer starts in each log."""
+        return list(self._live_position)
+
+    @property
+    def mute(self) -> bool:
+        """Says nothing tentative yet: unread input may hold what would be missing (R6, R11).
+
+        What is stable is said at once, it cannot be wrong. A stream that the live line has read
+        past its next bucket is read far enough: its cursor may be parked there (rule 12).
+        """
+        if self._mute_until:
+            end = self._config.grid.next_cut(self.line.live_next)
+            self._mute_until = {
+                stream: log_end
+                for stream, log_end in self._mute_until.items()
+                if self._live[stream].offset < log_end and self._live[stream].boundary < end
+            }
+        return bool(self._mute_until)
+
+    @property
+    def holes(self) -> tuple[Hole, ...]:
+        """Holes in the source logs: their writers send again (rule 11)."""
+        return tuple(
+            Hole(f"sw.source.{log}", 0, cursor.hole_inc)
+            for log, cursor in zip(self._config.logs, self._stable, strict=True)
+            if cursor.hole_inc is not None
+        )
+
+    def snapshot(self, stable_offset: int, live_offset: int) -> OrdererState:
+        """The state record, once all effects so far are in the own logs below these offsets."""
+        return OrdererState(
+            self._config.fragment,
+            frontier=self.line.stable_next,
+            last_id=self._next_id - 1,
+            live_frontier=self.line.live_next,
+            stable_offset=stable_offset,
+            live_offset=live_offset,
+            streams=tuple(
+                StreamPositions(log, s.position(), s.position(), v.position())
+                for log, s, v in zip(self._config.logs, self._stable, self._live, strict=True)
+            ),
+        )

@@ -1,0 +1,346 @@
+"""One child as the root sees it: R replicas' delta logs, read as one input.
+
+DPC section 4.3 lets a node switch between the replicas of an upstream neighbour and asks the new
+one to go on behind the last stable tuple. Here every replica's log is read all the time, and
+progress is by event time, so there is nothing to ask for:
+
+* The **stable line** (`StableInput`) follows whichever replica's stable log continues the child's
+  frontier. Content there is the same in all replicas; a record that is ahead waits, one that is
+  behind is a repeat (rules 10 to 12; R8).
+* The **live line** (`LiveInput`) sees both logs of every replica at once, and picks per bucket what
+  the paper's Table II would choose: stable if any replica has it, else the tentative bucket of the
+  replica that has come furthest (rules 13, 20, 21; R7, R34). Slices replace each other, they are
+  never added, so nothing is counted twice however often a bucket is said.
+
+Both drop everything that is not the next seq (an aggregator may send twice, rule 19) or is of an
+older incarnation than the highest START read (rule 10).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from slackwater.model.records import DeltaRecord, Gap, Kind, LogPosition, Position
+
+Beginning = Position(-(2**62))
+
+
+class Trail:
+    """Where a log stood each time it crossed a window's edge, to know where to read again from.
+
+    A line that must rebuild its windows from time t reads a log again from the last place at
+    which the log had not yet passed t.
+    """
+
+    def __init__(self, position: LogPosition) -> None:
+        self._places: deque[LogPosition] = deque([position])
+
+    def mark(self, position: LogPosition) -> None:
+        """The log stands here; only the first place of each frontier counts."""
+        if position.frontier > self._places[-1].frontier:
+            self._places.append(position)
+
+    def reset(self, position: LogPosition) -> None:
+        """The log's frontier was set back by a START: what it passed before counts no more."""
+        while len(self._places) > 1 and self._places[-1].frontier >= position.frontier:
+            self._places.pop()
+        self.mark(position)
+
+    def at(self, start: int) -> LogPosition:
+        """Where to read from to see all of event time from ``start`` on."""
+        best = self._places[0]
+        for place in self._places:
+            if place.frontier > Position(start):
+                break
+            best = place
+        return best
+
+    def forget_before(self, start: int) -> None:
+        """Nothing below ``start`` will be asked for again."""
+        while len(self._places) > 1 and self._places[1].frontier <= Position(start):
+            self._places.popleft()
+
+
+class DeltaCursor:
+    """One line's place in one deltas partition: offset, next seq, incarnation, and L of rule 11.
+
+    ``strict`` is the stable line's cursor: only the next seq counts (rule 10). The live line's
+    skips holes, and after a seek takes what comes (rule 13).
+    """
+
+    def __init__(self, position: LogPosition, *, strict: bool) -> None:
+        self._strict = strict
+        self.offset = position.offset
+        self.next_seq = position.next_seq
+        self.inc = position.inc
+        self.frontier = position.frontier
+        self.attached = False
+        self.trail = Trail(position)
+
+    def position(self) -> LogPosition:
+        """Where the next record is read."""
+        return LogPosition(self.offset, self.next_seq, self.inc, self.frontier)
+
+    def admits(self, record: DeltaRecord) -> bool:
+        """Rule 10, and START: sets the incarnation and L. Moves past the record if it counts."""
+        if record.seq < self.next_seq or (self._strict and record.seq > max(self.next_seq, 0)):
+            return False
+        self.next_seq = record.seq + 1
+        if record.kind is Kind.START:
+            self.inc = max(self.inc, record.seq if record.inc < 0 else record.inc)
+            if record.frontier is not None:
+                self.frontier = record.frontier
+                self.trail.reset(self.position())
+            return False
+        return record.kind is not Kind.VOID and record.inc >= self.inc
+
+    def return_to(self, position: LogPosition) -> None:
+        """Read again from ``position``."""
+        self.offset, self.next_seq, self.inc, self.frontier = (
+            position.offset,
+            position.next_seq,
+            position.inc,
+            position.frontier,
+        )
+
+
+def behind(record: DeltaRecord) -> Position:
+    """The position behind a record: the next piece, or the next bucket (R32)."""
+    if record.kind is not Kind.BOUNDARY and record.piece + 1 < record.pieces:
+        return Position(record.bucket_start, record.piece + 1)
+    return Position(record.bucket_end)
+
+
+@dataclass(slots=True)
+class StableInput:
+    """The stable line's view of one child: a frontier, fed by R stable logs (rules 10 to 12)."""
+
+    cursors: list[DeltaCursor]
+    frontier: Position
+    ahead_us_max: int
+    holes: dict[int, int] = field(default_factory=dict)
+    """Replica -> incarnation of the writer that left a hole in its stable log."""
+
+    def take(self, replica: int, offset: int, record: DeltaRecord, low: int) -> bool:
+        """Offer a record of a replica's stable log; True if it moved the frontier.
+
+        ``low`` is where the stable line stands: too far ahead of it the cursor is parked, which
+        is also what becomes of a record ahead of the frontier (rule 12). A parked cursor stays at
+        the record's offset, to read it again.
+        """
+        cursor = self.cursors[replica]
+        if offset < cursor.offset:
+            return False
+        before = cursor.position()
+        admitted = cursor.admits(record)
+        cursor.offset = offset + 1
+        if not admitted:
+            return False
+        start = Position(record.bucket_start, record.piece)
+        if start != cursor.frontier:
+            # A hole if it is beyond; else a repeat, by a zombie or after a restart.
+            if start > cursor.frontier:
+                self.holes[replica] = cursor.inc
+            return False
+        self.holes.pop(replica, None)
+        end = behind(record)
+        if end <= self.frontier:
+            self._move(cursor, end)
+            return False
+        is_ahead = start > self.frontier
+        if is_ahead or record.bucket_start - low > self.ahead_us_max:
+            cursor.return_to(before)
+            cursor.attached = False
+            return False
+        self._move(cursor, end)
+        self.frontier = end
+        return True
+
+    def _move(self, cursor: DeltaCursor, frontier: Position) -> None:
+        cursor.frontier = frontier
+        cursor.trail.mark(cursor.position())
+
+
+@dataclass(slots=True)
+class Said:
+    """What one replica says of one bucket, or of a run of empty ones, tentatively or for good."""
+
+    start: int
+    end: int
+    stable: bool
+    missing: tuple[str, ...]
+    gap: tuple[Gap, ...]
+    pieces: dict[int, DeltaRecord]
+    pieces_count: int
+    inc: int
+
+    @property
+    def complete(self) -> bool:
+        """An incomplete set of pieces is no slice (rule 13)."""
+        return len(self.pieces) == self.pieces_count
+
+
+@dataclass(slots=True)
+class _ReplicaView:
+    """One replica in the live line's eyes: what it said, by bucket start."""
+
+    stable_to: int
+    tentative_to: int
+    starts: list[int] = field(default_factory=list)
+    said: dict[int, Said] = field(default_factory=dict)
+
+    def put(self, record: DeltaRecord, *, stable: bool) -> None:
+        """A stable slice replaces any; a tentative one what was said before it (rule 13)."""
+        start = record.bucket_start
+        old = self.said.get(start)
+        if old is not None and old.stable and not stable:
+            return
+        if old is None:
+            self.starts.insert(bisect_right(self.starts, start), start)
+        if (
+            old is None
+            or old.stable != stable
+            or old.inc != record.inc
+            or (record.piece in old.pieces or record.pieces != old.pieces_count)
+        ):
+            old = Said(
+                start,
+                record.bucket_end,
+                stable,
+                record.missing,
+                record.gap,
+                {},
+                record.pieces,
+                record.inc,
+            )
+            self.said[start] = old
+        old.pieces[record.piece] = record
+        if not old.complete:
+            return
+        if stable:
+            self.stable_to = max(self.stable_to, record.bucket_end)
+        else:
+            self.tentative_to = max(self.tentative_to, record.bucket_end)
+
+    def forget_before(self, start: int) -> None:
+        kept = 0
+        while kept < len(self.starts) and self.said[self.starts[kept]].end <= start:
+            del self.said[self.starts[kept]]
+            kept += 1
+        del self.starts[:kept]
+
+    def between(self, start: int, end: int) -> Iterable[Said]:
+        """Everything complete that was said of [start, end), in order."""
+        i = max(bisect_right(self.starts, start) - 1, 0)
+        for at in self.starts[i:]:
+            if at >= end:
+                return
+            said = self.said[at]
+            if said.end > start and said.complete:
+                yield said
+
+
+@dataclass(frozen=True, slots=True)
+class Ingredient:
+    """What a child contributes to [start, end): the pieces of one bucket, or emptiness."""
+
+    start: int
+    end: int
+    stable: bool
+    pieces: tuple[DeltaRecord, ...]
+    missing: tuple[str, ...]
+
+
+class LiveInput:
+    """The live line's view of one child: both logs of every replica (rules 13, 20, 21).
+
+    ``low`` is the start of the first window without an answer: below it nothing is kept.
+    """
+
+    def __init__(self, cursors: Sequence[tuple[DeltaCursor, DeltaCursor]], start: int) -> None:
+        self.cursors = cursors
+        self._views = [_ReplicaView(start, start) for _ in cursors]
+        self._low = start
+
+    def take(self, replica: int, line: int, offset: int, record: DeltaRecord) -> None:
+        """A record of a replica's stable (line 0) or live log (line 1)."""
+        cursor = self.cursors[replica][line]
+        if offset < cursor.offset:
+            return
+        admitted = cursor.admits(record)
+        cursor.offset = offset + 1
+        if not admitted:
+            return
+        end = behind(record)
+        if end > cursor.frontier:
+            cursor.frontier = end
+            cursor.trail.mark(cursor.position())
+        if record.bucket_end > self._low:
+            self._views[replica].put(record, stable=line == 0)
+
+    def forget_before(self, start: int) -> None:
+        """Every window that begins before ``start`` has been answered."""
+        self._low = max(self._low, start)
+        for view in self._views:
+            view.forget_before(start)
+        for pair in self.cursors:
+            for cursor in pair:
+                cursor.trail.forget_before(start)
+
+    def live_to(self, healthy: Sequence[bool]) -> int:
+        """How far the child has come: stably, or tentatively if nobody here says STABLE (R34).
+
+        ``healthy[r]``: replica r's heartbeat is fresh and says STABLE. A tentative passing counts
+        only if no replica says so: the stable bucket is on its way.
+        """
+        stable_to = self.stable_to
+        if any(healthy):
+            return stable_to
+        return max(stable_to, *(v.tentative_to for v in self._views))
+
+    @property
+    def stable_to(self) -> int:
+        """How far some replica has come stably."""
+        return max(v.stable_to for v in self._views)
+
+    @property
+    def reaches_to(self) -> int:
+        """How far ahead anything is buffered."""
+        return max(max(v.stable_to, v.tentative_to) for v in self._views)
+
+    def ingredients(self, start: int, end: int) -> tuple[list[Ingredient], bool]:
+        """What to answer [start, end) with, in bucket order, and whether all of it is there.
+
+        Per bucket: stable, whoever says it, else the one replica whose tentative frontier is
+        furthest (Table II); never a sum of two.
+        """
+        order = sorted(self._views, key=lambda v: (v.tentative_to, v.stable_to), reverse=True)
+        chosen: dict[int, Said] = {}
+        for view in order:
+            for said in view.between(start, end):
+                best = chosen.get(said.start)
+                if best is None or (said.stable and not best.stable):
+                    chosen[said.start] = said
+        return self._without_overlaps(chosen, start, end)
+
+    def _without_overlaps(
+        self, chosen: dict[int, Said], start: int, end: int
+    ) -> tuple[list[Ingredient], bool]:
+        """Runs of empty buckets may overlap other replicas' buckets: take what adds time."""
+        found: list[Ingredient] = []
+        whole = True
+        reached = start
+        for said in sorted(chosen.values(), key=lambda s: (s.start, not s.stable)):
+            if said.end <= reached:
+                continue
+            if said.start > reached:
+                whole = False
+            pieces = tuple(said.pieces[i] for i in sorted(said.pieces))
+            if said.start < reached:
+                pieces = ()  # a run of empty buckets that began earlier
+            found.append(Ingredient(said.start, said.end, said.stable, pieces, said.missing))
+            reached = said.end
+        return found, whole and reached >= end
