@@ -1,0 +1,417 @@
+"""Expressions over columns: the tree that ``expressions`` builds, and its evaluation.
+
+A tree is evaluated over a whole batch of readings at once, one numpy operation a node, and needs
+neither ``eval`` nor a loop over readings. There are two kinds of nodes:
+
+- A ``Number`` gives float64 values. NULL is NaN, as in the columns, so SQL's rule that arithmetic
+  with NULL is NULL costs nothing. Whatever is undefined or beyond a double is made NaN where it
+  arises: an infinity must not come back as a number by way of 1/x or a comparison.
+- A ``Truth`` gives two masks, where it is TRUE and where it is FALSE; elsewhere it is NULL. With
+  two masks SQL's three-valued logic is plain Boolean algebra (NOT swaps them, AND is & of the one
+  and | of the other), each in one pass; a third value in an array of its own would need tables.
+
+A value may be one scalar that stands for all readings. Keys are dictionary-encoded and mostly few:
+a test of the key is done once per key and then taken by index.
+
+What SQL leaves open follows Spark: % has the sign of the dividend, round is half away from zero,
+least and greatest skip NULLs, a string compares by code points.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+F64 = npt.NDArray[np.float64]
+Values = F64 | np.float64
+Mask = npt.NDArray[np.bool_] | np.bool_
+NULL: Final = np.float64(np.nan)
+
+
+class Batch(NamedTuple):
+    """The readings to evaluate over; a field that is not in ``columns`` is missing in all."""
+
+    columns: Mapping[str, F64]
+    key_index: npt.NDArray[np.integer]
+    keys: Sequence[str]
+    memo: dict[int, Values]
+    """What the ``Once`` nodes gave, by their id."""
+
+
+class Masks(NamedTuple):
+    """Where something is TRUE and where FALSE, never both; NULL where neither."""
+
+    true: Mask
+    false: Mask
+
+
+@runtime_checkable
+class Number(Protocol):
+    """A node that gives a number for each reading."""
+
+    def values(self, batch: Batch) -> Values:
+        """Finite, or NaN for NULL."""
+        ...
+
+
+@runtime_checkable
+class Truth(Protocol):
+    """A node that gives TRUE, FALSE or NULL for each reading."""
+
+    def masks(self, batch: Batch) -> Masks:
+        """Where it is TRUE and where FALSE."""
+        ...
+
+
+def _defined(values: Values) -> Values:
+    """Without infinities."""
+    infinite = np.isinf(values)
+    return np.where(infinite, NULL, values) if np.any(infinite) else values
+
+
+def _equal(left: Values, right: Values) -> Masks:
+    # NaN compares false with everything, so neither mask holds where a side is NULL.
+    return Masks(np.equal(left, right), np.less(left, right) | np.greater(left, right))
+
+
+def _not_equal(left: Values, right: Values) -> Masks:
+    true, false = _equal(left, right)
+    return Masks(false, true)
+
+
+def _less(left: Values, right: Values) -> Masks:
+    return Masks(np.less(left, right), np.greater_equal(left, right))
+
+
+def _less_equal(left: Values, right: Values) -> Masks:
+    return Masks(np.less_equal(left, right), np.greater(left, right))
+
+
+COMPARISONS: Final[dict[str, Callable[[Values, Values], Masks]]] = {
+    "=": _equal,
+    "<>": _not_equal,
+    "<": _less,
+    "<=": _less_equal,
+    ">": lambda left, right: _less(right, left),
+    ">=": lambda left, right: _less_equal(right, left),
+}
+
+KEY_COMPARISONS: Final[dict[str, Callable[[str, str], bool]]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _power(base: Values, exponent: Values) -> Values:
+    # numpy follows C, where power(NaN, 0) and power(1, NaN) are 1; in SQL both are NULL.
+    return np.where(np.isnan(base) | np.isnan(exponent), NULL, np.power(base, exponent))
+
+
+ARITHMETIC: Final[dict[str, Callable[[Values, Values], Values]]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+    "%": np.fmod,
+    "power": _power,
+}
+
+
+def round_half_away(values: Values, digits: int) -> Values:
+    """Round to ``digits`` decimals, half away from zero, as if done on the written decimal.
+
+    2.675 is below its midpoint as a double, but rounds to 2.68: midpoint / 10^digits, one
+    correctly rounded division, is the very double that the written midpoint is read as, so
+    comparing with it decides as the decimals would. Adding 0.5 and cutting would not.
+    """
+    scale = np.float64(10.0**digits)
+    size = np.abs(values)
+    scaled = size * scale
+    below = np.floor(scaled)
+    nearest = below + (size >= (below + 0.5) / scale)
+    # From 2^52 on there is no fraction left to round; scaling would only add errors.
+    return np.copysign(np.where(scaled < 2.0**52, nearest / scale, size), values)
+
+
+FUNCTIONS: Final[dict[str, Callable[[Values], Values]]] = {
+    "-": np.negative,
+    "abs": np.abs,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "sqrt": np.sqrt,
+    "ln": np.log,
+    "exp": np.exp,
+}
+
+EXTREMES: Final[dict[str, Callable[[Values, Values], Values]]] = {
+    "least": np.fmin,
+    "greatest": np.fmax,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number as written, or NULL."""
+
+    value: np.float64
+
+    def values(self, batch: Batch) -> Values:
+        """The same for all."""
+        del batch
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A field of the readings."""
+
+    name: str
+
+    def values(self, batch: Batch) -> Values:
+        """The column itself, not a copy."""
+        return batch.columns.get(self.name, NULL)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Once:
+    """Stands in several places of a tree, is worked out once: else nested CASEs cost 2^depth."""
+
+    operand: Number
+
+    def values(self, batch: Batch) -> Values:
+        """As the operand."""
+        known = batch.memo.get(id(self))
+        if known is None:
+            known = batch.memo[id(self)] = self.operand.values(batch)
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """``left op right``, op one of ``ARITHMETIC``."""
+
+    op: str
+    left: Number
+    right: Number
+
+    def values(self, batch: Batch) -> Values:
+        """NULL where undefined or beyond a double."""
+        return _defined(ARITHMETIC[self.op](self.left.values(batch), self.right.values(batch)))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of one number, one of ``FUNCTIONS``."""
+
+    function: str
+    operand: Number
+
+    def values(self, batch: Batch) -> Values:
+        """NULL where undefined or beyond a double."""
+        return _defined(FUNCTIONS[self.function](self.operand.values(batch)))
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """``round(operand, digits)``."""
+
+    operand: Number
+    digits: int
+
+    def values(self, batch: Batch) -> Values:
+        """NULL where beyond a double."""
+        return _defined(round_half_away(self.operand.values(batch), self.digits))
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """``least`` or ``greatest`` of all that is not NULL."""
+
+    function: str
+    operands: tuple[Number, ...]
+
+    def values(self, batch: Batch) -> Values:
+        """NULL only where all are."""
+        return reduce(EXTREMES[self.function], [n.values(batch) for n in self.operands])
+
+
+@dataclass(frozen=True, slots=True)
+class NumberCase:
+    """``CASE WHEN ... THEN number ... END``: the first branch that is TRUE."""
+
+    branches: tuple[tuple[Truth, Number], ...]
+    otherwise: Number
+
+    def values(self, batch: Batch) -> Values:
+        """All branches are worked out; none can fail, what is undefined is NULL."""
+        chosen = self.otherwise.values(batch)
+        for condition, result in reversed(self.branches):
+            chosen = np.where(condition.masks(batch).true, result.values(batch), chosen)
+        return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """TRUE, FALSE or, as None, NULL."""
+
+    value: bool | None
+
+    def masks(self, batch: Batch) -> Masks:
+        """The same for all."""
+        del batch
+        return Masks(np.bool_(self.value is True), np.bool_(self.value is False))
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """``left op right`` of numbers, op one of ``COMPARISONS``."""
+
+    op: str
+    left: Number
+    right: Number
+
+    def masks(self, batch: Batch) -> Masks:
+        """NULL where a side is."""
+        return COMPARISONS[self.op](self.left.values(batch), self.right.values(batch))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCompare:
+    """``key op literal``, op one of ``KEY_COMPARISONS``. A key is never NULL."""
+
+    op: str
+    literal: str
+
+    def masks(self, batch: Batch) -> Masks:
+        """Decided once per key."""
+        compare = KEY_COMPARISONS[self.op]
+        return _of_keys([compare(key, self.literal) for key in batch.keys], batch)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyIn:
+    """``key IN (literals)``; NULL where it is none of them and the list has a NULL."""
+
+    literals: frozenset[str]
+    or_null: bool
+
+    def masks(self, batch: Batch) -> Masks:
+        """Decided once per key."""
+        true, false = _of_keys([key in self.literals for key in batch.keys], batch)
+        return Masks(true, false & np.bool_(not self.or_null))
+
+
+def _of_keys(answers: list[bool], batch: Batch) -> Masks:
+    true = np.array(answers, dtype=np.bool_)[batch.key_index]
+    return Masks(true, ~true)
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """``operand IN (choices)``: TRUE if equal to one, FALSE if different from all."""
+
+    operand: Number
+    choices: tuple[Number, ...]
+
+    def masks(self, batch: Batch) -> Masks:
+        """NULL if equal to none while something is NULL."""
+        operand = self.operand.values(batch)
+        each = [_equal(operand, choice.values(batch)) for choice in self.choices]
+        return _any(each)
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """TRUE if all are, FALSE if one is."""
+
+    terms: tuple[Truth, ...]
+
+    def masks(self, batch: Batch) -> Masks:
+        """By De Morgan, so that there is one rule."""
+        true, false = _any([_negated(term.masks(batch)) for term in self.terms])
+        return Masks(false, true)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """TRUE if one is, FALSE if all are."""
+
+    terms: tuple[Truth, ...]
+
+    def masks(self, batch: Batch) -> Masks:
+        """NULL otherwise."""
+        return _any([term.masks(batch) for term in self.terms])
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """TRUE and FALSE exchanged."""
+
+    term: Truth
+
+    def masks(self, batch: Batch) -> Masks:
+        """NULL stays NULL."""
+        return _negated(self.term.masks(batch))
+
+
+def _any(each: list[Masks]) -> Masks:
+    true, false = each[0]
+    for more in each[1:]:
+        true, false = true | more.true, false & more.false
+    return Masks(true, false)
+
+
+def _negated(masks: Masks) -> Masks:
+    return Masks(masks.false, masks.true)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberIsNull:
+    """``number IS NULL``."""
+
+    operand: Number
+
+    def masks(self, batch: Batch) -> Masks:
+        """Never NULL."""
+        null = np.isnan(self.operand.values(batch))
+        return Masks(null, ~null)
+
+
+@dataclass(frozen=True, slots=True)
+class TruthIsNull:
+    """``condition IS NULL``."""
+
+    operand: Truth
+
+    def masks(self, batch: Batch) -> Masks:
+        """Never NULL."""
+        true, false = self.operand.masks(batch)
+        known = true | false
+        return Masks(~known, known)
+
+
+@dataclass(frozen=True, slots=True)
+class TruthCase:
+    """``CASE WHEN ... THEN condition ... END``."""
+
+    branches: tuple[tuple[Truth, Truth], ...]
+    otherwise: Truth
+
+    def masks(self, batch: Batch) -> Masks:
+        """The first branch whose condition is TRUE."""
+        true, false = self.otherwise.masks(batch)
+        for condition, result in reversed(self.branches):
+            chosen, given = condition.masks(batch).true, result.masks(batch)
+            true = np.where(chosen, given.true, true)
+            false = np.where(chosen, given.false, false)
+        return Masks(true, false)

@@ -1,0 +1,449 @@
+"""SQL expressions of ``where`` and ``select``: from text to a predicate or projection.
+
+DPC's Filter and Map (section 2.2 of the paper takes them from Borealis) as vectorised functions of
+columns. The text is parsed by sqlglot, and its tree translated into our own small one
+(``expression_tree``). Only what is named here passes: an expression is part of what a query means,
+for replicas and for years, so a construct must be understood here and not merely accepted by a
+library. sqlglot's own executor would do row by row, in Python, what one numpy operation does.
+
+Every expression has one of three types, found while translating: number, truth value, or string
+(the ``key`` and literals, which can only be compared). NULL fits all. Names are case-sensitive and
+may be written in double quotes; string literals are in single quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import sqlglot
+from sqlglot import Token, TokenType
+from sqlglot import expressions as exp
+from sqlglot.errors import ParseError, TokenError
+
+from slackwater.primitives import expression_tree as tree
+from slackwater.primitives.expression_tree import F64, Batch, Number, Truth
+
+expression_chars_max: Final = 8_192
+expression_nodes_max: Final = 1_000
+expression_depth_max: Final = 120
+"""Of the tree; a sum of so many terms is that deep. Two Python frames a level."""
+expression_brackets_max: Final = 24
+"""Of brackets and CASEs in each other: some 25 frames a level in the parser."""
+
+KEY: Final = "key"
+_NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+class ExpressionError(ValueError):
+    """The text is no expression of ours; ``position`` counts its characters from 1."""
+
+    def __init__(self, reason: str, position: int | None = None) -> None:
+        super().__init__(reason if position is None else f"{reason} (at character {position})")
+        self.reason = reason
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A condition on readings. ``reads`` names the fields it needs (``key`` not among them)."""
+
+    text: str
+    root: Truth
+    reads: frozenset[str]
+
+    def mask(
+        self, columns: Mapping[str, F64], key_index: npt.NDArray[np.integer], keys: Sequence[str]
+    ) -> npt.NDArray[np.bool_]:
+        """Which readings satisfy it: those for which it is TRUE, neither FALSE nor NULL.
+
+        Columns hold finite values or NaN; a field that has no column is missing everywhere.
+        """
+        with np.errstate(all="ignore"):
+            true = self.root.masks(Batch(columns, key_index, keys, {})).true
+        return _for_all(true, len(key_index))
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """New fields from old, in order. ``reads`` names the fields it needs."""
+
+    fields: tuple[tuple[str, Number], ...]
+    reads: frozenset[str]
+
+    def apply(
+        self, columns: Mapping[str, F64], key_index: npt.NDArray[np.integer], keys: Sequence[str]
+    ) -> dict[str, F64]:
+        """The new columns. One that is only renamed is the old array itself, not a copy."""
+        batch = Batch(columns, key_index, keys, {})
+        with np.errstate(all="ignore"):
+            results = {name: number.values(batch) for name, number in self.fields}
+        return {name: _for_all(values, len(key_index)) for name, values in results.items()}
+
+
+def _for_all(values: npt.NDArray[_Scalar] | _Scalar, readings: int) -> npt.NDArray[_Scalar]:
+    """One value for each reading, where a scalar stands for all."""
+    if isinstance(values, np.ndarray) and values.ndim:
+        return values
+    return np.full(readings, values)
+
+
+def compile_predicate(text: str, fields: Sequence[str]) -> Predicate:
+    """The condition that ``text`` states over ``fields`` and ``key``; else ``ExpressionError``."""
+    parsed = _parse(text)
+    translator = _Translator(fields)
+    root = translator.truth(parsed)
+    return Predicate(text, root, frozenset(translator.reads))
+
+
+def compile_projection(select: Sequence[tuple[str, str]], fields: Sequence[str]) -> Projection:
+    """The numbers that the texts state over ``fields`` and ``key``; else ``ExpressionError``."""
+    translator = _Translator(fields)
+    numbers = tuple((name, translator.number(_parse(text))) for name, text in select)
+    return Projection(numbers, frozenset(translator.reads))
+
+
+def _parse(text: str) -> exp.Expr:
+    if len(text) > expression_chars_max:
+        raise ExpressionError(f"is longer than {expression_chars_max} characters")
+    dialect = sqlglot.Dialect.get_or_raise(None)
+    try:
+        tokens = dialect.tokenize(text)
+        _check_tokens(tokens)
+        trees = dialect.parser().parse_into(exp.Condition, tokens, text)
+    except TokenError as error:
+        raise ExpressionError("has a quote that is not closed or a sign unknown to SQL") from error
+    except ParseError as error:
+        raise _of_parse_error(error) from error
+    except RecursionError as error:
+        raise ExpressionError("is nested too deeply") from error
+    parsed = trees[0] if len(trees) == 1 else None
+    if parsed is None:
+        raise ExpressionError("is empty")
+    for nodes, _ in enumerate(parsed.walk(), start=1):
+        if nodes > expression_nodes_max:
+            raise ExpressionError(f"has more than {expression_nodes_max} parts")
+    return parsed
+
+
+def _check_tokens(tokens: Sequence[Token]) -> None:
+    depth = 0
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            raise ExpressionError("holds a semicolon: only one expression is allowed", _at(token))
+        if token.comments:
+            raise ExpressionError("holds a comment: write a - -b with a blank", _at(token))
+        if token.token_type in (TokenType.L_PAREN, TokenType.CASE):
+            depth += 1
+        elif token.token_type in (TokenType.R_PAREN, TokenType.END):
+            depth -= 1
+        if depth > expression_brackets_max:
+            reason = f"nests brackets more than {expression_brackets_max} deep"
+            raise ExpressionError(reason, _at(token))
+
+
+def _at(token: Token) -> int:
+    return int(token.start) + 1
+
+
+def _of_parse_error(error: ParseError) -> ExpressionError:
+    if not error.errors:
+        return ExpressionError("is not an SQL expression")
+    first = error.errors[0]
+    found = first.get("highlight") or "its end"
+    before = first.get("start_context") or ""
+    return ExpressionError(f"is not an SQL expression: unexpected {found!r}", len(before) + 1)
+
+
+_COMPARISONS: Final[dict[type[exp.Expr], str]] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+_MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ARITHMETIC: Final[dict[type[exp.Expr], str]] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.Pow: "power",
+}
+_FUNCTIONS: Final[dict[type[exp.Expr], str]] = {
+    exp.Neg: "-",
+    exp.Abs: "abs",
+    exp.Floor: "floor",
+    exp.Ceil: "ceil",
+    exp.Sqrt: "sqrt",
+    exp.Ln: "ln",
+    exp.Exp: "exp",
+}
+_EXTREMES: Final[dict[type[exp.Expr], str]] = {exp.Least: "least", exp.Greatest: "greatest"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A string: a literal, or with None the key. Strings are compared and nothing else."""
+
+    literal: str | None
+
+
+class _Null:
+    """The literal NULL, before it is known what it stands for."""
+
+
+_Any = Number | Truth | _Text | _Null
+
+
+class _Translator:
+    """From sqlglot's tree to ours, checking names, types and that nothing else is there."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self._fields = frozenset(fields)
+        self._shown = ", ".join(dict.fromkeys([*fields, KEY]))
+        self._depth = 0
+        self._handlers = self._table()
+        self.reads: set[str] = set()
+
+    def number(self, node: exp.Expr) -> Number:
+        return _as_number(self._any(node), node)
+
+    def truth(self, node: exp.Expr) -> Truth:
+        return _as_truth(self._any(node), node)
+
+    def _any(self, node: exp.Expr) -> _Any:
+        self._depth += 1
+        if self._depth > expression_depth_max:
+            raise _refusal(f"is nested more than {expression_depth_max} deep", node)
+        handler = self._handlers.get(type(node))
+        if handler is None:
+            raise _refusal(f"{_named(node)} is not supported", node)
+        found = handler(node)
+        self._depth -= 1
+        return found
+
+    def _table(self) -> dict[type[exp.Expr], Callable[[exp.Expr], _Any]]:
+        return {
+            exp.Paren: self._paren,
+            exp.Literal: self._literal,
+            exp.Column: self._column,
+            exp.Null: lambda _: _Null(),
+            exp.Boolean: lambda node: tree.Known(bool(node.this)),
+            **dict.fromkeys(_FUNCTIONS, self._call),
+            **dict.fromkeys(_ARITHMETIC, self._arithmetic),
+            **dict.fromkeys(_EXTREMES, self._extreme),
+            **dict.fromkeys(_COMPARISONS, self._comparison),
+            exp.Round: self._round,
+            exp.And: lambda node: tree.And(self._terms(node)),
+            exp.Or: lambda node: tree.Or(self._terms(node)),
+            exp.Not: lambda node: tree.Not(self.truth(node.this)),
+            exp.Is: self._is_null,
+            exp.Between: self._between,
+            exp.In: self._in,
+            exp.Case: self._case,
+        }
+
+    def _paren(self, node: exp.Expr) -> _Any:
+        _only(node, "this")
+        return self._any(node.this)
+
+    def _literal(self, node: exp.Expr) -> _Any:
+        if node.args.get("is_string"):
+            return _Text(str(node.this))
+        if not _NUMBER.fullmatch(node.this):
+            raise _refusal(f"{node.this!r} is not a number", node)
+        value = np.float64(node.this)
+        if not np.isfinite(value):
+            raise _refusal(f"{node.this} is too large for a double", node)
+        return tree.Constant(value)
+
+    def _column(self, node: exp.Expr) -> _Any:
+        _only(node, "this")
+        if not isinstance(node.this, exp.Identifier):
+            raise _refusal(f"{_named(node.this)} is not supported", node)
+        name = str(node.this.this)
+        if name == KEY:
+            return _Text(None)
+        if name not in self._fields:
+            raise _refusal(f"there is no field {name!r}, only {self._shown}", node)
+        self.reads.add(name)
+        return tree.Column(name)
+
+    def _call(self, node: exp.Expr) -> _Any:
+        _only(node, "this")
+        return tree.Call(_FUNCTIONS[type(node)], self.number(node.this))
+
+    def _arithmetic(self, node: exp.Expr) -> _Any:
+        _only(node, "this", "expression")
+        left, right = self.number(node.this), self.number(node.args["expression"])
+        return tree.Arithmetic(_ARITHMETIC[type(node)], left, right)
+
+    def _extreme(self, node: exp.Expr) -> _Any:
+        _only(node, "this", "expressions", "ignore_nulls")
+        operands = [node.this, *node.expressions]
+        return tree.Extreme(_EXTREMES[type(node)], tuple(self.number(n) for n in operands))
+
+    def _round(self, node: exp.Expr) -> _Any:
+        _only(node, "this", "decimals")
+        operand, decimals = self.number(node.this), node.args.get("decimals")
+        if decimals is None:
+            return tree.Round(operand, 0)
+        written = str(decimals.this) if isinstance(decimals, exp.Literal) else ""
+        if not re.fullmatch(r"[0-9]|1[0-5]", written, re.ASCII):
+            raise _refusal("round takes its decimals as a whole number from 0 to 15", decimals)
+        return tree.Round(operand, int(written))
+
+    def _terms(self, node: exp.Expr) -> tuple[Truth, ...]:
+        kind, terms = type(node), []
+        while type(node) is kind:
+            terms.append(node.args["expression"])
+            node = node.this
+        terms.append(node)
+        return tuple(self.truth(term) for term in reversed(terms))
+
+    def _comparison(self, node: exp.Expr) -> _Any:
+        _only(node, "this", "expression")
+        left, right = self._any(node.this), self._any(node.args["expression"])
+        return self._compare(node, _COMPARISONS[type(node)], left, right)
+
+    def _compare(self, node: exp.Expr, op: str, left: _Any, right: _Any) -> Truth:
+        match left, right:
+            case (_Null(), _) | (_, _Null()):
+                return tree.Known(None)
+            case _Text(None), _Text(str() as literal):
+                return tree.KeyCompare(op, literal)
+            case _Text(str() as literal), _Text(None):
+                return tree.KeyCompare(_MIRRORED[op], literal)
+            case _Text(a), _Text(b):
+                return tree.Known(tree.KEY_COMPARISONS[op](a or "", b or ""))
+        if isinstance(left, Number) and isinstance(right, Number):
+            return tree.Compare(op, left, right)
+        raise _refusal(f"{_type_of(left)} cannot be compared with {_type_of(right)}", node)
+
+    def _is_null(self, node: exp.Expr) -> _Any:
+        _only(node, "this", "expression")
+        if not isinstance(node.args["expression"], exp.Null):
+            raise _refusal("IS is supported only in IS NULL and IS NOT NULL", node)
+        operand = self._any(node.this)
+        if isinstance(operand, _Null | _Text):
+            return tree.Known(isinstance(operand, _Null))
+        if isinstance(operand, Number):
+            return tree.NumberIsNull(operand)
+        return tree.TruthIsNull(operand)
+
+    def _between(self, node: exp.Expr) -> _Any:
+        _only(node, "this", "low", "high")
+        operand = self._repeated(node.this)
+        low, high = self._any(node.args["low"]), self._any(node.args["high"])
+        at_least = self._compare(node, ">=", operand, low)
+        return tree.And((at_least, self._compare(node, "<=", operand, high)))
+
+    def _in(self, node: exp.Expr) -> _Any:
+        _only(node, "this", "expressions")
+        if not node.expressions:
+            raise _refusal("IN needs a list of values in brackets", node)
+        operand = self._any(node.this)
+        choices = [self._any(choice) for choice in node.expressions]
+        if isinstance(operand, Number):
+            numbers = zip(choices, node.expressions, strict=True)
+            return tree.In(operand, tuple(_as_number(found, at) for found, at in numbers))
+        literals = [c.literal for c in choices if isinstance(c, _Text) and c.literal is not None]
+        nulls = [c for c in choices if isinstance(c, _Null)]
+        is_key = isinstance(operand, _Text) and operand.literal is None
+        if is_key and len(literals) + len(nulls) == len(choices):
+            return tree.KeyIn(frozenset(literals), bool(nulls))
+        return tree.Or(tuple(self._compare(node, "=", operand, choice) for choice in choices))
+
+    def _case(self, node: exp.Expr) -> _Any:
+        _only(node, "this", "ifs", "default")
+        operand = None if node.args.get("this") is None else self._repeated(node.this)
+        conditions: list[Truth] = []
+        results: list[tuple[_Any, exp.Expr]] = []
+        for branch in node.args["ifs"]:
+            _only(branch, "this", "true")
+            if operand is None:
+                conditions.append(self.truth(branch.this))
+            else:
+                value = self._any(branch.this)
+                conditions.append(self._compare(branch.this, "=", operand, value))
+            results.append((self._any(branch.args["true"]), branch.args["true"]))
+        default = node.args.get("default")
+        results.append((_Null(), node) if default is None else (self._any(default), default))
+        if any(isinstance(found, Truth) for found, _ in results):
+            *truths, otherwise = [_as_truth(found, at) for found, at in results]
+            return tree.TruthCase(tuple(zip(conditions, truths, strict=True)), otherwise)
+        *numbers, last = [_as_number(found, at) for found, at in results]
+        return tree.NumberCase(tuple(zip(conditions, numbers, strict=True)), last)
+
+    def _repeated(self, node: exp.Expr) -> _Any:
+        found = self._any(node)
+        if isinstance(found, Number) and not isinstance(found, tree.Column | tree.Constant):
+            return tree.Once(found)
+        return found
+
+
+def _as_number(found: _Any, node: exp.Expr) -> Number:
+    if isinstance(found, _Null):
+        return tree.Constant(tree.NULL)
+    if isinstance(found, Number):
+        return found
+    raise _refusal(f"{_named(node)} is {_type_of(found)} where a number is needed", node)
+
+
+def _as_truth(found: _Any, node: exp.Expr) -> Truth:
+    if isinstance(found, _Null):
+        return tree.Known(None)
+    if isinstance(found, Truth):
+        return found
+    raise _refusal(f"{_named(node)} is {_type_of(found)} where a condition is needed", node)
+
+
+def _only(node: exp.Expr, *allowed: str) -> None:
+    """Nothing in other arguments: there sqlglot puts what it parsed beside the usual."""
+    for name, value in node.args.items():
+        if name in allowed or value is None or value is False:
+            continue
+        if not (isinstance(value, list) and not value):
+            raise _refusal(f"{_named(node)} with {name} is not supported", node)
+
+
+def _type_of(found: _Any) -> str:
+    match found:
+        case _Null():
+            return "NULL"
+        case _Text():
+            return "a string"
+        case Number():
+            return "a number"
+    return "a condition"
+
+
+def _named(node: exp.Expr) -> str:
+    match node:
+        case exp.Column():
+            return f"{node.name!r}"
+        case exp.Literal():
+            return f"'{node.this}'" if node.args.get("is_string") else str(node.this)
+        case exp.Anonymous():
+            return f"the function {node.name}()"
+        case exp.Func():
+            return f"the function {node.sql_name()}()"
+        case exp.Query():
+            return "a subquery"
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__)
+    return f"the construct {words.upper()}"
+
+
+def _refusal(reason: str, node: exp.Expr) -> ExpressionError:
+    starts = [n.meta["start"] for n in node.walk() if "start" in n.meta]
+    return ExpressionError(reason, min(starts) + 1 if starts else None)
