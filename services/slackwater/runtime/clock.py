@@ -1,0 +1,109 @@
+"""The clock: wall time that neither jumps nor goes back (R10, R12).
+
+Deadlines and promises are made from wall time, but wall time jumps: NTP steps it, an operator sets
+it, a virtual machine wakes up. A step back would delay every deadline, a step forward would make
+false tentatives and promise away readings still to come. So the clock is anchored to wall time
+once, runs on the monotonic clock, and leans towards wall time by at most 500 ppm, the rate that
+NTP itself slews at. A step of more than a second is reported, once; it is still only slewed, and a
+process that should take it over at once is restarted.
+
+`SlewedClock` is the arithmetic, over times that are given; `SystemClock` adds the machine's two
+clocks. All times are whole microseconds. The alternative, time.time() with a guard against going
+back, stands still after a step back and jumps after one forward.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+SLEW_PPM_MAX = 500
+STEP_US_MIN = 1_000_000
+# Two readings of the system's clocks cost 100 ns; to take them once a second is plenty, since
+# quartz drifts by some 50 ppm.
+OBSERVE_EVERY_US = 1_000_000
+
+_log = logging.getLogger(__name__)
+
+
+class SlewedClock:
+    """Time that starts at wall time, never goes back and follows wall time slowly."""
+
+    def __init__(self, wall_us: int, monotonic_us: int) -> None:
+        self._anchor_us = wall_us
+        self._anchor_monotonic_us = monotonic_us
+        self._lag_us = 0  # wall time less ours, at the anchor; made good from there on
+        self._offset_us = wall_us - monotonic_us
+
+    def now_us(self, monotonic_us: int) -> int:
+        """The time at a moment of the monotonic clock, not before the last observation."""
+        elapsed_us = monotonic_us - self._anchor_monotonic_us
+        assert elapsed_us >= 0, "the monotonic clock went back"
+        lean_us = elapsed_us * SLEW_PPM_MAX // 1_000_000
+        return self._anchor_us + elapsed_us + max(-lean_us, min(lean_us, self._lag_us))
+
+    def observe(self, wall_us: int, monotonic_us: int) -> int:
+        """Look at wall time again; the step it made since the last look, 0 if it made none.
+
+        Less than a second is drift, or an NTP correction, and no step.
+        """
+        now_us = self.now_us(monotonic_us)
+        self._anchor_us, self._anchor_monotonic_us = now_us, monotonic_us
+        self._lag_us = wall_us - now_us
+        offset_us = wall_us - monotonic_us
+        moved_us, self._offset_us = offset_us - self._offset_us, offset_us
+        return moved_us if abs(moved_us) > STEP_US_MIN else 0
+
+    @property
+    def lag_us(self) -> int:
+        """How far wall time was ahead of this clock at the last observation."""
+        return self._lag_us
+
+
+class SystemClock:
+    """The process's clock; safe to ask from every thread."""
+
+    def __init__(
+        self,
+        *,
+        on_step: Callable[[int], None] | None = None,
+        wall_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
+        monotonic_us: Callable[[], int] = lambda: time.monotonic_ns() // 1_000,
+    ) -> None:
+        self._on_step = on_step or _report_step
+        self._wall_us = wall_us
+        self._monotonic_us = monotonic_us
+        self._lock = threading.Lock()
+        started_us = monotonic_us()
+        self._slewed = SlewedClock(wall_us(), started_us)
+        self._observe_at_us = started_us + OBSERVE_EVERY_US
+
+    def now_us(self) -> int:
+        """Wall time in microseconds since the Unix epoch, slewed."""
+        step_us = 0
+        with self._lock:
+            monotonic_us = self._monotonic_us()
+            if monotonic_us >= self._observe_at_us:
+                self._observe_at_us = monotonic_us + OBSERVE_EVERY_US
+                step_us = self._slewed.observe(self._wall_us(), monotonic_us)
+            now_us = self._slewed.now_us(monotonic_us)
+        if step_us:
+            self._on_step(step_us)
+        return now_us
+
+    def monotonic_us(self) -> int:
+        """For durations: how long something took, whether a time-out is over."""
+        return self._monotonic_us()
+
+    def seconds_until(self, at_us: int) -> float:
+        """How long to sleep until a deadline of this clock; 0 when it has passed."""
+        return max(0, at_us - self.now_us()) / 1_000_000
+
+
+def _report_step(step_us: int) -> None:
+    _log.warning(
+        "the system's clock was stepped by %+.3f s; ours follows at %d ppm (restart the process to"
+        " take the step over at once)",
+        step_us / 1_000_000,
+        SLEW_PPM_MAX,
+    )

@@ -1,0 +1,65 @@
+"""Logging: one line per event on stderr, with the process's name, without secrets.
+
+    2026-03-15T08:47:28.545Z WARNING orderer/climate.0.a slackwater.runtime.clock: the system's ...
+
+`slackwater up` runs a dozen processes whose lines end in one terminal and in one file each, so a
+line must tell where it comes from and an event must not be torn apart: a traceback is folded into
+its line. The standard library does all of this; structured JSON would only be read by machines,
+and the events that machines read are heartbeats.
+"""
+
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import IO
+
+# The libraries' own news is about connections and rebalances; it matters when it is a warning.
+QUIET = ("aiokafka", "faust", "mode", "kafka", "py4j", "asyncio", "urllib3")
+
+_SECRET = re.compile(
+    r"(?P<before>(?:password|passwd|secret|token|api[_.-]?key)[\"']?\s*[=:]\s*[\"']?)"
+    r"(?P<value>[^\s\"',;&]+)",
+    re.IGNORECASE,
+)
+_CREDENTIALS = re.compile(r"(?P<before>\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)(?P<value>[^\s/@]+)(?=@)")
+
+
+class OneLineFormatter(logging.Formatter):
+    """Formats an event as one line: UTC time, level, process, logger, message."""
+
+    def __init__(self, process: str) -> None:
+        assert "%" not in process, "the name would be taken for a format"
+        super().__init__(f"%(asctime)s %(levelname)s {process} %(name)s: %(message)s")
+
+    def formatTime(  # noqa: N802 -- the base class's name
+        self, record: logging.LogRecord, datefmt: str | None = None
+    ) -> str:
+        """The time of the event, in UTC and milliseconds."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The event, its traceback folded in, its secrets taken out."""
+        lines = (line.strip() for line in super().format(record).splitlines())
+        return without_secrets(" | ".join(line for line in lines if line))
+
+
+def without_secrets(text: str) -> str:
+    """Replace what follows `password=` and its like, and passwords inside addresses."""
+    return _CREDENTIALS.sub(r"\g<before>***", _SECRET.sub(r"\g<before>***", text))
+
+
+def set_up_logging(
+    process: str, *, level: int = logging.INFO, stream: IO[str] | None = None
+) -> None:
+    """Send all logging of this process to stderr; may be called again, with another name."""
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.setFormatter(OneLineFormatter(process))
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level)
+    for name in QUIET:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
