@@ -121,7 +121,7 @@ class StableWindow(Generic[C]):
     epoch: int
     window_start: int
     window_end: int
-    due_at: int
+    due_at: int | None
     rows: int
     content: C | None
     gap: tuple[Gap, ...]
@@ -136,7 +136,7 @@ class TentativeWindow(Generic[C]):
     epoch: int
     window_start: int
     window_end: int
-    due_at: int
+    due_at: int | None
     rows: int
     content: C | None
     missing: tuple[str, ...]
@@ -156,7 +156,7 @@ class EmptyRun:
     window_start: int
     window_end: int
     windows: int
-    due_at: int
+    due_at: int | None
     missing: tuple[str, ...]
 
 
@@ -190,9 +190,12 @@ class Transaction(Generic[C]):
 
 
 class Answers(Generic[C]):
-    """Holds the last committed state; ``due_at`` gives the normal time of a window's end."""
+    """Holds the last committed state.
 
-    def __init__(self, snapshot: Answered, grid: Grid, due_at: Callable[[int], int]) -> None:
+    ``due_at`` gives the normal time of a window's end (rule 15), None while it is unknown.
+    """
+
+    def __init__(self, snapshot: Answered, grid: Grid, due_at: Callable[[int], int | None]) -> None:
         assert grid.window is not None, "a query without a window has no windows to answer"
         self._slide = grid.window.slide_us
         for start in (snapshot.stable_from, snapshot.answered_to):
@@ -259,7 +262,7 @@ class Answers(Generic[C]):
 class _Draft(Generic[C]):
     """A transaction in the making: numbers its records and moves S, T and the epoch along."""
 
-    def __init__(self, state: Answered, grid: Grid, due_at: Callable[[int], int]) -> None:
+    def __init__(self, state: Answered, grid: Grid, due_at: Callable[[int], int | None]) -> None:
         assert grid.window is not None
         self.state = state
         self.effects: list[Effect[C]] = []

@@ -1,0 +1,393 @@
+"""Panes: how a child's slices become windows, always in the same shape.
+
+Floating-point addition is not associative, so "the sum of the slices" means nothing until the
+brackets are set. They are set by the grid alone (rule 21, R28): within a child the buckets of a
+*pane* (the stretch between neighbouring window edges) fold left into the pane, the panes of a
+window fold left into the child's share, and the children's shares fold left in index order. Two
+copies that read the same slices therefore agree bit for bit, whenever each was restarted and
+however its input came in pieces; the pieces of a bucket hold disjoint keys (rule 3), so taking
+them in turn adds no bracket. An incremental sum that follows a sliding window, add the new and
+subtract the old, would cost less and remember every restart in its last bits.
+
+``PaneStore`` is the stable line's: slices come once, in order, and are folded as they come; it
+keeps one open fold and the panes of windows still to be answered, and takes no snapshot, because
+reading again from the first open window's start builds the same.
+
+``LivePanes`` is the live line's: per bucket the slice that was chosen last, replaced and never
+added (R7), on top of whatever the stable store has already. It is bounded (R5): chosen slices
+beyond ``cells_max`` or ``bytes_max`` are folded from the oldest on, after which they can no more
+be replaced; what would have come is left to the stable line.
+
+Both are for one child of one query.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from slackwater.model.records import Gap, Position
+from slackwater.primitives.deltas import Fold, KeyTable, Slice, fold
+from slackwater.primitives.windows import Grid
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What a stretch of event time lacks: streams not complete, readings lost to retention."""
+
+    missing: frozenset[str] = frozenset()
+    lost: tuple[Gap, ...] = ()
+
+    @classmethod
+    def of(cls, missing: Iterable[str] = (), gap: Iterable[Gap] = ()) -> Notes:
+        """The notes of a record."""
+        return cls(frozenset(missing), tuple(gap))
+
+    def __add__(self, other: Notes) -> Notes:
+        """Of neighbouring stretches: the union of what is missing, the sum of what is lost."""
+        if other == NOTHING:
+            return self
+        lost: Counter[str] = Counter()
+        for stream, readings in (*self.lost, *other.lost):
+            lost[stream] += readings
+        total = tuple(Gap(stream, lost[stream]) for stream in sorted(lost))
+        return Notes(self.missing | other.missing, total)
+
+
+NOTHING: Final = Notes()
+"""Nothing is missing and nothing is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One child's part in a window, or all children's together."""
+
+    slice: Slice
+    notes: Notes = NOTHING
+
+
+class _Noted(NamedTuple):
+    start: int
+    end: int
+    notes: Notes
+
+
+class PaneStore:
+    """The stable slices of one child, folded into panes; ``frontier`` is where the next belongs.
+
+    ``start`` has to be a window's edge where a fold of the pane shall be complete: the start of
+    the first open window.
+    """
+
+    def __init__(self, grid: Grid, table: KeyTable, fields: int, start: int) -> None:
+        self._grid = grid
+        self._table = table
+        self._fields = fields
+        self._frontier = Position(start)
+        self._open = Fold(table, fields)
+        self._pieces: list[Slice] = []  # of the bucket at the frontier
+        self._starts: list[int] = []  # of the complete panes that are not empty, rising
+        self._panes: dict[int, Slice] = {}
+        self._noted: list[_Noted] = []  # rising; empty as long as all is well
+
+    @property
+    def frontier(self) -> Position:
+        """Everything before it has been added."""
+        return self._frontier
+
+    @property
+    def complete_to(self) -> int:
+        """Every pane that ends by then is complete."""
+        return self._grid.pane_start(self._frontier.bucket_start)
+
+    def add(
+        self, at: Position, bucket_end: int, value: Slice, notes: Notes = NOTHING,
+        *, last: bool = True,
+    ) -> None:  # fmt: skip
+        """The piece at the frontier. A bucket counts when its ``last`` piece is there (R32).
+
+        ``notes`` are the bucket's: all its pieces say the same, and the last is taken.
+        """
+        assert at == self._frontier, f"{at} is not next, the frontier is {self._frontier}"
+        self._pieces.append(value)
+        if not last:
+            self._frontier = Position(at.bucket_start, at.piece + 1)
+            return
+        for piece in self._pieces:
+            self._open.add(piece)
+        self._pieces.clear()
+        self._note(at.bucket_start, bucket_end, notes)
+        self._move(bucket_end)
+
+    def advance(self, to: int, notes: Notes = NOTHING) -> None:
+        """A run of empty buckets up to ``to``; its length costs nothing."""
+        assert self._frontier.piece == 0, "inside a bucket there is no empty one"
+        assert to > self._frontier.bucket_start, "frontiers never decrease"
+        self._note(self._frontier.bucket_start, to, notes)
+        self._move(to)
+
+    def window(self, start: int, end: int) -> Share:
+        """The child's share of a window that is complete."""
+        assert end <= self._frontier.bucket_start, "the window is not complete"
+        value = fold(self.panes(start, end), self._table, self._fields)
+        return Share(value, self.notes(start, end))
+
+    def panes(self, start: int, end: int) -> list[Slice]:
+        """The complete panes in [start, end) that have rows, in order."""
+        first = bisect_left(self._starts, start)
+        return [self._panes[p] for p in self._starts[first : bisect_left(self._starts, end, first)]]
+
+    def notes(self, start: int, end: int) -> Notes:
+        """What is noted of [start, end)."""
+        notes = NOTHING
+        for noted in self._noted:
+            if start < noted.end and noted.start < end:
+                notes += noted.notes
+        return notes
+
+    def open_slice(self) -> Slice:
+        """The whole buckets from ``complete_to`` to the frontier's bucket."""
+        return self._open.result()
+
+    def eventful_from(self, e: int) -> int | None:
+        """The first complete pane from ``e`` on with rows or notes: before it all is empty."""
+        at = bisect_left(self._starts, e)
+        rows = self._starts[at : at + 1]
+        noted = [max(noted.start, e) for noted in self._noted if noted.end > e][:1]
+        return min(rows + noted, default=None)
+
+    def drop_before(self, e: int) -> None:
+        """Forgets the panes before a window's start: all windows that hold them are answered."""
+        count = bisect_left(self._starts, e)
+        for start in self._starts[:count]:
+            del self._panes[start]
+        del self._starts[:count]
+        self._noted = [noted for noted in self._noted if noted.end > e]
+
+    def fork(self, at: int) -> PaneStore:
+        """Another store that goes on from ``at``: from here, or, past the frontier, from nothing.
+
+        Where the open pane is taken over it goes on in the same shape.
+        """
+        other = PaneStore(self._grid, self._table, self._fields, at)
+        if at == self._frontier.bucket_start:
+            other._open.add(self.open_slice())
+            other._noted = [noted for noted in self._noted if noted.end > self.complete_to]
+        return other
+
+    def __len__(self) -> int:
+        """How many panes are kept."""
+        return len(self._starts)
+
+    def _note(self, start: int, end: int, notes: Notes) -> None:
+        if notes == NOTHING:
+            return
+        last = self._noted[-1] if self._noted else None
+        if last is not None and last.end == start and last.notes == notes and not notes.lost:
+            self._noted[-1] = _Noted(last.start, end, notes)  # an outage is one entry
+        else:
+            self._noted.append(_Noted(start, end, notes))
+
+    def _move(self, to: int) -> None:
+        assert self._grid.is_cut(to), f"{to} is no cut point"
+        was = self.complete_to
+        self._frontier = Position(to)
+        if self.complete_to == was:
+            return
+        value = self._open.result()
+        if len(value):
+            self._starts.append(was)
+            self._panes[was] = value
+        self._open = Fold(self._table, self._fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """What was chosen for [start, end): one bucket, or a run of empty ones (``value`` None)."""
+
+    start: int
+    end: int
+    value: Slice | None
+    notes: Notes
+    stable: bool
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.value is None else self.value.figures.nbytes
+
+
+class LivePanes:
+    """The slices that answers are made of before they are stable. ``streams`` are the child's.
+
+    Where nothing is known of a bucket all ``streams`` are missing from it (rule 20).
+    """
+
+    def __init__(
+        self, grid: Grid, table: KeyTable, fields: int, stable: PaneStore,
+        *, streams: Sequence[str], cells_max: int = 600, bytes_max: int = 256 << 20,
+    ) -> None:  # fmt: skip
+        assert cells_max > 0
+        self._grid = grid
+        self._table = table
+        self._fields = fields
+        self._stable = stable
+        self._absent = Notes.of(streams)
+        self._cells_max = cells_max
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._cells: list[_Cell] = []  # disjoint, rising
+        self._sealed: PaneStore | None = None
+        self._needed_from = stable.frontier.bucket_start
+
+    def put(
+        self, bucket_start: int, bucket_end: int, value: Slice, notes: Notes = NOTHING,
+        *, stable: bool = False,
+    ) -> None:  # fmt: skip
+        """The slice chosen for a whole bucket. Replaces; but nothing tentative what is stable."""
+        self._replace(_Cell(bucket_start, bucket_end, value, notes, stable))
+
+    def put_empty(
+        self, start: int, end: int, notes: Notes = NOTHING, *, stable: bool = False
+    ) -> None:
+        """The buckets of [start, end) are chosen to be empty."""
+        self._replace(_Cell(start, end, None, notes, stable))
+
+    def window(self, start: int, end: int) -> Share:
+        """The child's share of a window as it is known now, and what that lacks."""
+        assert start >= self._needed_from, "the window's slices have been dropped"
+        self._forget_overtaken()
+        known = min(max(self._stable.complete_to, start), end)
+        slices = self._stable.panes(start, known)
+        notes = self._stable.notes(start, known)
+        for pane in pairwise(self._grid.edges(known, end).tolist()):
+            share = self._pane(*pane)
+            slices.append(share.slice)
+            notes += share.notes
+        return Share(fold(slices, self._table, self._fields), notes)
+
+    def drop_before(self, e: int) -> None:
+        """Forgets what lies before a window's start: all windows that hold it are answered."""
+        self._needed_from = max(self._needed_from, e)
+        self._forget_overtaken()
+        if self._sealed is not None:
+            self._sealed.drop_before(e)
+
+    def __len__(self) -> int:
+        """How many buckets and runs are kept apart."""
+        return len(self._cells)
+
+    def _settled(self) -> int:
+        """Before it nothing is replaced: it is stable, sealed, or no more needed."""
+        sealed = self._needed_from if self._sealed is None else self._sealed.frontier.bucket_start
+        return max(self._stable.frontier.bucket_start, self._needed_from, sealed)
+
+    def _replace(self, cell: _Cell) -> None:
+        self._forget_overtaken()
+        start = max(cell.start, self._settled())
+        if start >= cell.end:
+            return
+        new, at = [], start
+        first = bisect_right(self._cells, start, key=lambda c: c.end)
+        last = bisect_left(self._cells, cell.end, key=lambda c: c.start)
+        for old in self._cells[first:last]:
+            self._bytes -= old.nbytes
+            if old.start < start:
+                new.append(replace(old, end=start))
+            if old.stable and not cell.stable:
+                if at < old.start:
+                    new.append(replace(cell, start=at, end=old.start))
+                new.append(replace(old, start=max(old.start, start), end=min(old.end, cell.end)))
+                at = min(old.end, cell.end)
+            if old.end > cell.end:
+                rest = replace(old, start=cell.end)
+                break
+        else:
+            rest = None
+        if at < cell.end:
+            new.append(replace(cell, start=at))
+        if rest is not None:
+            new.append(rest)
+        self._cells[first:last] = new
+        self._bytes += sum(c.nbytes for c in new)
+        self._seal()
+
+    def _seal(self) -> None:
+        """Folds the oldest slices, in the shape they would be folded in anyway."""
+        while self._cells and (len(self._cells) > self._cells_max or self._bytes > self._bytes_max):
+            if self._sealed is None:
+                # Like the live line, it goes on from where the stable one is.
+                at = max(self._stable.frontier.bucket_start, self._needed_from)
+                self._sealed = self._stable.fork(at)
+            cell = self._cells.pop(0)
+            self._bytes -= cell.nbytes
+            frontier = self._sealed.frontier.bucket_start
+            if frontier < cell.start:
+                self._sealed.advance(cell.start, self._absent)
+            if cell.value is None:
+                self._sealed.advance(cell.end, cell.notes)
+            else:
+                self._sealed.add(Position(cell.start), cell.end, cell.value, cell.notes)
+
+    def _forget_overtaken(self) -> None:
+        stable_to = self._stable.frontier.bucket_start
+        if self._sealed is not None and self._sealed.frontier.bucket_start <= stable_to:
+            self._sealed = None
+        count = bisect_right(self._cells, self._settled(), key=lambda c: c.end)
+        self._bytes -= sum(cell.nbytes for cell in self._cells[:count])
+        del self._cells[:count]
+
+    def _pane(self, start: int, end: int) -> Share:
+        """A pane that the stable line has not completed."""
+        base = self._stable if self._sealed is None else self._sealed
+        at = base.frontier.bucket_start
+        if end <= at:
+            return base.window(start, end)
+        if at <= start:
+            return self._with_cells(Share(Slice.empty(self._fields)), start, end)
+        return self._with_cells(Share(base.open_slice(), base.notes(start, at)), at, end)
+
+    def _with_cells(self, base: Share, start: int, end: int) -> Share:
+        total = Fold(self._table, self._fields)
+        total.add(base.slice)
+        notes, at = base.notes, start
+        first = bisect_right(self._cells, start, key=lambda c: c.end)
+        for cell in self._cells[first:]:
+            if cell.start >= end:
+                break
+            if cell.start > at:
+                notes += self._absent
+            if cell.value is not None:
+                total.add(cell.value)
+            notes += cell.notes
+            at = cell.end
+        if at < end:
+            notes += self._absent
+        return Share(total.result(), notes)
+
+
+def window_of(shares: Iterable[Share], table: KeyTable, fields: int) -> Share:
+    """The whole window: the children's shares, folded left in index order (rule 21)."""
+    total, notes = Fold(table, fields), NOTHING
+    for share in shares:
+        total.add(share.slice)
+        notes += share.notes
+    return Share(total.result(), notes)
+
+
+def empty_windows(stores: Sequence[PaneStore], grid: Grid, first: int) -> int:
+    """How many windows from ``first`` on are complete, and in every store without rows or notes.
+
+    Constant time however many: a jump of a month is one run (R24).
+    """
+    assert grid.window is not None
+    frontier = min(store.frontier.bucket_start for store in stores)
+    to = grid.last_window_ending_by(frontier) + grid.window.slide_us
+    for store in stores:
+        pane = store.eventful_from(first)
+        if pane is not None:
+            to = min(to, grid.first_window_holding(pane))
+    return max(0, to - first) // grid.window.slide_us
