@@ -1,1 +1,19 @@
 """Windows over sensor streams that never stall and never lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slackwater.client import Client
+
+__all__ = ["Client"]
+
+
+def __getattr__(name: str) -> Any:
+    # Lazily: processes of the pipeline import this package and need no client.
+    if name == "Client":
+        from slackwater.client import Client
+
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

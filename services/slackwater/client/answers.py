@@ -1,0 +1,201 @@
+"""The current best answer of every window, from the stream of results.
+
+A consumer that only wants the present state of affairs needs no protocol: it asks for a window and
+gets the exact answer if there is one, else the tentative one if it stands, else nothing. UNDO takes
+tentative answers away, stable ones replace them (section 4.1 of the DPC paper: what a client does
+with UNDO and REC_DONE). What is kept is bounded, because a failure of hours must not fill a
+consumer's memory (trace R5): the oldest answers go first, and ``dropped`` says that some did.
+
+Also the measures by which DPC is judged (section 2.3 of the paper): N_tentative, how many answers
+are tentative since the last stable one; Proc_new, the largest latency of a *new* answer (a
+correction is none); Delay_new, how much of it is not there in normal operation.
+
+Pure: records come in, values go out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from slackwater.codec.results import Label, parse_time
+
+Record = Mapping[str, Any]
+tentative_windows_default_max = 10_000
+stable_windows_default_max = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAnswer:
+    """One window's answer in one part; ``windows`` > 1 stands for a run of empty ones.
+
+    ``rows`` maps key to fields, ``window_start`` and ``window_end`` are us since the epoch.
+    """
+
+    part: int
+    label: Label
+    window_start: int
+    window_end: int
+    windows: int
+    epoch: int
+    missing: tuple[str, ...]
+    rows: Mapping[str, Mapping[str, Mapping[str, float | int | None]]]
+    due_at: int
+    seen_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """The tentative answers of these window starts (inclusive) are revoked in ``part``."""
+
+    part: int
+    undo_from: int
+    undo_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecDone:
+    """All that was undone up to ``epoch`` has been replaced in ``part``."""
+
+    part: int
+    epoch: int
+
+
+Change = WindowAnswer | Undone | RecDone
+
+
+@dataclass(slots=True)
+class Measures:
+    """D18. Latencies in us, None before the first answer.
+
+    ``n_tentative`` counts windows answered tentatively since the last stable answer,
+    ``n_tentative_all`` all of them.
+    """
+
+    n_tentative: int = 0
+    n_tentative_all: int = 0
+    proc_new: int | None = None
+    normal_sum: int = 0
+    normal_count: int = 0
+
+    @property
+    def delay_new(self) -> int | None:
+        """Proc_new less the average latency of new answers that were stable at once."""
+        if self.proc_new is None or not self.normal_count:
+            return None
+        return self.proc_new - self.normal_sum // self.normal_count
+
+
+@dataclass(slots=True)
+class _PartAnswers:
+    rows: dict[str, Any] = field(default_factory=dict)
+    stable: dict[int, WindowAnswer] = field(default_factory=dict)
+    tentative: dict[int, WindowAnswer] = field(default_factory=dict)
+    stable_end: int | None = None
+
+
+class BestAnswers:
+    """Applies a query's records in order; ``parts`` grows with what is seen."""
+
+    def __init__(
+        self,
+        tentative_windows_max: int = tentative_windows_default_max,
+        stable_windows_max: int = stable_windows_default_max,
+    ) -> None:
+        assert tentative_windows_max > 0
+        assert stable_windows_max > 0
+        self.tentative_windows_max = tentative_windows_max
+        self.stable_windows_max = stable_windows_max
+        self.tentative_dropped = 0
+        self.measures = Measures()
+        self._parts: dict[int, _PartAnswers] = {}
+
+    def apply(self, record: Record, seen_at: int) -> Change | None:
+        """What the record changes, if it completes a change (rows wait for their boundary)."""
+        part = self._parts.setdefault(record["part"], _PartAnswers())
+        match record["kind"]:
+            case "stable" | "tentative":
+                part.rows[record["key"]] = record["fields"]
+            case "boundary":
+                return self._answer(part, record, seen_at)
+            case "undo":
+                return self._undo(part, record)
+            case "rec_done":
+                return RecDone(record["part"], record["epoch"])
+        return None
+
+    def best(self, window_start: int) -> dict[int, WindowAnswer]:
+        """The window's best answer in each part that has one."""
+        found = {}
+        for number, part in self._parts.items():
+            answer = part.stable.get(window_start) or part.tentative.get(window_start)
+            if answer is not None:
+                found[number] = answer
+        return found
+
+    def windows(self) -> list[WindowAnswer]:
+        """All best answers that are kept, in the order of windows and parts."""
+        answers = [
+            answer
+            for part in self._parts.values()
+            for answer in (part.stable | part.tentative).values()
+        ]
+        return sorted(answers, key=lambda answer: (answer.window_start, answer.part))
+
+    def _answer(self, part: _PartAnswers, record: Record, seen_at: int) -> WindowAnswer:
+        rows, part.rows = part.rows, {}
+        label: Literal["stable", "tentative"] = record["label"]
+        answer = WindowAnswer(
+            record["part"],
+            label,
+            parse_time(record["window_start"]),
+            parse_time(record["window_end"]),
+            record["windows"],
+            record["epoch"],
+            tuple(record["missing"]),
+            rows,
+            parse_time(record["due_at"]),
+            seen_at,
+        )
+        self._measure(part, answer)
+        if label == "stable":
+            part.tentative.pop(answer.window_start, None)
+            part.stable[answer.window_start] = answer
+            _trim(part.stable, self.stable_windows_max)
+        else:
+            part.tentative[answer.window_start] = answer
+            self.tentative_dropped += _trim(part.tentative, self.tentative_windows_max)
+        return answer
+
+    def _measure(self, part: _PartAnswers, answer: WindowAnswer) -> None:
+        measures = self.measures
+        # A stable answer of a non-zero epoch replaces a tentative one: not new.
+        new = answer.label == "tentative" or answer.epoch == 0
+        latency = answer.seen_at - answer.due_at
+        if new and (measures.proc_new is None or latency > measures.proc_new):
+            measures.proc_new = latency
+        if answer.label == "tentative":
+            measures.n_tentative += answer.windows
+            measures.n_tentative_all += answer.windows
+            return
+        measures.n_tentative = 0
+        part.stable_end = answer.window_end
+        if new:
+            measures.normal_sum += latency
+            measures.normal_count += 1
+
+    def _undo(self, part: _PartAnswers, record: Record) -> Undone:
+        first, last = parse_time(record["undo_from"]), parse_time(record["undo_to"])
+        for start in [s for s in part.tentative if first <= s <= last]:
+            del part.tentative[start]
+        return Undone(record["part"], first, last)
+
+
+def _trim(answers: dict[int, WindowAnswer], windows_max: int) -> int:
+    """Forget the oldest; how many."""
+    dropped = 0
+    while len(answers) > windows_max:
+        del answers[next(iter(answers))]
+        dropped += 1
+    return dropped

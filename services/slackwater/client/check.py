@@ -1,0 +1,443 @@
+"""Judges a history of results: what was promised to a consumer, checked from what a consumer saw.
+
+The input is the committed sequence of a query's records as plain JSON objects (the lines of
+``results.jsonl``), the deployment's terms (window, bound, lateness) and the batch result. Nothing
+of the pipeline is known here, no orderer, no frontier: a checker that shares code or memory with
+the accused repeats its errors. So the rules are stated the way a consumer can observe them:
+
+* every window of the grid is answered by exactly one stable answer per part, in window order, and
+  by at most one tentative one before it;
+* the tentative answers not yet revoked are always the windows [S, T): S the first without a stable
+  answer, T the first without any (rule 22); UNDO takes them back from S on, the stable ones follow
+  at once (by ``seq``: nothing else lies between), REC_DONE says that S has reached T;
+* rows of a window stand before its boundary, which counts them;
+* a tentative answer lacks at most what the streams in ``missing`` brought;
+* nothing tentative is emitted before its normal time.
+
+What breaks a rule is counted under one of four words: *lost* (no stable answer), *doubled* (more
+than one), *uncorrected* (a tentative answer that stayed), *wrong* (other figures than the batch, or
+a rule of form broken). The first sentences are kept, so that a failed rehearsal explains itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from slackwater.client.batch import BatchResult, Figures
+
+Record = Mapping[str, Any]
+findings_max: Final = 50
+"""Sentences kept; the counts go on."""
+EARLY_US: Final = 1_000
+"""A normal time is given to whole microseconds by two computations; a millisecond forgives both."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_us(text: str) -> int:
+    """An ISO time as whole microseconds since the epoch."""
+    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What was agreed for one query; times in us.
+
+    ``anchor_wall`` is the wall time of ``anchor_event`` (E0), ``end`` the end of the last window.
+    """
+
+    query: str
+    size: int
+    slide: int
+    parts: int
+    aggregate: tuple[str, ...]
+    bound: int
+    lateness: int
+    speed: float
+    anchor_wall: int
+    anchor_event: int
+    end: int
+
+    @property
+    def first(self) -> int:
+        """Start of the first window that holds the anchor's event time."""
+        return (self.anchor_event - self.size) // self.slide * self.slide + self.slide
+
+    @property
+    def windows(self) -> int:
+        """How many windows end at or before ``end``."""
+        return max(0, (self.end - self.size - self.first) // self.slide + 1)
+
+    def due(self, event: float) -> float:
+        """Normal time of an event time (rule 15), as wall time."""
+        return self.anchor_wall + (event + self.lateness - self.anchor_event) / self.speed
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """A fault as it happened, in wall time us; ``broker`` when no answer can be asked for."""
+
+    start: int
+    end: int
+    broker: bool = False
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found; ``ok`` if nothing was."""
+
+    lost: int = 0
+    doubled: int = 0
+    uncorrected: int = 0
+    wrong: int = 0
+    windows: int = 0
+    n_tentative: int = 0
+    undone: int = 0
+    findings: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Nothing lost, doubled, uncorrected or wrong."""
+        return not (self.lost or self.doubled or self.uncorrected or self.wrong)
+
+    def add(self, kind: str, sentence: str, count: int = 1) -> None:
+        """Count a finding and keep its sentence while there is room."""
+        setattr(self, kind, getattr(self, kind) + count)
+        if len(self.findings) < findings_max:
+            self.findings.append(f"{kind}: {sentence}")
+
+
+@dataclass(slots=True)
+class _Part:
+    """One part's history as it is walked through: S, T and what must come next."""
+
+    part: int
+    stable: int
+    answered: int
+    seq: int | None = None
+    epoch: int = 0
+    undo_to: int | None = None
+    rec_done_due: bool = False
+    rows: list[Record] = field(default_factory=list)
+    answers: list[tuple[str, int, int, int]] = field(default_factory=list)
+    tentative: dict[int, int] = field(default_factory=dict)
+    """Unrevoked tentative windows (only those with an epoch of interest): start -> epoch."""
+
+
+class Checker:
+    """Walks through one query's records in order, then says what it found."""
+
+    def __init__(self, terms: Terms, batch: BatchResult) -> None:
+        self.terms = terms
+        self.batch = batch
+        self.verdict = Verdict()
+        self.parts = [_Part(p, terms.first, terms.first) for p in range(terms.parts)]
+        self._seen: dict[tuple[int, str], int] = {}
+        self._tentative_windows: set[int] = set()
+
+    def feed(self, record: Record) -> None:
+        """One record, in the order seen."""
+        part = self.parts[record["part"]]
+        self._seq(part, record)
+        kind = record["kind"]
+        if kind in {"stable", "tentative"}:
+            part.rows.append(record)
+        elif kind == "boundary":
+            self._rows(part, record)
+            if record["label"] == "stable":
+                self._stable(part, record)
+            else:
+                self._tentative(part, record)
+            part.rows = []
+        elif kind == "undo":
+            self._undo(part, record)
+        elif kind == "rec_done":
+            self._rec_done(part, record)
+
+    def finish(self) -> Verdict:
+        """The verdict over the whole history."""
+        terms, verdict = self.terms, self.verdict
+        for part in self.parts:
+            if part.answered > part.stable:
+                n = (part.answered - part.stable) // terms.slide
+                verdict.add("uncorrected", f"{self._at(part, part.stable)} and {n - 1} more", n)
+            if part.rec_done_due:
+                verdict.add("wrong", f"part {part.part}: REC_DONE({part.epoch}) never came")
+            if part.rows:
+                verdict.add("wrong", f"part {part.part}: rows without a boundary at the end")
+            lacking = (terms.end - terms.size - part.stable) // terms.slide + 1
+            if lacking > 0:
+                verdict.add("lost", f"no stable answer from {self._at(part, part.stable)}", lacking)
+        answered_to = min(part.stable for part in self.parts)
+        for start, key in self.batch:
+            # Windows nobody answered are counted above, once each and not by their keys.
+            if (start, key) not in self._seen and start < answered_to:
+                verdict.add("lost", f"window {start} key {key!r} has no stable row")
+        verdict.windows = terms.windows
+        verdict.n_tentative = len(self._tentative_windows)
+        return verdict
+
+    def _at(self, part: _Part, start: int) -> str:
+        when = (_EPOCH + timedelta(microseconds=start)).isoformat()
+        return f"{self.terms.query} part {part.part} window {when}"
+
+    def _seq(self, part: _Part, record: Record) -> None:
+        seq = record["seq"]
+        if part.seq is not None and seq < part.seq:
+            self.verdict.add("doubled", f"part {part.part}: seq {seq} after {part.seq - 1}")
+            return
+        if seq > (part.seq or 0):
+            self.verdict.add("lost", f"part {part.part}: seq {part.seq or 0} to {seq - 1} missing")
+        part.seq = seq + 1
+
+    def _rows(self, part: _Part, boundary: Record) -> None:
+        """The rows before a boundary are its window's, of its label, in key order, all there."""
+        start, label, where = to_us(boundary["window_start"]), boundary["label"], None
+        keys = [row["key"] for row in part.rows]
+        if any(row["kind"] != label or to_us(row["window_start"]) != start for row in part.rows):
+            where = "is closed by a boundary of another window or label"
+        elif keys != sorted(set(keys)):
+            where = "has rows out of key order"
+        elif len(keys) != boundary["keys"]:
+            where = f"has {len(keys)} rows, its boundary says {boundary['keys']}"
+        elif any(row["missing"] != boundary["missing"] for row in part.rows):
+            where = "has rows whose missing differs from its boundary's"
+        elif keys and boundary["windows"] != 1:
+            where = "has rows and stands for a run of empty windows"
+        if where is not None:
+            self.verdict.add("wrong", f"{self._at(part, start)} {where}")
+
+    def _run(self, part: _Part, boundary: Record) -> tuple[int, int]:
+        """Start of the first and of the window after the last that a boundary answers."""
+        start = to_us(boundary["window_start"])
+        behind = start + boundary["windows"] * self.terms.slide
+        if to_us(boundary["window_end"]) != behind - self.terms.slide + self.terms.size:
+            self.verdict.add("wrong", f"{self._at(part, start)}: window_end does not fit")
+        return start, behind
+
+    def _tentative(self, part: _Part, boundary: Record) -> None:
+        start, behind = self._run(part, boundary)
+        add = self.verdict.add
+        if start < part.stable:
+            add("wrong", f"{self._at(part, start)} is answered tentatively after its stable answer")
+            return
+        if start < part.answered:
+            add("doubled", f"{self._at(part, start)} has a second tentative answer")
+            return
+        if start > part.answered:
+            add("wrong", f"{self._at(part, start)} is answered before {part.answered}")
+        if part.undo_to is not None or part.rec_done_due:
+            add("wrong", f"{self._at(part, start)}: tentative between UNDO and REC_DONE's place")
+            part.undo_to, part.rec_done_due = None, False
+        expected = part.epoch + (part.stable == part.answered)
+        if boundary["epoch"] != expected:
+            add("wrong", f"{self._at(part, start)}: epoch {boundary['epoch']}, not {expected}")
+        part.epoch = boundary["epoch"]
+        windows = range(start, behind, self.terms.slide)
+        self._tentative_windows.update(windows)
+        part.tentative.update(dict.fromkeys(windows, part.epoch))
+        part.answered = behind
+        part.answers.append(("tentative", start, behind, to_us(boundary["seen_at"])))
+        self._early(part, boundary, start)
+        self._honest(part, boundary, start)
+
+    def _early(self, part: _Part, boundary: Record, start: int) -> None:
+        """Nothing tentative before its normal time (R36), and ``due_at`` is that time."""
+        due = self.terms.due(start + self.terms.size)
+        if to_us(boundary["emitted_at"]) < due - EARLY_US:
+            self.verdict.add("wrong", f"{self._at(part, start)} is tentative before its time")
+
+    def _honest(self, part: _Part, boundary: Record, start: int) -> None:
+        """What a tentative row lacks, the streams it names have brought, and no other."""
+        excused = set(boundary["missing"])
+        rows = {row["key"]: row for row in part.rows}
+        mine = [key for s, key in self.batch_keys(start) if key in rows or self.terms.parts == 1]
+        for key in mine:
+            given = rows[key]["fields"] if key in rows else {}
+            for name, figures in self.batch[start, key].items():
+                away = sum(n for stream, n in figures.by_stream.items() if stream in excused)
+                count = given.get(name, {}).get("count")
+                if count is None and (given or "count" not in self.terms.aggregate):
+                    continue
+                if not figures.count - away <= (count or 0) <= figures.count:
+                    self.verdict.add(
+                        "wrong",
+                        f"{self._at(part, start)} key {key!r} {name}: tentative count {count or 0} "
+                        f"of {figures.count}, but the missing streams account for {away}",
+                    )
+
+    def batch_keys(self, start: int) -> Sequence[tuple[int, str]]:
+        """The batch's cells of a window."""
+        if not hasattr(self, "_by_window"):
+            self._by_window: dict[int, list[tuple[int, str]]] = {}
+            for cell in self.batch:
+                self._by_window.setdefault(cell[0], []).append(cell)
+        return self._by_window.get(start, [])
+
+    def _stable(self, part: _Part, boundary: Record) -> None:
+        start, behind = self._run(part, boundary)
+        add = self.verdict.add
+        if start < part.stable:
+            add("doubled", f"{self._at(part, start)} has a second stable answer")
+            return
+        if start > part.stable:
+            add("lost", f"windows before {self._at(part, start)} were passed over")
+        if start < part.answered:
+            last = min(behind, part.answered) - self.terms.slide
+            if part.undo_to is None or last > part.undo_to:
+                add("uncorrected", f"{self._at(part, start)} is stable without an UNDO before it")
+            if behind > part.answered:
+                add("wrong", f"{self._at(part, start)}: a run of windows spans T")
+        replaced = part.tentative.get(start, 0)
+        if boundary["missing"] or boundary["epoch"] != replaced:
+            add("wrong", f"{self._at(part, start)}: stable with missing or epoch not {replaced}")
+        for window in range(start, min(behind, part.answered), self.terms.slide):
+            part.tentative.pop(window, None)
+        part.stable, part.answered = behind, max(behind, part.answered)
+        part.answers.append(("stable", start, behind, to_us(boundary["seen_at"])))
+        if part.undo_to is not None and part.stable > part.undo_to:
+            part.undo_to = None
+            part.rec_done_due = part.stable == part.answered
+        self._exact(part)
+
+    def _exact(self, part: _Part) -> None:
+        for row in part.rows:
+            cell = (to_us(row["window_start"]), row["key"])
+            if cell in self._seen:
+                self.verdict.add("doubled", f"{self._at(part, cell[0])} key {row['key']!r}")
+                continue
+            self._seen[cell] = part.part
+            expected = self.batch.get(cell)
+            if expected is None:
+                self.verdict.add("wrong", f"{self._at(part, cell[0])} key {row['key']!r} is no key")
+                continue
+            found = compare(expected, row["fields"], self.terms.aggregate)
+            if found is not None:
+                self.verdict.add("wrong", f"{self._at(part, cell[0])} key {row['key']!r}: {found}")
+
+    def _undo(self, part: _Part, record: Record) -> None:
+        first, last = to_us(record["undo_from"]), to_us(record["undo_to"])
+        if part.undo_to is not None or part.rec_done_due or part.rows:
+            self.verdict.add("wrong", f"part {part.part}: UNDO inside other answers")
+        if first != part.stable or not first <= last < part.answered:
+            self.verdict.add(
+                "wrong",
+                f"part {part.part}: UNDO {record['undo_from']} to {record['undo_to']} is not a "
+                "range of unrevoked tentative answers",
+            )
+        self.verdict.undone += (last - first) // self.terms.slide + 1
+        part.undo_to = last
+
+    def _rec_done(self, part: _Part, record: Record) -> None:
+        if part.stable != part.answered or not part.rec_done_due or record["epoch"] != part.epoch:
+            self.verdict.add("wrong", f"part {part.part}: REC_DONE({record['epoch']}) out of place")
+        part.rec_done_due = False
+
+
+def compare(
+    expected: Mapping[str, Figures], fields: Mapping[str, Any], aggregate: Iterable[str]
+) -> str | None:
+    """The first figure that differs by more than rounding, as a phrase."""
+    if set(expected) != set(fields):
+        return f"fields {sorted(fields)}, not {sorted(expected)}"
+    for name, figures in expected.items():
+        given = fields[name]
+        for figure in aggregate:
+            want, got = figures.get(figure), given.get(figure)
+            if (want is None) != (got is None):
+                return f"{name}.{figure} is {got}, not {want}"
+            if want is not None and not _close(figure, figures, got, want):
+                return f"{name}.{figure} is {got!r}, not {want!r}"
+    return None
+
+
+def _close(figure: str, figures: Figures, got: float, want: float) -> bool:
+    """Equal up to what summing in another order can do to doubles of this magnitude."""
+    if figure == "count":
+        return got == want
+    eps = 1e-12 * figures.scale
+    if figure in {"var", "stddev"}:
+        # m2 is merged from deviations, each of which carries the rounding of its mean.
+        spread = math.sqrt(figures.var or 0.0)
+        slack = eps * spread + eps * eps if figure == "var" else eps
+        return math.isclose(got, want, rel_tol=1e-9, abs_tol=slack)
+    slack = eps * figures.count if figure == "sum" else eps
+    return math.isclose(got, want, rel_tol=1e-9, abs_tol=slack)
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Of first answers, in ms: seen - normal time, one a window; NaN where nobody answered.
+
+    ``touched``: a fault met the time from the window's normal time to its stable answer.
+    ``judged``: not due while the broker was down, so the bound applies.
+    """
+
+    ms: npt.NDArray[np.float64]
+    touched: npt.NDArray[np.bool_]
+    judged: npt.NDArray[np.bool_]
+
+    def figures(self) -> dict[str, dict[str, float | int | None]]:
+        """The percentiles of the report."""
+        there = ~np.isnan(self.ms)
+        return {
+            "all": percentiles(self.ms[there]),
+            "clean": percentiles(self.ms[there & ~self.touched]),
+            "touched": percentiles(self.ms[there & self.touched]),
+        }
+
+
+def latencies(checker: Checker, faults: Sequence[Disturbance]) -> Latencies:
+    """Latency of the first answer of each window that the history answers."""
+    terms = checker.terms
+    n = terms.windows
+    first, stable = (_seen(checker, n, stable_only) for stable_only in (False, True))
+    ends = terms.first + np.arange(n, dtype=np.float64) * terms.slide + terms.size
+    due = terms.anchor_wall + (ends + terms.lateness - terms.anchor_event) / terms.speed
+    touched = np.zeros(n, dtype=bool)
+    judged = np.ones(n, dtype=bool)
+    for fault in faults:
+        touched |= (np.minimum(due, first) <= fault.end) & (
+            np.nan_to_num(stable, nan=np.inf) >= fault.start
+        )
+        if fault.broker:
+            judged &= ~((due <= fault.end) & (due + terms.bound >= fault.start))
+    return Latencies((first - due) / 1e3, touched, judged)
+
+
+def _seen(checker: Checker, n: int, stable_only: bool) -> npt.NDArray[np.float64]:
+    """When each window's (stable or first) answer was complete: seen from the last part."""
+    terms = checker.terms
+    result = np.full(n, -np.inf)
+    for part in checker.parts:
+        mine = np.full(n, np.nan)
+        for label, start, behind, seen in part.answers:
+            if label == "stable" or not stable_only:
+                low = (start - terms.first) // terms.slide
+                high = (behind - terms.first) // terms.slide
+                view = mine[max(0, low) : max(0, high)]
+                view[np.isnan(view)] = seen
+        result = np.maximum(result, mine)  # NaN, not answered, wins
+    return result
+
+
+def percentiles(ms: npt.NDArray[np.float64]) -> dict[str, float | int | None]:
+    """n, p50, p95, p99 and max; null where there is nothing to measure."""
+    if not len(ms):
+        return {"n": 0, "p50": None, "p95": None, "p99": None, "max": None}
+    p50, p95, p99 = (round(float(v), 3) for v in np.percentile(ms, [50, 95, 99]))
+    return {"n": len(ms), "p50": p50, "p95": p95, "p99": p99, "max": round(float(ms.max()), 3)}
+
+
+def kinds(records: Iterable[Record]) -> Counter[str]:
+    """How many records of each kind a history has."""
+    return Counter(
+        f"{r['kind']} {r['label']}" if r["kind"] == "boundary" else r["kind"] for r in records
+    )

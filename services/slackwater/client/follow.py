@@ -1,0 +1,284 @@
+"""A query's three result topics, followed as one stream (D17).
+
+The shell around ``merge.PartMerge``: one reader of committed records (``isolation.level =
+read_committed``; trace R29: other readers see aborted answers whose ``seq`` is used again), placed
+by hand at the wanted offsets, no consumer group. A topic that is far ahead of the others is paused.
+Each record is stamped with the time at which it was read: latency is what a consumer saw, not what
+a writer says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from slackwater.client.answers import BestAnswers, Change, RecDone, Undone, WindowAnswer
+from slackwater.client.merge import Cut, PartMerge
+from slackwater.codec.results import format_time, parse_result
+from slackwater.model.errors import UsageError
+from slackwater.runtime import clock
+from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.topics import RESULT_KINDS, partition_count, results_topic
+from slackwater.runtime.transport import Log, PositionGoneError, RawRecord, Transport
+
+_log = logging.getLogger(__name__)
+
+From = Literal["beginning", "end"]
+KINDS: Final = frozenset({"stable", "tentative", "boundary", "undo", "rec_done", "gap"})
+gap_wait_s: Final = 0.02
+"""The other topics' records of a transaction usually come this soon; then nobody need be asked."""
+poll_records_max: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A result as read: ``record`` is its JSON object, ``seen_at`` wall time in us."""
+
+    record: dict[str, Any]
+    seen_at: int
+    repeat: bool = False
+
+    def line(self) -> dict[str, Any]:
+        """The object with ``seen_at``, as a line of ``results.jsonl`` has it."""
+        return {**self.record, "seen_at": format_time(self.seen_at)}
+
+
+class Follower:
+    """Reads on with every ``poll``; records come in the order of their part's ``seq``."""
+
+    def __init__(
+        self, transport: Transport, query: str, parts: int, from_: From = "beginning"
+    ) -> None:
+        assert parts >= 1
+        self.query = query
+        self.cuts: list[Cut] = []
+        self._transport = transport
+        self._kinds: dict[str, str] = {results_topic(query, kind): kind for kind in RESULT_KINDS}
+        first = 0 if from_ == "beginning" else None
+        self._merges = [PartMerge[Seen](p, list(self._kinds), first) for p in range(parts)]
+        self._gaps: dict[int, float] = {}
+        self._paused: dict[Log, int] = {}
+        logs = [(topic, part) for topic in self._kinds for part in range(parts)]
+        self._present = transport.end_offsets(logs, isolation="read_committed")
+        begins = transport.beginning_offsets(logs) if from_ == "beginning" else dict(self._present)
+        self._reader = transport.reader(isolation="read_committed")
+        self._reader.assign(begins)
+        for log, offset in begins.items():
+            self._merges[log[1]].reached(log[0], offset)
+
+    @property
+    def repeats(self) -> int:
+        """Records that were in the logs twice or out of order; must be none."""
+        return sum(merge.repeats for merge in self._merges)
+
+    @property
+    def at_present(self) -> bool:
+        """Everything that was committed when the follower was made has been handed over."""
+        reached = all(self._position(log) >= end for log, end in self._present.items())
+        return reached and not any(merge.held for merge in self._merges)
+
+    def poll(self, timeout_s: float = 0.1) -> list[Seen | Cut]:
+        """What is next in order; waits only if nothing is there."""
+        try:
+            raw = self._reader.poll(poll_records_max, timeout_s)
+        except PositionGoneError as gone:
+            self._reader.assign(self._transport.beginning_offsets([gone.log]))
+            return []
+        now = clock.wall_us()
+        for record in raw:
+            self._offer(record, now)
+        out: list[Seen | Cut] = []
+        for merge in self._merges:
+            for topic in self._kinds:
+                merge.reached(topic, self._position((topic, merge.part)))
+            out += self._take(merge)
+            self._pause_or_resume(merge)
+        return out
+
+    def close(self) -> None:
+        """Give the reader back."""
+        self._reader.close()
+
+    def _offer(self, raw: RawRecord, now: int) -> None:
+        record = parse_result(raw.value, f"{raw.topic}:{raw.partition}@{raw.offset}")
+        self._merges[raw.partition].offer(raw.topic, record["seq"], Seen(record, now))
+
+    def _take(self, merge: PartMerge[Seen]) -> Iterator[Seen | Cut]:
+        for item in merge.take():
+            if isinstance(item, Cut):
+                self.cuts.append(item)
+                yield item
+            else:
+                yield Seen(item.record.record, item.record.seen_at, item.repeat)
+        if not merge.wants_ends:
+            self._gaps.pop(merge.part, None)
+            return
+        now = clock.monotonic()
+        since = self._gaps.setdefault(merge.part, now)
+        if now - since >= gap_wait_s:
+            logs = [(topic, merge.part) for topic in self._kinds]
+            ends = self._transport.end_offsets(logs, isolation="read_uncommitted")
+            merge.ends({log[0]: end for log, end in ends.items()})
+
+    def _position(self, log: Log) -> int:
+        return self._paused[log] if log in self._paused else self._reader.position(log)
+
+    def _pause_or_resume(self, merge: PartMerge[Seen]) -> None:
+        for topic in self._kinds:
+            log = (topic, merge.part)
+            if merge.full(topic) and log not in self._paused:
+                self._paused[log] = self._reader.position(log)
+                self._reader.unassign([log])
+            elif log in self._paused and not merge.full(topic):
+                self._reader.assign({log: self._paused.pop(log)})
+
+
+class Follow:
+    """A followed query: iterate it for the records, ask ``answers`` for the state they lead to.
+
+    Each record is the JSON object that the topics carry, with ``seen_at`` added, in the order of
+    ``seq`` in its part. Iteration ends only with ``until_end``, at what was the end when it began;
+    ``close`` (or the ``with`` statement) ends it from outside.
+    """
+
+    def __init__(
+        self,
+        follower: Follower,
+        kinds: frozenset[str],
+        until_end: bool,
+        answers: BestAnswers,
+        callbacks: Mapping[str, Callable[..., None] | None],
+    ) -> None:
+        self.answers = answers
+        self._follower = follower
+        self._kinds = kinds
+        self._until_end = until_end
+        self._callbacks = callbacks
+        self._closed = False
+        self._said_dropped = False
+
+    @property
+    def repeats(self) -> int:
+        """How many records were seen twice or out of order. Must be none; none is hidden."""
+        return self._follower.repeats
+
+    @property
+    def cuts(self) -> list[Cut]:
+        """Ranges of ``seq`` that retention took away before they were read."""
+        return self._follower.cuts
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        try:
+            while not self._closed:
+                for item in self._follower.poll():
+                    if isinstance(item, Cut):
+                        _log.warning(
+                            "results of %s, part %d: seq %d to %d are in no topic any more",
+                            *(self._follower.query, item.part, item.first, item.last),
+                        )
+                    else:
+                        self._apply(item)
+                        if item.record["kind"] in self._kinds:
+                            yield item.line()
+                if self._until_end and self._follower.at_present:
+                    return
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop following."""
+        if not self._closed:
+            self._closed = True
+            self._follower.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _apply(self, item: Seen) -> None:
+        if item.repeat:
+            return  # counted and handed over, but an answer is not given twice
+        change = self.answers.apply(item.record, item.seen_at)
+        if change is not None:
+            self._call(change)
+        if self.answers.tentative_dropped and not self._said_dropped:
+            self._said_dropped = True
+            _log.warning(
+                "more than %d tentative answers of %s: the oldest are no longer kept",
+                *(self.answers.tentative_windows_max, self._follower.query),
+            )
+
+    def _call(self, change: Change) -> None:
+        name: str
+        match change:
+            case WindowAnswer():
+                name = change.label
+            case Undone():
+                name = "undo"
+            case RecDone():
+                name = "rec_done"
+        callback = self._callbacks.get(name)
+        if callback is not None:
+            callback(change)
+
+
+class Client:
+    """Follows the results of queries.
+
+    >>> import slackwater
+    >>> for record in slackwater.Client("127.0.0.1:9092").follow("climate"):  # doctest: +SKIP
+    ...     print(record["kind"], record)
+
+    The callbacks get a ``WindowAnswer`` (``on_stable``, ``on_tentative``), an ``Undone``
+    (``on_undo``) or a ``RecDone`` (``on_rec_done``), in the order of the stream.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        tentative_windows_max: int = 10_000,
+        on_stable: Callable[[WindowAnswer], None] | None = None,
+        on_tentative: Callable[[WindowAnswer], None] | None = None,
+        on_undo: Callable[[Undone], None] | None = None,
+        on_rec_done: Callable[[RecDone], None] | None = None,
+    ) -> None:
+        self.bootstrap = bootstrap
+        self._tentative_windows_max = tentative_windows_max
+        self._callbacks: dict[str, Callable[..., None] | None] = {
+            "stable": on_stable,
+            "tentative": on_tentative,
+            "undo": on_undo,
+            "rec_done": on_rec_done,
+        }
+
+    def follow(
+        self,
+        query: str,
+        *,
+        kinds: Collection[str] | None = None,
+        from_: From = "beginning",
+        until_end: bool = False,
+    ) -> Follow:
+        """The query's records as one stream; ``kinds`` are those wanted, all by default.
+
+        A broker that does not answer and a query that is not there raise ``EnvironmentProblem``.
+        """
+        wanted = KINDS if kinds is None else frozenset(kinds)
+        if unknown := wanted - KINDS:
+            known = ", ".join(sorted(KINDS))
+            raise UsageError(f"unknown kind {', '.join(sorted(unknown))}: choose among {known}")
+        parts = partition_count(self.bootstrap, results_topic(query, "stable"))
+        follower = Follower(KafkaTransport(self.bootstrap), query, parts, from_)
+        answers = BestAnswers(self._tentative_windows_max)
+        return Follow(follower, wanted, until_end, answers, self._callbacks)

@@ -1,0 +1,210 @@
+"""The independent batch computation, against figures worked out by hand."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.client.batch import (
+    compute,
+    end_boundary,
+    parse_time,
+    read_stream,
+    windows_of,
+)
+from slackwater.client.oracle import evaluate
+from slackwater.model.deployment import (
+    CsvSpec,
+    FieldSpec,
+    KeySpec,
+    QuerySpec,
+    StreamSpec,
+    TimeSpec,
+    WindowSpec,
+)
+from slackwater.model.errors import DeploymentError
+
+S = 1_000_000
+
+
+def stream(name: str = "a", **changes: object) -> StreamSpec:
+    values: dict[str, object] = {
+        "key": KeySpec(column="k"),
+        "time": TimeSpec(columns=("t",), unit="s"),
+        "fields": (FieldSpec("x", "x"),),
+    }
+    return StreamSpec(name, **(values | changes))  # type: ignore[arg-type]
+
+
+def query(size: int = 2 * S, slide: int = 2 * S, **changes: object) -> QuerySpec:
+    values: dict[str, object] = {
+        "sources": ("a",),
+        "where": None,
+        "select": None,
+        "window": WindowSpec(size, slide),
+        "aggregate": ("count", "sum", "avg", "min", "max", "range", "var", "stddev"),
+        "bound_us": S,
+    }
+    return QuerySpec("q", **(values | changes))  # type: ignore[arg-type]
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_windows_keys_and_figures(tmp_path: Path) -> None:
+    text = "t,k,x\n0,a,1\n1,a,3\n1.5,b,-5\n2,a,\n3,a,7\n"
+    inputs = {"a": read_stream(stream(), write(tmp_path / "a.csv", text))}
+    result = compute(query(), inputs, 0)
+    assert set(result) == {(0, "a"), (0, "b"), (2 * S, "a")}
+    figures = result[0, "a"]["x"]
+    assert [figures.get(n) for n in ("count", "sum", "avg", "min", "max", "range", "var")] == [
+        2, 4.0, 2.0, 1.0, 3.0, 2.0, 2.0,
+    ]  # fmt: skip
+    assert figures.get("stddev") == math.sqrt(2)
+    one = result[0, "b"]["x"]
+    assert one.get("max") == -5.0
+    assert one.get("var") is None
+    assert result[2 * S, "a"]["x"].count == 1, "a missing value is not counted"
+    assert end_boundary([query()], inputs) == 4 * S
+
+
+def test_a_key_with_missing_values_only_has_a_row(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "t,k,x\n0,a,NaN\n1,a,null\n")
+    result = compute(query(), {"a": read_stream(stream(), path)}, 0)
+    assert result[0, "a"]["x"].count == 0
+    assert result[0, "a"]["x"].get("sum") is None
+
+
+def test_sliding_windows_hold_a_reading_several_times(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "t,k,x\n10,a,1\n11,a,2\n")
+    result = compute(query(3 * S, S), {"a": read_stream(stream(), path)}, 10 * S)
+    counts = {start // S: cell["x"].count for (start, _), cell in result.items()}
+    assert counts == {8: 1, 9: 2, 10: 2, 11: 1}
+
+
+@given(
+    stime=st.integers(-(10**9), 10**9),
+    size=st.integers(1, 10**6),
+    slides=st.integers(1, 50),
+)
+def test_a_window_holds_what_lies_in_it(stime: int, size: int, slides: int) -> None:
+    slide = max(1, size // slides)
+    starts = list(windows_of(stime, size, slide))
+    assert all(s % slide == 0 and s <= stime < s + size for s in starts)
+    assert len(starts) in {size // slide, size // slide + 1}
+
+
+def test_late_by_more_than_disorder_below_the_largest_before(tmp_path: Path) -> None:
+    text = "t,k,x\n10,a,1\n7,a,2\n8,a,3\n20,a,4\n18,a,5\n17.9,a,6\n"
+    path = write(tmp_path / "a.csv", text)
+    found = read_stream(stream(disorder_us=2 * S), path)
+    assert sorted(found.late) == [1, 5]
+    assert [r.values[0] for r in found.accepted] == [1.0, 3.0, 4.0, 5.0]
+
+
+def test_what_was_sent_is_a_first_part_of_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "t,k,x\n1,a,1\n5,a,2\n2,a,3\n6,a,4\n3,a,5\n")
+    found = read_stream(stream(disorder_us=10 * S), path).until(5 * S)
+    assert [r.values[0] for r in found.readings] == [1.0, 2.0, 3.0]
+
+
+def test_malformed_blank_and_decimal_comma(tmp_path: Path) -> None:
+    spec = stream(
+        csv=CsvSpec(";", ","),
+        key=KeySpec(value="road"),
+        time=TimeSpec(columns=("Date", "Time"), format="%d/%m/%Y %H.%M.%S"),
+        fields=(FieldSpec("co", "CO(GT)"), FieldSpec("temperature", "T")),
+    )
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(
+        gzip.compress(
+            b"\xef\xbb\xbfDate;Time;CO(GT);T;;\r\n"
+            b"10/03/2004;18.00.00;2,6; 13,6 ;;\r\n"
+            b"10/03/2004;19.00.00;-200;x;;\r\n"
+            b"10/03/2004;;2;1;;\r\n"
+            b"10/03/2004;20.00.00;1e999;1;;\r\n"
+            b"10/03/2004;21.00.00;,5;;;\r\n"
+            b";;;;;\r\n"
+        )
+    )
+    found = read_stream(spec, path)
+    assert [r.values for r in found.readings] == [(2.6, 13.6), (0.5, None)]
+    assert found.readings[0].stime == 1078941600 * S
+    assert (found.malformed, found.blank) == (3, 1)
+
+
+def test_a_column_that_the_header_lacks_names_file_and_column(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "time,k,x\n")
+    with pytest.raises(DeploymentError, match=r"a\.csv has no column 't'"):
+        read_stream(stream(), path)
+
+
+@pytest.mark.parametrize(
+    ("spec", "text", "us"),
+    [
+        (TimeSpec(unit="s"), "1458031648.5450009", 1458031648545000),
+        (TimeSpec(unit="ms"), "1458031648545", 1458031648545000),
+        (TimeSpec(unit="us"), "-1.5", -2),
+        (TimeSpec(unit="iso"), "2016-03-15T08:47:28.545Z", 1458031648545000),
+        (TimeSpec(unit="iso"), "2016-03-15 10:47:28.545+02:00", 1458031648545000),
+        (TimeSpec(unit="iso"), "2016-03-15", 1458000000000000),
+        (TimeSpec(unit="ms"), "soon", None),
+        (TimeSpec(unit="iso"), "yesterday", None),
+        (TimeSpec(format="%H:%M"), "25:00", None),
+    ],
+)
+def test_times(spec: TimeSpec, text: str, us: int | None) -> None:
+    assert parse_time(spec, text) == us
+
+
+@pytest.mark.parametrize(
+    ("text", "x", "y", "value"),
+    [
+        ("x * 9 / 5 + 32", 20.0, None, 68.0),
+        ("x / 0", 1.0, None, None),
+        ("x % 3", -7.0, None, -1.0),
+        ("7 / 2", 0.0, None, 3.5),
+        ("x * 1e308", 100.0, None, None),
+        ("round(x, 2)", 2.675, None, 2.68),
+        ("round(x)", -2.5, None, -3.0),
+        ("ln(x)", -1.0, None, None),
+        ("power(x, 0.5)", -4.0, None, None),
+        ("least(x, y)", 3.0, None, 3.0),
+        ("greatest(x, y, 9)", 3.0, 4.0, 9.0),
+        ("x + y", 1.0, None, None),
+        ("case when y is null then -1 else y end", 0.0, None, -1.0),
+        ("-x", 2.0, None, -2.0),
+        ("(x + y) * 2", 1.0, 2.0, 6.0),
+    ],
+)
+def test_expressions(text: str, x: float, y: float | None, value: float | None) -> None:
+    assert list(evaluate(None, [("z", text)], ["x", "y"], [("k", (x, y))])) == [(0, [value])]
+
+
+def test_where_keeps_what_is_true_and_nothing_else() -> None:
+    rows = [("a", (1.0,)), ("b", (None,)), ("a", (-200.0,)), ("c", (0.0,))]
+    assert [i for i, _ in evaluate("X > -200 and key <> 'c'", None, ["X"], rows)] == [0]
+    assert [i for i, _ in evaluate("not (X > 0)", None, ["X"], rows)] == [2, 3]
+
+
+def test_fields_that_differ_in_case_only_are_two() -> None:
+    found = list(evaluate(None, [("d", "T - t")], ["T", "t"], [("k", (5.0, 3.0))]))
+    assert found == [(0, [2.0])]
+
+
+def test_streams_without_a_field_have_it_missing(tmp_path: Path) -> None:
+    other = stream("b", fields=(FieldSpec("y", "y"),))
+    inputs = {
+        "a": read_stream(stream(), write(tmp_path / "a.csv", "t,k,x\n0,k,1\n")),
+        "b": read_stream(other, write(tmp_path / "b.csv", "t,k,y\n1,k,5\n")),
+    }
+    result = compute(query(sources=("a", "b")), inputs, 0)
+    assert result[0, "k"]["x"].by_stream == {"a": 1}
+    assert result[0, "k"]["y"].by_stream == {"b": 1}
