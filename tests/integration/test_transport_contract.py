@@ -20,7 +20,7 @@ from tests.contracts.transport import (
 
 from slackwater.runtime.broker import EmbeddedBroker
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.transport import Log, NoAnswerError, TopicMissingError, read_to_end
+from slackwater.runtime.transport import Log, NoAnswerError, read_to_end
 
 
 class KafkaWorld:
@@ -75,13 +75,6 @@ class TestTransport(TransportContract):
 
 class TestCatchUp(CatchUpContract):
     """The shared suite of the catch-up reader."""
-
-
-def test_a_missing_topic_is_told_with_exit_code_3(bootstrap: str) -> None:
-    transport = KafkaTransport(bootstrap)
-    with pytest.raises(TopicMissingError, match="no-such-topic") as caught:
-        transport.partitions_of("no-such-topic")
-    assert caught.value.exit_code == 3
 
 
 def test_a_catch_up_reader_holds_no_more_than_its_prefetch(world: World) -> None:

@@ -35,6 +35,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from slackwater.runtime.catchup import CatchUpReader
 from slackwater.runtime.incarnation import append_and_wait, start_incarnation
+from slackwater.runtime.topics import confluent_consumer, confluent_producer, delete_records
 from slackwater.runtime.transport import (
     Isolation,
     Log,
@@ -42,7 +43,6 @@ from slackwater.runtime.transport import (
     NoAnswerError,
     PositionGoneError,
     RawRecord,
-    TopicMissingError,
     WriterFailedError,
     read_range,
     read_to_end,
@@ -90,20 +90,18 @@ _latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _earliest: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 
 
-def client_config(bootstrap: str) -> dict[str, Any]:
-    """What every librdkafka client of ours shares: quick to come back, quiet while it cannot."""
-    return {
-        "bootstrap.servers": bootstrap,
-        "reconnect.backoff.ms": 20,
-        "reconnect.backoff.max.ms": 200,
-        "retry.backoff.ms": 20,
-        "retry.backoff.max.ms": 200,
-        "topic.metadata.refresh.fast.interval.ms": 50,
-        "socket.nagle.disable": True,
-        "socket.keepalive.enable": True,
-        "log.connection.close": False,
-        "logger": _client_log,
-    }
+# What every client shares beyond topics.toml: quick to come back, quiet while it cannot.
+client_config: dict[str, Any] = {
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 200,
+    "topic.metadata.refresh.fast.interval.ms": 50,
+    "socket.nagle.disable": True,
+    "socket.keepalive.enable": True,
+    "log.connection.close": False,
+    "logger": _client_log,
+}
 
 
 class KafkaTransport:
@@ -170,19 +168,8 @@ class KafkaTransport:
         if not before:
             return
         ends = self.end_offsets(before, timeout_s=timeout_s)
-        wanted = [TopicPartition(*log, min(at, ends[log])) for log, at in before.items()]
-        for future in self._admin().delete_records(wanted, request_timeout=timeout_s).values():
-            _result(future, timeout_s, "delete records")
-
-    def partitions_of(self, topic: str, *, timeout_s: float = 10.0) -> int:
-        """How many partitions a topic has; ``TopicMissingError`` if there is no such topic."""
-        try:
-            found = self._admin().list_topics(topic, timeout=timeout_s).topics[topic]
-        except KafkaException as error:
-            raise NoAnswerError(f"{self.bootstrap} gave no answer about topic {topic}") from error
-        if found.error is not None:
-            raise TopicMissingError(f"topic {topic} is not there: {found.error.str()}")
-        return len(found.partitions)
+        allowed = {log: min(offset, ends[log]) for log, offset in before.items()}
+        delete_records(self.bootstrap, allowed, timeout_s)
 
     def _ask(
         self, what: OffsetSpec, logs: Iterable[Log], isolation: Isolation, timeout_s: float
@@ -213,7 +200,7 @@ class KafkaTransport:
         with self._admin_lock:
             if self._admin_client is None:
                 # Nobody polls this client, so nobody would take its log lines from it.
-                config = client_config(self.bootstrap) | {"log_level": 0}
+                config = client_config | {"bootstrap.servers": self.bootstrap, "log_level": 0}
                 del config["logger"]
                 self._admin_client = AdminClient(config)
             return self._admin_client
@@ -250,13 +237,10 @@ class LogWriter:
         self._changed = threading.Condition()
         self._closing = False
         self._producer = Producer(
-            client_config(bootstrap)
+            confluent_producer(bootstrap)  # all acknowledged, in order, no delivery time-out
+            | client_config
             | {
-                "enable.idempotence": True,
-                "acks": "all",
-                "message.timeout.ms": 0,  # never: a record given up is a hole
                 "linger.ms": linger_ms,
-                "message.max.bytes": _batch_bytes_max,
                 # Twice our own bound, which is the one that holds: it counts payload only.
                 "queue.buffering.max.kbytes": 2 * in_flight_bytes_max // 1024 + 32 * 1024,
                 "queue.buffering.max.messages": 1_000_000,
@@ -390,23 +374,21 @@ class LogReader:
         self._positions: dict[Log, int] = {}
         self._pending: LogError | None = None
         self._consumer = Consumer(
-            client_config(bootstrap)
+            confluent_consumer(bootstrap)  # no commits, no automatic reset
+            | client_config
             | {
-                "group.id": "slackwater-reader",  # the client asks for one; nothing uses it
-                "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
-                "auto.offset.reset": "error",
                 "enable.partition.eof": True,
                 "isolation.level": isolation,
                 # Also how long the end of a log behind a transaction's marker takes to be seen,
                 # and how long a newly assigned log waits for a fetch under way.
                 "fetch.wait.max.ms": fetch_wait_ms,
                 "fetch.queue.backoff.ms": 5,  # by default a full prefetch costs a pause of 1 s
-                "fetch.error.backoff.ms": 50,
                 "queued.max.messages.kbytes": prefetch_kib_max,
-                "fetch.max.bytes": max(_batch_bytes_max, 1024 * prefetch_kib_max),
+                # A record above this is fetched all the same, alone.
                 "fetch.message.max.bytes": min(_batch_bytes_max, 256 * prefetch_kib_max),
-                "message.max.bytes": _batch_bytes_max,
+                "fetch.max.bytes": max(_batch_bytes_max, 1024 * prefetch_kib_max),
+                "message.max.bytes": record_bytes_max,
             }
         )
 
