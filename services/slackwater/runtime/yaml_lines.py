@@ -1,0 +1,124 @@
+"""YAML as plain mappings, lists and texts, with the line of everything.
+
+A message about a deployment file is of use only if it names the line, so the file is read as
+YAML's node graph, not as Python objects: nodes know their place, and nothing is ever constructed
+from a tag. Every scalar stays the text that was written (null becomes None): a key ``007`` or a
+column ``1e3`` must not turn into a number on its way, and numbers are read where one is expected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
+
+yaml_nodes_max: Final = 200_000
+"""Aliases may name one node many times: a bound on what they unfold to."""
+yaml_depth_max: Final = 20
+
+Path = tuple[str | int, ...]
+
+_PLAIN: Final = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with the YAML itself, and the line, counted from 1."""
+
+    line: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Document:
+    """The content, the line of each path in it, and what is wrong."""
+
+    content: Any = None
+    lines: dict[Path, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def line(self, path: Path) -> int:
+        """Line of the path, or of the nearest thing around it that is in the file."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+def read_document(text: str) -> Document:
+    """Read the text; what cannot be read is in ``problems``."""
+    document = Document()
+    try:
+        node = YAML(typ="safe", pure=True).compose(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reason = ", ".join(part for part in (error.problem, error.context) if part)
+        document.problems.append(Problem(mark.line + 1 if mark else 1, f"not YAML: {reason}"))
+        return document
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        document.problems.append(Problem(line, "not YAML: holds a character that is not text"))
+        return document
+    except (YAMLError, RecursionError, ValueError) as error:
+        document.problems.append(Problem(1, f"not YAML: {type(error).__name__}"))
+        return document
+    if node is not None:
+        document.content = _Unfolding(document).value(node, ())
+    return document
+
+
+class _Unfolding:
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._nodes = 0
+
+    def value(self, node: Node, path: Path) -> Any:
+        line = node.start_mark.line + 1
+        self._document.lines.setdefault(path, line)
+        self._nodes += 1
+        if self._nodes > yaml_nodes_max or len(path) > yaml_depth_max:
+            if self._nodes <= yaml_nodes_max + 1:
+                self._problem(line, "too large or too deep")
+            return None
+        if isinstance(node, MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, SequenceNode):
+            return self._list(node, path)
+        return self._scalar(node, line)
+
+    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+        content: dict[str, Any] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, ScalarNode) or key.value == "<<":
+                self._problem(line, "only names can stand before a colon")
+                continue
+            name = str(key.value)
+            if name in content:
+                first = self._document.line((*path, name))
+                self._problem(line, f"{name!r} is here twice, the first time in line {first}")
+                continue
+            self._document.lines[(*path, name)] = line
+            content[name] = self.value(value, (*path, name))
+        return content
+
+    def _list(self, node: SequenceNode, path: Path) -> list[Any]:
+        content = [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
+        for i, item in enumerate(content):
+            if isinstance(item, str):  # so that an item is also found by its text
+                self._document.lines.setdefault((*path, item), self._document.lines[(*path, i)])
+        return content
+
+    def _scalar(self, node: Node, line: int) -> str | None:
+        tag = str(node.tag)
+        if tag == "tag:yaml.org,2002:null":
+            return None
+        if tag not in _PLAIN and tag != "tag:yaml.org,2002:timestamp":
+            self._problem(line, f"the tag {tag} is not supported")
+        return str(node.value)
+
+    def _problem(self, line: int, reason: str) -> None:
+        self._document.problems.append(Problem(line, reason))
