@@ -298,6 +298,15 @@ class KeyLists:
         self._written: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
         self._read: OrderedDict[bytes, list[tuple[bytes, tuple[str, ...]]]] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._written) + sum(map(len, self._read.values()))
+
+    def clear(self) -> None:
+        """Forget all lists."""
+        self._last = ((), _END)
+        self._written.clear()
+        self._read.clear()
+
     def write(self, out: list[Buffer], keys: Sequence[str]) -> None:
         """Append the list; only a tuple is known again by its identity, a list may have changed."""
         last, data = self._last

@@ -1,0 +1,125 @@
+"""Cost of the codec per reading, per header, per key and per row; prints a Markdown table.
+
+Run with ``python bench/codec.py``. Each figure is the best of several rounds, since the machine
+does other things too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from slackwater import codec
+from slackwater.codec.results import Answer, Figures, encode_rows
+from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, SourceColumns, SourceRecord
+
+READINGS = 10_000
+KEYS = tuple(f"sensor-{i:05d}" for i in range(1_000))
+FIELDS = ("temperature", "humidity")
+START_US = 1_458_031_648_545_000
+ROUNDS = 25
+
+
+def source_record(readings: int) -> SourceRecord:
+    """A record as a proxy writes it: times over 100 ms, keys at random."""
+    rng = np.random.default_rng(1)
+    stimes = START_US + np.sort(rng.integers(0, 100_000, readings))
+    index = rng.integers(0, len(KEYS), readings, dtype=np.int32)
+    values = tuple(rng.normal(size=(len(FIELDS), readings)))
+    low, high = int(stimes[0]), int(stimes[-1])
+    columns = SourceColumns(stimes, index, KEYS, FIELDS, values)
+    return SourceRecord(
+        Kind.INSERTION, "room-1", 5, 0, readings - 1, high, low, high, columns=columns
+    )
+
+
+def ordered_record() -> OrderedRecord:
+    """The same number of readings, grouped by key."""
+    rng = np.random.default_rng(2)
+    offsets = np.linspace(0, READINGS, len(KEYS) + 1)
+    values = tuple(rng.normal(size=(len(FIELDS), READINGS)))
+    return OrderedRecord(
+        Kind.INSERTION, 0, 0, 1, 0, 100_000, keys=KEYS, offsets=offsets, fields=FIELDS,
+        values=values,
+    )  # fmt: skip
+
+
+def delta_record() -> DeltaRecord:
+    """The aggregate of such a record."""
+    figure = np.random.default_rng(3).normal(size=(len(FIELDS), len(KEYS)))
+    return DeltaRecord(
+        Kind.INSERTION, 0, 0, 1, 0, 100_000, 7, keys=KEYS, keys_hash=99, fields=FIELDS,
+        count=figure, sum=figure, m2=figure, min=figure, max=figure,
+    )  # fmt: skip
+
+
+def answer(keys: int) -> Answer:
+    """A window of one field with six aggregates."""
+    figure = np.random.default_rng(4).normal(size=(1, keys))
+    return Answer(
+        query="climate", part=0, first_seq=1, label="stable", epoch=0, window_start=START_US,
+        window_end=START_US + 1_000_000, keys=tuple(f"sensor-{i:05d}" for i in range(keys)),
+        fields=("temperature",), figures=Figures(np.abs(figure) * 10, *[figure] * 4),
+        aggregate=("count", "sum", "avg", "min", "max", "range"), due_at=START_US,
+        emitted_at=START_US,
+    )  # fmt: skip
+
+
+def best_ns(call: Callable[[], object], times: int = 20) -> float:
+    """Nanoseconds of one call, best of the rounds."""
+    call()
+    best = float("inf")
+    for _ in range(ROUNDS):
+        start = time.perf_counter_ns()
+        for _ in range(times):
+            call()
+        best = min(best, (time.perf_counter_ns() - start) / times)
+    return best
+
+
+def cold_read(data: bytes) -> None:
+    """As the first record with these keys: nothing is recognised."""
+    codec.records.codec("source").key_lists.clear()
+    load(data)
+
+
+def load(data: bytes) -> None:
+    """Header and columns."""
+    columns = codec.decode_source(data).columns
+    assert columns is not None
+    columns.load()
+
+
+def main() -> None:
+    """Measure and print."""
+    source, ordered, delta = source_record(READINGS), ordered_record(), delta_record()
+    data, small = codec.encode_source(source), codec.encode_source(source_record(100))
+    ordered_data, delta_data = codec.encode_ordered(ordered), codec.encode_delta(delta)
+    rows = answer(20_000)
+    write, read = best_ns(lambda: codec.encode_source(source)), best_ns(lambda: load(data))
+    lines = [
+        ("source, encode", write / READINGS, "ns/reading"),
+        ("source, decode", read / READINGS, "ns/reading"),
+        ("source, encode + decode", (write + read) / READINGS, "ns/reading"),
+        ("source, decode, keys not seen before", best_ns(lambda: cold_read(data)) / READINGS,
+         "ns/reading"),
+        ("source, header only", best_ns(lambda: codec.decode_source(data), 500) / 1e3, "us/record"),
+        ("source of 100 readings, decode", best_ns(lambda: load(small), 200) / 1e3, "us/record"),
+        ("ordered, encode", best_ns(lambda: codec.encode_ordered(ordered)) / READINGS,
+         "ns/reading"),
+        ("ordered, decode", best_ns(lambda: codec.decode_ordered(ordered_data)) / READINGS,
+         "ns/reading"),
+        ("delta, decode", best_ns(lambda: codec.decode_delta(delta_data)) / len(KEYS) / 1e3,
+         "us/key"),
+        ("result rows, one field", best_ns(lambda: encode_rows(rows), 1) / 20_000 / 1e3, "us/row"),
+    ]  # fmt: skip
+    print(f"{READINGS} readings, {len(KEYS)} keys, {len(FIELDS)} fields, {len(data)} bytes\n")
+    print("| what | cost | |\n|---|---|---|")
+    for what, cost, unit in lines:
+        print(f"| {what} | {cost:.2f} | {unit} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""Records to test the codec with, of every schema, and how two of them are compared."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from slackwater import codec
+from slackwater.model.records import (
+    DeltaRecord,
+    Gap,
+    Heartbeat,
+    Hole,
+    Kind,
+    LogPosition,
+    LogState,
+    OrderedRecord,
+    OrdererState,
+    Position,
+    RegistryRecord,
+    RootState,
+    SourceColumns,
+    SourcePosition,
+    SourceRecord,
+    StreamPositions,
+    type_f64,
+)
+
+ENCODE: dict[str, Callable[[Any], bytes]] = {
+    name: getattr(codec, f"encode_{name}") for name in codec.SCHEMAS
+}
+DECODE: dict[str, Callable[..., Any]] = {
+    name: getattr(codec, f"decode_{name}") for name in codec.SCHEMAS
+}
+
+longs = st.integers(-(2**63), 2**63 - 1)
+ints = st.integers(-(2**31), 2**31 - 1)
+times = st.integers(-(2**60), 2**60)
+texts = st.text(max_size=12)
+key_lists = st.lists(st.text(min_size=1, max_size=9), max_size=30, unique=True).map(tuple)
+doubles = st.floats(width=64)
+gaps = st.lists(st.builds(Gap, texts, longs), max_size=3).map(tuple)
+names = st.lists(texts, max_size=3).map(tuple)
+
+
+def column(draw: DrawFn, size: int) -> type_f64:
+    return np.array(draw(st.lists(doubles, min_size=size, max_size=size)), np.float64)
+
+
+@st.composite
+def source_records(draw: DrawFn) -> SourceRecord:
+    n = draw(st.integers(0, 20))
+    first = draw(st.integers(0, 2**61))
+    boundary = draw(times)
+    low = high = boundary
+    columns = None
+    if n:
+        span = draw(st.sampled_from([0, 1, 1000, 2**24 - 1, 2**24, 2**40]))
+        offsets = draw(st.lists(st.integers(0, span), min_size=n, max_size=n))
+        stimes = np.array(offsets, np.int64) + draw(times)
+        keys = draw(key_lists.filter(bool))
+        index = draw(st.lists(st.integers(0, len(keys) - 1), min_size=n, max_size=n))
+        fields = draw(names)
+        columns = SourceColumns(
+            stimes=stimes,
+            key_index=np.array(index, np.int32),
+            keys=keys,
+            fields=fields,
+            values=tuple(column(draw, n) for _ in fields),
+        )
+        low, high = int(stimes.min()), int(stimes.max())
+    return SourceRecord(
+        kind=draw(st.sampled_from(Kind)),
+        stream=draw(texts),
+        inc=draw(longs),
+        first_id=first,
+        last_id=first + n - 1,
+        boundary=boundary,
+        stime_min=low,
+        stime_max=high,
+        input_position=draw(longs),
+        spool=draw(texts),
+        gap=draw(gaps),
+        columns=columns,
+    )
+
+
+def _place(draw: DrawFn) -> dict[str, Any]:
+    kind = draw(st.sampled_from(Kind))
+    start = draw(times)
+    pieces = draw(st.integers(1, 9))
+    return {
+        "kind": kind,
+        "child": draw(ints),
+        "replica": draw(ints),
+        "inc": draw(longs),
+        "bucket_start": start,
+        "bucket_end": start + draw(st.integers(0, 2**40)),
+        "piece": draw(st.integers(0, pieces - 1)),
+        "pieces": pieces,
+        "first_id": draw(longs),
+        "last_id": draw(longs),
+        "frontier": Position(draw(longs), draw(st.integers(0, 9))) if kind == Kind.START else None,
+        "missing": draw(names),
+        "gap": draw(gaps),
+        "keys": draw(key_lists),
+        "fields": draw(names),
+    }
+
+
+@st.composite
+def ordered_records(draw: DrawFn) -> OrderedRecord:
+    place = _place(draw)
+    keys = len(place["keys"])
+    runs = draw(st.lists(st.integers(0, 4), min_size=keys, max_size=keys))
+    offsets = np.concatenate([[0.0], np.cumsum(runs, dtype=np.float64)])
+    values = tuple(column(draw, int(offsets[-1])) for _ in place["fields"])
+    return OrderedRecord(**place, offsets=offsets, values=values)
+
+
+@st.composite
+def delta_records(draw: DrawFn) -> DeltaRecord:
+    place = _place(draw)
+    shape = (len(place["fields"]), len(place["keys"]))
+    figures: dict[str, Any] = {
+        name: column(draw, shape[0] * shape[1]).reshape(shape)
+        for name in ("count", "sum", "m2", "min", "max")
+    }
+    return DeltaRecord(**place, seq=draw(longs), keys_hash=draw(longs), **figures)
+
+
+source_positions = st.builds(SourcePosition, longs, longs, longs, longs)
+positions = st.builds(Position, longs, ints)
+log_positions = st.builds(LogPosition, longs, longs, longs, positions)
+stream_positions = st.builds(
+    StreamPositions, texts, source_positions, source_positions, source_positions
+)
+logs = st.builds(LogState, ints, ints, ints, log_positions, log_positions, longs)
+
+RECORDS: dict[str, SearchStrategy[Any]] = {
+    "source": source_records(),
+    "ordered": ordered_records(),
+    "delta": delta_records(),
+    "orderer_state": st.builds(
+        OrdererState,
+        texts,
+        *[longs] * 5,
+        st.lists(stream_positions, max_size=4).map(tuple),
+    ),
+    "root_state": st.builds(
+        RootState,
+        texts,
+        *[longs] * 5,
+        st.lists(positions, max_size=3).map(tuple),
+        st.lists(logs, max_size=3).map(tuple),
+    ),
+    "heartbeat": st.builds(
+        Heartbeat,
+        texts,
+        longs,
+        longs,
+        longs,
+        longs,
+        st.booleans(),
+        st.dictionaries(texts, texts, max_size=3),
+        st.lists(st.builds(Hole, texts, ints, longs), max_size=3).map(tuple),
+        st.dictionaries(texts, longs, max_size=3),
+    ),
+    "registry": st.builds(RegistryRecord, texts, texts),
+}
+
+
+def plain(value: Any) -> Any:
+    """A record as tuples in which NaN equals NaN and a dtype is part of an array."""
+    if isinstance(value, np.ndarray):
+        return (value.dtype.str, value.shape, value.tobytes())
+    if hasattr(value, "load"):
+        value = value.load()
+    if dataclasses.is_dataclass(value):
+        return tuple(plain(getattr(value, field.name)) for field in dataclasses.fields(value))
+    if isinstance(value, tuple):
+        return tuple(map(plain, value))
+    return value

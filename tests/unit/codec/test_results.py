@@ -1,0 +1,248 @@
+"""Result lines against a naive implementation: one dict and one dumps per row."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.codec.results import (
+    AGGREGATES,
+    Answer,
+    Figures,
+    encode_boundary,
+    encode_gap,
+    encode_rec_done,
+    encode_rows,
+    encode_undo,
+    format_time,
+    parse_result,
+    parse_time,
+)
+from slackwater.model.errors import MalformedRecordError
+
+START = 1_458_031_648_545_000
+ALL = tuple(AGGREGATES)
+
+
+def figures_of(readings: list[list[list[float]]]) -> Figures:
+    """Figures from the readings of each field and key."""
+
+    def table(figure: Any, empty: float) -> Any:
+        return np.array(
+            [[figure(run) if run else empty for run in row] for row in readings], np.float64
+        ).reshape(len(readings), len(readings[0]))
+
+    return Figures(
+        count=table(len, 0),
+        sum=table(sum, 0),
+        m2=table(lambda run: statistics.pvariance(run) * len(run), 0),
+        min=table(min, math.nan),
+        max=table(max, math.nan),
+    )
+
+
+def naive(run: list[float]) -> dict[str, float | None]:
+    """What a field of a row must say."""
+    if not run:
+        return {**dict.fromkeys(ALL), "count": 0}
+    more = len(run) > 1
+    return {
+        "count": len(run),
+        "sum": sum(run),
+        "avg": sum(run) / len(run),
+        "min": min(run),
+        "max": max(run),
+        "range": max(run) - min(run),
+        "var": statistics.variance(run) if more else None,
+        "stddev": statistics.stdev(run) if more else None,
+    }
+
+
+def answer(**changes: Any) -> Answer:
+    given_ = {
+        "query": "climate",
+        "part": 1,
+        "first_seq": 40,
+        "label": "stable",
+        "epoch": 2,
+        "window_start": START,
+        "window_end": START + 1_000_000,
+        "keys": ("a", "b"),
+        "fields": ("t",),
+        "figures": figures_of([[[1.0, 2.0], []]]),
+        "aggregate": ALL,
+        "due_at": START + 5,
+        "emitted_at": START + 6,
+    }
+    return Answer(**{**given_, **changes})
+
+
+runs = st.lists(st.integers(-1000, 1000).map(float), max_size=4)
+texts = st.text(min_size=1, max_size=6) | st.sampled_from(['q",', '"', "\\", ",", '","', "%b", "é"])
+
+
+@given(st.data(), st.lists(texts, min_size=1, max_size=6, unique=True), st.integers(1, 3))
+def test_rows_against_the_naive_way(data: st.DataObject, keys: list[str], fields: int) -> None:
+    readings = [[data.draw(runs) for _ in keys] for _ in range(fields)]
+    names = [f"f{i}" for i in range(fields)]
+    aggregate = data.draw(st.lists(st.sampled_from(ALL), unique=True, min_size=1))
+    missing = ["room-2", "lab"]
+    lost = data.draw(st.sampled_from([0, 7]))
+    whole = answer(
+        keys=keys, fields=names, figures=figures_of(readings), aggregate=aggregate,
+        label="tentative", missing=missing, lost=lost,
+    )  # fmt: skip
+    cut = data.draw(st.integers(0, len(keys)))
+    rows = encode_rows(whole, 0, cut) + encode_rows(whole, cut, len(keys) + 5)
+    assert rows == encode_rows(whole)
+    assert [key for key, _ in rows] == [key.encode() for key in keys]
+    for i, (_, value) in enumerate(rows):
+        row = json.loads(value)
+        expected = {
+            "query": "climate",
+            "part": 1,
+            "seq": 40 + i,
+            "kind": "tentative",
+            "epoch": 2,
+            "window_start": "2016-03-15T08:47:28.545000Z",
+            "window_end": "2016-03-15T08:47:29.545000Z",
+            "key": keys[i],
+            "fields": {
+                name: {one: naive(readings[f][i])[one] for one in aggregate}
+                for f, name in enumerate(names)
+            },
+            "missing": ["lab", "room-2"],
+            **({"lost": lost} if lost else {}),
+            "due_at": "2016-03-15T08:47:28.545005Z",
+            "emitted_at": "2016-03-15T08:47:28.545006Z",
+        }
+        assert list(row) == list(expected)
+        for name, got in row["fields"].items():
+            wanted = expected["fields"][name]  # type: ignore[index]
+            assert list(got) == list(wanted)
+            assert got == {
+                k: v if v is None else pytest.approx(v, rel=1e-9) for k, v in wanted.items()
+            }
+        assert {**row, "fields": 0} == {**expected, "fields": 0}
+        assert parse_result(value) == row
+
+
+def test_a_row_as_it_stands() -> None:
+    whole = answer(figures=figures_of([[[4.0, 7.0, 13.0, 16.0], []]]))
+    head = (
+        b'{"query":"climate","part":1,"seq":%d,"kind":"stable","epoch":2,'
+        b'"window_start":"2016-03-15T08:47:28.545000Z",'
+        b'"window_end":"2016-03-15T08:47:29.545000Z","key":"%b","fields":{"t":{%b}},"missing":[],'
+        b'"due_at":"2016-03-15T08:47:28.545005Z","emitted_at":"2016-03-15T08:47:28.545006Z"}'
+    )
+    full = (
+        b'"count":4,"sum":40.0,"avg":10.0,"min":4.0,"max":16.0,"range":12.0,"var":30.0,'
+        b'"stddev":5.477225575051661'
+    )
+    empty = (
+        b'"count":0,"sum":null,"avg":null,"min":null,"max":null,"range":null,"var":null,'
+        b'"stddev":null'
+    )
+    assert encode_rows(whole) == [
+        (b"a", head % (40, b"a", full)),
+        (b"b", head % (41, b"b", empty)),
+    ]
+
+
+def test_what_is_not_finite_is_null() -> None:
+    huge, endless = np.array([[1e308]]), np.array([[np.inf]])
+    figures = Figures(count=np.array([[2.0]]), sum=endless, m2=endless, min=-huge, max=huge)
+    ((_, value),) = encode_rows(answer(keys=("a",), figures=figures))
+    assert parse_result(value)["fields"]["t"] == {
+        "count": 2, "sum": None, "avg": None, "min": -1e308, "max": 1e308, "range": None,
+        "var": None, "stddev": None,
+    }  # fmt: skip
+
+
+def test_no_keys_no_rows() -> None:
+    assert encode_rows(answer(keys=(), figures=figures_of([[]]))) == []
+
+
+HEAD: dict[str, Any] = {"query": "climate", "part": 0, "seq": 9, "epoch": 3, "emitted_at": START}
+CONTROLS = {
+    "boundary": encode_boundary(
+        **HEAD, label="tentative", window_start=START, window_end=START + 1, windows=2, keys=0,
+        missing=("b", "a"), due_at=START,
+    ),
+    "undo": encode_undo(**HEAD, undo_from=START, undo_to=START + 1),
+    "rec_done": encode_rec_done(**HEAD),
+    "gap": encode_gap(**HEAD, stream="lab", lost=4, gap_from=START, gap_to=START + 1),
+}  # fmt: skip
+NAMES = {
+    "boundary": "label window_start window_end windows keys missing due_at emitted_at",
+    "undo": "undo_from undo_to emitted_at",
+    "rec_done": "emitted_at",
+    "gap": "stream lost gap_from gap_to emitted_at",
+}
+
+
+@pytest.mark.parametrize("kind", CONTROLS)
+def test_controls(kind: str) -> None:
+    result = parse_result(CONTROLS[kind])
+    assert list(result) == ["query", "part", "seq", "kind", "epoch", *NAMES[kind].split()]
+    assert (result["kind"], result["seq"], result["epoch"]) == (kind, 9, 3)
+    assert result["emitted_at"] == "2016-03-15T08:47:28.545000Z"
+    assert result.get("missing", ["a", "b"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", CONTROLS)
+def test_a_result_that_lacks_a_field_or_has_a_wrong_one_is_refused(kind: str) -> None:
+    result = parse_result(CONTROLS[kind])
+    for name in result:
+        less = {key: value for key, value in result.items() if key != name}
+        for bad in (less, {**result, name: True}, {**result, name: None}):
+            with pytest.raises(MalformedRecordError, match="out/0@1"):
+                parse_result(orjson.dumps(bad), "out/0@1")
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"1", b"{}", b'{"kind":"start"}', b"\xff"])
+def test_what_is_no_result(value: bytes) -> None:
+    with pytest.raises(MalformedRecordError):
+        parse_result(value)
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_times_as_datetime_writes_them(moment: datetime) -> None:
+    us = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    assert format_time(us) == moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    assert parse_time(format_time(us)) == us
+
+
+@given(st.integers(-(2**63) + 1, 2**63 - 1))
+def test_every_time_of_64_bits_comes_back(us: int) -> None:
+    assert parse_time(format_time(us)) == us
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000000Z"),
+        (-1, "1969-12-31T23:59:59.999999Z"),
+        (START, "2016-03-15T08:47:28.545000Z"),
+        (-62_135_596_800_000_000, "0001-01-01T00:00:00.000000Z"),
+        (-62_135_596_800_000_001, "+0000-12-31T23:59:59.999999Z"),
+        (253_402_300_799_999_999, "9999-12-31T23:59:59.999999Z"),
+        (253_402_300_800_000_000, "+10000-01-01T00:00:00.000000Z"),
+    ],
+)
+def test_times_at_the_edges(us: int, text: str) -> None:
+    assert format_time(us) == text
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    with pytest.raises(ValueError, match="zone"):
+        parse_time("2016-03-15T08:47:28.545000")
