@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from slackwater.model.records import DeltaRecord, Gap, Kind, LogPosition, Position
@@ -35,12 +35,17 @@ class Trail:
     which the log had not yet passed t.
     """
 
-    def __init__(self, position: LogPosition) -> None:
+    def __init__(self, position: LogPosition, pane_of: Callable[[int], int]) -> None:
+        self._pane_of = pane_of
         self._places: deque[LogPosition] = deque([position])
 
     def mark(self, position: LogPosition) -> None:
-        """The log stands here; only the first place of each frontier counts."""
-        if position.frontier > self._places[-1].frontier:
+        """The log stands here; only the first place in each pane counts."""
+        last = self._places[-1].frontier
+        if position.frontier <= last:
+            return
+        pane = self._pane_of(position.frontier.bucket_start)
+        if last.bucket_start < pane:
             self._places.append(position)
 
     def reset(self, position: LogPosition) -> None:
@@ -71,14 +76,16 @@ class DeltaCursor:
     skips holes, and after a seek takes what comes (rule 13).
     """
 
-    def __init__(self, position: LogPosition, *, strict: bool) -> None:
+    def __init__(
+        self, position: LogPosition, pane_of: Callable[[int], int], *, strict: bool
+    ) -> None:
         self._strict = strict
         self.offset = position.offset
         self.next_seq = position.next_seq
         self.inc = position.inc
         self.frontier = position.frontier
         self.attached = False
-        self.trail = Trail(position)
+        self.trail = Trail(position, pane_of)
 
     def position(self) -> LogPosition:
         """Where the next record is read."""
@@ -252,6 +259,7 @@ class Ingredient:
     stable: bool
     pieces: tuple[DeltaRecord, ...]
     missing: tuple[str, ...]
+    gap: tuple[Gap, ...]
 
 
 class LiveInput:
@@ -297,8 +305,9 @@ class LiveInput:
         only if no replica says so: the stable bucket is on its way.
         """
         stable_to = self.stable_to
-        if any(healthy):
-            return stable_to
+        for says_stable, view in zip(healthy, self._views, strict=True):
+            if says_stable and view.tentative_to <= view.stable_to:
+                return stable_to
         return max(stable_to, *(v.tentative_to for v in self._views))
 
     @property
@@ -311,8 +320,8 @@ class LiveInput:
         """How far ahead anything is buffered."""
         return max(max(v.stable_to, v.tentative_to) for v in self._views)
 
-    def ingredients(self, start: int, end: int) -> tuple[list[Ingredient], bool]:
-        """What to answer [start, end) with, in bucket order, and whether all of it is there.
+    def ingredients(self, start: int, end: int) -> list[Ingredient]:
+        """What there is to answer [start, end) with, in bucket order; holes are absent.
 
         Per bucket: stable, whoever says it, else the one replica whose tentative frontier is
         furthest (Table II); never a sum of two.
@@ -324,23 +333,22 @@ class LiveInput:
                 best = chosen.get(said.start)
                 if best is None or (said.stable and not best.stable):
                     chosen[said.start] = said
-        return self._without_overlaps(chosen, start, end)
+        return self._without_overlaps(chosen, start)
 
-    def _without_overlaps(
-        self, chosen: dict[int, Said], start: int, end: int
-    ) -> tuple[list[Ingredient], bool]:
+    def _without_overlaps(self, chosen: dict[int, Said], start: int) -> list[Ingredient]:
         """Runs of empty buckets may overlap other replicas' buckets: take what adds time."""
         found: list[Ingredient] = []
-        whole = True
         reached = start
         for said in sorted(chosen.values(), key=lambda s: (s.start, not s.stable)):
             if said.end <= reached:
                 continue
-            if said.start > reached:
-                whole = False
             pieces = tuple(said.pieces[i] for i in sorted(said.pieces))
             if said.start < reached:
                 pieces = ()  # a run of empty buckets that began earlier
-            found.append(Ingredient(said.start, said.end, said.stable, pieces, said.missing))
+            found.append(
+                Ingredient(
+                    max(said.start, reached), said.end, said.stable, pieces, said.missing, said.gap
+                )
+            )
             reached = said.end
-        return found, whole and reached >= end
+        return found

@@ -1,0 +1,537 @@
+"""The root: merges the children of one part and answers its windows, within the bound, exactly.
+
+It is the last SUnion and SOutput of DPC (sections 4.2 and 4.4.2) in one. The same two lines as in
+the orderer, over the children's delta logs: a window is stable when every child's frontier has
+passed its end; it is answered tentatively at its deadline, or earlier when every child that has
+not failed has passed it and waiting would gain nothing (rule 20). What is written, in which order
+and in which transaction is decided by ``answers.py`` from S and T, which are in the log (rule 24).
+
+The stable line folds slices into panes as they come; the live line sees all replicas' logs and
+folds what it has chosen when it must answer. Neither keeps a backlog: positions do (R5). One
+transaction is under way at a time; a copy whose transaction fails ends, and its restart is the
+same procedure as a take-over (rule 27): restore the state record, read the delta logs to their
+ends, go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from slackwater.model.records import (
+    DeltaRecord,
+    Hole,
+    Kind,
+    LogPosition,
+    LogState,
+    Position,
+    RootState,
+)
+from slackwater.primitives.deltas import KeyTable, Slice, fold
+from slackwater.primitives.panes import (
+    LivePanes,
+    Notes,
+    PaneStore,
+    Share,
+    empty_windows,
+    window_of,
+)
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.answers import Answered, Answers, Ready, Transaction
+from slackwater.protocols.dpc.line import Answer, Line, ReadToEnd, Schedule, Wait
+from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.replicated import DeltaCursor, LiveInput, StableInput
+
+CORRECTIONS_PER_STEP_MAX: Final = 100
+CORRECTED_ROWS_MAX: Final = 20_000
+LIVE_WINDOWS_PER_STEP_MAX: Final = 64
+
+
+class DeltaLog(NamedTuple):
+    """One partition of ``sw.deltas.<query>.<part>``."""
+
+    child: int
+    replica: int
+    line: LineName
+
+    def partition(self, replicas: int) -> int:
+        """Its number."""
+        return (self.child * replicas + self.replica) * 2 + self.line
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Write this transaction, and ``state`` as its last record; then call ``committed``."""
+
+    transaction: Transaction[Share]
+    state: RootState
+
+
+@dataclass(frozen=True, slots=True)
+class FetchEnds:
+    """Ask the broker for the ends of these logs; answer with ``ends`` (rule 14)."""
+
+    logs: tuple[DeltaLog, ...]
+
+
+Effect = Commit | FetchEnds
+
+
+@dataclass(frozen=True, slots=True)
+class RootConfig:
+    """What a root copy is told. ``children`` are the stream names of each child (R31).
+
+    ``e0`` is the query's start (R24). ``ahead_buckets_max`` is H of rule 12.
+    """
+
+    fragment: str
+    query: str
+    part: int
+    placement: int
+    children: tuple[tuple[str, ...], ...]
+    replicas: int
+    fields: tuple[str, ...]
+    grid: Grid
+    schedule: Schedule
+    e0: int
+    ahead_buckets_max: int = 600
+
+    @property
+    def logs(self) -> list[DeltaLog]:
+        """All the delta logs of the part."""
+        return [
+            DeltaLog(child, replica, line)
+            for child in range(len(self.children))
+            for replica in range(self.replicas)
+            for line in LineName
+        ]
+
+
+@dataclass(slots=True)
+class _Windows:
+    """The windows as the Line's units."""
+
+    grid: Grid
+
+    def end(self, start: int) -> int:
+        return self.grid.window_end(start)
+
+    def following(self, start: int) -> int:
+        assert self.grid.window is not None
+        return start + self.grid.window.slide_us
+
+    def news_from(self, start: int) -> int:
+        assert self.grid.window is not None
+        return self.grid.window_end(start) - self.grid.window.slide_us
+
+
+def initial_state(config: RootConfig) -> RootState:
+    """The state of a part that was never answered: S = T = the first window that holds E0."""
+    first = config.grid.first_window_holding(config.e0)
+    start = Position(config.grid.bucket_start(config.e0))
+    position = LogPosition(0, 0, -1, start)
+    return RootState(
+        config.fragment,
+        placement=-1,
+        next_seq=0,
+        epoch=0,
+        stable_from=first,
+        answered_to=first,
+        child_frontiers=(start,) * len(config.children),
+        logs=tuple(
+            LogState(log.child, log.replica, log.line, position, position, 0) for log in config.logs
+        ),
+    )
+
+
+@dataclass(slots=True)
+class _Child:
+    stable: StableInput
+    panes: PaneStore
+    live: LiveInput
+    live_panes: LivePanes
+    put_to: int
+    healthy: list[bool]
+
+
+class RootCore:
+    """One copy of one root part. Always built from a state record, the first from the initial one.
+
+    Args:
+        config: what it is told.
+        state: the state record as the log has it (rule 24).
+        mute_until: per log, its end seen at the start: no tentative answer before they are read.
+    """
+
+    def __init__(
+        self, config: RootConfig, state: RootState, *, mute_until: Mapping[DeltaLog, int]
+    ) -> None:
+        self._config = config
+        self._grid = config.grid
+        self._mute_until = dict(mute_until)
+        self.keys = KeyTable()
+        answered = Answered(state.next_seq, state.epoch, state.stable_from, state.answered_to)
+        self.answers: Answers[Share] = Answers(answered, config.grid, self._due_at)
+        self._windows = _Windows(config.grid)
+        self.line = Line(
+            len(config.children),
+            self._windows,
+            config.schedule,
+            answered.stable_from,
+            answered.answered_to,
+        )
+        self._whole = {self._log_of(s): s.whole for s in state.logs}
+        self._children = [self._restore(child, state) for child in range(len(config.children))]
+        self._live_position = {log: self._live_cursor(log).offset for log in config.logs}
+        for log in config.logs:
+            self._live_cursor(log).attached = True
+            if log.line is LineName.STABLE:
+                cursor = self._stable_cursor(log)
+                cursor.attached = cursor.offset == self._live_position[log]
+        self._asked: dict[DeltaLog, tuple[int, int | None]] = {}
+        self._child_asked: dict[int, int] = {}
+        self._in_flight: Transaction[Share] | None = None
+        self._now = 0
+        self.busy = False
+        self.wake_at: int | None = None
+
+    def _restore(self, child: int, state: RootState) -> _Child:
+        config = self._config
+        fields = len(config.fields)
+        logs = {self._log_of(s): s for s in state.logs}
+        pane_of = self._grid.pane_start
+
+        def cursor(replica: int, line: LineName, *, strict: bool) -> DeltaCursor:
+            log = logs[DeltaLog(child, replica, line)]
+            return DeltaCursor(log.stable if strict else log.live, pane_of, strict=strict)
+
+        frontier = state.child_frontiers[child]
+        stable = StableInput(
+            [cursor(r, LineName.STABLE, strict=True) for r in range(config.replicas)],
+            frontier,
+            config.ahead_buckets_max * self._grid.w_us,
+        )
+        panes = PaneStore(self._grid, self.keys, fields, state.stable_from)
+        live_panes = LivePanes(self._grid, self.keys, fields, panes, streams=config.children[child])
+        if frontier.bucket_start > state.stable_from:
+            panes.advance(frontier.bucket_start)  # before E0 there is nothing
+        start = max(state.answered_to, self._grid.bucket_start(config.e0))
+        live = LiveInput(
+            [
+                (
+                    cursor(r, LineName.STABLE, strict=False),
+                    cursor(r, LineName.LIVE, strict=False),
+                )
+                for r in range(config.replicas)
+            ],
+            start,
+        )
+        return _Child(stable, panes, live, live_panes, start, [True] * config.replicas)
+
+    # What comes in.
+
+    def receive(self, log: DeltaLog, offset: int, record: DeltaRecord) -> None:
+        """A record from the live consumer."""
+        self._live_position[log] = offset + 1
+        self._count(log, record)
+        child = self._children[log.child]
+        cursor = self._live_cursor(log)
+        if cursor.attached or offset == cursor.offset:
+            cursor.attached = True
+            self._take_live(child, log, offset, record)
+        if log.line is LineName.STABLE:
+            cursor = self._stable_cursor(log)
+            if cursor.attached or offset == cursor.offset:
+                cursor.attached = True
+                self._take_stable(child, log, offset, record)
+
+    def catch_up(self, line: LineName, log: DeltaLog, offset: int, record: DeltaRecord) -> None:
+        """A record from the catch-up reader of one line."""
+        cursor = self._stable_cursor(log) if line is LineName.STABLE else self._live_cursor(log)
+        if cursor.attached or offset != cursor.offset:
+            return
+        self._count(log, record)
+        child = self._children[log.child]
+        if line is LineName.STABLE:
+            self._take_stable(child, log, offset, record)
+        else:
+            self._take_live(child, log, offset, record)
+        if cursor.offset > offset:
+            cursor.attached = cursor.offset >= self._live_position[log]
+
+    def replica_says(self, child: int, replica: int, *, stable: bool) -> None:
+        """A replica's heartbeat is fresh and says STABLE, or not (R34)."""
+        self._children[child].healthy[replica] = stable
+
+    def ends(self, ends: Mapping[DeltaLog, int | None], fetched_at: int) -> None:
+        """The ends of some logs as of ``fetched_at``; None: the broker gave no answer."""
+        for log, end in ends.items():
+            self._asked[log] = (fetched_at, end)
+        self._note_read()
+
+    def committed(self) -> None:
+        """The transaction under way is in the log."""
+        assert self._in_flight is not None, "no transaction is under way"
+        self.answers.committed(self._in_flight.after)
+        self._in_flight = None
+        state = self.answers.state
+        for child in self._children:
+            child.panes.drop_before(state.stable_from)
+            child.live_panes.drop_before(state.answered_to)
+            news_from = self._windows.news_from(state.answered_to)
+            child.live.forget_before(min(child.put_to, news_from))
+            for cursor in child.stable.cursors:
+                cursor.trail.forget_before(state.stable_from)
+            for pair in child.live.cursors:
+                for cursor in pair:
+                    cursor.trail.forget_before(state.answered_to)
+
+    # What goes out.
+
+    def step(self, now: int) -> list[Effect]:
+        """What is due at ``now`` (us of wall time): at most one transaction."""
+        self._now = now
+        self.busy = False
+        effects: list[Effect] = []
+        if self._in_flight is not None:
+            return effects
+        self._note_read()
+        stable: list[Ready[Share]] = []
+        if self.line.stable_next == self.line.live_next:
+            stable = self._stable_windows(now)
+        tentative = self._live_windows(now, effects)
+        if not stable and not tentative:
+            # Corrections are gathered only when no live answer is due (rule 23).
+            stable = self._stable_windows(now)
+        transaction = self.answers.plan(stable, tentative)
+        if transaction:
+            self._in_flight = transaction
+            effects.append(Commit(transaction, self._state_after(transaction.after)))
+        return effects
+
+    def _stable_windows(self, now: int) -> list[Ready[Share]]:
+        """The next stable answers, as many as one transaction holds (rule 23)."""
+        stable_to = min(c.stable.frontier.bucket_start for c in self._children)
+        if not self.line.stable_ready(stable_to):
+            return []
+        self.line.try_join(now, stable_to, attached=True)
+        found = list(self._complete_windows(stable_to))
+        self.line.stable_answered(self.answers.plan(found).after.stable_from)
+        return found
+
+    def _complete_windows(self, stable_to: int) -> Iterator[Ready[Share]]:
+        """Complete windows in order, some more than a transaction may hold, not across T."""
+        start, rows = self.line.stable_next, 0
+        answered_to = self.answers.state.answered_to
+        for _ in range(CORRECTIONS_PER_STEP_MAX):
+            if rows > CORRECTED_ROWS_MAX or self._windows.end(start) > stable_to:
+                return
+            ready = self._stable_window(start)
+            yield ready
+            rows += ready.rows
+            correcting = start < answered_to
+            start += ready.windows * self._slide
+            if correcting and start >= answered_to:
+                return
+
+    def _stable_window(self, start: int) -> Ready[Share]:
+        run = empty_windows([c.panes for c in self._children], self._grid, start)
+        before = (self.answers.state.answered_to - start) // self._slide
+        if before > 0:
+            run = min(run, before, CORRECTIONS_PER_STEP_MAX)
+        if run > 1:
+            return Ready(start, None, 0, windows=run)
+        end = self._windows.end(start)
+        share = self._together([c.panes.window(start, end) for c in self._children])
+        return Ready(start, share, len(share.slice), gap=share.notes.lost)
+
+    def _live_windows(self, now: int, effects: list[Effect]) -> list[Ready[Share]]:
+        answers: list[Ready[Share]] = []
+        stable_to = min(c.stable.frontier.bucket_start for c in self._children)
+        self.wake_at = None
+        for _ in range(LIVE_WINDOWS_PER_STEP_MAX):
+            if self.line.stable_next == self.line.live_next and self.line.stable_ready(stable_to):
+                break  # the stable line will say it
+            if self.mute:
+                return answers
+            live_to = [c.live.live_to(c.healthy) for c in self._children]
+            match self.line.judge(now, live_to, tentative=self._passes_tentatively(live_to)):
+                case Wait(until):
+                    self.wake_at = until
+                    return answers
+                case ReadToEnd(inputs):
+                    self._ask(inputs, effects)
+                    return answers
+                case Answer():
+                    answers.append(self._live_window(self.line.live_next))
+                    self.line.live_answered()
+        self.busy = True
+        return answers
+
+    def _passes_tentatively(self, live_to: Sequence[int]) -> Callable[[int], bool]:
+        end = self._windows.end(self.line.live_next)
+        return lambda i: live_to[i] >= end > self._children[i].live.stable_to
+
+    def _live_window(self, start: int) -> Ready[Share]:
+        """Put together what is known now of the window, and name what it lacks (rule 20)."""
+        end = self._windows.end(start)
+        for child in self._children:
+            self._choose(child, child.put_to, end)
+        shares = [c.live_panes.window(start, end) for c in self._children]
+        share = self._together(shares)
+        missing = tuple(sorted(share.notes.missing))
+        return Ready(start, share, len(share.slice), missing=missing, gap=share.notes.lost)
+
+    def _choose(self, child: _Child, start: int, end: int) -> None:
+        """Choose the ingredients of [start, end): the last time before they are answered."""
+        for found in child.live.ingredients(start, end):
+            notes = Notes.of(found.missing, found.gap)
+            if found.pieces:
+                slices = (self._slice(piece) for piece in found.pieces)
+                value = fold(slices, self.keys, len(self._config.fields))
+                child.live_panes.put(found.start, found.end, value, notes, stable=found.stable)
+            else:
+                stop = min(found.end, end)
+                child.live_panes.put_empty(found.start, stop, notes, stable=found.stable)
+        child.put_to = max(child.put_to, end)
+
+    def _together(self, shares: Sequence[Share]) -> Share:
+        return window_of(shares, self.keys, len(self._config.fields))
+
+    # Stable line.
+
+    def _take_stable(self, child: _Child, log: DeltaLog, offset: int, record: DeltaRecord) -> None:
+        if not child.stable.take(log.replica, offset, record, self.line.stable_next):
+            return
+        notes = Notes.of((), record.gap)
+        if record.kind is Kind.BOUNDARY:
+            child.panes.advance(record.bucket_end, notes)
+        else:
+            child.panes.add(
+                Position(record.bucket_start, record.piece),
+                record.bucket_end,
+                self._slice(record),
+                notes,
+                last=record.piece + 1 == record.pieces,
+            )
+
+    def _take_live(self, child: _Child, log: DeltaLog, offset: int, record: DeltaRecord) -> None:
+        child.live.take(log.replica, log.line, offset, record)
+
+    def _slice(self, record: DeltaRecord) -> Slice:
+        return Slice.of(record, self.keys, self._config.fields)
+
+    # Positions.
+
+    def wanted(self) -> dict[tuple[LineName, DeltaLog], int]:
+        """Where the catch-up readers shall read: parked cursors that can go on (rule 12)."""
+        wanted: dict[tuple[LineName, DeltaLog], int] = {}
+        for log in self._config.logs:
+            child = self._children[log.child]
+            live = self._live_cursor(log)
+            if not live.attached:
+                wanted[LineName.LIVE, log] = live.offset
+            if log.line is LineName.LIVE:
+                continue
+            cursor = self._stable_cursor(log)
+            ahead = cursor.frontier.bucket_start - self.line.stable_next
+            if (
+                not cursor.attached
+                and cursor.frontier <= child.stable.frontier
+                and ahead <= child.stable.ahead_us_max
+            ):
+                wanted[LineName.STABLE, log] = cursor.offset
+        return wanted
+
+    def _state_after(self, after: Answered) -> RootState:
+        """The state record of a transaction: what a restart needs (rules 23, 27)."""
+        start = self._grid.bucket_start(self._config.e0)
+        logs = []
+        for log in self._config.logs:
+            live = self._live_cursor(log).trail.at(after.answered_to)
+            stable = live
+            if log.line is LineName.STABLE:
+                stable = self._stable_cursor(log).trail.at(after.stable_from)
+            logs.append(LogState(log.child, log.replica, log.line, stable, live, self._whole[log]))
+        return RootState(
+            self._config.fragment,
+            placement=self._config.placement,
+            next_seq=after.next_seq,
+            epoch=after.epoch,
+            stable_from=after.stable_from,
+            answered_to=after.answered_to,
+            child_frontiers=(Position(max(after.stable_from, start)),) * len(self._children),
+            logs=tuple(logs),
+        )
+
+    def _count(self, log: DeltaLog, record: DeltaRecord) -> None:
+        if record.seq == self._whole[log]:
+            self._whole[log] += 1
+
+    def _ask(self, inputs: tuple[int, ...], effects: list[Effect]) -> None:
+        logs = tuple(
+            log
+            for log in self._config.logs
+            if log.child in inputs and log.child not in self._child_asked
+        )
+        if logs:
+            for log in logs:
+                self._asked[log] = (-(2**62), 2**62)
+                self._child_asked[log.child] = 0
+            effects.append(FetchEnds(logs))
+
+    def _note_read(self) -> None:
+        """Tell the line which children have been read to the ends that were asked for."""
+        for child in list(self._child_asked):
+            asked = [(log, *self._asked[log]) for log in self._asked if log.child == child]
+            if all(end is None or self._live_cursor(log).offset >= end for log, _, end in asked):
+                self.line.note_read(child, min(fetched_at for _, fetched_at, _ in asked))
+                del self._child_asked[child]
+                for log, _, _ in asked:
+                    del self._asked[log]
+
+    def _log_of(self, state: LogState) -> DeltaLog:
+        return DeltaLog(state.child, state.replica, LineName(state.line))
+
+    def _live_cursor(self, log: DeltaLog) -> DeltaCursor:
+        return self._children[log.child].live.cursors[log.replica][log.line]
+
+    def _stable_cursor(self, log: DeltaLog) -> DeltaCursor:
+        return self._children[log.child].stable.cursors[log.replica]
+
+    def _due_at(self, end: int) -> int:
+        normal = self._config.schedule.normal_time(end)
+        return self._now if normal is None else normal
+
+    @property
+    def _slide(self) -> int:
+        assert self._grid.window is not None
+        return self._grid.window.slide_us
+
+    # What others want to know.
+
+    @property
+    def mute(self) -> bool:
+        """No tentative answer yet: unread deltas may hold what would be missing (rule 27)."""
+        if self._mute_until:
+            self._mute_until = {
+                log: end
+                for log, end in self._mute_until.items()
+                if self._live_cursor(log).offset < end
+            }
+        return bool(self._mute_until)
+
+    @property
+    def live_offsets(self) -> dict[DeltaLog, int]:
+        """Where the live consumer starts in each log."""
+        return dict(self._live_position)
+
+    @property
+    def holes(self) -> tuple[Hole, ...]:
+        """Holes in replicas' stable logs: their writers send again (rule 11)."""
+        return tuple(
+            Hole(f"sw.ordered.{self._config.query}.{child}", 2 * replica, inc)
+            for child, state in enumerate(self._children)
+            for replica, inc in state.stable.holes.items()
+        )
