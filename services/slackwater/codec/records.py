@@ -94,9 +94,10 @@ def _decode(name: str, buf: Bytes, where: object, make: Callable[[list[Any]], _T
         raise MalformedRecordError(where, f"{name} record: {error}") from error
 
 
-def _require(true: object, reason: str) -> None:
-    if not true:
-        raise DamageError(reason)
+def _same(found: int, wanted: int, what: str, of: str) -> None:
+    """Two lengths agree. The sentence is made only when they do not: this runs per column."""
+    if found != wanted:
+        raise DamageError(f"{found} {what} for {wanted} {of}")
 
 
 # --- source ---------------------------------------------------------------------------------------
@@ -115,7 +116,8 @@ def encode_source(record: SourceRecord) -> bytes:
     fields: tuple[str, ...] = ()
     values: tuple[Any, ...] = ()
     if columns is None or not len(columns.stimes):
-        _demand(record.readings == 0, "readings without columns")
+        if record.readings:
+            raise ValueError("readings without columns")
     else:
         _check_columns(record, columns)
         if record.stime_max - base < float_exact_us_max:
@@ -146,28 +148,23 @@ def encode_source(record: SourceRecord) -> bytes:
     )
 
 
-def _demand(true: object, reason: str) -> None:
-    if not true:
-        raise ValueError(reason)
-
-
 def _check_columns(record: SourceRecord, columns: SourceColumns) -> None:
     """Our own mistakes, found before they are in a log for good."""
     n = record.readings
     lengths = {len(columns.stimes), len(columns.key_index), *map(len, columns.values)}
-    _demand(lengths == {n}, f"{n} readings in columns of {sorted(lengths)}")
-    _demand(len(columns.values) == len(columns.fields), "as many columns as fields")
-    smallest, largest = int(columns.stimes.min()), int(columns.stimes.max())
-    _demand(
-        smallest == record.stime_min and largest == record.stime_max,
-        f"times from {smallest} to {largest} are not those of the header",
-    )
-    _demand(largest - smallest < span_us_max, f"a span of {largest - smallest} us")
-    _demand(len(columns.keys) < keys_max, f"{len(columns.keys)} keys")
-    _demand(
-        columns.key_index.min() >= 0 and columns.key_index.max() < len(columns.keys),
-        "a key index without a key",
-    )
+    if lengths != {n}:
+        raise ValueError(f"{n} readings in columns of {sorted(lengths)}")
+    if len(columns.values) != len(columns.fields):
+        raise ValueError(f"{len(columns.values)} columns for {len(columns.fields)} fields")
+    low, high = int(columns.stimes.min()), int(columns.stimes.max())
+    if low != record.stime_min or high != record.stime_max:
+        raise ValueError(f"times from {low} to {high} are not those of the header")
+    if high - low >= span_us_max:
+        raise ValueError(f"a span of {high - low} us")
+    if len(columns.keys) >= keys_max:
+        raise ValueError(f"{len(columns.keys)} keys")
+    if columns.key_index.min() < 0 or columns.key_index.max() >= len(columns.keys):
+        raise ValueError("a key index without a key")
 
 
 class _StoredColumns:
@@ -194,37 +191,38 @@ class _StoredColumns:
     def _load(self) -> SourceColumns:
         source = codec("source")
         values, pos = source.read_fields(self._buf, self._pos, _HEADER_FIELDS, len(source.fields))
-        _require(pos == len(self._buf), f"{len(self._buf) - pos} bytes too many")
+        if pos != len(self._buf):
+            raise DamageError(f"{len(self._buf) - pos} bytes too many")
         base, times, times64, keys, index, fields, columns = values
         n = self._readings
         low, high = self._span
-        _require(not (len(times) and len(times64)), "times in both fields")
+        if len(times) and len(times64):
+            raise DamageError("times in both fields")
         offsets = times if len(times) else times64
-        _require(len(offsets) == n, f"{len(offsets)} times for {n} readings")
-        _require(len(index) == n, f"{len(index)} key indices for {n} readings")
-        _require(len(columns) == len(fields), f"{len(columns)} columns for {len(fields)} fields")
-        for name, column in zip(fields, columns, strict=True):
-            _require(len(column) == n, f"{len(column)} values of {name} for {n} readings")
+        _same(len(offsets), n, "times", "readings")
+        _same(len(index), n, "key indices", "readings")
+        _same(len(columns), len(fields), "columns", "fields")
+        for column in columns:
+            _same(len(column), n, "values", "readings")
         if n == 0:
-            _require(not len(keys), "keys without readings")
-            stimes, key_index = np.empty(0, np.int64), np.empty(0, np.int32)
-        else:
-            _require(base == low, "base_time is not the smallest time")
-            stimes = _whole(offsets, high - low, "time").astype(np.int64)
-            _require(
-                stimes.min() == 0 and stimes.max() == high - low,
-                "the times are not those of the header",
-            )
-            stimes += low
-            key_index = _whole(index, len(keys) - 1, "key index").astype(np.int32)
-        return SourceColumns(stimes, key_index, keys, fields, columns)
+            _same(len(keys), 0, "keys", "readings")
+            return SourceColumns(np.empty(0, np.int64), np.empty(0, np.int32), (), fields, columns)
+        if base != low or offsets.min() != 0 or offsets.max() != high - low:
+            raise DamageError("the times are not those of the header")
+        stimes = _whole(offsets, np.int64, "time")
+        stimes += low
+        # Also false for NaN, as the comparisons above are: the conversion meets numbers only.
+        if not (index.min() >= 0 and index.max() < len(keys)):
+            raise DamageError(f"a key index outside 0..{len(keys) - 1}")
+        return SourceColumns(stimes, _whole(index, np.int32, "key index"), keys, fields, columns)
 
 
-def _whole(numbers: Any, largest: int, what: str) -> Any:
-    """The same numbers, known to be whole and within 0..largest; NaN is neither."""
-    _require(numbers.min() >= 0 and numbers.max() <= largest, f"a {what} outside 0..{largest}")
-    _require((numbers == np.floor(numbers)).all(), f"a {what} that is not whole")
-    return numbers
+def _whole(numbers: Any, dtype: type[Any], what: str) -> Any:
+    """Finite floats of a known range as whole numbers."""
+    whole = numbers.astype(dtype)
+    if not (whole == numbers).all():
+        raise DamageError(f"a {what} that is not whole")
+    return whole
 
 
 def decode_source(buf: Bytes, where: object = "") -> SourceRecord:
@@ -266,12 +264,12 @@ def decode_source(buf: Bytes, where: object = "") -> SourceRecord:
 
 def encode_ordered(record: OrderedRecord) -> bytes:
     """Bytes of an ordered record."""
-    _demand(len(record.offsets) == len(record.keys) + 1, "one offset more than keys")
-    _demand(len(record.values) == len(record.fields), "as many columns as fields")
-    _demand(
-        all(len(column) == record.offsets[-1] for column in record.values),
-        "columns as long as the last offset says",
-    )
+    if len(record.offsets) != len(record.keys) + 1:
+        raise ValueError(f"{len(record.offsets)} offsets for {len(record.keys)} keys")
+    if len(record.values) != len(record.fields):
+        raise ValueError(f"{len(record.values)} columns for {len(record.fields)} fields")
+    if any(len(column) != record.offsets[-1] for column in record.values):
+        raise ValueError("columns whose length is not the last offset")
     frontier = record.frontier or _NO_FRONTIER
     return codec("ordered").encode(
         record.kind,
@@ -304,7 +302,7 @@ def _make_ordered(values: list[Any]) -> OrderedRecord:
     kind, child, replica, inc, start, end, piece, pieces, first, last = values[:10]
     bucket, frontier_piece, missing, gap, keys, offsets, fields, columns = values[10:]
     _check_place(start, end, piece, pieces)
-    _require(len(columns) == len(fields), f"{len(columns)} columns for {len(fields)} fields")
+    _same(len(columns), len(fields), "columns", "fields")
     _check_offsets(offsets, len(keys), columns)
     return OrderedRecord(
         _KINDS[kind],
@@ -328,8 +326,10 @@ def _make_ordered(values: list[Any]) -> OrderedRecord:
 
 
 def _check_place(start: int, end: int, piece: int, pieces: int) -> None:
-    _require(start <= end, f"a bucket from {start} to {end}")
-    _require(0 <= piece < max(pieces, 1), f"piece {piece} of {pieces}")
+    if start > end:
+        raise DamageError(f"a bucket from {start} to {end}")
+    if not 0 <= piece < max(pieces, 1):
+        raise DamageError(f"piece {piece} of {pieces}")
 
 
 def _frontier(kind: int, bucket: int, piece: int) -> Position | None:
@@ -337,15 +337,21 @@ def _frontier(kind: int, bucket: int, piece: int) -> Position | None:
 
 
 def _check_offsets(offsets: type_f64, keys: int, columns: Sequence[type_f64]) -> None:
-    _require(len(offsets) == keys + 1, f"{len(offsets)} offsets for {keys} keys")
-    _require(offsets[0] == 0, "offsets that do not begin at 0")
+    if len(offsets) != keys + 1:
+        raise DamageError(f"{len(offsets)} offsets for {keys} keys")
+    if offsets[0] != 0:
+        raise DamageError("offsets that do not begin at 0")
     last = offsets[-1]
-    _require(0 <= last < 2**53, f"offsets that end at {last}")
+    if not 0 <= last < 2**53:
+        raise DamageError(f"offsets that end at {last}")
     for column in columns:
-        _require(len(column) == last, f"offsets end at {last}, a column has {len(column)} values")
+        if len(column) != last:
+            raise DamageError(f"offsets end at {last}, a column has {len(column)} values")
     # NaN makes the comparison false; between 0 and the last one all are then finite.
-    _require((offsets[1:] >= offsets[:-1]).all(), "offsets that fall")
-    _require((offsets == np.floor(offsets)).all(), "an offset that is not whole")
+    if not (offsets[1:] >= offsets[:-1]).all():
+        raise DamageError("offsets that fall")
+    if not (offsets == np.floor(offsets)).all():
+        raise DamageError("an offset that is not whole")
 
 
 # --- delta ----------------------------------------------------------------------------------------
@@ -358,7 +364,8 @@ def encode_delta(record: DeltaRecord) -> bytes:
     shape = (len(record.fields), len(record.keys))
     figures = (record.count, record.sum, record.m2, record.min, record.max)
     for name, figure in zip(_FIGURES, figures, strict=True):
-        _demand(figure.shape == shape, f"{name} has shape {figure.shape}, not {shape}")
+        if figure.shape != shape:
+            raise ValueError(f"{name} has shape {figure.shape}, not {shape}")
     frontier = record.frontier or _NO_FRONTIER
     return codec("delta").encode(
         record.kind,
@@ -429,9 +436,11 @@ def _make_delta(values: list[Any], known: Mapping[int, Sequence[str]] | None) ->
 
 def _matrix(name: str, columns: Sequence[type_f64], shape: tuple[int, int]) -> type_f64:
     """The columns of one figure as an array (fields, keys)."""
-    _require(len(columns) == shape[0], f"{len(columns)} columns of {name} for {shape[0]} fields")
+    if len(columns) != shape[0]:
+        raise DamageError(f"{len(columns)} columns of {name} for {shape[0]} fields")
     for column in columns:
-        _require(len(column) == shape[1], f"{len(column)} values of {name} for {shape[1]} keys")
+        if len(column) != shape[1]:
+            raise DamageError(f"{len(column)} values of {name} for {shape[1]} keys")
     if shape[0] == 1:
         return columns[0].reshape(shape)
     matrix = np.empty(shape)
