@@ -1,0 +1,58 @@
+"""State records: the newest word of each fragment about where it is (rules 5 and 23).
+
+They lie in ``sw.state.<query>``, compacted by fragment. An orderer's is a hint, as right old as
+new, so it is written without a transaction and without waiting; a root's is part of the
+transaction whose answers it accounts for, and is written there (by the root itself). Reading is
+the same for both: to the end, committed records only, the last of each fragment.
+"""
+
+from __future__ import annotations
+
+from slackwater.codec.records import (
+    decode_orderer_state,
+    decode_root_state,
+    encode_orderer_state,
+)
+from slackwater.model.records import OrdererState, RootState
+from slackwater.runtime.topics import state_topic
+from slackwater.runtime.transport import Transport, Writer, read_to_end
+
+
+def write_orderer_state(writer: Writer, query: str, state: OrdererState) -> None:
+    """Append an orderer's state record; delivered when it is delivered."""
+    writer.append(state_topic(query), 0, encode_orderer_state(state), state.fragment.encode())
+
+
+def read_states(
+    transport: Transport, query: str, *, timeout_s: float = 30.0
+) -> dict[str, OrdererState | RootState]:
+    """The newest state record of each fragment of the query, by the fragment's name."""
+    newest: dict[str, bytes] = {}
+    log = (state_topic(query), 0)
+    for record in read_to_end(transport, log, isolation="read_committed", timeout_s=timeout_s):
+        if record.key is not None:
+            newest[record.key.decode()] = record.value
+    return {name: _decode(name, query, value) for name, value in newest.items() if value}
+
+
+def read_orderer_state(
+    transport: Transport, query: str, fragment: str, *, timeout_s: float = 30.0
+) -> OrdererState | None:
+    """The newest state record of one orderer; None before its first."""
+    state = read_states(transport, query, timeout_s=timeout_s).get(fragment)
+    return state if isinstance(state, OrdererState) else None
+
+
+def read_root_states(
+    transport: Transport, query: str, *, timeout_s: float = 30.0
+) -> dict[str, RootState]:
+    """The newest state record of each copy of each part, by the fragment's name."""
+    states = read_states(transport, query, timeout_s=timeout_s)
+    return {name: state for name, state in states.items() if isinstance(state, RootState)}
+
+
+def _decode(fragment: str, query: str, value: bytes) -> OrdererState | RootState:
+    where = f"{state_topic(query)}, {fragment}"
+    if fragment.startswith("root/"):
+        return decode_root_state(value, where)
+    return decode_orderer_state(value, where)

@@ -1,0 +1,112 @@
+"""The registry and the state records, over the broker in memory."""
+
+import threading
+
+import pytest
+from tests.contracts.transport import no_failure
+
+from slackwater.codec.records import encode_root_state
+from slackwater.model.deployment import QuerySpec, WindowSpec
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.records import (
+    LogPosition,
+    LogState,
+    OrdererState,
+    Position,
+    RootState,
+    SourcePosition,
+    StreamPositions,
+)
+from slackwater.primitives.eventclock import AnchoredClock, WallClock
+from slackwater.runtime.memory import MemoryBroker
+from slackwater.runtime.registry import QueryDefinition, Registry
+from slackwater.runtime.state import (
+    read_orderer_state,
+    read_root_states,
+    read_states,
+    write_orderer_state,
+)
+
+SPEC = QuerySpec(
+    name="climate",
+    sources=("room-1", "lab"),
+    where="temperature > -40",
+    select=(("temperature", "temperature * 1.8 + 32"),),
+    window=WindowSpec(1_000_000, 500_000),
+    aggregate=("count", "avg"),
+    bound_us=2_000_000,
+)
+CLIMATE = QueryDefinition("climate", 0, 1_458_031_647_000_000, 100_000, SPEC)
+POSITION = SourcePosition(7, 100, 0, 5_000)
+ORDERER = OrdererState(
+    "orderer/climate.0.a", 10, 99, 12, 3, 4, (StreamPositions("room-1", *[POSITION] * 3),)
+)
+AT = LogPosition(3, 3, 0, Position(10, 0))
+ROOT = RootState(
+    "root/climate.0", 1, 5, 0, 10, 20, (Position(10),), (LogState(0, 0, 0, AT, AT, 3),)
+)
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    broker = MemoryBroker()
+    broker.create_topic("sw.registry")
+    broker.create_topic("sw.state.climate")
+    return broker
+
+
+def test_definitions_and_clock_come_back_as_they_were(broker: MemoryBroker) -> None:
+    registry = Registry(broker)
+    assert registry.clock() is None
+    assert registry.queries() == {}
+    assert registry.query("climate") is None
+    registry.publish_clock(WallClock())
+    registry.publish_queries(CLIMATE)
+    assert registry.clock() == WallClock()
+    assert registry.query("climate") == CLIMATE
+    assert registry.wait_for_query("climate", 5) == CLIMATE
+
+
+def test_the_newest_entry_of_a_name_counts(broker: MemoryBroker) -> None:
+    registry = Registry(broker)
+    registry.publish_clock(WallClock())
+    anchored = AnchoredClock(1_000, 2_000, 60.0)
+    registry.publish_clock(anchored)
+    newer = QueryDefinition("climate", 1, 0, 50_000, SPEC)
+    registry.publish_queries(CLIMATE, newer)
+    assert registry.wait_for_clock(5) == anchored
+    assert registry.queries() == {"climate": newer}
+
+
+def test_a_process_waits_for_an_entry_that_is_still_to_come(broker: MemoryBroker) -> None:
+    found: list[QueryDefinition] = []
+    thread = threading.Thread(
+        target=lambda: found.append(Registry(broker).wait_for_query("climate", 20))
+    )
+    thread.start()
+    Registry(broker).publish_clock(WallClock())
+    Registry(broker).publish_queries(CLIMATE)
+    thread.join(20)
+    assert found == [CLIMATE]
+
+
+def test_waiting_ends_with_a_sentence(broker: MemoryBroker) -> None:
+    with pytest.raises(EnvironmentProblem, match="query/climate"):
+        Registry(broker).wait_for_query("climate", 0.05)
+
+
+def test_state_records_the_newest_of_each_fragment(broker: MemoryBroker) -> None:
+    writer = broker.writer(no_failure)
+    assert read_states(broker, "climate") == {}
+    write_orderer_state(writer, "climate", OrdererState("orderer/climate.0.a", 1, 9, 1, 1, 1, ()))
+    write_orderer_state(writer, "climate", ORDERER)
+    with broker.transaction() as transaction:
+        transaction.append("sw.state.climate", 0, encode_root_state(ROOT), ROOT.fragment.encode())
+    aborted = broker.transaction()
+    later = RootState("root/climate.0", 2, 9, 0, 10, 20, (), ())
+    aborted.append("sw.state.climate", 0, encode_root_state(later), later.fragment.encode())
+    aborted.abort()
+    assert read_states(broker, "climate") == {ORDERER.fragment: ORDERER, ROOT.fragment: ROOT}
+    assert read_orderer_state(broker, "climate", "orderer/climate.0.a") == ORDERER
+    assert read_orderer_state(broker, "climate", "orderer/climate.0.b") is None
+    assert read_root_states(broker, "climate") == {ROOT.fragment: ROOT}
