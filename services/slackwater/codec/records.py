@@ -6,7 +6,7 @@ types cannot say: columns of different lengths, offsets that fall, a key index w
 
 A source record is decoded in two steps. A reader that looks for its place in a log needs headers
 only (rule 13), so ``decode_source`` reads the header and leaves the columns as bytes until
-``columns.load()``. The other records are decoded at once: their columns are views on the bytes.
+``columns.load()``. The other records are decoded at once.
 
 Event times within a source record are offsets from its smallest time, as floats: 4 bytes while
 all are below 2**24 us, where floats are exact, else 8 bytes in a second field.
@@ -294,7 +294,7 @@ def encode_ordered(record: OrderedRecord) -> bytes:
 
 
 def decode_ordered(buf: Bytes, where: object = "") -> OrderedRecord:
-    """An ordered record; its arrays are views on the bytes and not writable."""
+    """An ordered record, decoded whole."""
     return _decode("ordered", buf, where, _make_ordered)
 
 
@@ -393,7 +393,7 @@ def encode_delta(record: DeltaRecord) -> bytes:
 def decode_delta(
     buf: Bytes, where: object = "", known: Mapping[int, Sequence[str]] | None = None
 ) -> DeltaRecord:
-    """A delta record; its arrays are not writable.
+    """A delta record, decoded whole.
 
     A key list met lately is recognised by its bytes and not decoded. ``known`` (key lists by
     ``keys_hash``) makes ``record.keys`` the caller's own object, so that it may compare by ``is``.
@@ -446,7 +446,6 @@ def _matrix(name: str, columns: Sequence[type_f64], shape: tuple[int, int]) -> t
     matrix = np.empty(shape)
     for row, column in zip(matrix, columns, strict=True):
         row[:] = column
-    matrix.flags.writeable = False
     return matrix
 
 
