@@ -1,0 +1,293 @@
+"""One Spark session in one JVM that lives and dies with this process.
+
+PySpark's own launcher goes through two shell scripts and a JVM whose only task is to print the
+command line of the second. We start that second JVM ourselves: the start is half a second shorter,
+and the process is ours, so that it can be bound to us (``PR_SET_PDEATHSIG``: an aggregator that was
+killed must not leave a JVM that goes on writing, harmless as its duplicates would be), watched (a
+JVM that died ends the process, the supervisor starts it again) and stopped at once. What PySpark
+needs to know of a running gateway it takes from two environment variables; that door is its own.
+
+The settings below are what the aggregator needs to be quick and quiet on one machine; each one that
+is not obvious has its reason beside it. ``--master`` may name a cluster instead: the connector jars
+are then shipped with the application.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from slackwater.model.errors import EnvironmentProblem
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_MASTER = "local[64]"
+"""A real-time task never ends, and every partition has one: slots are threads, and cheap."""
+
+_PR_SET_PDEATHSIG = 1
+_START_SECONDS_MAX = 60
+_STOP_SECONDS = 1.5
+
+# What Spark's launcher passes to a Java 17 JVM (its JavaModuleOptions): reflection into these
+# packages is denied without.
+_OPENED_PACKAGES = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "jdk.internal.ref",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+
+# A damaged record may claim arrays and strings of any length. Avro makes room for what is claimed
+# before it reads, and an OutOfMemoryError, unlike an exception, ends the whole application; no
+# record is larger than 16 MiB, so nothing honest exceeds these.
+_AVRO_LIMITS = {
+    "org.apache.avro.limits.collectionItems.maxLength": 16 * 1024 * 1024 // 8,
+    "org.apache.avro.limits.string.maxLength": 1024 * 1024,
+    "org.apache.avro.limits.bytes.maxLength": 16 * 1024 * 1024,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """How to start Spark. ``work_dir`` takes its scratch files and is emptied at the start."""
+
+    app_name: str
+    work_dir: Path
+    master: str = LOCAL_MASTER
+    heap_mib: int = 1024
+    jars_dir: Path | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def local(self) -> bool:
+        """Whether tasks run in the driver's JVM."""
+        return self.master.startswith("local")
+
+
+def connector_jars(jars_dir: Path | None = None) -> list[Path]:
+    """The connector jars that ``make setup`` fetched, beside PySpark's own.
+
+    They lie in ``$SLACKWATER_JARS_DIR/spark``, else in ``.slackwater-jars/spark`` at the root of
+    the checkout.
+    """
+    if jars_dir is None:
+        root = os.environ.get("SLACKWATER_JARS_DIR")
+        base = Path(root) if root else Path(__file__).resolve().parents[2] / ".slackwater-jars"
+        jars_dir = base / "spark"
+    jars = sorted(jars_dir.glob("*.jar"))
+    if not jars:
+        raise EnvironmentProblem(f"no connector jars for Spark in {jars_dir}: run make setup")
+    return jars
+
+
+def find_java() -> str:
+    """The java of JAVA_HOME, else of the path."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
+    if java is None:
+        raise EnvironmentProblem("no java found: install Java 17 or set JAVA_HOME")
+    return java
+
+
+class SparkApplication:
+    """A running JVM with its session. Use as a context manager, or call ``stop``."""
+
+    def __init__(self, session: SparkSession, process: subprocess.Popen[bytes]) -> None:
+        self.session = session
+        self.process = process
+
+    def stop(self) -> None:
+        """End the JVM, cleanly if it is quick about it. Nothing of value lies in its memory."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        _forget_session()
+
+    def __enter__(self) -> SparkApplication:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+
+def start_spark(settings: SessionSettings, log: IO[bytes] | None = None) -> SparkApplication:
+    """Start the JVM and make the session. Call it from the main thread, which the JVM outlives not.
+
+    ``log`` takes what the JVM prints; by default it goes where our own output goes.
+    """
+    shutil.rmtree(settings.work_dir, ignore_errors=True)
+    settings.work_dir.mkdir(parents=True)
+    process, port, secret = _start_jvm(settings, log)
+    os.environ.update(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret)
+    try:
+        session = _make_session(settings)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        # Whatever we start later must not find its way into our JVM.
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    return SparkApplication(session, process)
+
+
+def _start_jvm(
+    settings: SessionSettings, log: IO[bytes] | None
+) -> tuple[subprocess.Popen[bytes], int, str]:
+    command = _java_command(settings)
+    with tempfile.TemporaryDirectory(dir=settings.work_dir) as folder:
+        told = Path(folder) / "gateway"
+        environment = os.environ | {
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
+            "SPARK_CONNECT_MODE": "0",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,  # the gateway ends when it reads the end of it
+            stdout=log,
+            stderr=log,
+            env=environment,
+            preexec_fn=_die_with_parent,
+        )
+        port, secret = _read_gateway(process, told)
+    return process, port, secret
+
+
+def _read_gateway(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
+    """Port and secret, from the file that the gateway renames into place when it listens."""
+    for _ in range(_START_SECONDS_MAX * 50):
+        if told.exists():
+            raw = told.read_bytes()
+            port, length = struct.unpack_from(">ii", raw)
+            return port, raw[8 : 8 + length].decode()
+        try:
+            code = process.wait(0.02)
+        except subprocess.TimeoutExpired:
+            continue
+        raise EnvironmentProblem(f"Spark's JVM ended at once with code {code}; its log says why")
+    process.kill()
+    raise EnvironmentProblem(f"Spark's JVM did not answer within {_START_SECONDS_MAX} s")
+
+
+def _java_command(settings: SessionSettings) -> list[str]:
+    import pyspark
+
+    spark_jars = Path(pyspark.__file__).parent / "jars"
+    connectors = connector_jars(settings.jars_dir)
+    class_path = ":".join([*map(str, connectors), f"{spark_jars}/*"])
+    command = [
+        find_java(),
+        f"-Xmx{settings.heap_mib}m",
+        "-Xss4m",  # long plans are compiled by deep recursion
+        "-XX:+UseSerialGC",  # two cores, a small live set: pauses of 1-2 ms, and no threads beside
+        "-XX:-UsePerfData",
+        "-XX:+ExitOnOutOfMemoryError",  # half a JVM is worse than none: the supervisor starts anew
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        "-Djdk.reflect.useDirectMethodHandle=false",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        "-Djava.net.preferIPv4Stack=true",
+        f"-Djava.io.tmpdir={settings.work_dir}",
+        f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}",
+        *(f"-D{name}={value}" for name, value in _AVRO_LIMITS.items()),
+        *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES),
+        "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
+        "-cp",
+        class_path,
+        "org.apache.spark.deploy.SparkSubmit",
+        "--master",
+        settings.master,
+    ]
+    if not settings.local:
+        command += ["--jars", ",".join(map(str, connectors))]
+        options = " ".join(f"-D{name}={value}" for name, value in _AVRO_LIMITS.items())
+        command += ["--conf", f"spark.executor.extraJavaOptions={options}"]
+    return [*command, "pyspark-shell"]
+
+
+def _make_session(settings: SessionSettings) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    manager = "org.apache.spark.sql.execution.streaming.checkpointing"
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(settings.work_dir),
+        "spark.sql.warehouse.dir": str(settings.work_dir / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.session.timeZone": "UTC",
+        # A value that does not fit gives NULL, which the guard turns into VOID; an exception would
+        # end the query.
+        "spark.sql.ansi.enabled": "false",
+        # The stages of the transforms are meant as written: collapsed, a column that a lambda
+        # names would be worked out again for each key.
+        "spark.sql.optimizer.excludedRules": (
+            "org.apache.spark.sql.catalyst.optimizer.CollapseProject"
+        ),
+        # The default manager forks a chmod for each checkpoint file.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            f"{manager}.FileSystemBasedCheckpointFileManager"
+        ),
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "2",
+        "spark.sql.streaming.realTimeMode.minBatchDuration": "1s",
+        "spark.sql.streaming.stopTimeout": "1s",
+        # One slot per partition for ever, whatever the scheduler would find fair.
+        "spark.scheduler.mode": "FIFO",
+        "spark.cleaner.referenceTracking": "false",
+        "spark.executor.heartbeatInterval": "10s",
+    }
+    builder = SparkSession.builder.appName(settings.app_name).master(settings.master)
+    for name, value in (conf | dict(settings.conf)).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _forget_session() -> None:
+    """Make room for another session: PySpark keeps the dead one in class attributes."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context = SparkContext._active_spark_context
+    if context is not None and SparkContext._gateway is not None:
+        SparkContext._gateway.shutdown()
+    SparkContext._active_spark_context = None
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+
+
+def _die_with_parent() -> None:
+    """Runs in the child before it becomes java: no JVM without its aggregator, no Ctrl-C for it."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
