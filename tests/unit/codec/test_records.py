@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.codec.build import DECODE, ENCODE, RECORDS, longs, plain
 
@@ -29,6 +29,9 @@ from slackwater.model.errors import MalformedRecordError, SlackwaterError
 from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, SourceColumns, SourceRecord
 
 BASE = 1_458_031_648_545_000
+
+# Whole records are slow to draw on a busy machine, which says nothing about the codec.
+records_of = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 
 
 def fast_read(name: str, data: bytes) -> Any:
@@ -65,6 +68,7 @@ def source(stimes: Any, **changes: Any) -> SourceRecord:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_round_trip(name: str) -> None:
+    @records_of
     @given(RECORDS[name])
     def check(record: Any) -> None:
         data = ENCODE[name](record)
@@ -76,6 +80,7 @@ def test_round_trip(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_fastavro_reads_ours_and_we_read_what_it_writes(name: str) -> None:
+    @records_of
     @given(RECORDS[name])
     def check(record: Any) -> None:
         theirs = fast_read(name, ENCODE[name](record))
@@ -282,6 +287,7 @@ def test_bytes_of_another_schema_and_bytes_too_many(name: str) -> None:
     ):
         DECODE[name](b"\xc3\x01" + fingerprint(other) + b"\0" * 99, "there")
 
+    @records_of
     @given(RECORDS[name], st.binary(min_size=1, max_size=9))
     def check(record: Any, tail: bytes) -> None:
         with pytest.raises(SlackwaterError, match="too many"):
