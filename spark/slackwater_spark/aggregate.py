@@ -1,0 +1,137 @@
+"""The aggregator's job: one streaming query for one replica of one child.
+
+The source is *assigned* its two partitions (the replica's stable and live log) at given offsets;
+the sink gets topic and partition with each row. Where the query begins is decided by the roots
+(rule 26), never by a checkpoint of Spark's: Spark looks at ``startingOffsets`` only where it finds
+no checkpoint, so each start gets a fresh one, and what it writes there is read by nobody. That is
+also why the sink may be at-least-once: a delta is identified by (child, replica, log, seq), and the
+root takes each one once.
+
+Two ways to run it:
+
+* *real-time*: tasks that never end read, transform and write record by record, 3-4 ms from log to
+  log. Each partition holds a task slot for ever. At the end of a batch they pause for 100-200 ms;
+  so a batch lasts minutes (it is only the interval at which Spark writes its offsets down).
+* *micro-batch* with asynchronous progress tracking, for clusters with fewer slots than partitions:
+  50 ms.
+
+PySpark 4.1 has real-time mode in the JVM's API only, hence the step through the writer's Java
+object.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+from uuid import UUID
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from slackwater_spark.transforms import FragmentShape, deltas
+
+Mode = Literal["real-time", "micro-batch"]
+
+# The connector's and its clients' own settings, beside those that follow from the topics. A broker
+# that comes back is found within their back-off, which by default grows to seconds.
+_SOURCE_OPTIONS = {
+    "failOnDataLoss": "true",
+    "kafka.reconnect.backoff.ms": "20",
+    "kafka.reconnect.backoff.max.ms": "200",
+    "kafka.retry.backoff.ms": "20",
+    "kafka.retry.backoff.max.ms": "200",
+    "kafka.fetch.max.wait.ms": "100",
+    "kafkaConsumer.pollTimeoutMs": "120000",
+    "fetchOffset.numRetries": "100",
+    "fetchOffset.retryIntervalMs": "100",
+}
+# Rule 7: a record given up in time would be a hole, so none ever is.
+_SINK_OPTIONS = {
+    "kafka.acks": "all",
+    "kafka.enable.idempotence": "true",
+    "kafka.delivery.timeout.ms": "2147483647",
+    "kafka.retries": "2147483647",
+    "kafka.max.block.ms": "2147483647",
+    "kafka.linger.ms": "0",
+    "kafka.reconnect.backoff.ms": "20",
+    "kafka.reconnect.backoff.max.ms": "200",
+    "kafka.retry.backoff.ms": "20",
+    "kafka.retry.backoff.max.ms": "200",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentJob:
+    """All that a fragment's query needs to know; ``starts`` maps stable (0) and live (1)."""
+
+    shape: FragmentShape
+    ordered_topic: str
+    delta_topics: Sequence[str]
+    starts: Mapping[int, int]
+    checkpoint: Path
+    source_options: Mapping[str, str]
+    sink_options: Mapping[str, str]
+    mode: Mode = "real-time"
+    batch_ms: int = 600_000
+    name: str = field(default="")
+
+    @property
+    def source_partitions(self) -> dict[int, int]:
+        """Offset to begin at, by partition of the ordered topic."""
+        return {2 * self.shape.replica + line: at for line, at in self.starts.items()}
+
+
+def start_fragment(session: SparkSession, job: FragmentJob) -> StreamingQuery:
+    """Start the query; it runs until it is stopped or fails."""
+    shutil.rmtree(job.checkpoint, ignore_errors=True)
+    offsets = {job.ordered_topic: {str(p): at for p, at in job.source_partitions.items()}}
+    options = _SOURCE_OPTIONS | dict(job.source_options)
+    records = (
+        session.readStream.format("kafka")
+        .options(**options)
+        .option("assign", json.dumps({job.ordered_topic: sorted(job.source_partitions)}))
+        .option("startingOffsets", json.dumps(offsets))
+        .load()
+    )
+    writer = (
+        deltas(records, job.shape, job.delta_topics)
+        .writeStream.format("kafka")
+        .options(**(_SINK_OPTIONS | dict(job.sink_options)))
+        .option("checkpointLocation", str(job.checkpoint))
+        .queryName(job.name)
+    )
+    return _triggered(session, writer, job).start()
+
+
+def _triggered(
+    session: SparkSession, writer: DataStreamWriter, job: FragmentJob
+) -> DataStreamWriter:
+    if job.mode == "micro-batch":
+        return (
+            writer.outputMode("append")
+            .option("asyncProgressTrackingEnabled", "true")
+            .option("asyncProgressTrackingCheckpointIntervalMs", "10000")
+            .trigger(processingTime="0 seconds")
+        )
+    # Only mode "update" is allowed; without state it means the same.
+    writer = writer.outputMode("update")
+    trigger = session._jvm.org.apache.spark.sql.streaming.Trigger.RealTime(job.batch_ms)
+    writer._jwrite = writer._jwrite.trigger(trigger)
+    return writer
+
+
+def running_tasks(session: SparkSession, run_id: UUID | str) -> int:
+    """How many of the query's tasks are at work now: its group of jobs is called by its run."""
+    tracker = session.sparkContext.statusTracker()
+    tasks = 0
+    for job_id in tracker.getJobIdsForGroup(str(run_id)):
+        job = tracker.getJobInfo(job_id)
+        for stage_id in () if job is None else job.stageIds:
+            stage = tracker.getStageInfo(stage_id)
+            tasks += 0 if stage is None else stage.numActiveTasks
+    return tasks
