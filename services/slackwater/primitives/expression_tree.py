@@ -132,15 +132,16 @@ def round_half_away(values: Values, digits: int) -> Values:
 
     2.675 is below its midpoint as a double, but rounds to 2.68: midpoint / 10^digits, one
     correctly rounded division, is the very double that the written midpoint is read as, so
-    comparing with it decides as the decimals would. Adding 0.5 and cutting would not.
+    comparing with it decides as the decimals would. Adding 0.5 and cutting would not. That holds
+    while the midpoint has at most 15 digits; with more, neighbouring doubles share it.
     """
     scale = np.float64(10.0**digits)
     size = np.abs(values)
     scaled = size * scale
     below = np.floor(scaled)
-    nearest = below + (size >= (below + 0.5) / scale)
+    up = np.where(scaled < 1e14, size >= (below + 0.5) / scale, scaled - below >= 0.5)
     # From 2^52 on there is no fraction left to round; scaling would only add errors.
-    return np.copysign(np.where(scaled < 2.0**52, nearest / scale, size), values)
+    return np.copysign(np.where(scaled < 2.0**52, (below + up) / scale, size), values)
 
 
 FUNCTIONS: Final[dict[str, Callable[[Values], Values]]] = {

@@ -379,6 +379,8 @@ class _Translator:
             results.append((self._any(branch.args["true"]), branch.args["true"]))
         default = node.args.get("default")
         results.append((_Null(), node) if default is None else (self._any(default), default))
+        if all(isinstance(found, _Null) for found, _ in results):
+            return _Null()
         if any(isinstance(found, Truth) for found, _ in results):
             *truths, otherwise = [_as_truth(found, at) for found, at in results]
             return tree.TruthCase(tuple(zip(conditions, truths, strict=True)), otherwise)
