@@ -221,18 +221,23 @@ class Answers(Generic[C]):
     ) -> Transaction[C]:
         """One transaction; changes nothing.
 
-        Both inputs are in window order without holes. What has been answered in the meantime is
-        skipped, so a caller may offer what it still holds; each then has to go on exactly where
-        the answers stand, the stable ones at S, the tentative ones at T as the stable ones leave
-        it. Tentative answers are never left over. A caller whose corrections take long to compute
-        offers none of them when a live answer is due.
+        Both inputs are in window order without holes: the stable ones from S on, the tentative
+        ones from T on, as far as they are due. What is answered already is skipped, so a caller
+        may offer what it still holds; likewise a tentative window that this transaction answers
+        for good. Offering it as both matters: while corrections are left over, a new window that
+        is stable has to wait for them, and its tentative answer, being due, must not.
+
+        If new stable windows are left over, no tentative ones follow: those left over are next.
+        A caller whose corrections take long to compute offers none when a live answer is due.
         """
         draft = _Draft[C](self._state, self._grid, self._due_at)
         chosen, more = self._within_bounds(_from(stable, self._state.stable_from, self._slide))
         if chosen:
             draft.answer_stable(chosen)
-        for ready in _from(tentative, draft.state.answered_to, self._slide):
-            draft.answer_tentative(ready)
+        answered_to = draft.state.answered_to
+        if not more or draft.state.stable_from < answered_to:
+            for ready in _from(tentative, answered_to, self._slide):
+                draft.answer_tentative(ready)
         return Transaction(tuple(draft.effects), self._state, draft.state, more)
 
     def _within_bounds(self, stable: Iterable[Ready[C]]) -> tuple[list[Ready[C]], bool]:
