@@ -35,6 +35,7 @@ from slackwater.model.errors import DeploymentError
 
 MISSING: Final = frozenset({"", "nan", "null"})
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+YEAR_10000_US: Final = 253_402_300_800_000_000
 UNIT_US: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
@@ -125,7 +126,7 @@ def read_stream(spec: StreamSpec, path: Path) -> StreamInput:
         rf"|{re.escape(spec.csv.decimal)}[0-9]+)(?:[eE][+-]?[0-9]+)?"
     )
     largest: int | None = None
-    with _open(path) as lines:
+    with _open(spec, path) as lines:
         rows = csv.reader(lines, delimiter=spec.csv.delimiter)
         header = [cell.strip() for cell in next(rows, [])]
         places = _places(spec, header, path)
@@ -231,8 +232,10 @@ class _Places:
     fields: tuple[int, ...]
 
 
-def _open(path: Path) -> io.TextIOBase:
+def _open(spec: StreamSpec, path: Path) -> io.TextIOBase:
     opened: Any = gzip.open if path.suffix == ".gz" else Path.open
+    if not path.is_file():
+        raise DeploymentError(f"stream {spec.name}: there is no file {path}")
     return io.TextIOWrapper(opened(path, "rb"), encoding="utf-8-sig", errors="replace", newline="")
 
 
@@ -285,14 +288,16 @@ def parse_time(spec: TimeSpec, text: str) -> int | None:
     """Event time in us since the epoch; what is finer is cut off; None if it is no time."""
     try:
         if spec.format is not None:
-            return _since_epoch(datetime.strptime(text, spec.format))  # noqa: DTZ007
-        if spec.unit == "iso":
-            return _since_epoch(datetime.fromisoformat(text))
-        if not re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?", text):
+            us = _since_epoch(datetime.strptime(text, spec.format))  # noqa: DTZ007
+        elif spec.unit == "iso":
+            us = _since_epoch(datetime.fromisoformat(text))
+        elif re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?", text, re.ASCII):
+            us = math.floor(Decimal(text) * UNIT_US[spec.unit or "us"])
+        else:
             return None
-        return math.floor(Decimal(text) * UNIT_US[spec.unit or "us"])
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
+    return us if abs(us) < YEAR_10000_US else None
 
 
 def _since_epoch(time: datetime) -> int:

@@ -167,14 +167,14 @@ class Checker:
         for part in self.parts:
             if part.answered > part.stable:
                 n = (part.answered - part.stable) // terms.slide
-                verdict.add("uncorrected", f"{self._at(part, part.stable)} and {n - 1} more", n)
+                verdict.add("uncorrected", f"{self.at(part, part.stable)} and {n - 1} more", n)
             if part.rec_done_due:
                 verdict.add("wrong", f"part {part.part}: REC_DONE({part.epoch}) never came")
             if part.rows:
                 verdict.add("wrong", f"part {part.part}: rows without a boundary at the end")
             lacking = (terms.end - terms.size - part.stable) // terms.slide + 1
             if lacking > 0:
-                verdict.add("lost", f"no stable answer from {self._at(part, part.stable)}", lacking)
+                verdict.add("lost", f"no stable answer from {self.at(part, part.stable)}", lacking)
         answered_to = min(part.stable for part in self.parts)
         for start, key in self.batch:
             # Windows nobody answered are counted above, once each and not by their keys.
@@ -184,7 +184,8 @@ class Checker:
         verdict.n_tentative = len(self._tentative_windows)
         return verdict
 
-    def _at(self, part: _Part, start: int) -> str:
+    def at(self, part: _Part, start: int) -> str:
+        """A window of a part, in words."""
         when = (_EPOCH + timedelta(microseconds=start)).isoformat()
         return f"{self.terms.query} part {part.part} window {when}"
 
@@ -212,33 +213,33 @@ class Checker:
         elif keys and boundary["windows"] != 1:
             where = "has rows and stands for a run of empty windows"
         if where is not None:
-            self.verdict.add("wrong", f"{self._at(part, start)} {where}")
+            self.verdict.add("wrong", f"{self.at(part, start)} {where}")
 
     def _run(self, part: _Part, boundary: Record) -> tuple[int, int]:
         """Start of the first and of the window after the last that a boundary answers."""
         start = to_us(boundary["window_start"])
         behind = start + boundary["windows"] * self.terms.slide
         if to_us(boundary["window_end"]) != behind - self.terms.slide + self.terms.size:
-            self.verdict.add("wrong", f"{self._at(part, start)}: window_end does not fit")
+            self.verdict.add("wrong", f"{self.at(part, start)}: window_end does not fit")
         return start, behind
 
     def _tentative(self, part: _Part, boundary: Record) -> None:
         start, behind = self._run(part, boundary)
         add = self.verdict.add
         if start < part.stable:
-            add("wrong", f"{self._at(part, start)} is answered tentatively after its stable answer")
+            add("wrong", f"{self.at(part, start)} is answered tentatively after its stable answer")
             return
         if start < part.answered:
-            add("doubled", f"{self._at(part, start)} has a second tentative answer")
+            add("doubled", f"{self.at(part, start)} has a second tentative answer")
             return
         if start > part.answered:
-            add("wrong", f"{self._at(part, start)} is answered before {part.answered}")
+            add("wrong", f"{self.at(part, start)} is answered before {part.answered}")
         if part.undo_to is not None or part.rec_done_due:
-            add("wrong", f"{self._at(part, start)}: tentative between UNDO and REC_DONE's place")
+            add("wrong", f"{self.at(part, start)}: tentative between UNDO and REC_DONE's place")
             part.undo_to, part.rec_done_due = None, False
         expected = part.epoch + (part.stable == part.answered)
         if boundary["epoch"] != expected:
-            add("wrong", f"{self._at(part, start)}: epoch {boundary['epoch']}, not {expected}")
+            add("wrong", f"{self.at(part, start)}: epoch {boundary['epoch']}, not {expected}")
         part.epoch = boundary["epoch"]
         windows = range(start, behind, self.terms.slide)
         self._tentative_windows.update(windows)
@@ -252,7 +253,7 @@ class Checker:
         """Nothing tentative before its normal time (R36), and ``due_at`` is that time."""
         due = self.terms.due(start + self.terms.size)
         if to_us(boundary["emitted_at"]) < due - EARLY_US:
-            self.verdict.add("wrong", f"{self._at(part, start)} is tentative before its time")
+            self.verdict.add("wrong", f"{self.at(part, start)} is tentative before its time")
 
     def _honest(self, part: _Part, boundary: Record, start: int) -> None:
         """What a tentative row lacks, the streams it names have brought, and no other."""
@@ -269,7 +270,7 @@ class Checker:
                 if not figures.count - away <= (count or 0) <= figures.count:
                     self.verdict.add(
                         "wrong",
-                        f"{self._at(part, start)} key {key!r} {name}: tentative count {count or 0} "
+                        f"{self.at(part, start)} key {key!r} {name}: tentative count {count or 0} "
                         f"of {figures.count}, but the missing streams account for {away}",
                     )
 
@@ -285,19 +286,19 @@ class Checker:
         start, behind = self._run(part, boundary)
         add = self.verdict.add
         if start < part.stable:
-            add("doubled", f"{self._at(part, start)} has a second stable answer")
+            add("doubled", f"{self.at(part, start)} has a second stable answer")
             return
         if start > part.stable:
-            add("lost", f"windows before {self._at(part, start)} were passed over")
+            add("lost", f"windows before {self.at(part, start)} were passed over")
         if start < part.answered:
             last = min(behind, part.answered) - self.terms.slide
             if part.undo_to is None or last > part.undo_to:
-                add("uncorrected", f"{self._at(part, start)} is stable without an UNDO before it")
+                add("uncorrected", f"{self.at(part, start)} is stable without an UNDO before it")
             if behind > part.answered:
-                add("wrong", f"{self._at(part, start)}: a run of windows spans T")
+                add("wrong", f"{self.at(part, start)}: a run of windows spans T")
         replaced = part.tentative.get(start, 0)
         if boundary["missing"] or boundary["epoch"] != replaced:
-            add("wrong", f"{self._at(part, start)}: stable with missing or epoch not {replaced}")
+            add("wrong", f"{self.at(part, start)}: stable with missing or epoch not {replaced}")
         for window in range(start, min(behind, part.answered), self.terms.slide):
             part.tentative.pop(window, None)
         part.stable, part.answered = behind, max(behind, part.answered)
@@ -311,16 +312,16 @@ class Checker:
         for row in part.rows:
             cell = (to_us(row["window_start"]), row["key"])
             if cell in self._seen:
-                self.verdict.add("doubled", f"{self._at(part, cell[0])} key {row['key']!r}")
+                self.verdict.add("doubled", f"{self.at(part, cell[0])} key {row['key']!r}")
                 continue
             self._seen[cell] = part.part
             expected = self.batch.get(cell)
             if expected is None:
-                self.verdict.add("wrong", f"{self._at(part, cell[0])} key {row['key']!r} is no key")
+                self.verdict.add("wrong", f"{self.at(part, cell[0])} key {row['key']!r} is no key")
                 continue
             found = compare(expected, row["fields"], self.terms.aggregate)
             if found is not None:
-                self.verdict.add("wrong", f"{self._at(part, cell[0])} key {row['key']!r}: {found}")
+                self.verdict.add("wrong", f"{self.at(part, cell[0])} key {row['key']!r}: {found}")
 
     def _undo(self, part: _Part, record: Record) -> None:
         first, last = to_us(record["undo_from"]), to_us(record["undo_to"])
@@ -404,11 +405,12 @@ def latencies(checker: Checker, faults: Sequence[Disturbance]) -> Latencies:
     touched = np.zeros(n, dtype=bool)
     judged = np.ones(n, dtype=bool)
     for fault in faults:
-        touched |= (np.minimum(due, first) <= fault.end) & (
-            np.nan_to_num(stable, nan=np.inf) >= fault.start
+        during = (due >= fault.start) & (due <= fault.end)
+        touched |= during | (
+            (due <= fault.end) & (np.nan_to_num(stable, nan=np.inf) >= fault.start)
         )
         if fault.broker:
-            judged &= ~((due <= fault.end) & (due + terms.bound >= fault.start))
+            judged &= ~during
     return Latencies((first - due) / 1e3, touched, judged)
 
 

@@ -19,16 +19,16 @@ from slackwater.client.answers import BestAnswers, Change, RecDone, Undone, Wind
 from slackwater.client.merge import Cut, PartMerge
 from slackwater.codec.results import format_time, parse_result
 from slackwater.model.errors import UsageError
-from slackwater.runtime import clock
+from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.topics import RESULT_KINDS, partition_count, results_topic
-from slackwater.runtime.transport import Log, PositionGoneError, RawRecord, Transport
+from slackwater.runtime.transport import Log, NoAnswerError, PositionGoneError, RawRecord, Transport
 
 _log = logging.getLogger(__name__)
 
 From = Literal["beginning", "end"]
 KINDS: Final = frozenset({"stable", "tentative", "boundary", "undo", "rec_done", "gap"})
-gap_wait_s: Final = 0.02
+gap_wait_us: Final = 20_000
 """The other topics' records of a transaction usually come this soon; then nobody need be asked."""
 poll_records_max: Final = 2_000
 
@@ -50,16 +50,22 @@ class Follower:
     """Reads on with every ``poll``; records come in the order of their part's ``seq``."""
 
     def __init__(
-        self, transport: Transport, query: str, parts: int, from_: From = "beginning"
+        self,
+        transport: Transport,
+        query: str,
+        parts: int,
+        from_: From = "beginning",
+        clock: SystemClock | None = None,
     ) -> None:
         assert parts >= 1
         self.query = query
         self.cuts: list[Cut] = []
         self._transport = transport
+        self._clock = clock or SystemClock()
         self._kinds: dict[str, str] = {results_topic(query, kind): kind for kind in RESULT_KINDS}
         first = 0 if from_ == "beginning" else None
         self._merges = [PartMerge[Seen](p, list(self._kinds), first) for p in range(parts)]
-        self._gaps: dict[int, float] = {}
+        self._gaps: dict[int, int] = {}
         self._paused: dict[Log, int] = {}
         logs = [(topic, part) for topic in self._kinds for part in range(parts)]
         self._present = transport.end_offsets(logs, isolation="read_committed")
@@ -87,7 +93,7 @@ class Follower:
         except PositionGoneError as gone:
             self._reader.assign(self._transport.beginning_offsets([gone.log]))
             return []
-        now = clock.wall_us()
+        now = self._clock.now_us()
         for record in raw:
             self._offer(record, now)
         out: list[Seen | Cut] = []
@@ -116,11 +122,14 @@ class Follower:
         if not merge.wants_ends:
             self._gaps.pop(merge.part, None)
             return
-        now = clock.monotonic()
+        now = self._clock.monotonic_us()
         since = self._gaps.setdefault(merge.part, now)
-        if now - since >= gap_wait_s:
+        if now - since >= gap_wait_us:
             logs = [(topic, merge.part) for topic in self._kinds]
-            ends = self._transport.end_offsets(logs, isolation="read_uncommitted")
+            try:
+                ends = self._transport.end_offsets(logs, timeout_s=1.0)
+            except NoAnswerError:
+                return  # the broker is away: what is missing may still come
             merge.ends({log[0]: end for log, end in ends.items()})
 
     def _position(self, log: Log) -> int:

@@ -1,0 +1,231 @@
+"""What a rehearsal will do, decided before anything is started.
+
+A rehearsal takes a minute and eight processes; a misspelt fault should cost neither. So the files
+are read and the faults are parsed first, everything that can be wrong is found here, and what
+follows is arithmetic: the smallest event time of all inputs is the anchor (E0, R24), a reading is
+sent when the event clock reaches the largest time up to it in its file, ``--duration`` cuts the
+replay at an event time, and the largest end of a window that holds a reading sent is where all
+boundaries stop.
+
+Event time is int us since the epoch, wall time of the plan is us after the anchor. Pure but for the
+reading of the files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from slackwater.client.batch import BatchResult, StreamInput, compute, end_boundary, read_stream
+from slackwater.client.check import Terms
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.durations import format_duration_us, parse_duration_us
+from slackwater.model.errors import DeploymentError, UsageError
+from slackwater.primitives.eventclock import AnchoredClock
+
+Verb = Literal["silence", "kill", "pause"]
+KINDS: Final = ("proxy", "orderer", "aggregator", "root", "broker")
+bucket_wall_us: Final = 100_000
+"""w is the event time of this much wall time."""
+
+_FAULT = re.compile(
+    r"at=(?P<at>\S+)\s+(?P<verb>[a-z]+)\s+(?P<target>\S+)(?:\s+for\s+(?P<length>\S+))?"
+)
+_GRAMMAR: Final = (
+    "write at=5s silence STREAM for 8s, at=5s kill KIND[/NAME] or at=5s pause KIND[/NAME] for 2s"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One ``--fault``; times in us of wall time after the anchor."""
+
+    text: str
+    at_us: int
+    verb: Verb
+    target: str
+    for_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A rehearsal that can be begun.
+
+    ``inputs`` hold what will be sent, ``end`` is the event time at which all boundaries stop,
+    ``limit`` the event time at which the replay is cut (None: it is not).
+    """
+
+    deployment: Deployment
+    paths: Mapping[str, Path]
+    inputs: Mapping[str, StreamInput]
+    speed: float
+    start: int
+    limit: int | None
+    end: int
+    replay_us: int
+    faults: tuple[Fault, ...]
+    seed: int
+
+    @property
+    def bucket_us(self) -> int:
+        """The width w of a bucket, in event time."""
+        return max(1, int(bucket_wall_us * self.speed))
+
+    def clock(self, anchor_wall: int) -> AnchoredClock:
+        """The event clock, once it is known when the replay begins."""
+        return AnchoredClock(anchor_wall, self.start, self.speed)
+
+    def terms(self, query: QuerySpec, anchor_wall: int) -> Terms:
+        """What the checkers hold one query to."""
+        assert query.window is not None, "plan refuses queries without a window"
+        return Terms(
+            query=query.name,
+            size=query.window.size_us,
+            slide=query.window.slide_us,
+            parts=query.parts,
+            aggregate=query.aggregate,
+            bound=query.bound_us,
+            lateness=self.deployment.lateness_us(query),
+            speed=self.speed,
+            anchor_wall=anchor_wall,
+            anchor_event=self.start,
+            end=self.end,
+        )
+
+    def done_us(self, anchor_wall: int) -> int:
+        """Wall time by which the last window of every query is due."""
+        return max(
+            int(self.terms(query, anchor_wall).due(self.end))
+            for query in self.deployment.queries.values()
+        )
+
+    def expected(self, query: QuerySpec) -> BatchResult:
+        """The batch result of one query over what will have been sent."""
+        return compute(query, self.inputs, self.start)
+
+
+def make_plan(
+    deployment: Deployment,
+    paths: Mapping[str, Path],
+    *,
+    speed: float,
+    duration_us: int | None,
+    faults: Sequence[str],
+    seed: int,
+    processes: Iterable[str],
+) -> Plan:
+    """Read the inputs and check everything; a ``UsageError`` or ``DeploymentError`` if not.
+
+    ``processes`` are the names that ``status`` will print, which kill and pause can name.
+    """
+    if not 0 < speed < float("inf"):
+        raise UsageError(f"--speed {speed:g} is no speed: it must be larger than 0")
+    _check_inputs(deployment, paths)
+    read = {name: read_stream(deployment.streams[name], path) for name, path in paths.items()}
+    times = [reading.stime for stream in read.values() for reading in stream.readings]
+    if not times:
+        raise DeploymentError(f"no input has a reading: {', '.join(map(str, paths.values()))}")
+    start, last = min(times), max(times)
+    limit = None if duration_us is None else start + int(duration_us * speed)
+    sent = read if limit is None else {n: stream.until(limit) for n, stream in read.items()}
+    end = end_boundary(deployment.queries.values(), sent)
+    if end is None:
+        raise DeploymentError("no query has a reading within the replay")
+    replay_us = int((last - start) / speed)
+    if duration_us is not None:
+        replay_us = min(replay_us, duration_us)
+    known = tuple(processes)
+    parsed = tuple(sorted((parse_fault(f) for f in faults), key=lambda f: f.at_us))
+    for fault in parsed:
+        check_fault(fault, paths, known, replay_us)
+    return Plan(deployment, dict(paths), sent, speed, start, limit, end, replay_us, parsed, seed)
+
+
+def parse_fault(text: str) -> Fault:
+    """One ``--fault`` as written; ``UsageError`` names what is not understood."""
+    match = _FAULT.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"--fault {text!r} is not understood: {_GRAMMAR}")
+    try:
+        at_us = parse_duration_us(match["at"])
+        for_us = parse_duration_us(match["length"]) if match["length"] else 0
+    except ValueError as error:
+        raise UsageError(f"--fault {text!r}: {error}") from error
+    verb = match["verb"]
+    if verb not in {"silence", "kill", "pause"}:
+        raise UsageError(f"--fault {text!r}: {verb} is no fault; {_GRAMMAR}")
+    if (verb == "kill") == bool(match["length"]):
+        need = (
+            "takes no 'for': a killed process is restarted at once"
+            if verb == "kill"
+            else ("needs to know how long: add 'for 8s'")
+        )
+        raise UsageError(f"--fault {text!r}: {verb} {need}")
+    if verb != "kill" and for_us == 0:
+        raise UsageError(f"--fault {text!r}: for {match['length']} is no time at all")
+    return Fault(text.strip(), at_us, verb, match["target"], for_us)  # type: ignore[arg-type]
+
+
+def check_fault(
+    fault: Fault, streams: Iterable[str], processes: Sequence[str], replay_us: int
+) -> None:
+    """Whether its target is there and its time lies within the replay."""
+    if fault.at_us > replay_us:
+        raise UsageError(
+            f"--fault {fault.text!r}: the replay ends after {format_duration_us(replay_us)}"
+        )
+    if fault.verb == "silence":
+        if fault.target not in streams:
+            raise UsageError(
+                f"--fault {fault.text!r}: there is no stream {fault.target};"
+                f" silence one of {', '.join(streams)}"
+            )
+    elif not targets(fault.target, processes):
+        raise UsageError(
+            f"--fault {fault.text!r}: there is no process {fault.target};"
+            f" choose among {', '.join(processes)}"
+        )
+
+
+def targets(name: str, processes: Iterable[str]) -> list[str]:
+    """The processes that a name means: that one, or all that begin with it.
+
+    ``orderer`` is all orderers; ``orderer/climate.0`` both replicas of that child. A kind must be
+    written out, so that a slip of the pen does not kill everything.
+    """
+    if name.partition("/")[0] not in KINDS:
+        return []
+    known = list(processes)
+    return [name] if name in known else [p for p in known if p.startswith(name)]
+
+
+def _check_inputs(deployment: Deployment, paths: Mapping[str, Path]) -> None:
+    known = ", ".join(deployment.streams)
+    for name in paths:
+        if name not in deployment.streams:
+            raise UsageError(f"--input {name}: the deployment has no stream {name}, only {known}")
+    if not deployment.queries:
+        raise DeploymentError("the deployment has no query: there is nothing to rehearse")
+    for query in deployment.queries.values():
+        if query.window is None:
+            raise DeploymentError(
+                f"query {query.name} has no window: such queries come in a later version"
+            )
+        for source in query.sources:
+            if source in deployment.queries:
+                raise DeploymentError(
+                    f"query {query.name} reads query {source}: chains come in a later version"
+                )
+            if source not in paths:
+                raise UsageError(
+                    f"query {query.name} needs stream {source}: add --input {source}=FILE"
+                )
+    for name in paths:
+        spec = deployment.streams[name]
+        if spec.topic is not None or not spec.time.columns:
+            raise DeploymentError(
+                f"stream {name} is fed by a topic; a rehearsal replays files: give it columns"
+            )

@@ -1,0 +1,291 @@
+"""The rehearsal itself: start, replay, hurt, wait, judge, stop.
+
+One thread per query reads results; the main thread writes them down in the order seen, feeds the
+checkers as they come (so that waiting for the end is asking the checkers), and carries out the
+faults at their time. The history is judged as it is read, never kept: a rehearsal of hours costs no
+more memory than its batch result.
+"""
+
+from __future__ import annotations
+
+import heapq
+import queue
+import random
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import orjson
+
+from slackwater.cli.rehearse.plan import Plan, targets
+from slackwater.cli.rehearse.report import Outcome, make_outcome, start_line
+from slackwater.cli.rehearse.stage import Event, Stage
+from slackwater.client.batch import BatchResult
+from slackwater.client.check import Checker
+from slackwater.client.follow import Follower, Seen
+from slackwater.client.merge import Cut
+from slackwater.model.errors import CheckFailed, EnvironmentProblem
+from slackwater.runtime.clock import SystemClock
+
+queue_records_max = 100_000
+step_s = 0.1
+"""How long the loop may sleep; faults are due to the millisecond, and wake it earlier."""
+
+
+class Watcher(Protocol):
+    """Somebody who looks on (the demo's table, a progress bar)."""
+
+    def began(self, plan: Plan, anchor_wall: int) -> None:
+        """The clock runs."""
+
+    def saw(self, record: dict[str, Any], seen_at: int) -> None:
+        """A result was seen."""
+
+    def happened(self, text: str, at_us: int) -> None:
+        """A fault begins or ends."""
+
+    def tick(self, now_us: int) -> None:
+        """Time passes."""
+
+    def phase(self, text: str) -> None:
+        """What is being done now."""
+
+
+class Quiet:
+    """A watcher that says nothing."""
+
+    def began(self, plan: Plan, anchor_wall: int) -> None:
+        """Ignored."""
+
+    def saw(self, record: dict[str, Any], seen_at: int) -> None:
+        """Ignored."""
+
+    def happened(self, text: str, at_us: int) -> None:
+        """Ignored."""
+
+    def tick(self, now_us: int) -> None:
+        """Ignored."""
+
+    def phase(self, text: str) -> None:
+        """Ignored."""
+
+
+@dataclass(order=True, slots=True)
+class _Action:
+    """Something to do at a wall time."""
+
+    at_us: int
+    number: int
+    do: Callable[[], None] = field(compare=False)
+
+
+class Rehearsal:
+    """Plays one plan on one stage."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        stage: Stage,
+        processes: Iterable[str],
+        out: Path,
+        wait_us: int,
+        watcher: Watcher | None = None,
+        clock: SystemClock | None = None,
+    ) -> None:
+        self._plan = plan
+        self._stage = stage
+        self._processes = tuple(processes)
+        self._out = out
+        self._wait_us = wait_us
+        self._watcher: Watcher = watcher or Quiet()
+        self._clock = clock or SystemClock()
+        self._seen: queue.Queue[Seen | Cut | Exception] = queue.Queue(queue_records_max)
+        self._stopping = threading.Event()
+        self._followers: dict[str, Follower] = {}
+        self._checkers: dict[str, Checker] = {}
+        self._events: list[Event] = []
+        self._actions: list[_Action] = []
+
+    def run(self) -> Outcome:
+        """Everything, and the stage stopped again, whatever happens."""
+        try:
+            out = self._out.open("wb")
+        except OSError as error:
+            raise EnvironmentProblem(f"--out {self._out}: {error.strerror}") from error
+        with out:
+            try:
+                return self._play(out)
+            finally:
+                self._stopping.set()
+                self._watcher.phase("stopping")
+                self._stage.stop()
+
+    def _play(self, out: IO[bytes]) -> Outcome:
+        plan = self._plan
+        self._watcher.phase("starting Kafka, Spark and the processes")
+        with ThreadPoolExecutor(1) as pool:  # the start mostly waits for others
+            computing = pool.submit(self._expected)
+            self._stage.prepare()
+            expected = computing.result()
+        threads = self._follow()
+        anchor_wall = self._stage.begin()
+        self._checkers = {
+            name: Checker(plan.terms(query, anchor_wall), expected[name])
+            for name, query in plan.deployment.queries.items()
+        }
+        out.write(orjson.dumps(start_line(plan, anchor_wall)) + b"\n")
+        self._schedule(anchor_wall)
+        self._watcher.phase("replaying")
+        self._watcher.began(plan, anchor_wall)
+        complete = self._watch(out, anchor_wall)
+        quarantine = self._stage.quarantine()
+        self._stopping.set()
+        for thread in threads:
+            thread.join(5.0)
+        events = sorted([*self._events, *self._stage.events()], key=lambda event: event.at_us)
+        repeats = sum(follower.repeats for follower in self._followers.values())
+        outcome = make_outcome(plan, anchor_wall, self._checkers, events, quarantine, repeats)
+        if not complete:
+            outcome.report["ok"] = False
+            outcome.findings.insert(0, self._unfinished())
+        return outcome
+
+    def _expected(self) -> dict[str, BatchResult]:
+        queries = self._plan.deployment.queries
+        return {name: self._plan.expected(query) for name, query in queries.items()}
+
+    # Reading the results.
+
+    def _follow(self) -> list[threading.Thread]:
+        threads = []
+        for name, query in self._plan.deployment.queries.items():
+            follower = Follower(self._stage.transport, name, query.parts)
+            self._followers[name] = follower
+            threads.append(
+                threading.Thread(
+                    target=self._read, args=(follower,), name=f"follow {name}", daemon=True
+                )
+            )
+            threads[-1].start()
+        return threads
+
+    def _read(self, follower: Follower) -> None:
+        try:
+            while not self._stopping.is_set():
+                for item in follower.poll():
+                    self._seen.put(item)
+        except Exception as error:  # noqa: BLE001 - handed to the main thread, which raises it
+            self._seen.put(error)
+        finally:
+            follower.close()
+
+    def _watch(self, out: IO[bytes], anchor_wall: int) -> bool:
+        """Until every window is stable and every fault is over; False if that takes too long."""
+        give_up = self._plan.done_us(anchor_wall) + self._wait_us
+        while True:
+            now = self._clock.now_us()
+            while self._actions and self._actions[0].at_us <= now:
+                heapq.heappop(self._actions).do()
+            self._take(out, now)
+            self._stage.check()
+            self._watcher.tick(now)
+            if not self._actions and all(map(_complete, self._checkers.values())):
+                return True
+            if now > give_up:
+                return False
+
+    def _take(self, out: IO[bytes], now: int) -> None:
+        """What has been seen; waits a little for the first."""
+        until = self._actions[0].at_us if self._actions else now + 1_000_000
+        wait_s = max(0.001, min(step_s, (until - now) / 1e6))
+        try:
+            item = self._seen.get(timeout=wait_s)
+            while True:
+                self._apply(item, out)
+                item = self._seen.get_nowait()
+        except queue.Empty:
+            return
+
+    def _apply(self, item: Seen | Cut | Exception, out: IO[bytes]) -> None:
+        if isinstance(item, Exception):
+            raise item
+        if isinstance(item, Cut):
+            return  # the checker sees the hole in seq
+        record = item.line()
+        out.write(orjson.dumps(record) + b"\n")
+        self._checkers[item.record["query"]].feed(record)
+        self._watcher.saw(item.record, item.seen_at)
+
+    # Faults.
+
+    def _schedule(self, anchor_wall: int) -> None:
+        choice = random.Random(self._plan.seed)
+        for fault in self._plan.faults:
+            at, end = anchor_wall + fault.at_us, anchor_wall + fault.at_us + fault.for_us
+            if fault.verb == "silence":
+                name = f"proxy/{fault.target}"
+                self._at(at, self._noting(name, "silenced", f"silence {fault.target}"))
+                self._at(end, self._noting(name, "heard", f"{fault.target} is heard again"))
+                continue
+            names = targets(fault.target, self._processes)
+            choice.shuffle(names)  # of several that fall together no order is the rule
+            for name in names:
+                if fault.verb == "kill":
+                    self._at(at, self._acting(self._stage.kill, name, f"kill {name}"))
+                else:
+                    self._at(at, self._acting(self._stage.pause, name, f"pause {name}"))
+                    self._at(end, self._acting(self._stage.resume, name, f"resume {name}"))
+
+    def _at(self, at_us: int, do: Callable[[], None]) -> None:
+        heapq.heappush(self._actions, _Action(at_us, len(self._actions), do))
+
+    def _noting(self, process: str, event: str, text: str) -> Callable[[], None]:
+        def do() -> None:
+            now = self._clock.now_us()
+            self._events.append(Event(now, process, event))
+            self._watcher.happened(text, now)
+
+        return do
+
+    def _acting(self, act: Callable[[str], None], process: str, text: str) -> Callable[[], None]:
+        def do() -> None:
+            self._watcher.happened(text, self._clock.now_us())
+            act(process)
+
+        return do
+
+    def _unfinished(self) -> str:
+        """What was not stable when patience ended."""
+        open_ = [sentence for checker in self._checkers.values() for sentence in lacking(checker)]
+        return f"not all was stable after {self._wait_us / 1e6:g} s more: {'; '.join(open_)}"
+
+
+def _complete(checker: Checker) -> bool:
+    """Every window has its stable answer, and REC_DONE has come where it is due."""
+    return not lacking(checker)
+
+
+def lacking(checker: Checker) -> list[str]:
+    """What the checker still waits for, as phrases."""
+    terms = checker.terms
+    last = terms.first + (terms.windows - 1) * terms.slide
+    phrases = []
+    for part in checker.parts:
+        if part.stable <= last:
+            phrases.append(f"no stable answer from {checker.at(part, part.stable)}")
+        elif part.answered > part.stable or part.rec_done_due:
+            phrases.append(f"no REC_DONE for {checker.at(part, part.stable)}")
+    return phrases
+
+
+def verify(outcome: Outcome) -> None:
+    """``CheckFailed`` with the first findings, unless everything agreed."""
+    if outcome.ok:
+        return
+    shown = outcome.findings[:5]
+    more = len(outcome.findings) - len(shown)
+    rest = f"\n  and {more} more in the report" if more > 0 else ""
+    raise CheckFailed("the rehearsal did not agree:\n  " + "\n  ".join(shown) + rest)

@@ -1,0 +1,157 @@
+"""Writes histories of results the way a faultless root would, for tests of what judges them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from slackwater.client.batch import BatchResult, Figures
+from slackwater.client.check import Terms
+from slackwater.codec.results import format_time
+
+
+class Root:
+    """One part's records; ``records`` are the lines of results.jsonl."""
+
+    def __init__(
+        self, terms: Terms, batch: BatchResult, part: int = 0, owns: Iterable[str] | None = None
+    ) -> None:
+        self.terms = terms
+        self.part = part
+        self.seq = 0
+        self.epoch = 0
+        self.stable_from = self.answered_to = terms.first
+        self.now = terms.anchor_wall
+        self.records: list[dict[str, Any]] = []
+        self._epochs: dict[int, int] = {}
+        owned = None if owns is None else set(owns)
+        self._cells: dict[int, dict[str, dict[str, Figures]]] = {}
+        for (start, key), fields in sorted(batch.items()):
+            if owned is None or key in owned:
+                self._cells.setdefault(start, {})[key] = fields
+
+    def tentative(self, windows: int = 1, lacking: Sequence[str] = ()) -> None:
+        """Answer the next windows without the readings of these streams."""
+        for _ in range(windows):
+            start = self.answered_to
+            if self.stable_from == self.answered_to:
+                self.epoch += 1
+            self._epochs[start] = self.epoch
+            self.now = max(self.now, int(self.terms.due(start + self.terms.size)) + 1)
+            self._window(start, "tentative", self.epoch, lacking)
+            self.answered_to += self.terms.slide
+
+    def stable(self, windows: int = 1) -> None:
+        """Answer the next windows for good, in one transaction."""
+        behind = self.stable_from + windows * self.terms.slide
+        if undone := self.stable_from < self.answered_to:
+            last = min(behind, self.answered_to) - self.terms.slide
+            self._put(
+                kind="undo",
+                undo_from=format_time(self.stable_from),
+                undo_to=format_time(last),
+            )
+        while self.stable_from < behind:
+            start = self.stable_from
+            self.now = max(self.now, int(self.terms.due(start + self.terms.size)) + 1)
+            self._window(start, "stable", self._epochs.pop(start, 0), ())
+            self.stable_from += self.terms.slide
+        self.answered_to = max(self.answered_to, self.stable_from)
+        if undone and self.stable_from == self.answered_to:
+            self._put(kind="rec_done")
+
+    def empty_run(self, windows: int) -> None:
+        """One stable boundary for several windows without rows."""
+        self._boundary(self.stable_from, "stable", 0, (), 0, windows)
+        self.stable_from += windows * self.terms.slide
+        self.answered_to = self.stable_from
+
+    def _window(self, start: int, label: str, epoch: int, lacking: Sequence[str]) -> None:
+        rows = 0
+        for key, fields in self._cells.get(start, {}).items():
+            given = {name: self._given(figures, lacking) for name, figures in fields.items()}
+            if lacking and not any(f["count"] for f in given.values()):
+                continue
+            rows += 1
+            self._put(
+                kind=label,
+                epoch=epoch,
+                window_start=format_time(start),
+                window_end=format_time(start + self.terms.size),
+                key=key,
+                fields=given,
+                missing=sorted(lacking),
+                due_at=format_time(int(self.terms.due(start + self.terms.size))),
+            )
+        self._boundary(start, label, epoch, lacking, rows, 1)
+
+    def _given(self, figures: Figures, lacking: Sequence[str]) -> dict[str, Any]:
+        given: dict[str, Any] = {name: figures.get(name) for name in self.terms.aggregate}
+        if "count" in given:
+            given["count"] -= sum(figures.by_stream.get(s, 0) for s in lacking)
+        return given
+
+    def _boundary(
+        self,
+        start: int,
+        label: str,
+        epoch: int,
+        lacking: Sequence[str],
+        rows: int,
+        windows: int,
+    ) -> None:
+        end = start + (windows - 1) * self.terms.slide + self.terms.size
+        self._put(
+            kind="boundary",
+            label=label,
+            epoch=epoch,
+            window_start=format_time(start),
+            window_end=format_time(end),
+            windows=windows,
+            keys=rows,
+            missing=sorted(lacking),
+            due_at=format_time(int(self.terms.due(end))),
+        )
+
+    def _put(self, **values: Any) -> None:
+        self.records.append(
+            {
+                "query": self.terms.query,
+                "part": self.part,
+                "seq": self.seq,
+                "epoch": self.epoch,
+                "emitted_at": format_time(self.now),
+                "seen_at": format_time(self.now + 2_000),
+            }
+            | values
+        )
+        self.seq += 1
+
+
+def terms(**changes: Any) -> Terms:
+    """Windows of 1 s from event time 1000 s on, twenty times as fast, ten windows."""
+    second = 1_000_000
+    values: dict[str, Any] = {
+        "query": "climate",
+        "size": second,
+        "slide": second,
+        "parts": 1,
+        "aggregate": ("count", "sum", "min", "max"),
+        "bound": second // 2,
+        "lateness": 0,
+        "speed": 1.0,
+        "anchor_wall": 5_000 * second,
+        "anchor_event": 1_000 * second,
+        "end": 1_010 * second,
+    }
+    return Terms(**(values | changes))
+
+
+def batch(cells: Mapping[tuple[int, str], Mapping[str, int]]) -> BatchResult:
+    """(window second, key) -> stream -> how many readings of the value 2."""
+    return {
+        (start * 1_000_000, key): {
+            "x": Figures(n := sum(counts.values()), 2.0 * n, 2.0, 2.0, 0.0, 2.0, dict(counts))
+        }
+        for (start, key), counts in cells.items()
+    }

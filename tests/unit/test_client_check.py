@@ -1,0 +1,260 @@
+"""The checkers: a faultless history passes, and each kind of fault in it is found and named."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.histories import Root, batch, terms
+
+from slackwater.client.batch import Figures
+from slackwater.client.check import (
+    Checker,
+    Disturbance,
+    Verdict,
+    compare,
+    latencies,
+    percentiles,
+)
+
+CELLS = batch(
+    {
+        (second, key): {"room-1": 2, "room-2": 3}
+        for second in range(1_000, 1_010)
+        for key in ("a", "b")
+        if second != 1_007
+    }
+)
+S = 1_000_000
+
+
+def history() -> list[dict[str, Any]]:
+    """Two stable windows, three tentative, corrected in two transactions, and on to the end."""
+    root = Root(terms(), CELLS)
+    root.stable(2)
+    root.tentative(3, ["room-2"])
+    root.stable(1)
+    root.stable(3)
+    root.stable(1)
+    root.empty_run(1)
+    root.stable(2)
+    return root.records
+
+
+def judge(records: list[dict[str, Any]]) -> Verdict:
+    checker = Checker(terms(), CELLS)
+    for record in records:
+        checker.feed(record)
+    return checker.finish()
+
+
+def renumbered(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [record | {"seq": seq} for seq, record in enumerate(records)]
+
+
+def test_a_faultless_history_passes() -> None:
+    verdict = judge(history())
+    assert verdict.findings == []
+    assert verdict.ok
+    assert (verdict.windows, verdict.n_tentative, verdict.undone) == (10, 3, 3)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["stable", "tentative"]), st.integers(1, 4)), max_size=9))
+def test_whatever_a_faultless_root_does_passes(steps: list[tuple[str, int]]) -> None:
+    agreed = terms()
+    root = Root(agreed, CELLS)
+    behind = agreed.first + agreed.windows * agreed.slide
+    for step, windows in steps:
+        if step == "tentative":
+            root.tentative(min(windows, (behind - root.answered_to) // S), ["room-1"])
+        elif (n := min(windows, (behind - root.stable_from) // S)) > 0:
+            root.stable(n)
+    if root.stable_from < behind:
+        root.stable((behind - root.stable_from) // S)
+    verdict = judge(root.records)
+    assert verdict.findings == []
+
+
+def index(records: list[dict[str, Any]], **wanted: Any) -> int:
+    return next(
+        i for i, r in enumerate(records) if all(r.get(name) == v for name, v in wanted.items())
+    )
+
+
+def drop_row(records: list[dict[str, Any]]) -> None:
+    at = index(records, kind="stable", key="b")
+    del records[at]
+    records[index(records, kind="boundary")]["keys"] = 1
+
+
+def double_row(records: list[dict[str, Any]]) -> None:
+    at = index(records, kind="stable", key="b")
+    records.insert(at, copy.deepcopy(records[at]))
+
+
+def double_window(records: list[dict[str, Any]]) -> None:
+    at = index(records, kind="boundary") + 1
+    records[at:at] = copy.deepcopy(records[:at])
+
+
+def no_undo(records: list[dict[str, Any]]) -> None:
+    del records[index(records, kind="undo")]
+
+
+def undo_after(records: list[dict[str, Any]]) -> None:
+    at = index(records, kind="undo")
+    records.insert(at + 3, records.pop(at))
+
+
+def no_rec_done(records: list[dict[str, Any]]) -> None:
+    del records[index(records, kind="rec_done")]
+
+
+def early_rec_done(records: list[dict[str, Any]]) -> None:
+    at = index(records, kind="rec_done")
+    records.insert(index(records, kind="undo"), copy.deepcopy(records[at]))
+
+
+def never_corrected(records: list[dict[str, Any]]) -> None:
+    del records[index(records, kind="undo") :]
+
+
+def other_figure(records: list[dict[str, Any]]) -> None:
+    records[index(records, kind="stable")]["fields"]["x"]["sum"] += 1e-6
+
+
+def other_count(records: list[dict[str, Any]]) -> None:
+    records[index(records, kind="stable")]["fields"]["x"]["count"] = 4
+
+
+def unknown_key(records: list[dict[str, Any]]) -> None:
+    records[index(records, kind="stable", key="b")]["key"] = "c"
+
+
+def dishonest(records: list[dict[str, Any]]) -> None:
+    for record in records:
+        if record["kind"] == "tentative" or record.get("label") == "tentative":
+            record["missing"] = ["room-1"]
+
+
+def early(records: list[dict[str, Any]]) -> None:
+    at = index(records, kind="boundary", label="tentative")
+    records[at]["emitted_at"] = records[0]["emitted_at"]
+
+
+def second_tentative(records: list[dict[str, Any]]) -> None:
+    at = index(records, kind="boundary", label="tentative")
+    records.insert(at, copy.deepcopy(records[at]) | {"keys": 2})
+
+
+def missing_when_stable(records: list[dict[str, Any]]) -> None:
+    records[0]["missing"] = records[1]["missing"] = ["room-1"]
+    records[2]["missing"] = ["room-1"]
+
+
+def wrong_keys(records: list[dict[str, Any]]) -> None:
+    records[index(records, kind="boundary")]["keys"] = 7
+
+
+def out_of_key_order(records: list[dict[str, Any]]) -> None:
+    records[0]["key"], records[1]["key"] = "b", "a"
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (drop_row, "lost"),
+        (double_row, "doubled"),
+        (double_window, "doubled"),
+        (no_undo, "uncorrected"),
+        (undo_after, "uncorrected"),
+        (never_corrected, "uncorrected"),
+        (never_corrected, "lost"),
+        (no_rec_done, "wrong"),
+        (early_rec_done, "wrong"),
+        (other_figure, "wrong"),
+        (other_count, "wrong"),
+        (unknown_key, "wrong"),
+        (unknown_key, "lost"),
+        (dishonest, "wrong"),
+        (early, "wrong"),
+        (second_tentative, "doubled"),
+        (missing_when_stable, "wrong"),
+        (wrong_keys, "wrong"),
+        (out_of_key_order, "wrong"),
+    ],
+)
+def test_each_fault_is_found(fault: Any, kind: str) -> None:
+    records = copy.deepcopy(history())
+    fault(records)
+    verdict = judge(renumbered(records))
+    assert not verdict.ok
+    assert getattr(verdict, kind) > 0, verdict.findings
+
+
+def test_a_hole_in_seq_is_lost_and_a_repeat_is_doubled() -> None:
+    records = history()
+    assert judge([*records[:4], *records[5:]]).lost
+    assert judge([*records[:5], records[4], *records[5:]]).doubled
+
+
+def test_two_parts_answer_together() -> None:
+    agreed = terms(parts=2)
+    roots = [Root(agreed, CELLS, 0, ["a"]), Root(agreed, CELLS, 1, ["b"])]
+    roots[0].tentative(2, ["room-2"])
+    roots[0].stable(10)
+    roots[1].stable(9)
+    checker = Checker(agreed, CELLS)
+    for root in roots:
+        for record in root.records:
+            checker.feed(record)
+    verdict = checker.finish()
+    assert verdict.lost == 1
+    assert verdict.n_tentative == 2
+    found = latencies(checker, [])
+    assert len(found.ms) == 10
+    assert [round(ms) for ms in found.ms[2:9]] == [2] * 7
+
+
+def test_latency_is_that_of_the_first_answer_and_faults_touch_until_it_is_stable() -> None:
+    agreed = terms()
+    root = Root(agreed, CELLS)
+    root.stable(2)
+    root.now = int(agreed.due(1_003 * S)) + 400_000
+    root.tentative(3, ["room-2"])
+    root.now += 100_000
+    root.stable(8)
+    checker = Checker(agreed, CELLS)
+    for record in root.records:
+        checker.feed(record)
+    assert checker.finish().ok
+    # Silent from the third window on, healed before the sixth is due.
+    fault = Disturbance(int(agreed.due(1_002 * S)) + 500_000, int(agreed.due(1_005 * S)))
+    found = latencies(checker, [fault])
+    assert found.touched.tolist() == [False, False, True, True, True] + [False] * 5
+    assert round(found.ms[2], 3) == 402.0
+    figures = found.figures()
+    assert figures["touched"]["n"] == 3
+    assert figures["all"]["n"] == 10
+    assert found.judged.all()
+    down = latencies(checker, [Disturbance(fault.start, fault.end, broker=True)])
+    assert down.judged.tolist() == [True, True, False, False, False] + [True] * 5
+
+
+def test_percentiles_of_nothing_are_null() -> None:
+    assert percentiles(np.array([])) == {"n": 0, "p50": None, "p95": None, "p99": None, "max": None}
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e9])
+def test_rounding_is_no_difference_and_more_is(offset: float) -> None:
+    values = [offset + v for v in (4.0, 7.0, 13.0, 16.0)]
+    figures = Figures(4, sum(values), values[0], values[3], 30.0, values[3], {})
+    given = {"count": 4, "sum": figures.sum * (1 + 1e-15), "var": 30.0000000001}
+    assert compare({"x": figures}, {"x": given}, ["count", "sum", "var"]) is None
+    assert compare({"x": figures}, {"x": given | {"var": 30.1}}, ["var"]) is not None
+    assert compare({"x": figures}, {"x": given | {"sum": None}}, ["sum"]) is not None
+    assert compare({"x": figures}, {"y": given}, ["sum"]) is not None
