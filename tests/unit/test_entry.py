@@ -1,0 +1,129 @@
+"""How a process begins and ends, in real processes: signals, errors, settings."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from slackwater.model.errors import UsageError
+from slackwater.runtime import settings as settings_module
+
+
+def start(body: str, tmp_path: Path, **env: str) -> "subprocess.Popen[str]":
+    program = "import asyncio, sys, threading, time\n" + textwrap.dedent(body)
+    options = ["--deployment", "d.yaml", "--bootstrap", "127.0.0.1:1"]
+    return subprocess.Popen(
+        [sys.executable, "-c", program, "some.0", *options]
+        + ["--data-dir", str(tmp_path), "--placement", "7"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | env,
+    )
+
+
+SYNC = """
+from slackwater.runtime.entry import run
+def main(context):
+    print(context.process, context.placement, flush=True)
+    context.stopping.wait(30)
+run("orderer", main)
+"""
+ASYNC = """
+from slackwater.runtime.entry import run_async
+async def main(context, stopping):
+    print(context.process, context.placement, flush=True)
+    await asyncio.wait_for(stopping.wait(), 30)
+run_async("orderer", main)
+"""
+
+
+@pytest.mark.parametrize("body", [SYNC, ASYNC])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_is_told_to_stop_ends_with_0(body: str, signum: int, tmp_path: Path) -> None:
+    with start(body, tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "orderer/some.0 7\n"
+        process.send_signal(signum)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "stopping" in err
+
+
+def test_a_process_that_hangs_in_a_thread_ends_all_the_same(tmp_path: Path) -> None:
+    body = """
+    from slackwater.runtime.entry import run
+    def main(context):
+        threading.Thread(target=time.sleep, args=(60,)).start()
+        print("up", flush=True)
+        time.sleep(60)
+    run("proxy", main)
+    """
+    with start(body, tmp_path) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "did not stop" in err
+
+
+@pytest.mark.parametrize(
+    ("raises", "code", "says"),
+    [
+        ("EnvironmentProblem('topic x does not exist')", 3, "topic x does not exist"),
+        ("DeploymentError('d.yaml:3: unknown field')", 2, "d.yaml:3"),
+        ("ZeroDivisionError('oops')", 1, "ZeroDivisionError"),
+        ("ExceptionGroup('tasks', [EnvironmentProblem('no room')])", 3, "no room"),
+    ],
+)
+def test_an_uncaught_error_is_one_line_and_an_exit_code(
+    raises: str, code: int, says: str, tmp_path: Path
+) -> None:
+    body = f"""
+    from slackwater.model.errors import *
+    from slackwater.runtime.entry import run
+    def main(context):
+        raise {raises}
+    run("root", main)
+    """
+    with start(body, tmp_path) as process:
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert "root/some.0" in err
+    assert says in err
+
+
+def test_fatal_ends_the_process_from_any_thread(tmp_path: Path) -> None:
+    body = """
+    from slackwater.runtime.entry import run
+    def main(context):
+        threading.Thread(target=context.fatal, args=("a record was refused",)).start()
+        time.sleep(60)
+    run("orderer", main)
+    """
+    with start(body, tmp_path) as process:
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert "a record was refused" in err
+
+
+def test_a_wrong_variable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with start(SYNC, tmp_path, SLACKWATER_BROKER_HEAP_MIB_MAX="tiny") as process:
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert "SLACKWATER_BROKER_HEAP_MIB_MAX" in err
+    monkeypatch.setenv("SLACKWATER_TRUNCATE_EVERY_S", "-1")
+    settings_module.settings.cache_clear()
+    with pytest.raises(UsageError, match="SLACKWATER_TRUNCATE_EVERY_S"):
+        settings_module.settings()
+    monkeypatch.delenv("SLACKWATER_TRUNCATE_EVERY_S")
+    monkeypatch.setenv("SLACKWATER_BOOTSTRAP", "somewhere:9092")
+    assert settings_module.settings().bootstrap == "somewhere:9092"
+    settings_module.settings.cache_clear()
