@@ -1,0 +1,139 @@
+"""The deployment as values: what follows from the file's order, and durations."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.model.deployment import (
+    Deployment,
+    FieldSpec,
+    KeySpec,
+    QuerySpec,
+    StreamSpec,
+    TimeSpec,
+    WindowSpec,
+)
+from slackwater.model.durations import format_duration_us, parse_duration_us
+
+
+def stream(
+    name: str, *fields: str, disorder_us: int = 0, expect_every_us: int | None = None
+) -> StreamSpec:
+    return StreamSpec(
+        name,
+        KeySpec(column="k"),
+        TimeSpec(("t",), unit="s"),
+        tuple(FieldSpec(field, field) for field in fields),
+        disorder_us=disorder_us,
+        expect_every_us=expect_every_us,
+    )
+
+
+def query(
+    *sources: str, children: int = 1, select: tuple[tuple[str, str], ...] | None = None
+) -> QuerySpec:
+    return QuerySpec(
+        "q",
+        sources,
+        where="a > 1",
+        select=select,
+        window=WindowSpec(1_000_000, 500_000),
+        aggregate=("count", "avg"),
+        bound_us=2_000_000,
+        children=children,
+    )
+
+
+def deployment(spec: QuerySpec, *streams: StreamSpec) -> Deployment:
+    return Deployment("wall", {s.name: s for s in streams}, {"q": spec})
+
+
+def test_fields_stand_in_the_order_of_first_appearance() -> None:
+    # Neither the file's order of streams nor the alphabet: the order of `from`.
+    d = deployment(query("s2", "s1"), stream("s1", "a", "c"), stream("s2", "b", "c", "d"))
+    assert d.streams_of("q") == ("s2", "s1")
+    assert d.input_fields("q") == ("b", "c", "d", "a")
+    assert d.output_fields("q") == ("b", "c", "d", "a")
+
+
+def test_select_has_exactly_its_fields() -> None:
+    d = deployment(query("s", select=(("z", "a"), ("y", "a + 1"))), stream("s", "a", "b"))
+    assert d.output_fields("q") == ("z", "y")
+    assert d.input_fields("q") == ("a", "b")
+
+
+def test_lateness_is_the_largest_disorder_and_expect_every() -> None:
+    slow, silent = stream("s1", disorder_us=700), stream("s2", disorder_us=5, expect_every_us=10)
+    d = deployment(query("s1"), slow, silent)
+    assert d.lateness_us("q") == 700
+    assert d.lateness_us(query("s1", "s2")) == 710
+    assert d.lateness_us(query("s2")) == 15
+
+
+def test_deadlines_form_a_ladder() -> None:
+    d = deployment(query("s"), stream("s"))
+    assert [d.deadline_us("q", stage) for stage in (1, 2)] == [1_900_000, 1_950_000]
+    with pytest.raises(AssertionError):
+        d.deadline_us("q", 3)
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_children_share_all_streams_in_order_and_evenly(streams: int, children: int) -> None:
+    names = tuple(f"s{i}" for i in range(streams))
+    d = deployment(query(*names, children=children), *map(stream, names))
+    shares = [d.child_streams("q", child) for child in range(children)]
+    assert sum(shares, ()) == names
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_a_query_travels_as_json() -> None:
+    for spec in (query("s1", "s2", select=(("x", "a"),)), query("s")):
+        assert QuerySpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    with pytest.raises(TypeError):
+        QuerySpec.from_json({**query("s").to_json(), "new": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [
+        ("0ms", 0),
+        ("1us", 1),
+        ("50ms", 50_000),
+        ("2s", 2_000_000),
+        ("1.5m", 90_000_000),
+        ("0.1ms", 100),
+        ("1.0000019s", 1_000_001),
+        ("2h", 7_200_000_000),
+        ("1d", 86_400_000_000),
+        (" 5 s ", 5_000_000),
+        ("36525d", 36_525 * 86_400_000_000),
+    ],
+)
+def test_durations(text: str, us: int) -> None:
+    assert parse_duration_us(text) == us
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "5", "s", "-1s", "+1s", "1 sec", "1S", "1,5s", ".5s", "1.s", "1e3s", "1s 2ms", "٣s"),
+        *("nan s", "inf s", "36526d", "9" * 30 + "s", "1s\n2s"),
+    ],
+)
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match=r"duration|hundred years"):
+        parse_duration_us(text)
+
+
+@given(st.integers(0, 10**15))
+def test_a_duration_is_written_as_it_is_read(us: int) -> None:
+    assert parse_duration_us(format_duration_us(us)) == us
+
+
+def test_a_duration_is_written_short() -> None:
+    written = [format_duration_us(us) for us in (0, 1_500_000, 120_000_000, 86_400_000_000, 7)]
+    assert written == ["0s", "1500ms", "2m", "1d", "7us"]

@@ -1,0 +1,323 @@
+"""The deployment file: what is right is understood, what is wrong is told with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.model.deployment import (
+    CsvSpec,
+    FieldSpec,
+    KeySpec,
+    TimeSpec,
+    TopicSpec,
+    WindowSpec,
+)
+from slackwater.model.errors import DeploymentError
+from slackwater.runtime.deployment import (
+    CheckedDeployment,
+    check_deployment,
+    load_deployment,
+    parse_deployment,
+)
+
+FULL = """\
+apiVersion: slackwater/v1
+clock: wall
+streams:
+  room-1: {key: {column: node}, time: {column: ts, unit: ms}, fields: [temperature, humidity]}
+  road:
+    key: {value: 007}
+    time: {columns: [Date, Time], format: "%d/%m/%Y %H.%M.%S"}
+    csv: {delimiter: ";", decimal: ","}
+    fields: {co: "CO(GT)", temperature: T}
+    disorder: 1.5s
+  lab:
+    topic: {name: lab-readings, format: json, from: end}
+    key: {field: mote}
+    time: {field: at, unit: us}
+    fields: [temperature]
+    expect_every: 5s
+queries:
+  climate:
+    from: [lab, room-1]
+    where: temperature > -40 and key <> 'x'
+    select: {fahrenheit: temperature * 1.8 + 32}
+    window: {size: 1s, slide: 250ms}
+    aggregate: [count, avg, stddev]
+    bound: 2s
+    margin: 60ms
+    policy: {failure: process}
+    replicas: 3
+    children: 2
+    parts: 4
+    results: {format: json}
+  plain:
+    from: [road]
+    window: {size: 1m}
+    aggregate: [max]
+    bound: 1s
+"""
+
+SMALL = """\
+apiVersion: slackwater/v1
+streams:
+  s:
+    key: {column: k}
+    time: {column: t, unit: s}
+    fields: [a, b]
+    disorder: 1s
+queries:
+  q:
+    from: [s]
+    window: {size: 1s}
+    aggregate: [count]
+    bound: 2s
+"""
+
+
+def parse(text: str, *, micro_batch: bool = False) -> CheckedDeployment:
+    return parse_deployment(text, "f.yaml", micro_batch=micro_batch)
+
+
+def errors(text: str) -> list[str]:
+    with pytest.raises(DeploymentError) as error:
+        parse(text)
+    assert error.value.exit_code == 2
+    return str(error.value).split("\n")
+
+
+def changed(old: str, new: str) -> str:
+    assert SMALL.count(old) == 1, f"{old!r} is not once in the text"
+    return SMALL.replace(old, new)
+
+
+def test_everything_that_can_be_said() -> None:
+    d = parse(FULL).deployment
+    assert (d.clock, list(d.streams), list(d.queries)) == (
+        "wall",
+        ["room-1", "road", "lab"],
+        ["climate", "plain"],
+    )
+    road, lab, climate = d.streams["road"], d.streams["lab"], d.queries["climate"]
+    assert road.key == KeySpec(value="007")
+    assert road.time == TimeSpec(("Date", "Time"), format="%d/%m/%Y %H.%M.%S")
+    assert road.csv == CsvSpec(";", ",")
+    assert road.fields == (FieldSpec("co", "CO(GT)"), FieldSpec("temperature", "T"))
+    assert (road.disorder_us, road.expect_every_us) == (1_500_000, None)
+    assert lab.topic == TopicSpec("lab-readings", "json", "end")
+    assert (lab.key, lab.time) == (KeySpec(field="mote"), TimeSpec(field="at", unit="us"))
+    assert lab.expect_every_us == 5_000_000
+    assert climate.sources == ("lab", "room-1")
+    assert climate.window == WindowSpec(1_000_000, 250_000)
+    assert climate.select == (("fahrenheit", "temperature * 1.8 + 32"),)
+    assert climate.aggregate == ("count", "avg", "stddev")
+    assert (climate.bound_us, climate.margin_us) == (2_000_000, 60_000)
+    assert (climate.replicas, climate.children, climate.parts) == (3, 2, 4)
+    assert d.child_streams("climate", 1) == ("room-1",)
+
+
+def test_defaults() -> None:
+    d = parse(SMALL).deployment
+    q, s = d.queries["q"], d.streams["s"]
+    assert d.clock == "wall"
+    assert (s.csv, s.topic, s.expect_every_us) == (CsvSpec(), None, None)
+    assert q.window == WindowSpec(1_000_000, 1_000_000)
+    assert (q.where, q.select, q.margin_us) == (None, None, 50_000)
+    assert (q.failure_policy, q.stabilization_policy, q.results_format) == (
+        *("process", "process"),
+        "json",
+    )
+    assert (q.replicas, q.children, q.parts) == (2, 1, 1)
+    assert parse(SMALL, micro_batch=True).deployment.queries["q"].margin_us == 150_000
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("slackwater/v1", "slackwater/v9", "1: apiVersion: must be 'slackwater/v1'"),
+        ("streams:", "clok: wall\nstreams:", "2: clok: unknown field; did you mean 'clock'?"),
+        ("streams:", "clock: lunar\nstreams:", "2: clock: must be 'wall' or 'data', not 'lunar'"),
+        ("  s:\n", "  S:\n", "3: streams.S: 'S' cannot be a name"),
+        ("  s:\n", f"  {'s' * 64}:\n", "at most 63 characters"),
+        ("{column: k}", "{colum: k}", "4: streams.s.key.colum: unknown field; did you mean"),
+        ("{column: k}", "{column: k, value: v}", "4: streams.s.key: takes exactly one of"),
+        ("{column: k}", "{}", "4: streams.s.key: takes exactly one of column, field or value"),
+        ("{column: k}", "{value: ''}", "4: streams.s.key.value: must not be empty"),
+        ("{column: k}", "k", "4: streams.s.key: must be a mapping"),
+        ("{column: k}", "{field: k}", "4: streams.s.key: field is for a stream with a topic"),
+        ("unit: s}", "unit: ns}", "5: streams.s.time.unit: must be 's', 'ms', 'us' or 'iso'"),
+        (", unit: s}", "}", "5: streams.s.time: takes exactly one of unit or format, has none"),
+        ("column: t,", "columns: [t, u],", "5: streams.s.time.unit: several columns"),
+        ("unit: s}", "format: '%Q'}", "5: streams.s.time.format: '%Q' is no strptime format"),
+        ("unit: s}", "format: '%H:%M'}", "5: streams.s.time.format: '%H:%M' has no year"),
+        ("unit: s}", "format: '%Y %Y'}", "5: streams.s.time.format: '%Y %Y' is no strptime"),
+        ("[a, b]", "[a, 1b]", "6: streams.s.fields.1b: '1b' cannot be the name of a field"),
+        ("[a, b]", "[a, key]", "6: streams.s.fields.key: a field cannot be called key"),
+        ("[a, b]", "[a, a]", "6: streams.s.fields: a is here twice"),
+        ("[a, b]", "[]", "6: streams.s.fields: must not be empty"),
+        ("[a, b]", "a", "6: streams.s.fields: must be a mapping"),
+        ("[a, b]", "{a: [b]}", "6: streams.s.fields.a: must be text"),
+        ("disorder: 1s", "disorder: 1", "7: streams.s.disorder: '1' is not a duration"),
+        ("disorder: 1s", "disorder: -1s", "7: streams.s.disorder: '-1s' is not a duration"),
+        ("disorder: 1s", "expect_every: 0s", "7: streams.s.expect_every: must be longer than 0"),
+        ("disorder: 1s", "csv: {delimiter: ab}", "7: streams.s.csv.delimiter:"),
+        ("disorder: 1s", "csv: {delimiter: '.'}", "7: streams.s.csv.delimiter: '.' cannot"),
+        ("disorder: 1s", "csv: {decimal: x}", "7: streams.s.csv.decimal: must be '.' or ','"),
+        ("disorder: 1s", "topic: {name: x}", "7: streams.s.topic.format: is required"),
+        ("disorder: 1s", "topic: {name: x, format: avro}", "does not do topics of Avro"),
+        ("disorder: 1s", "topic: {name: x, format: json}", "4: streams.s.key: the readings of a"),
+        ("disorder: 1s", "topic: {name: sw.x, format: json}", "one of slackwater's own topics"),
+        ("disorder: 1s", "topic: {name: 'a b', format: json}", "is no name of a topic"),
+        ("  q:\n", "  s:\n", "9: queries.s: a stream is called 's' already"),
+        ("from: [s]", "from: [t]", "10: queries.q.from[0]: there is no stream 't'"),
+        ("from: [s]", "from: [s, s]", "10: queries.q.from[1]: 's' is here twice"),
+        ("from: [s]", "from: [q]", "10: queries.q.from[0]: this version does not do chains"),
+        ("from: [s]", "from: []", "10: queries.q.from: must not be empty"),
+        ("from: [s]", "from: s", "10: queries.q.from: must be a list"),
+        ("size: 1s", "size: 0s", "11: queries.q.window.size: must be longer than 0"),
+        ("size: 1s", "size: 1s, slide: 2s", "11: queries.q.window.slide: 2s is larger than size"),
+        ("    window: {size: 1s}\n", "", "9: queries.q.window: this version does not do queries"),
+        ("    aggregate: [count]\n", "", "9: queries.q.aggregate: is required with a window"),
+        ("[count]", "[count, median]", "12: queries.q.aggregate[1]: must be 'count', 'sum'"),
+        ("[count]", "[count, count]", "12: queries.q.aggregate: names a figure twice"),
+        ("[count]", "[]", "12: queries.q.aggregate: is required with a window"),
+        ("    bound: 2s\n", "", "9: queries.q.bound: is required"),
+        ("bound: 2s", "bound: 99ms", "13: queries.q.bound: 99ms cannot be kept: 2 stages with"),
+        ("bound: 2s", "bound: 2s\n    margin: 2s", "13: queries.q.bound: 2s cannot be kept"),
+        ("bound: 2s", "bound: 2s\n    replicas: 0", "14: queries.q.replicas: 0 is out of range"),
+        ("bound: 2s", "bound: 2s\n    parts: 1.5", "14: queries.q.parts: '1.5' is not a whole"),
+        ("bound: 2s", "bound: 2s\n    children: 2", "14: queries.q.children: 2 children cannot"),
+        ("bound: 2s", "bound: 2s\n    policy: {failure: delay}", "14: queries.q.policy.failure:"),
+        ("bound: 2s", "bound: 2s\n    policy: {stabilization: suspend}", "does not do stabiliz"),
+        ("bound: 2s", "bound: 2s\n    results: {format: avro}", "14: queries.q.results.format:"),
+        ("bound: 2s", "bound: 2s\n    where: c > 1", "14: queries.q.where: 'c > 1': there is no"),
+        ("bound: 2s", "bound: 2s\n    where: a +", "14: queries.q.where: 'a +': is not an SQL"),
+        (
+            "bound: 2s",
+            "bound: 2s\n    select:\n      x: a\n      y: a > 1",
+            "16: queries.q.select.y:",
+        ),
+        (
+            "bound: 2s",
+            "bound: 2s\n    select: {key: a}",
+            "14: queries.q.select.key: a field cannot",
+        ),
+        ("bound: 2s", "bound: 2s\n    bound: 3s", "14: 'bound' is here twice, the first time"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(old: str, new: str, told: str) -> None:
+    found = errors(changed(old, new))
+    assert all(message.startswith("f.yaml:") for message in found)
+    assert any(told in message for message in found), found
+
+
+def test_one_mistake_gives_one_message() -> None:
+    for old, new in [("{column: k}", "{colum: k}"), ("bound: 2s", "bund: 2s"), ("[s]", "[t]")]:
+        found = errors(changed(old, new))
+        # The misspelt field is unknown, and the right one missing: no more than that.
+        assert len(found) <= 2, found
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
+    text = FULL.replace("unit: ms", "unit: ns").replace("[Date, Time]", "[]")
+    text = text.replace("bound: 2s", "bound: 2x").replace("[road]", "[rod]").replace("v1", "v2")
+    found = errors(text)
+    lines = [int(message.split(":")[1]) for message in found]
+    assert lines == sorted(lines) == [1, 4, 7, 24, 32]
+    assert "did you mean 'road'" in found[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "1: is empty"),
+        ("# nothing\n", "1: is empty"),
+        ("[1, 2]", "1: must be a mapping"),
+        ("streams: [\nqueries: x\n", "not YAML: expected"),
+        ("a: 1\nb: !!python/object/apply:os.system [id]\n", "2: b: unknown field"),
+        ("a: !boom x\n", "1: the tag !boom is not supported"),
+        ("a: 1\n---\nb: 2\n", "not YAML"),
+        ("a: &x [*x]\n", "too large or too deep"),
+        ("<<: {a: 1}\n", "1: only names can stand before a colon"),
+        ("? [a]\n: 1\n", "1: only names can stand before a colon"),
+        ("a: 1\nb: \x00\n", "2: not YAML"),
+        ("[" * 500, "not YAML"),
+    ],
+)
+def test_what_is_not_even_a_mapping(text: str, told: str) -> None:
+    assert any(told in message for message in errors(text))
+
+
+def test_aliases_that_unfold_to_millions_are_refused() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
+    assert any("too large or too deep" in message for message in errors("\n".join(lines)))
+
+
+@given(st.text(max_size=60), st.integers(0, len(SMALL)))
+def test_any_text_is_a_deployment_or_an_error(noise: str, at: int) -> None:
+    try:
+        parse(SMALL[:at] + noise + SMALL[at:])
+    except DeploymentError as error:
+        told = str(error)
+    else:
+        return
+    assert told.startswith("f.yaml:")
+
+
+def test_a_live_stream_without_any_patience_is_warned_of() -> None:
+    impatient = changed("disorder: 1s", "disorder: 99ms")
+    assert [w for w in parse(impatient).warnings if "f.yaml:3: streams.s:" in w]
+    assert parse(changed("disorder: 1s", "expect_every: 1s")).warnings == ()
+    assert parse(impatient.replace("streams:", "clock: data\nstreams:")).warnings == ()
+    assert parse(SMALL).warnings == ()
+
+
+def test_too_many_records_at_one_orderer_are_warned_of() -> None:
+    names = [f"s{i}" for i in range(250)]
+    stream = "{key: {value: x}, time: {column: t, unit: s}, fields: [a], disorder: 1s}"
+    streams = "\n".join(f"  {name}: {stream}" for name in names)
+    text = f"""\
+apiVersion: slackwater/v1
+streams:
+{streams}
+queries:
+  q:
+    from: [{", ".join(names)}]
+    window: {{size: 1s}}
+    aggregate: [count]
+    bound: 2s
+"""
+    # Ten flushes a second each, at the multiples of 100 ms; the window's edges are among them.
+    warnings = parse(text).warnings
+    assert len(warnings) == 1
+    assert "orderer q.0 would read 2500 records/s" in warnings[0]
+    assert parse(text + "    children: 2\n").warnings == ()
+
+
+def test_a_margin_below_what_a_stage_takes_is_warned_of() -> None:
+    short = changed("bound: 2s", "bound: 2s\n    margin: 100ms")
+    assert parse(short).warnings == ()
+    assert "f.yaml:14: queries.q.margin: 100ms" in parse(short, micro_batch=True).warnings[0]
+
+
+def test_files(tmp_path: Path) -> None:
+    file = tmp_path / "deployment.yaml"
+    file.write_text(SMALL, encoding="utf-8")
+    assert (
+        load_deployment(file) == check_deployment(str(file)).deployment == parse(SMALL).deployment
+    )
+    file.write_bytes(b"apiVersion: slackwater/v1\nclock: \xff\n")
+    with pytest.raises(DeploymentError, match=r"deployment\.yaml:2: is not UTF-8"):
+        load_deployment(file)
+    with pytest.raises(DeploymentError, match="cannot be read: No such file"):
+        load_deployment(tmp_path / "none.yaml")
+    with pytest.raises(DeploymentError, match="cannot be read: Is a directory"):
+        load_deployment(tmp_path)
+    file.write_text("#" * (4 * 1024 * 1024 + 1), encoding="utf-8")
+    with pytest.raises(DeploymentError, match="is larger than"):
+        load_deployment(file)
