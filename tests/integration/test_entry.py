@@ -16,9 +16,9 @@ from slackwater.runtime import settings as settings_module
 def start(body: str, tmp_path: Path, **env: str) -> "subprocess.Popen[str]":
     program = "import asyncio, sys, threading, time\n" + textwrap.dedent(body)
     options = ["--deployment", "d.yaml", "--bootstrap", "127.0.0.1:1"]
+    more = ["--data-dir", str(tmp_path), "--placement", "7"]
     return subprocess.Popen(
-        [sys.executable, "-c", program, "some.0", *options]
-        + ["--data-dir", str(tmp_path), "--placement", "7"],
+        [sys.executable, "-c", program, "some.0", *options, *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,0 +1,185 @@
+"""The supervisor over real processes: deaths, pauses, stops, numbers, logs."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.runtime.broker import EmbeddedBroker, answers
+from slackwater.runtime.supervisor import ProcessSpec, Supervisor, rotate
+
+
+async def eventually(holds: Callable[[], bool], within_s: float = 20.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to hold"
+        await asyncio.sleep(0.01)
+
+
+def sleeper(name: str, stop_order: int = 0) -> ProcessSpec:
+    # sh ignores the arguments behind its script, so it takes a placement number like a fragment.
+    return ProcessSpec(name, ("sh", "-c", 'echo "$0 $@"; exec sleep 60', name), stop_order)
+
+
+@pytest.fixture
+async def supervisor(tmp_path: Path) -> AsyncIterator[Supervisor]:
+    running = Supervisor(tmp_path)
+    yield running
+    await running.stop_all()
+
+
+def log_lines(supervisor: Supervisor, name: str) -> list[str]:
+    return supervisor.log_path(name).read_text().splitlines()
+
+
+async def test_a_killed_process_is_back_at_once_under_a_greater_number(
+    supervisor: Supervisor,
+) -> None:
+    await supervisor.start(sleeper("orderer/q.0.a"))
+    await supervisor.start(sleeper("orderer/q.0.b"))
+    await supervisor.start(sleeper("root/q.0"))
+    before = supervisor.pids()
+    assert supervisor.names() == ["orderer/q.0.a", "orderer/q.0.b", "root/q.0"]
+    started = time.monotonic()
+    assert supervisor.kill("orderer/q.0") == ["orderer/q.0.a", "orderer/q.0.b"]
+    await eventually(
+        lambda: supervisor.pids().get("orderer/q.0.a", 0) not in {0, before["orderer/q.0.a"]}
+    )
+    assert time.monotonic() - started < 5
+    assert supervisor.pids()["root/q.0"] == before["root/q.0"]
+    assert supervisor.last_exit("orderer/q.0.a") == -signal.SIGKILL
+    await eventually(lambda: len(log_lines(supervisor, "orderer/q.0.a")) == 2)
+    assert log_lines(supervisor, "orderer/q.0.a") == [
+        "orderer/q.0.a --placement 1",
+        "orderer/q.0.a --placement 2",
+    ]
+    said = [e.event.split(",")[0] for e in supervisor.events if e.process == "orderer/q.0.a"]
+    assert said == ["started", "killed", "ended by SIGKILL", "started"]
+    assert [e.wall_us for e in supervisor.events] == sorted(e.wall_us for e in supervisor.events)
+
+
+async def test_one_that_dies_again_and_again_waits_longer_each_time(
+    supervisor: Supervisor,
+) -> None:
+    await supervisor.start(ProcessSpec("proxy/s", ("sh", "-c", "exit 3"), placed=False))
+    await eventually(lambda: sum("starts again" in e.event for e in supervisor.events) >= 2)
+    said = [event.event.split(",")[0] for event in supervisor.events]
+    assert said[:7] == [
+        "started",
+        "ended with code 3",
+        "started",  # the first time at once
+        "ended with code 3",
+        "starts again in 0.5 s",
+        "started",
+        "ended with code 3",
+    ]
+    assert supervisor.last_exit("proxy/s") == 3
+
+
+async def test_a_paused_process_goes_on_by_itself(supervisor: Supervisor) -> None:
+    await supervisor.start(sleeper("proxy/s"))
+    process = psutil.Process(supervisor.pids()["proxy/s"])
+    assert await supervisor.pause("proxy", 0.3) == ["proxy/s"]
+    await eventually(lambda: process.status() == psutil.STATUS_STOPPED)
+    await eventually(lambda: process.status() != psutil.STATUS_STOPPED)
+    events = [event.event for event in supervisor.events]
+    assert events[-2:] == ["paused for 0.3 s", "resumed"]
+
+
+async def test_an_unknown_target_is_refused(supervisor: Supervisor) -> None:
+    with pytest.raises(UsageError):
+        supervisor.kill("gateway")
+
+
+async def test_all_are_stopped_in_order_and_what_will_not_stop_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slackwater.runtime.supervisor.stop_s_max", 0.5)
+    supervisor = Supervisor(tmp_path)
+    await supervisor.start(sleeper("root/q.0", 2))
+    await supervisor.start(sleeper("proxy/s", 1))
+    deaf = "trap '' TERM; echo up; sleep 60; sleep 60"
+    await supervisor.start(ProcessSpec("aggregator/0", ("sh", "-c", deaf), 2))
+    await eventually(lambda: log_lines(supervisor, "aggregator/0") == ["up"])
+    await supervisor.pause("root/q.0", 60)  # also one that is paused
+    pids = supervisor.pids()
+    await supervisor.stop_all()
+    assert not any(psutil.pid_exists(pid) for pid in pids.values())
+    ends = [(e.process, e.event) for e in supervisor.events if e.event.startswith("ended")]
+    assert ends[0] == ("proxy/s", "ended by SIGTERM")
+    assert sorted(ends[1:]) == [
+        ("aggregator/0", "ended by SIGKILL"),
+        ("root/q.0", "ended by SIGTERM"),
+    ]
+
+
+async def test_what_a_process_has_started_dies_with_it(supervisor: Supervisor) -> None:
+    spec = ProcessSpec("aggregator/0", ("sh", "-c", "sleep 61 & wait"), placed=False)
+    await supervisor.start(spec)
+    parent = psutil.Process(supervisor.pids()["aggregator/0"])
+    await eventually(lambda: len(parent.children()) == 1)
+    child = parent.children()[0]
+    os.kill(parent.pid, signal.SIGKILL)
+    await eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_children_die_when_the_supervisor_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, pathlib, sys\n"
+        "from slackwater.runtime.supervisor import ProcessSpec, Supervisor\n"
+        "async def main():\n"
+        "    s = Supervisor(pathlib.Path(sys.argv[1]))\n"
+        "    await s.start(ProcessSpec('proxy/s', ('sleep', '62'), placed=False))\n"
+        "    print(s.pids()['proxy/s'], flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    psutil.wait_procs([child], timeout=10)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_log_is_turned_over_at_its_bound(tmp_path: Path) -> None:
+    log = tmp_path / "proxy-s.log"
+    assert not rotate(log, 100)
+    log.write_bytes(b"x" * 100)
+    assert not rotate(log, 100)
+    with log.open("ab") as writer:
+        writer.write(b"y")
+        writer.flush()
+        assert rotate(log, 100)
+        writer.write(b"z")
+    assert log.read_bytes() == b"z"
+    assert log.with_suffix(".log.1").read_bytes() == b"x" * 100 + b"y"
+
+
+@pytest.mark.slow
+async def test_the_broker_is_kept_too_on_the_same_port(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path)
+    broker = EmbeddedBroker(tmp_path / "broker")
+    await supervisor.start_broker(broker)
+    bootstrap, pid = broker.bootstrap, supervisor.pids()["broker"]
+    assert answers(bootstrap, 5)
+    assert supervisor.kill("broker") == ["broker"]
+    await eventually(lambda: supervisor.pids().get("broker", pid) != pid, 60)
+    assert broker.bootstrap == bootstrap
+    assert answers(bootstrap, 5)
+    second = Supervisor(tmp_path / "second")
+    with pytest.raises(EnvironmentProblem, match="another broker"):
+        await second.start_broker(EmbeddedBroker(tmp_path / "broker"))
+    assert second.names() == []
+    await supervisor.stop_all()
+    assert not answers(bootstrap, 0.2)
