@@ -1,0 +1,86 @@
+"""``python -m slackwater.orderer QUERY.CHILD.REPLICA``: one replica of one child's orderer."""
+
+from __future__ import annotations
+
+from slackwater.model.deployment import Deployment
+from slackwater.model.errors import UsageError
+from slackwater.orderer.shell import OrdererShell
+from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.eventclock import normal_time_us
+from slackwater.primitives.expressions import compile_predicate, compile_projection
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.line import Schedule
+from slackwater.protocols.dpc.operators import Operators
+from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.runtime.entry import Context
+from slackwater.runtime.faust_worker import run_fragment
+from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.registry import Registry
+from slackwater.runtime.topics import partition_count, piece_bytes_max
+
+
+def main(context: Context) -> None:
+    """Run the fragment until it is told to stop."""
+    query, child, replica = parse_name(context.name)
+    deployment, transport = context.load_deployment(), context.transport()
+    registry = Registry(transport)
+    definition = registry.wait_for_query(query)
+    clock = registry.wait_for_clock()
+    spec = definition.spec
+    lateness = deployment.lateness_us(spec)
+    logs = [
+        (log, stream)
+        for stream in deployment.child_streams(spec, child)
+        for log in source_logs(deployment, stream, transport)
+    ]
+    fields = deployment.input_fields(spec)
+    config = OrdererConfig(
+        fragment=context.process,
+        child=child,
+        replica=replica,
+        logs=tuple(log for log, _ in logs),
+        names=tuple(stream for _, stream in logs),
+        grid=Grid(definition.w_us, spec.window),
+        schedule=Schedule(
+            lambda e: normal_time_us(clock, e, lateness), deployment.deadline_us(spec, 1)
+        ),
+    )
+    operators = Operators(
+        fields,
+        compile_predicate(spec.where, fields) if spec.where else None,
+        compile_projection(spec.select, fields) if spec.select else None,
+        KeyTable(),
+        piece_bytes_max=piece_bytes_max(),
+    )
+    shell = OrdererShell(
+        transport,
+        query,
+        config,
+        operators,
+        e0=definition.e0_us,
+        end_timeout_us=spec.margin_us // 2,
+    )
+    run_fragment(
+        context.process,
+        context.bootstrap,
+        shell.live_offsets,
+        shell.on_record,
+        shell.run,
+        context.stopping,
+    )
+
+
+def source_logs(deployment: Deployment, stream: str, transport: KafkaTransport) -> list[str]:
+    """The source logs of a stream: one, or one for each partition of an existing topic."""
+    topic = deployment.streams[stream].topic
+    if topic is None:
+        return [stream]
+    return [f"{stream}.{p}" for p in range(partition_count(transport.bootstrap, topic.name))]
+
+
+def parse_name(name: str) -> tuple[str, int, int]:
+    """``climate.0.a`` -> query, child, replica."""
+    parts = name.rsplit(".", 2)
+    if len(parts) != 3 or not parts[1].isdigit() or len(parts[2]) != 1:
+        raise UsageError(f"{name}: an orderer is named QUERY.CHILD.REPLICA, as in climate.0.a")
+    return parts[0], int(parts[1]), ord(parts[2]) - ord("a")

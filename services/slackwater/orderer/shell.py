@@ -1,0 +1,323 @@
+"""The orderer's shell: logs in, effects out. It holds no rule; those are in ``protocols.dpc``.
+
+The live consumer is Faust's agent; a catch-up reader for each line reads beside it from parked
+positions. Each turn of the loop takes what there is to read, then steps the core (input before
+timers, R11), then carries out the effects in their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slackwater.codec.records import decode_ordered, decode_source, encode_ordered
+from slackwater.model.errors import MalformedRecordError, SlackwaterError
+from slackwater.model.records import Kind, OrderedRecord, OrdererState, Position
+from slackwater.protocols.dpc.operators import Operators
+from slackwater.protocols.dpc.orderer import (
+    Append,
+    Effect,
+    FetchEnds,
+    LineName,
+    OrdererConfig,
+    OrdererCore,
+    Recovered,
+    SaveState,
+    initial_state,
+    recover,
+)
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
+from slackwater.runtime.kafka import CatchUpReader, KafkaTransport, start_incarnation
+from slackwater.runtime.state import read_orderer_state, write_orderer_state
+from slackwater.runtime.topics import ordered_partition, ordered_topic, source_topic
+from slackwater.runtime.transport import (
+    Log,
+    PositionGoneError,
+    RawRecord,
+    read_to_end,
+)
+
+_log = logging.getLogger(__name__)
+
+SAVE_PERIOD_US = 1_000_000
+HEARTBEAT_PERIOD_US = 50_000
+CATCH_UP_RECORDS_MAX = 20
+CATCH_UP_PREFETCH_KIB = 8 * 1024
+IDLE_S_MAX = 0.05
+
+
+class SupersededError(SlackwaterError):
+    """Somebody else writes this fragment's logs, or a reader saw a hole in them: start again."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A state record that waits until what it accounts for is in the logs."""
+
+    state: OrdererState
+    appended: int
+
+
+class OrdererShell:
+    """One fragment on one broker.
+
+    Args:
+        transport: where the logs are.
+        query: name of the query.
+        config: what the core is told.
+        operators: of the query.
+        e0: the query's start.
+        end_timeout_us: how long the broker may take to name an end (half a margin, R11).
+    """
+
+    def __init__(
+        self,
+        transport: KafkaTransport,
+        query: str,
+        config: OrdererConfig,
+        operators: Operators,
+        *,
+        e0: int,
+        end_timeout_us: int,
+    ) -> None:
+        self._transport = transport
+        self._query = query
+        self._config = config
+        self._clock = SystemClock()
+        self._end_timeout_s = end_timeout_us / 1e6
+        self._sources = [(source_topic(log), 0) for log in config.logs]
+        self._stream_of = {log: i for i, log in enumerate(self._sources)}
+        topic = ordered_topic(query, config.child)
+        self._own = [
+            (topic, ordered_partition(config.replica, live=bool(line))) for line in LineName
+        ]
+        self._writer = transport.writer(self._fatal)
+        self._failed: str | None = None
+        self._appended = 0
+        self._delivered = 0
+        self._pending: _Pending | None = None
+        self._saved_at = 0
+        self._said_at = 0
+        self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._heartbeats = HeartbeatSender(transport.bootstrap, config.fragment).start()
+        self._core = self._start(operators, e0)
+        self._listener = HeartbeatListener(transport).start()
+        self._catch_up = [
+            CatchUpReader(transport, prefetch_kib_max=CATCH_UP_PREFETCH_KIB) for _ in LineName
+        ]
+
+    # Start: rule 25.
+
+    def _start(self, operators: Operators, e0: int) -> OrdererCore:
+        config = self._config
+        state = read_orderer_state(self._transport, self._query, config.fragment)
+        if state is None or [s.stream for s in state.streams] != list(config.logs):
+            beginnings = self._transport.beginning_offsets(self._sources)
+            state = initial_state(config, e0, [beginnings[log] for log in self._sources])
+        stable: list[tuple[int, OrderedRecord]] = []
+        live = [
+            (raw.offset, record)
+            for raw in read_to_end(
+                self._transport, self._own[LineName.LIVE], self._held(LineName.LIVE, state)
+            )
+            if (record := _header(raw)) is not None
+        ]
+        found: list[Recovered] = []
+
+        def visit(raw: RawRecord) -> None:
+            record = _header(raw)
+            if record is not None:
+                stable.append((raw.offset, record))
+
+        def make_start() -> bytes:
+            found.append(recover(state, stable, live))
+            return encode_ordered(self._start_record(-1, found[0]))
+
+        inc = start_incarnation(
+            self._transport,
+            self._writer,
+            self._own[LineName.STABLE],
+            make_start,
+            read_from=self._held(LineName.STABLE, state),
+            visit=visit,
+        )
+        recovered = found[0]
+        self._append(LineName.LIVE, self._start_record(inc, recovered))
+        ends = self._transport.end_offsets(self._sources)
+        mute_until = {i: ends[log] for log, i in self._stream_of.items()}
+        self._heartbeats.update(inc=inc, states={self._own[0][0]: "UP_FAILURE"})
+        _log.info("incarnation %d goes on from %s", inc, recovered.frontier)
+        self._inc = inc
+        return OrdererCore(config, operators, state, recovered, inc=inc, mute_until=mute_until)
+
+    def _held(self, line: LineName, state: OrdererState) -> int:
+        """Where to read the own log from: the state's offset, or what is left of the log."""
+        wanted = state.stable_offset if line is LineName.STABLE else state.live_offset
+        log = self._own[line]
+        return max(wanted, self._transport.beginning_offsets([log])[log])
+
+    def _start_record(self, inc: int, recovered: Recovered) -> OrderedRecord:
+        config = self._config
+        at: Position = recovered.frontier
+        return OrderedRecord(
+            Kind.START,
+            config.child,
+            config.replica,
+            inc,
+            at.bucket_start,
+            at.bucket_start,
+            first_id=recovered.next_id,
+            last_id=recovered.next_id - 1,
+            frontier=at,
+        )
+
+    # The loop.
+
+    @property
+    def live_offsets(self) -> dict[Log, int]:
+        """Where the live consumer begins."""
+        return dict(zip(self._sources, self._core.live_offsets, strict=True))
+
+    def on_record(self, log: Log, offset: int, value: bytes) -> None:
+        """A record from the live consumer."""
+        stream = self._stream_of[log]
+        if self._core.needs(stream, offset):
+            self._core.receive(stream, offset, decode_source(value, f"{log[0]}:0:{offset}"))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Step the core for ever."""
+        self._loop = asyncio.get_running_loop()
+        while True:
+            read = self._read_parked()
+            now = self._clock.now_us()
+            for effect in self._core.step(now):
+                self._do(effect, now)
+            self._look_after(now)
+            if read or self._core.busy:
+                await asyncio.sleep(0)  # the live consumer first
+                continue
+            await self._sleep(now)
+
+    async def _sleep(self, now: int) -> None:
+        wake_at = self._core.wake_at
+        wait_s = IDLE_S_MAX if wake_at is None else min((wake_at - now) / 1e6, IDLE_S_MAX)
+        if self._core.wanted():
+            wait_s = min(wait_s, 0.005)
+        if wait_s > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), wait_s)
+        self._wake.clear()
+
+    def _read_parked(self) -> bool:
+        """Feed the parked cursors, at most one small batch each."""
+        wanted = self._core.wanted()
+        read = False
+        for line in LineName:
+            reader = self._catch_up[line]
+            positions = {
+                self._sources[stream]: offset
+                for (of, stream), offset in wanted.items()
+                if of is line
+            }
+            reader.want(positions)
+            try:
+                records = reader.poll(0.0, CATCH_UP_RECORDS_MAX)
+            except PositionGoneError as gone:
+                self._skip_gone(line, gone)
+                continue
+            for raw in records:
+                stream = self._stream_of[raw.topic, raw.partition]
+                record = decode_source(raw.value, f"{raw.topic}:{raw.partition}:{raw.offset}")
+                self._core.catch_up(line, stream, raw.offset, record)
+                read = True
+        return read
+
+    def _skip_gone(self, line: LineName, gone: PositionGoneError) -> None:
+        log = (gone.topic, gone.partition)
+        beginning = self._transport.beginning_offsets([log])[log]
+        _log.warning("%s; the gap is recorded, reading goes on at %d", gone, beginning)
+        self._core.position_gone(line, self._stream_of[log], beginning)
+
+    # Effects.
+
+    def _do(self, effect: Effect, now: int) -> None:
+        match effect:
+            case Append(line, record):
+                self._append(line, record)
+            case FetchEnds(streams):
+                asyncio.get_running_loop().create_task(self._fetch_ends(streams))
+            case SaveState():
+                self._saved_at = 0
+
+    def _append(self, line: LineName, record: OrderedRecord) -> None:
+        self._appended += 1
+        self._writer.append(*self._own[line], encode_ordered(record), None, self._on_delivery)
+
+    def _on_delivery(self, _offset: int) -> None:
+        self._delivered += 1
+
+    async def _fetch_ends(self, streams: Sequence[int]) -> None:
+        asked_at = self._clock.now_us()
+        logs = [self._sources[stream] for stream in streams]
+        ends = await self._transport.end_offsets_async(logs, timeout_s=self._end_timeout_s)
+        self._core.ends(
+            {s: None if ends is None else ends[self._sources[s]] for s in streams}, asked_at
+        )
+        self._wake.set()
+
+    # State records and heartbeats.
+
+    def _look_after(self, now: int) -> None:
+        if self._failed is not None:
+            raise SupersededError(self._failed)
+        if self._pending is not None and self._delivered >= self._pending.appended:
+            write_orderer_state(self._writer, self._query, self._pending.state)
+            self._pending = None
+        if self._pending is None and now - self._saved_at >= SAVE_PERIOD_US:
+            self._saved_at = now
+            offsets = [self._writer.delivered_to(*log) or self._inc for log in self._own]
+            self._pending = _Pending(self._core.snapshot(*offsets), self._appended)
+        if now - self._said_at >= HEARTBEAT_PERIOD_US:
+            self._said_at = now
+            self._say()
+
+    def _say(self) -> None:
+        core, (topic, partition) = self._core, self._own[LineName.STABLE]
+        state = "UP_FAILURE" if core.mute else core.line.state.value
+        counters = core.counters
+        self._heartbeats.update(
+            ready=True,
+            states={topic: state},
+            holes=core.holes,
+            detail={
+                "stable_to": core.line.stable_next,
+                "live_to": core.line.live_next,
+                "readings": counters.readings,
+                "tentative_buckets": counters.tentative,
+                "forks": counters.forks,
+            },
+        )
+        if self._listener.superseded(self._config.fragment, self._inc):
+            raise SupersededError(f"{self._config.fragment} runs elsewhere: this one ends")
+        if self._listener.hole_in(topic, partition, self._inc):
+            raise SupersededError(f"a reader sees a hole in {topic}:{partition}: sending again")
+
+    def _fatal(self, why: str) -> None:
+        self._failed = why
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+
+def _header(raw: RawRecord) -> OrderedRecord | None:
+    """A record of the own log; one that cannot be read counts for nothing."""
+    try:
+        return decode_ordered(raw.value, f"{raw.topic}:{raw.partition}:{raw.offset}")
+    except MalformedRecordError as error:
+        _log.error("%s", error)
+        return None

@@ -1,0 +1,55 @@
+"""``python -m slackwater.root QUERY.PART --placement N``: one copy of one root part."""
+
+from __future__ import annotations
+
+from slackwater.model.errors import UsageError
+from slackwater.primitives.eventclock import normal_time_us
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.line import Schedule
+from slackwater.protocols.dpc.root import RootConfig
+from slackwater.root.shell import RootShell
+from slackwater.runtime.entry import Context
+from slackwater.runtime.faust_worker import run_fragment
+from slackwater.runtime.registry import Registry
+
+
+def main(context: Context) -> None:
+    """Run the fragment until it is told to stop."""
+    query, part = parse_name(context.name)
+    deployment, transport = context.load_deployment(), context.transport()
+    registry = Registry(transport)
+    definition = registry.wait_for_query(query)
+    clock = registry.wait_for_clock()
+    spec = definition.spec
+    lateness = deployment.lateness_us(spec)
+    config = RootConfig(
+        fragment=context.process,
+        query=query,
+        part=part,
+        placement=context.placement,
+        children=tuple(deployment.child_streams(spec, child) for child in range(spec.children)),
+        replicas=spec.replicas,
+        fields=deployment.output_fields(spec),
+        grid=Grid(definition.w_us, spec.window),
+        schedule=Schedule(
+            lambda e: normal_time_us(clock, e, lateness), deployment.deadline_us(spec, 2)
+        ),
+        e0=definition.e0_us,
+    )
+    shell = RootShell(transport, config, spec.aggregate, end_timeout_us=spec.margin_us // 2)
+    run_fragment(
+        context.process,
+        context.bootstrap,
+        shell.live_offsets,
+        shell.on_record,
+        shell.run,
+        context.stopping,
+    )
+
+
+def parse_name(name: str) -> tuple[str, int]:
+    """``climate.0`` -> query, part."""
+    query, _, part = name.rpartition(".")
+    if not query or not part.isdigit():
+        raise UsageError(f"{name}: a root is named QUERY.PART, as in climate.0")
+    return query, int(part)

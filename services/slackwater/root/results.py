@@ -1,0 +1,165 @@
+"""A transaction of the root as records of the three topics and the state topic.
+
+The order is the core's (rule 23). Rows are made in slices, so that the event loop, which also
+reads the deltas, runs in between: a window may have a hundred thousand keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from slackwater.codec.results import (
+    Answer,
+    Figures,
+    Label,
+    encode_boundary,
+    encode_gap,
+    encode_rec_done,
+    encode_rows,
+    encode_undo,
+)
+from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.panes import Share
+from slackwater.protocols.dpc.answers import (
+    Effect,
+    EmptyRun,
+    GapNote,
+    RecDone,
+    StableWindow,
+    TentativeWindow,
+    Transaction,
+    Undo,
+)
+from slackwater.runtime.topics import ResultKind
+
+ROWS_PER_SLICE = 2_000
+
+Lines = list[tuple[bytes | None, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsWriter:
+    """What every line of a part's results says."""
+
+    query: str
+    part: int
+    fields: tuple[str, ...]
+    aggregate: tuple[str, ...]
+    keys: KeyTable
+
+    def lines(
+        self, transaction: Transaction[Share], emitted_at: int
+    ) -> Iterator[tuple[ResultKind, Lines]]:
+        """The topic and the records, in order, a slice at a time."""
+        for effect in transaction.effects:
+            yield from self._lines_of(effect, emitted_at)
+
+    def _lines_of(
+        self, effect: Effect[Share], emitted_at: int
+    ) -> Iterator[tuple[ResultKind, Lines]]:
+        match effect:
+            case StableWindow():
+                yield from self._window("stable", effect, emitted_at)
+            case TentativeWindow():
+                yield from self._window("tentative", effect, emitted_at)
+            case EmptyRun():
+                yield self._empty_run(effect, emitted_at)
+            case _:
+                yield "corrections", [(None, self._correction(effect, emitted_at))]
+
+    def _window(
+        self,
+        label: Label,
+        window: StableWindow[Share] | TentativeWindow[Share],
+        emitted_at: int,
+    ) -> Iterator[tuple[ResultKind, Lines]]:
+        missing = window.missing if isinstance(window, TentativeWindow) else ()
+        if window.rows:
+            assert window.content is not None
+            names, figures = window.content.slice.sorted(self.keys)
+            answer = Answer(
+                query=self.query,
+                part=self.part,
+                first_seq=window.first_seq,
+                label=label,
+                epoch=window.epoch,
+                window_start=window.window_start,
+                window_end=window.window_end,
+                keys=names,
+                fields=self.fields,
+                figures=Figures(*figures),
+                aggregate=self.aggregate,
+                missing=missing,
+                lost=sum(gap.lost for gap in window.gap),
+                due_at=_or(window.due_at, emitted_at),
+                emitted_at=emitted_at,
+            )
+            for start in range(0, window.rows, ROWS_PER_SLICE):
+                yield label, list(encode_rows(answer, start, start + ROWS_PER_SLICE))
+        boundary = encode_boundary(
+            query=self.query,
+            part=self.part,
+            seq=window.seq,
+            epoch=window.epoch,
+            label=label,
+            window_start=window.window_start,
+            window_end=window.window_end,
+            keys=window.rows,
+            missing=missing,
+            due_at=_or(window.due_at, emitted_at),
+            emitted_at=emitted_at,
+        )
+        yield label, [(None, boundary)]
+
+    def _empty_run(self, run: EmptyRun, emitted_at: int) -> tuple[ResultKind, Lines]:
+        label: Label = "stable" if run.stable else "tentative"
+        boundary = encode_boundary(
+            query=self.query,
+            part=self.part,
+            seq=run.seq,
+            epoch=run.epoch,
+            label=label,
+            window_start=run.window_start,
+            window_end=run.window_end,
+            windows=run.windows,
+            keys=0,
+            missing=run.missing,
+            due_at=_or(run.due_at, emitted_at),
+            emitted_at=emitted_at,
+        )
+        return label, [(None, boundary)]
+
+    def _correction(self, effect: Undo | GapNote | RecDone, emitted_at: int) -> bytes:
+        match effect:
+            case Undo(seq, epoch, undo_from, undo_to):
+                return encode_undo(
+                    query=self.query,
+                    part=self.part,
+                    seq=seq,
+                    epoch=epoch,
+                    undo_from=undo_from,
+                    undo_to=undo_to,
+                    emitted_at=emitted_at,
+                )
+            case RecDone(seq, epoch):
+                return encode_rec_done(
+                    query=self.query, part=self.part, seq=seq, epoch=epoch, emitted_at=emitted_at
+                )
+            case GapNote(seq, epoch, start, end, gap):
+                return encode_gap(
+                    query=self.query,
+                    part=self.part,
+                    seq=seq,
+                    epoch=epoch,
+                    stream=",".join(g.stream for g in gap),
+                    lost=sum(g.lost for g in gap),
+                    gap_from=start,
+                    gap_to=end,
+                    emitted_at=emitted_at,
+                )
+
+
+def _or(due_at: int | None, emitted_at: int) -> int:
+    """With ``clock: data`` the normal time may be unknown; an answer is then never late."""
+    return emitted_at if due_at is None else due_at

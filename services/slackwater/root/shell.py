@@ -1,0 +1,287 @@
+"""The root's shell: delta logs in, fenced transactions out. It holds no rule.
+
+Kafka's transactional id of the part is the fence (rule 27): starting the producer ends whatever
+an older copy had open, and that copy's next commit fails. Results, UNDO, REC_DONE and the state
+record of one step leave in one transaction, through aiokafka, whose fencing takes 15 ms where
+librdkafka's takes a second. A transaction that fails ends the process; the next one finds in the
+log what was committed (rule 24).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+
+from slackwater.codec.records import decode_delta, encode_root_state
+from slackwater.model.errors import SlackwaterError
+from slackwater.model.records import RootState
+from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.root import (
+    Commit,
+    DeltaLog,
+    Effect,
+    FetchEnds,
+    RootConfig,
+    RootCore,
+    initial_state,
+)
+from slackwater.root.results import Lines, ResultsWriter
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
+from slackwater.runtime.kafka import CatchUpReader, KafkaTransport
+from slackwater.runtime.state import read_root_states
+from slackwater.runtime.topics import (
+    aiokafka_producer,
+    deltas_topic,
+    ordered_topic,
+    results_topic,
+    state_topic,
+)
+from slackwater.runtime.transport import Log
+
+_log = logging.getLogger(__name__)
+
+CATCH_UP_RECORDS_MAX = 50
+CATCH_UP_PREFETCH_KIB = 8 * 1024
+IDLE_S_MAX = 0.05
+HEARTBEAT_PERIOD_US = 50_000
+FRESH_MS_MAX = 350.0
+BATCH_BYTES_MAX = 1 << 20
+
+
+class SupersededError(SlackwaterError):
+    """Another copy has a greater placement number: this one stays down (R17)."""
+
+
+class RootShell:
+    """One copy of one part on one broker.
+
+    Args:
+        transport: where the logs are.
+        config: what the core is told.
+        aggregate: which figures the results carry.
+        end_timeout_us: how long the broker may take to name an end (half a margin, R11).
+    """
+
+    def __init__(
+        self,
+        transport: KafkaTransport,
+        config: RootConfig,
+        aggregate: tuple[str, ...],
+        *,
+        end_timeout_us: int,
+    ) -> None:
+        self._transport = transport
+        self._config = config
+        self._clock = SystemClock()
+        self._end_timeout_s = end_timeout_us / 1e6
+        topic = deltas_topic(config.query, config.part)
+        self._logs: dict[Log, DeltaLog] = {
+            (topic, log.partition(config.replicas)): log for log in config.logs
+        }
+        self._partition = {log: at for at, log in self._logs.items()}
+        self._heartbeats = HeartbeatSender(transport.bootstrap, config.fragment).start()
+        self._wake = asyncio.Event()
+        self._said_at = 0
+        self._producer = asyncio.run(self._check_and_fence())
+        self._core = self._restore()
+        self._results = ResultsWriter(
+            config.query, config.part, config.fields, aggregate, self._core.keys
+        )
+        self._listener = HeartbeatListener(transport).start()
+        self._catch_up = [
+            CatchUpReader(transport, prefetch_kib_max=CATCH_UP_PREFETCH_KIB) for _ in LineName
+        ]
+        self._failed: BaseException | None = None
+
+    # Start and take-over: rule 27.
+
+    def _state(self) -> RootState | None:
+        states = read_root_states(self._transport, self._config.query)
+        return states.get(self._config.fragment)
+
+    async def _check_and_fence(self) -> dict[str, Any]:
+        """Only a greater placement number may fence (R17)."""
+        found = await asyncio.to_thread(self._state)
+        if found is not None and found.placement >= self._config.placement:
+            raise SupersededError(
+                f"{self._config.fragment} was placed under number {found.placement}; "
+                f"number {self._config.placement} stays down"
+            )
+        settings: dict[str, Any] = {
+            "transactional_id": f"sw.{self._config.query}.{self._config.part}",
+            "max_batch_size": BATCH_BYTES_MAX,
+            "transaction_timeout_ms": 60_000,
+        }
+        producer = AIOKafkaProducer(**aiokafka_producer(self._transport.bootstrap, **settings))
+        await producer.start()
+        await producer.stop()
+        return settings
+
+    def _restore(self) -> RootCore:
+        state = self._state()
+        if state is None:
+            state = initial_state(self._config)
+        ends = self._transport.end_offsets(self._logs)
+        core = RootCore(
+            self._config, state, mute_until={self._logs[log]: end for log, end in ends.items()}
+        )
+        _log.info(
+            "placement %d goes on: S=%d T=%d seq=%d",
+            self._config.placement,
+            state.stable_from,
+            state.answered_to,
+            state.next_seq,
+        )
+        return core
+
+    @property
+    def live_offsets(self) -> dict[Log, int]:
+        """Where the live consumer begins."""
+        return {self._partition[log]: at for log, at in self._core.live_offsets.items()}
+
+    # The loop.
+
+    def on_record(self, log: Log, offset: int, value: bytes) -> None:
+        """A record from the live consumer."""
+        record = decode_delta(value, f"{log[0]}:{log[1]}:{offset}")
+        self._core.receive(self._logs[log], offset, record)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Step the core for ever."""
+        settings = aiokafka_producer(self._transport.bootstrap, **self._producer)
+        producer = AIOKafkaProducer(**settings)
+        await producer.start()
+        try:
+            while True:
+                read = self._read_parked()
+                now = self._clock.now_us()
+                self._look_at_replicas()
+                for effect in self._core.step(now):
+                    self._do(effect, producer)
+                self._say(now)
+                if self._failed is not None:
+                    raise self._failed
+                if read or self._core.busy:
+                    await asyncio.sleep(0)
+                else:
+                    await self._sleep(now)
+        finally:
+            with contextlib.suppress(Exception):
+                await producer.stop()
+
+    async def _sleep(self, now: int) -> None:
+        wake_at = self._core.wake_at
+        wait_s = IDLE_S_MAX if wake_at is None else min((wake_at - now) / 1e6, IDLE_S_MAX)
+        if self._core.wanted():
+            wait_s = min(wait_s, 0.005)
+        if wait_s > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), wait_s)
+        self._wake.clear()
+
+    def _read_parked(self) -> bool:
+        wanted = self._core.wanted()
+        read = False
+        for line in LineName:
+            reader = self._catch_up[line]
+            reader.want(
+                {self._partition[log]: at for (of, log), at in wanted.items() if of is line}
+            )
+            for raw in reader.poll(0.0, CATCH_UP_RECORDS_MAX):
+                record = decode_delta(raw.value, f"{raw.topic}:{raw.partition}:{raw.offset}")
+                log = self._logs[raw.topic, raw.partition]
+                self._core.catch_up(line, log, raw.offset, record)
+                read = True
+        return read
+
+    def _look_at_replicas(self) -> None:
+        """Which replicas say STABLE, and were heard lately (Table II, R34)."""
+        for child in range(len(self._config.children)):
+            topic = ordered_topic(self._config.query, child)
+            for replica in range(self._config.replicas):
+                name = f"orderer/{self._config.query}.{child}.{chr(ord('a') + replica)}"
+                beat, age_ms = self._listener.latest(name), self._listener.age_ms(name)
+                fresh = age_ms is not None and age_ms < FRESH_MS_MAX
+                stable = fresh and beat is not None and beat.states.get(topic) == "STABLE"
+                self._core.replica_says(child, replica, stable=stable)
+
+    # Effects.
+
+    def _do(self, effect: Effect, producer: AIOKafkaProducer) -> None:
+        loop = asyncio.get_running_loop()
+        match effect:
+            case Commit():
+                task = loop.create_task(self._commit(effect, producer))
+            case FetchEnds():
+                task = loop.create_task(self._fetch_ends(effect))
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._failed = task.exception()
+        self._wake.set()
+
+    async def _commit(self, commit: Commit, producer: AIOKafkaProducer) -> None:
+        """One fenced transaction: the results in their order, then the state record (rule 23)."""
+        emitted_at = self._clock.now_us()
+        await producer.begin_transaction()
+        for kind, lines in self._results.lines(commit.transaction, emitted_at):
+            await self._send(producer, results_topic(self._config.query, kind), lines)
+            await asyncio.sleep(0)
+        await producer.send(
+            state_topic(self._config.query),
+            encode_root_state(commit.state),
+            key=self._config.fragment.encode(),
+            partition=0,
+        )
+        await producer.commit_transaction()
+        self._core.committed()
+
+    async def _send(self, producer: AIOKafkaProducer, topic: str, lines: Lines) -> None:
+        batch = producer.create_batch()
+        for key, value in lines:
+            if batch.append(key=key, value=value, timestamp=None) is None:
+                await producer.send_batch(batch, topic, partition=self._config.part)
+                batch = producer.create_batch()
+                batch.append(key=key, value=value, timestamp=None)
+        await producer.send_batch(batch, topic, partition=self._config.part)
+
+    async def _fetch_ends(self, effect: FetchEnds) -> None:
+        asked_at = self._clock.now_us()
+        logs = {self._partition[log]: log for log in effect.logs}
+        ends = await self._transport.end_offsets_async(logs, timeout_s=self._end_timeout_s)
+        self._core.ends(
+            {log: None if ends is None else ends[at] for at, log in logs.items()}, asked_at
+        )
+
+    def _say(self, now: int) -> None:
+        if now - self._said_at < HEARTBEAT_PERIOD_US:
+            return
+        self._said_at = now
+        core = self._core
+        answered = core.answers.state
+        self._heartbeats.update(
+            inc=self._config.placement,
+            ready=True,
+            states={
+                results_topic(self._config.query, "stable"): (
+                    "UP_FAILURE" if core.mute else core.line.state.value
+                )
+            },
+            holes=core.holes,
+            detail={
+                "stable_from": answered.stable_from,
+                "answered_to": answered.answered_to,
+                "epoch": answered.epoch,
+                "seq": answered.next_seq,
+                "keys": len(core.keys),
+            },
+        )
+        if self._listener.superseded(self._config.fragment, self._config.placement):
+            raise SupersededError(f"{self._config.fragment} runs elsewhere: this copy ends")
