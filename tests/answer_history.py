@@ -33,6 +33,7 @@ class History:
         self.next_seq = 0
         self.stable: list[int] = []
         self.tentative: list[int] = []
+        self._answered: set[int] = set()
         self.unrevoked: dict[int, int] = {}  # window -> epoch
         self.epoch = 0
         self.first = first
@@ -42,6 +43,7 @@ class History:
         replaced: list[int] = []
         rows = 0
         order: list[int] = []
+        left, done = len(self.unrevoked), False
         for effect in effects:
             self._seq(effect)
             match effect:
@@ -52,6 +54,7 @@ class History:
                     assert windows, "an UNDO revokes something"
                     revoked = {w: self.unrevoked.pop(w) for w in windows}
                     assert set(revoked.values()) == {effect.epoch}
+                    left = len(self.unrevoked)
                 case GapNote():
                     order.append(1)
                 case StableWindow() | EmptyRun(stable=True):
@@ -60,12 +63,13 @@ class History:
                     rows += effect.rows if isinstance(effect, StableWindow) else 0
                     kinds = {w in revoked for w in windows}
                     assert len(kinds) == 1, "a run of empty windows never spans T"
-                    assert not (set(windows) & set(self.unrevoked)), "replaced without an UNDO"
+                    assert self.unrevoked.keys().isdisjoint(windows), "replaced without an UNDO"
                     assert effect.epoch == revoked.get(windows[0], 0)
                     replaced += [w for w in windows if w in revoked]
                     self._append(self.stable, windows)
                 case RecDone():
                     order.append(2)
+                    done = True
                     assert revoked, "nothing has been corrected"
                     assert not self.unrevoked, "not all is corrected"
                     assert effect.epoch == self.epoch
@@ -75,31 +79,21 @@ class History:
                     if not self.unrevoked:
                         self.epoch += 1
                     assert effect.epoch == self.epoch
-                    assert not (set(windows) & (set(self.tentative) | set(self.stable)))
+                    assert self._answered.isdisjoint(windows), "a second tentative answer"
                     assert windows[0] == self.next_unanswered(), "window order"
                     self.tentative += windows
+                    self._answered.update(windows)
                     self.unrevoked |= dict.fromkeys(windows, self.epoch)
         assert order == sorted(order), "UNDO, stable answers, REC_DONE, tentative answers"
         assert replaced == sorted(revoked), "what is revoked is replaced in the same transaction"
         if revoked:
-            done = any(isinstance(effect, RecDone) for effect in effects)
-            assert done == (set(self._before_tentative(effects)) <= set(self.stable))
+            assert done == (left == 0), "REC_DONE exactly when nothing is left unrevoked"
         assert len(replaced) <= CORRECTED_WINDOWS_MAX
         assert rows <= ROWS_MAX or len(replaced) <= 1
 
     def next_unanswered(self) -> int:
         answered = [*self.stable[-1:], *self.tentative[-1:]]
         return max(answered) + self.slide if answered else self.first
-
-    def _before_tentative(self, effects: Sequence[Effect[Any]]) -> list[int]:
-        """All windows that were ever tentative before the tentative answers of this transaction."""
-        new: set[int] = set()
-        for effect in effects:
-            if isinstance(effect, TentativeWindow) or (
-                isinstance(effect, EmptyRun) and not effect.stable
-            ):
-                new |= set(self._windows(effect))
-        return [w for w in self.tentative if w not in new]
 
     def _seq(self, effect: Effect[Any]) -> None:
         first = effect.seq
@@ -117,3 +111,4 @@ class History:
         expected = answers[-1] + self.slide if answers else self.first
         assert windows[0] == expected, "window order, each once"
         answers += windows
+        self._answered.update(windows)
