@@ -87,11 +87,32 @@ async def test_one_that_dies_again_and_again_waits_longer_each_time(
 async def test_a_paused_process_goes_on_by_itself(supervisor: Supervisor) -> None:
     await supervisor.start(sleeper("proxy/s"))
     process = psutil.Process(supervisor.pids()["proxy/s"])
-    assert await supervisor.pause("proxy", 0.3) == ["proxy/s"]
+    assert supervisor.pause("proxy", 0.3) == ["proxy/s"]
     await eventually(lambda: process.status() == psutil.STATUS_STOPPED)
     await eventually(lambda: process.status() != psutil.STATUS_STOPPED)
     events = [event.event for event in supervisor.events]
-    assert events[-2:] == ["paused for 0.3 s", "resumed"]
+    assert events[-2:] == ["paused", "resumed"]
+    supervisor.pause("proxy/s")
+    await eventually(lambda: process.status() == psutil.STATUS_STOPPED)
+    assert supervisor.resume("proxy/s") == ["proxy/s"]
+    await eventually(lambda: process.status() != psutil.STATUS_STOPPED)
+
+
+async def test_a_pause_and_a_kill_reach_what_the_process_has_started(
+    supervisor: Supervisor,
+) -> None:
+    child = "import subprocess, time; subprocess.Popen(['sleep', '63'], start_new_session=True)"
+    command = (sys.executable, "-c", f"{child}; time.sleep(60)")
+    await supervisor.start(ProcessSpec("aggregator/0", command, placed=False))
+    parent = psutil.Process(supervisor.pids()["aggregator/0"])
+    await eventually(lambda: len(parent.children()) == 1)
+    jvm = parent.children()[0]
+    supervisor.pause("aggregator/0")
+    await eventually(lambda: jvm.status() == psutil.STATUS_STOPPED)
+    supervisor.resume("aggregator/0")
+    await eventually(lambda: jvm.status() != psutil.STATUS_STOPPED)
+    supervisor.kill("aggregator/0")
+    await eventually(lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE)
 
 
 async def test_an_unknown_target_is_refused(supervisor: Supervisor) -> None:
@@ -109,7 +130,7 @@ async def test_all_are_stopped_in_order_and_what_will_not_stop_is_killed(
     deaf = "trap '' TERM; echo up; sleep 60; sleep 60"
     await supervisor.start(ProcessSpec("aggregator/0", ("sh", "-c", deaf), 2))
     await eventually(lambda: log_lines(supervisor, "aggregator/0") == ["up"])
-    await supervisor.pause("root/q.0", 60)  # also one that is paused
+    supervisor.pause("root/q.0")  # also one that is paused
     pids = supervisor.pids()
     await supervisor.stop_all()
     assert not any(psutil.pid_exists(pid) for pid in pids.values())

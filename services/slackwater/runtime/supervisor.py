@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+import psutil
+
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.runtime.broker import EmbeddedBroker
 from slackwater.runtime.clock import SystemClock
@@ -147,18 +149,23 @@ class Supervisor:
         """SIGKILL; they are started again like after any other death. Who was meant."""
         return self._signal(self.matching(target), signal.SIGKILL, "killed")
 
-    async def pause(self, target: str, seconds: float) -> list[str]:
-        """SIGSTOP now, SIGCONT after so many seconds; returns at once. Who was meant."""
-        names = self._signal(self.matching(target), signal.SIGSTOP, f"paused for {seconds:g} s")
+    def pause(self, target: str, seconds: float | None = None) -> list[str]:
+        """SIGSTOP now, SIGCONT after so many seconds (None: at ``resume``). Who was meant."""
+        names = self._signal(self.matching(target), signal.SIGSTOP, "paused")
         pids = {name: self._children[name].pid for name in names}
 
-        async def resume() -> None:
-            await asyncio.sleep(seconds)
+        async def resume(after_s: float) -> None:
+            await asyncio.sleep(after_s)
             still = [name for name, pid in pids.items() if self._children[name].pid == pid]
             self._signal(still, signal.SIGCONT, "resumed")
 
-        self._background(resume())
+        if seconds is not None:
+            self._background(resume(seconds))
         return names
+
+    def resume(self, target: str) -> list[str]:
+        """SIGCONT. Who was meant."""
+        return self._signal(self.matching(target), signal.SIGCONT, "resumed")
 
     async def stop_all(self) -> None:
         """Stop everything, group by group in the order given at the start; bounded in time."""
@@ -237,12 +244,13 @@ class _Child:
         self._life = asyncio.create_task(self._live(pid), name=f"keep {self.name}")
 
     def signal(self, signum: signal.Signals) -> bool:
-        """Signal it and what it has started; False if it does not run."""
+        """Signal it and what it has started (Spark's JVM); False if it does not run."""
         if self.pid is None:
             return False
-        with contextlib.suppress(ProcessLookupError):
-            # A session of its own: the group is the process and its children (Spark's JVM).
-            os.killpg(self.pid, signum)
+        # A process that is asked to stop looks after its own children.
+        for pid in [self.pid] if signum == signal.SIGTERM else _tree(self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
         return True
 
     async def stop(self) -> None:
@@ -348,6 +356,14 @@ async def _ended(pid: int) -> None:
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
+
+
+def _tree(pid: int) -> list[int]:
+    """The process and all that it has started."""
+    try:
+        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return [pid]
 
 
 def _how_it_ended(code: int | None) -> str:
