@@ -167,7 +167,11 @@ def test_children_die_when_the_supervisor_is_killed(tmp_path: Path) -> None:
         [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
-        child = psutil.Process(int(parent.stdout.readline()))
+        pid = int(parent.stdout.readline())
+        # setpriv binds the child to its parent and then becomes the command.
+        while psutil.Process(pid).name() != "sleep":
+            time.sleep(0.01)
+        child = psutil.Process(pid)
         parent.kill()
     psutil.wait_procs([child], timeout=10)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
