@@ -1,0 +1,41 @@
+"""Contiguous ids: how far a log's own sequence reaches without a hole.
+
+Every stable stream numbers what it carries without gaps (rule 4). A log may hold more than its
+sequence: repeats after a restart, a dead writer's leftovers, records beyond a hole. What counts is
+decided by one comparison, the same for the writer that resumes and for everybody who reads: a run
+of ids belongs to the sequence exactly if its first id is the next one (rules 7 and 10). The last
+record of a log says nothing about that; a writer that resumed there would leave a hole that no
+reader can ever pass (trace R1).
+
+Rejected: remembering runs that came too early and joining them when the hole fills. The writer
+sends them again anyway, and the memory would have no bound.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ANY: Final = -1
+"""Next id of a sequence that may begin anywhere: the first run that comes decides."""
+
+
+class Contiguous:
+    """The end of a contiguous sequence of ids."""
+
+    __slots__ = ("next_id",)
+
+    def __init__(self, next_id: int = ANY) -> None:
+        assert next_id >= ANY
+        self.next_id = next_id
+
+    def is_next(self, first_id: int) -> bool:
+        """Would a run that begins there go on with the sequence?"""
+        return self.next_id in (ANY, first_id)
+
+    def accept(self, first_id: int, last_id: int) -> bool:
+        """Take the run [first_id, last_id] (empty: last_id = first_id - 1) if it is next."""
+        assert last_id >= first_id - 1, "a run of ids cannot end before it begins"
+        if not self.is_next(first_id):
+            return False
+        self.next_id = last_id + 1
+        return True

@@ -1,0 +1,5 @@
+"""``python -m slackwater.proxy STREAM ...``."""
+
+from slackwater.proxy.app import main
+
+main()

@@ -1,0 +1,146 @@
+"""The input that replays a file onto its source log, paced by the event clock.
+
+With ``clock: data`` nothing is paced: the file goes as fast as the log takes it, and its
+boundaries come from its readings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from slackwater.model.errors import DeploymentError
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.source import NEVER, SourceRules
+from slackwater.proxy.csvfile import piece_bytes_default
+from slackwater.proxy.quarantine import Entry
+from slackwater.proxy.replay import FOREVER, Due, Replay, piece_bytes_paced
+from slackwater.proxy.shell import Context
+from slackwater.proxy.sourcelog import SourceLog
+
+readings_a_turn_max: Final = 50_000
+retry_us: Final = 20_000
+asleep_us: Final = 3_600_000_000
+
+
+class ReplayInput:
+    """One file, one source log."""
+
+    def __init__(
+        self, context: Context, path: Path, *, end_at_us: int | None, end_boundary_us: int | None
+    ) -> None:
+        self._context = context
+        spec = context.spec
+        unpaced = context.deployment.clock == "data"
+        piece_bytes = piece_bytes_default if unpaced else piece_bytes_paced
+        self._replay = Replay(spec, path, end_at_us, piece_bytes)
+        self._end_boundary_us = end_boundary_us
+        self._ended = False
+        self._blank = 0
+        self._flush_at_us: int | None = None
+        rules = SourceRules(
+            log=spec.name,
+            fields=spec.field_names,
+            disorder_us=spec.disorder_us,
+            late="input",
+            clock_boundaries=spec.expect_every_us is None and not unpaced,
+        )
+        self._log = SourceLog(context.transport, context.writer, rules, _identity(path))
+
+    @property
+    def logs(self) -> Sequence[SourceLog]:
+        """The one log."""
+        return (self._log,)
+
+    def begin(self) -> None:
+        """Take the log over, and read on to where it ends."""
+        self._log.begin(self._context.spool.hints().get(self._log.name))
+        core, quarantine = self._log.core, self._context.quarantine
+        core.largest = NEVER  # the file says it again
+        for due in self._replay.skip(core.position):
+            quarantine.count("malformed", len(due.entries))
+            quarantine.count("late", core.follow(due.arrived.stimes))
+            self._blank += due.blank
+
+    def step(self, now_us: int) -> int:
+        """Send what is due; at a cut point, the boundary too."""
+        context, core = self._context, self._log.core
+        if not self._log.has_room or not context.quarantine.settle():
+            return now_us + retry_us
+        event_us = context.event_us(now_us)
+        due = self._replay.take(FOREVER if event_us is None else event_us, readings_a_turn_max)
+        if due is not None:
+            self._offer(due, now_us)
+            if not context.quarantine.settle():
+                return now_us + retry_us
+            if core.is_full:
+                self._log.append(core.flush(self._log.inc))
+            return now_us
+        # All that is due has been taken: the clock's promise covers the input (R10).
+        if self._replay.exhausted and not self._ended:
+            self._end()
+            self._flush_at_us = None
+        if event_us is None:
+            self._log.append(core.flush(self._log.inc))
+            return now_us + asleep_us
+        if self._flush_at_us is None or event_us >= self._flush_at_us:
+            self._log.append(core.flush(self._log.inc, event_us))
+            self._flush_at_us = core.next_flush_us(event_us, context.default_grid)
+        return self._wake_us()
+
+    def _offer(self, due: Due, now_us: int) -> None:
+        refused = self._log.core.offer(due.arrived)
+        entries: list[Entry] = list(due.entries)
+        for some in refused:
+            entries += due.refused(some)
+        self._blank += due.blank
+        self._context.quarantine.put(entries, now_us)
+
+    def _end(self) -> None:
+        """The file is at its end: R24's end boundary, as given or from this file alone."""
+        self._ended = True
+        core = self._log.core
+        end = self._end_boundary_us
+        if end is None and self._context.deployment.clock == "data" and core.position:
+            ends = [_end_of(grid, core.largest) for grid in core.grids if grid.window is not None]
+            end = max(ends, default=None)
+        core.end(end)
+
+    def _wake_us(self) -> int:
+        context, core = self._context, self._log.core
+        assert self._flush_at_us is not None
+        wake = context.wall_us(self._flush_at_us)
+        full = self._replay.due_us(max(1, core.rules.rows_max - core.waiting))
+        if full is not None:
+            wake = min(wake, context.wall_us(full))
+        return wake
+
+    def detail(self) -> dict[str, int]:
+        """Counters for the heartbeat."""
+        context, core = self._context, self._log.core
+        return {
+            "readings": core.next_id,
+            "blank": self._blank,
+            "spool_bytes": context.spool.bytes_held,
+            "ended": int(self._ended),
+            **context.quarantine.all_counts(),
+        }
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _end_of(grid: Grid, e: int) -> int:
+    return grid.window_end(grid.last_window_holding(e))
+
+
+def _identity(path: Path) -> str:
+    """Of the file's beginning and size: the same file goes on where the log says."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(65_536)
+        return f"file:{path.stat().st_size}:{hashlib.sha256(head).hexdigest()[:32]}"
+    except OSError as error:
+        raise DeploymentError(f"{path} cannot be read: {error.strerror or error}") from error

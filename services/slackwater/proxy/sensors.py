@@ -1,0 +1,371 @@
+"""Sensors that hand their readings over: spooled, acknowledged, then sent.
+
+The only sensor of this version is a file that `slackwater ingest` asks for while the deployment
+runs: a small JSON file in the proxy's inbox names it. It is treated as any sensor will be: its
+readings get their ids in the spool before its position moves on, and the spool is what is sent. So
+a proxy that is killed between any two steps neither loses nor doubles a reading: what was spooled
+is sent from the spool, what was not is read again from the file.
+
+Boundaries follow the clock, since the proxy speaks for sensors that may have nothing to say; with
+``expect_every`` or ``clock: data`` they come from the readings. A promise is in the spool before
+it is in the log (rule 9).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from slackwater.model.errors import SlackwaterError
+from slackwater.model.records import Kind, SourceColumns, SourceRecord
+from slackwater.protocols.dpc.source import NEVER, SourceCore, SourceRules
+from slackwater.proxy.csvfile import piece_bytes_default
+from slackwater.proxy.quarantine import Entry
+from slackwater.proxy.replay import FOREVER, Due, Replay, piece_bytes_paced
+from slackwater.proxy.shell import Context
+from slackwater.proxy.sourcelog import SourceLog
+from slackwater.proxy.spool import PushBackError
+
+_log = logging.getLogger(__name__)
+readings_a_turn_max: Final = 20_000
+retry_us: Final = 20_000
+full_retry_us: Final = 500_000
+look_every_us: Final = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A file to take in. ``name`` identifies it: its progress is kept under it.
+
+    With ``as_now`` all times are shifted so that the first reading is now; a reading is then due
+    when its distance from the first one, divided by ``speed``, has gone by. Without it, everything
+    is due at once.
+    """
+
+    name: str
+    file: Path
+    speed: float = 1.0
+    as_now: bool = False
+
+
+def inbox_of(data_dir: Path, stream: str) -> Path:
+    """Where jobs for a stream's proxy are put: `NAME.json`, written elsewhere and renamed."""
+    return data_dir / "proxy" / f"{stream}.inbox"
+
+
+def job_from(path: Path) -> Job:
+    """The job in a file; ``ValueError`` if it is none."""
+    data: dict[str, Any] = json.loads(path.read_text())
+    return Job(
+        path.stem, Path(data["file"]), float(data.get("speed", 1.0)), bool(data.get("as_now"))
+    )
+
+
+class SensorInput:
+    """Whatever hands readings over; today the inbox."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        spec = context.spec
+        self._from_readings = context.deployment.clock == "data"
+        by_readings = spec.expect_every_us is not None or self._from_readings
+        self._rules = SourceRules(
+            log=spec.name,
+            fields=spec.field_names,
+            disorder_us=spec.disorder_us,
+            late="input" if by_readings else "promise",
+            clock_boundaries=not by_readings,
+        )
+        spool = context.spool
+        self._log = SourceLog(context.transport, context.writer, self._rules, spool.identity)
+        self._inbox = inbox_of(spool.path.parent.parent, spec.name)
+        self._inbox.mkdir(parents=True, exist_ok=True)
+        self._running: _Running | None = None
+        self._look_at_us = 0
+        self._flush_at_us: int | None = None
+        self._sent_to = 0
+        self._acknowledged = -1
+        self._blank = 0
+        self._said_full = False
+
+    @property
+    def logs(self) -> Sequence[SourceLog]:
+        """The one log."""
+        return (self._log,)
+
+    def begin(self) -> None:
+        """Take the log over, settle with what the spool holds, and send that."""
+        spool, log = self._context.spool, self._log
+        log.begin(spool.hints().get(log.name))
+        spooled = spool.spooled()
+        core = log.core
+        waiting = list(spool.unsent())
+        accepted = [r for r in waiting if log.scan.has(log.identity, r.last_id)]
+        if accepted:
+            spool.acknowledge(accepted[-1].last_id)
+        left = waiting[len(accepted) :]
+        if left and left[0].first_id != core.next_id:
+            left = self._renumber(left)
+        core.next_id = left[-1].last_id + 1 if left else core.next_id
+        core.promise = max([core.promise, *(r.boundary for r in left)])
+        core.largest = max(core.largest, spooled.largest)
+        self._sent_to = left[0].first_id if left else core.next_id
+        self._send()
+
+    def _renumber(self, left: list[SourceRecord]) -> list[SourceRecord]:
+        """Another spool's readings have our ids: ours follow them, or are superseded (R2)."""
+        context, core = self._context, self._log.core
+        again = SourceCore(self._rules, self._log.scan.resume(self._log.identity))
+        entries: list[Entry] = []
+        records: list[SourceRecord] = []
+        for record in left:
+            assert record.columns is not None
+            columns = record.columns.load()
+            kept = columns.stimes >= again.promise
+            entries += _superseded(record, columns, kept)
+            if kept.any():
+                records.append(_renumbered(record, columns, kept, again))
+                again.next_id = records[-1].last_id + 1
+                again.promise = max(again.promise, record.boundary)
+        _log.warning(
+            "another spool has written %s: %d readings get new ids, %d are superseded",
+            self._log.topic,
+            sum(r.readings for r in records),
+            len(entries),
+        )
+        context.quarantine.put(entries, context.clock.now_us())
+        if not context.quarantine.settle(60.0):
+            raise SlackwaterError(f"{self._log.topic}: superseded readings cannot be written")
+        context.spool.replace_unsent(records, again.next_id, again.promise)
+        del core
+        return records
+
+    # Steps.
+
+    def step(self, now_us: int) -> int:
+        """Take in, spool, send; at a cut point, promise."""
+        context = self._context
+        self._acknowledge()
+        if not context.quarantine.settle():
+            return now_us + retry_us
+        if not self._send():
+            return now_us + retry_us
+        try:
+            return self._take_in(now_us)
+        except PushBackError as full:
+            if not self._said_full:
+                _log.warning("%s; reading waits until there is room", full)
+            self._said_full = True
+            return now_us + full_retry_us
+
+    def _take_in(self, now_us: int) -> int:
+        context, core = self._context, self._log.core
+        event_us = context.event_us(now_us)
+        job = self._job(now_us)
+        if job is not None and self._read(job, now_us):
+            return now_us
+        paced = event_us is not None
+        due = self._flush_at_us is None or (event_us is not None and event_us >= self._flush_at_us)
+        if core.waiting or (paced and due):
+            self._flush(None if job is not None and not job.by_clock else event_us)
+        if event_us is not None and due:
+            self._flush_at_us = core.next_flush_us(event_us, context.default_grid)
+        if job is not None:
+            return min(now_us + retry_us, job.wake_us(now_us))
+        if self._flush_at_us is None or not paced:
+            return now_us + look_every_us
+        return min(now_us + look_every_us, context.wall_us(self._flush_at_us))
+
+    def _flush(self, clock_us: int | None) -> None:
+        """Into the spool, then into the log."""
+        core, spool = self._log.core, self._context.spool
+        before = core.saved()
+        records = core.flush(self._log.inc, clock_us)
+        try:
+            if not records:
+                return
+            if records[0].kind is Kind.BOUNDARY:
+                spool.keep_promise(records[0].boundary)
+                if self._sent_to == records[0].first_id:
+                    self._log.append(records)
+                return
+            job = self._running
+            positions = {} if job is None else {job.job.name: core.position}
+            spool.append(records, core.largest, positions)
+        except PushBackError:
+            core.restore(before)
+            raise
+        self._said_full = False
+        self._send()
+
+    def _send(self) -> bool:
+        """What is spooled and not sent, as far as there is room."""
+        log = self._log
+        if self._sent_to == log.core.next_id:
+            return True
+        for record in self._context.spool.unsent(self._sent_to):
+            if not log.has_room:
+                return False
+            log.append((replace(record, inc=log.inc),), self._delivered)
+            self._sent_to = record.last_id + 1
+        return True
+
+    def _delivered(self, record: SourceRecord) -> None:
+        self._acknowledged = record.last_id  # in the writer's thread: only noted
+
+    def _acknowledge(self) -> None:
+        if self._acknowledged >= 0:
+            self._context.spool.acknowledge(self._acknowledged)
+            self._acknowledged = -1
+
+    # Jobs.
+
+    def _job(self, now_us: int) -> _Running | None:
+        if self._running is None and now_us >= self._look_at_us:
+            self._look_at_us = now_us + look_every_us
+            for path in sorted(self._inbox.glob("*.json")):
+                try:
+                    job = job_from(path)
+                    self._running = _Running(self._context, job, path, now_us)
+                except (SlackwaterError, OSError, ValueError, KeyError, TypeError) as error:
+                    _log.error("ingest job %s is refused: %s", path.name, error)
+                    path.replace(path.with_suffix(".refused"))
+                    continue
+                break
+        return self._running
+
+    def _read(self, running: _Running, now_us: int) -> bool:
+        """Some of the file; False if nothing is due."""
+        core, context = self._log.core, self._context
+        due = running.take(now_us)
+        if due is None:
+            if running.replay.exhausted and not core.waiting:
+                self._finish(running)
+            return False
+        shifted = running.shift(due)
+        future = context.event_us(now_us) if self._rules.clock_boundaries else None
+        entries = list(due.entries)
+        for refused in core.offer(shifted.arrived, future):
+            entries += shifted.refused(refused)
+        self._blank += due.blank
+        name = running.job.file.name
+        context.quarantine.put(
+            [replace(entry, position=f"{name}:{entry.position}") for entry in entries], now_us
+        )
+        if core.is_full and context.quarantine.settle():
+            self._flush(None)
+        return True
+
+    def _finish(self, running: _Running) -> None:
+        core = self._log.core
+        if self._from_readings and core.next_id:
+            ends = [
+                grid.window_end(grid.last_window_holding(core.largest))
+                for grid in core.grids
+                if grid.window is not None
+            ]
+            core.promised(max(ends, default=NEVER))
+            self._flush(None)
+        running.path.replace(running.path.with_suffix(".done"))
+        _log.info("ingested %s", running.job.file)
+        self._running = None
+
+    def detail(self) -> dict[str, int]:
+        """Counters for the heartbeat."""
+        return {
+            "readings": self._log.core.next_id,
+            "blank": self._blank,
+            "spool_bytes": self._context.spool.bytes_held,
+            "ingesting": int(self._running is not None),
+            **self._context.quarantine.all_counts(),
+        }
+
+    def close(self) -> None:
+        """Close the spool with what it holds."""
+        self._acknowledge()
+        self._context.spool.close()
+
+
+class _Running:
+    """A job at work. The shift of its times is part of its progress: it must not change."""
+
+    def __init__(self, context: Context, job: Job, path: Path, now_us: int) -> None:
+        self.job = job
+        self.path = path
+        self.by_clock = context.spec.expect_every_us is None
+        paced = job.as_now
+        self.replay = Replay(
+            context.spec, job.file, None, piece_bytes_paced if paced else piece_bytes_default
+        )
+        spool = context.spool
+        first = self.replay.due_us(1)
+        began = spool.position(f"{job.name}/began")
+        if not began:
+            began = now_us
+            spool.append((), spool.spooled().largest, {f"{job.name}/began": began})
+        self._began_us = began
+        self._first_us = began if first is None else first
+        for due in self.replay.skip(spool.position(job.name)):
+            context.quarantine.count("malformed", len(due.entries))
+
+    def take(self, now_us: int) -> Due | None:
+        """What is due now."""
+        if not self.job.as_now:
+            return self.replay.take(FOREVER, readings_a_turn_max)
+        return self.replay.take(self._event_us(now_us), readings_a_turn_max)
+
+    def _event_us(self, now_us: int) -> int:
+        return self._first_us + int((now_us - self._began_us) * self.job.speed)
+
+    def shift(self, due: Due) -> Due:
+        """The readings with the times they are given."""
+        if not self.job.as_now:
+            return due
+        arrived = due.arrived
+        stimes = arrived.stimes + (self._began_us - self._first_us)
+        return replace(due, arrived=replace(arrived, stimes=stimes))
+
+    def wake_us(self, now_us: int) -> int:
+        """When the next reading is due."""
+        due = self.replay.due_us(1)
+        if due is None or not self.job.as_now:
+            return now_us
+        return self._began_us + int((due - self._first_us) / self.job.speed)
+
+
+def _superseded(record: SourceRecord, columns: SourceColumns, kept: Any) -> list[Entry]:
+    entries = []
+    for i in (~kept).nonzero()[0].tolist():
+        values = {n: float(v[i]) for n, v in zip(columns.fields, columns.values, strict=True)}
+        payload = {"key": columns.keys[int(columns.key_index[i])], **values}
+        stime = int(columns.stimes[i])
+        entries.append(
+            Entry(f"id:{record.first_id + i}", "superseded", stime, "", json.dumps(payload))
+        )
+    return entries
+
+
+def _renumbered(
+    record: SourceRecord, columns: SourceColumns, kept: Any, core: SourceCore
+) -> SourceRecord:
+    stimes = columns.stimes[kept]
+    chosen = SourceColumns(
+        stimes,
+        columns.key_index[kept],
+        columns.keys,
+        columns.fields,
+        tuple(column[kept] for column in columns.values),
+    )
+    return replace(
+        record,
+        first_id=core.next_id,
+        last_id=core.next_id + len(stimes) - 1,
+        boundary=max(core.promise, record.boundary),
+        stime_min=int(stimes.min()),
+        stime_max=int(stimes.max()),
+        columns=chosen,
+    )

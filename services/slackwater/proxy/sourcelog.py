@@ -1,0 +1,155 @@
+"""A source log and its one writer: taking it over, and appending what the core says.
+
+Taking over is rule 6: read the log with the readers' own acceptance rule, append START, read on to
+it. What the log says about the past is all that counts, so a proxy needs no memory of its own to
+go on without a hole or a double. Reading a week of records at each start would take a minute,
+though; a *hint* of how far an earlier incarnation had come (offset, next id, promise) is kept
+beside the spool. A hint is believed only if the record before its offset says the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from slackwater.codec import decode_source, encode_source
+from slackwater.model.errors import MalformedRecordError
+from slackwater.model.records import Kind, SourceRecord
+from slackwater.primitives.ids import ANY, Contiguous
+from slackwater.protocols.dpc.source import LogScan, SourceCore, SourceRules
+from slackwater.runtime.incarnation import start_incarnation
+from slackwater.runtime.topics import source_topic
+from slackwater.runtime.transport import RawRecord, Transport, Writer, read_range
+
+_log = logging.getLogger(__name__)
+in_flight_bytes_max: Final = 24 * 1024 * 1024
+Hint = Mapping[str, Any]
+
+
+class SourceLog:
+    """Writes ``sw.source.<log>``; ``begin`` makes it ours."""
+
+    def __init__(
+        self, transport: Transport, writer: Writer, rules: SourceRules, identity: str
+    ) -> None:
+        self.name = rules.log
+        self.topic = source_topic(rules.log)
+        self.rules = rules
+        self.identity = identity
+        """Of the spool, or of the input itself where that can be read again."""
+        self.inc = -1
+        self.core = SourceCore(rules)
+        self.scan = LogScan()
+        self.hint: dict[str, Any] | None = None
+        """As of the last record delivered."""
+        self._largest = self.core.largest
+        self._transport = transport
+        self._writer = writer
+
+    # Taking over.
+
+    def begin(self, hint: Hint | None = None, timeout_s: float = 60.0) -> None:
+        """Rule 6; afterwards ``core`` stands where the log ends."""
+        read_from = self._believe(hint)
+        self.inc = start_incarnation(
+            self._transport,
+            self._writer,
+            (self.topic, 0),
+            lambda: encode_source(self._resumed().start(self.identity)),
+            read_from=read_from,
+            visit=self._visit,
+            timeout_s=timeout_s,
+        )
+        self.core = self._resumed()
+        self._largest = self.core.largest
+
+    def _resumed(self) -> SourceCore:
+        if self.scan.ids.next_id == ANY:
+            _log.warning("%s has lost all its records to retention: ids begin again", self.topic)
+            self.scan.ids = Contiguous(0)
+        return SourceCore(self.rules, self.scan.resume(self.identity))
+
+    def _visit(self, raw: RawRecord) -> None:
+        try:
+            record = decode_source(raw.value, f"{raw.topic}:{raw.partition}:{raw.offset}")
+        except MalformedRecordError as error:
+            _log.warning("passed over a record that is none: %s", error)
+            return
+        self.scan.see(raw.offset, record)
+
+    def _believe(self, hint: Hint | None) -> int | None:
+        """Where to read from: the hint's place if the log agrees with it, else the beginning."""
+        log = (self.topic, 0)
+        if hint is None or not self._agrees(hint):
+            if self._transport.beginning_offsets([log])[log] > 0:
+                self.scan.ids = Contiguous(ANY)  # retention: the first that is left decides
+            return None
+        self.scan = LogScan(
+            ids=Contiguous(hint["next_id"]),
+            inc=hint["inc"],
+            promise=hint["promise"],
+            largest=hint["largest"],
+            spool=hint["spool"],
+            positions={hint["spool"]: hint["position"]},
+        )
+        beginning = self._transport.beginning_offsets([log])[log]
+        return max(beginning, int(hint["offset"]))
+
+    def _agrees(self, hint: Hint) -> bool:
+        log, last = (self.topic, 0), int(hint["offset"]) - 1
+        beginning = self._transport.beginning_offsets([log])[log]
+        end = self._transport.end_offsets([log])[log]
+        if last >= end:
+            return False
+        if last < beginning:
+            # Retention went past the hint: it is all that is left, unless the log is another one.
+            return beginning > 0
+        for raw in read_range(self._transport, log, last, last + 1, idle_s_max=10.0):
+            try:
+                record = decode_source(raw.value)
+            except MalformedRecordError:
+                return False
+            return bool(record.inc == hint["inc"] and record.last_id + 1 == hint["next_id"])
+        return False
+
+    # Appending.
+
+    @property
+    def has_room(self) -> bool:
+        """May more be appended, or is Kafka away or behind?"""
+        return self._writer.in_flight_bytes < in_flight_bytes_max
+
+    def append(
+        self,
+        records: Iterable[SourceRecord],
+        delivered: Callable[[SourceRecord], None] | None = None,
+    ) -> None:
+        """Append records of this incarnation in their order."""
+        for record in records:
+            assert record.inc == self.inc, "a record of another incarnation"
+            if record.readings:
+                self._largest = max(self._largest, record.stime_max)
+            note = partial(self._delivered, record, self._largest, delivered)
+            self._writer.append(self.topic, 0, encode_source(record), on_delivery=note)
+
+    def _delivered(
+        self,
+        record: SourceRecord,
+        largest: int,
+        also: Callable[[SourceRecord], None] | None,
+        offset: int,
+    ) -> None:
+        assert record.kind is not Kind.START
+        self.hint = {
+            "offset": offset + 1,
+            "next_id": record.last_id + 1,
+            "inc": record.inc,
+            "promise": record.boundary,
+            "largest": largest,
+            "spool": self.identity,
+            "position": record.input_position,
+        }
+        if also is not None:
+            also(record)

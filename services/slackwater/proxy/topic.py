@@ -1,0 +1,362 @@
+"""An existing topic as sensors: each of its partitions is a stream of its own.
+
+Kafka is the spool here. A reading's position is its offset, each record carries the offset where
+the input goes on, and so a restarted proxy goes on where its log says, without a disk. Boundaries
+that follow the clock are made only for input read to an end observed after them (R10): at a cut
+point the ends of all partitions are asked for, and the promise is that moment, made when all that
+was there by then has been read.
+
+A partition that has never held a record is not waited for. Its source log follows the smallest
+promise of the stream's partitions that have held one, so that it delays nobody; from its first
+record on it counts by itself.
+
+Rejected: one source log for all partitions, merged by time of arrival. The order would be ours
+and not the topic's, so two proxies, or one that restarts, could not agree on ids.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from slackwater.model.deployment import TopicSpec
+from slackwater.model.errors import EnvironmentProblem, SlackwaterError
+from slackwater.protocols.dpc.source import NEVER, Arrived, Refused, SourceCore, SourceRules
+from slackwater.proxy.json_input import JsonReader, Parsed
+from slackwater.proxy.quarantine import Entry
+from slackwater.proxy.shell import Context
+from slackwater.proxy.sourcelog import SourceLog
+from slackwater.runtime.topics import confluent_consumer, ensure_topics, partition_count, topics_for
+from slackwater.runtime.transport import Log, LogError
+
+_log = logging.getLogger(__name__)
+messages_max: Final = 50_000
+ask_timeout_s: Final = 5.0
+turn_us: Final = 2_000
+idle_us: Final = 10_000
+retry_us: Final = 20_000
+unpaced_us: Final = 100_000
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One partition of the topic and its source log."""
+
+    number: int
+    log: SourceLog
+    position: int = 0
+    """Every message below it has been read."""
+    begun: bool = False
+    """Has it ever held a record?"""
+    promise_told: int = NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Where the partitions ended when the event clock showed ``event_us``."""
+
+    event_us: int | None
+    ends: dict[Log, int]
+
+
+class TopicInput:
+    """A topic of JSON readings."""
+
+    def __init__(self, context: Context, topic: TopicSpec) -> None:
+        self._context = context
+        self._topic = topic.name
+        self._reader = JsonReader(context.spec)
+        spec = context.spec
+        count = partition_count(context.bootstrap, topic.name)
+        names = [f"{spec.name}.{p}" for p in range(count)]
+        # How many there are is known only here, so whoever starts first makes the logs.
+        wanted = {f"sw.source.{name}" for name in names}
+        ensure_topics(context.bootstrap, [t for t in topics_for(names, []) if t.name in wanted])
+        self._partitions = [
+            _Partition(p, SourceLog(context.transport, context.writer, self._rules(name), ""))
+            for p, name in enumerate(names)
+        ]
+        for partition in self._partitions:
+            partition.log.identity = f"topic:{topic.name}:{partition.number}"
+        self._from = topic.from_
+        self._consumer = Consumer(
+            confluent_consumer(
+                context.bootstrap,
+                enable_partition_eof=True,
+                queued_min_messages=200_000,
+                fetch_wait_max_ms=20,
+            )
+        )
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix="ends")
+        self._asked: Future[_Ends] | None = None
+        self._ask_at_us = 0
+        self._gone = 0
+
+    def _rules(self, name: str) -> SourceRules:
+        spec = self._context.spec
+        by_clock = spec.expect_every_us is None and self._context.deployment.clock == "wall"
+        return SourceRules(
+            log=name,
+            fields=spec.field_names,
+            disorder_us=spec.disorder_us,
+            late="promise" if by_clock else "input",
+            clock_boundaries=by_clock,
+        )
+
+    @property
+    def logs(self) -> Sequence[SourceLog]:
+        """One for each partition."""
+        return [partition.log for partition in self._partitions]
+
+    def begin(self) -> None:
+        """Take the logs over, and go to where they say."""
+        context = self._context
+        logs = [(self._topic, p.number) for p in self._partitions]
+        begins = context.transport.beginning_offsets(logs)
+        ends = context.transport.end_offsets(logs, isolation="read_committed")
+        hints = context.spool.hints()
+        for partition in self._partitions:
+            log = partition.log
+            log.begin(hints.get(log.name))
+            at = (self._topic, partition.number)
+            partition.begun = ends[at] > 0
+            known = log.identity in log.scan.positions
+            start = log.core.position if known else begins[at]
+            if not known and self._from == "end":
+                start = ends[at]
+            if start < begins[at]:
+                self._gone += begins[at] - start
+                _log.warning(
+                    "%s:%d: %d messages were deleted before they were read",
+                    *at,
+                    begins[at] - start,
+                )
+                start = begins[at]
+            log.core.position = partition.position = start
+        self._consumer.assign(
+            [TopicPartition(self._topic, p.number, p.position) for p in self._partitions]
+        )
+
+    # Steps.
+
+    def step(self, now_us: int) -> int:
+        """Read what is there; at a cut point, promise what has been read."""
+        context = self._context
+        if not context.quarantine.settle() or not all(log.has_room for log in self.logs):
+            return now_us + retry_us
+        read = self._read(now_us)
+        if not context.quarantine.settle():
+            return now_us + retry_us
+        for partition in self._partitions:
+            if partition.log.core.is_full:
+                self._flush(partition, None)
+        self._promise(now_us)
+        return now_us if read else now_us + turn_us if self._asked else self._wake_us(now_us)
+
+    def _wake_us(self, now_us: int) -> int:
+        return min(now_us + idle_us, max(now_us, self._ask_at_us))
+
+    def _promise(self, now_us: int) -> None:
+        """At a cut point ask for the ends; once they have been read, flush."""
+        asked = self._asked
+        if asked is None:
+            if now_us >= self._ask_at_us:
+                self._asked = self._asking.submit(self._ask, self._context.event_us(now_us))
+            return
+        if not asked.done():
+            return
+        try:
+            ends = asked.result()
+        except LogError:
+            self._asked = None  # Kafka is away: nothing is promised
+            return
+        if any(p.position < ends.ends[self._topic, p.number] for p in self._partitions):
+            return  # still reading what was there
+        self._asked = None
+        for partition in self._partitions:
+            partition.begun |= ends.ends[self._topic, partition.number] > 0
+            if partition.begun:
+                self._flush(partition, ends.event_us)
+        self._flush_empty(ends.event_us)
+        self._ask_at_us = self._next_ask_us(ends.event_us, now_us)
+
+    def _next_ask_us(self, event_us: int | None, now_us: int) -> int:
+        if event_us is None:
+            return now_us + unpaced_us
+        grid = self._context.default_grid
+        due = [p.log.core.next_flush_us(event_us, grid) for p in self._partitions]
+        return self._context.wall_us(min(due))
+
+    def _flush_empty(self, event_us: int | None) -> None:
+        begun = [p.log.core.promise for p in self._partitions if p.begun]
+        follow = min(begun, default=None)
+        for partition in self._partitions:
+            if not partition.begun:
+                self._flush(partition, event_us if not begun else None, follow)
+
+    def _flush(
+        self, partition: _Partition, clock_us: int | None, follow_us: int | None = None
+    ) -> None:
+        log = partition.log
+        log.append(log.core.flush(log.inc, clock_us, follow_us))
+
+    def _ask(self, event_us: int | None) -> _Ends:
+        logs = [(self._topic, p.number) for p in self._partitions]
+        ends = self._context.transport.end_offsets(
+            logs, isolation="read_committed", timeout_s=ask_timeout_s
+        )
+        return _Ends(event_us, ends)
+
+    # Reading.
+
+    def _read(self, now_us: int) -> bool:
+        messages = self._consumer.consume(messages_max, 0)
+        if not messages:
+            return False
+        by_partition: dict[int, list[Message]] = defaultdict(list)
+        if len(self._partitions) == 1:
+            by_partition[0] = messages
+        else:
+            for message in messages:
+                by_partition[message.partition() or 0].append(message)
+        for number, some in by_partition.items():
+            self._take(self._partitions[number], some, now_us)
+        return True
+
+    def _take(self, partition: _Partition, messages: list[Message], now_us: int) -> None:
+        if list(map(Message.error, messages)).count(None) != len(messages):
+            messages = self._without_events(partition, messages)
+        if not messages:
+            return
+        values = [value or b"" for value in map(Message.value, messages)]
+        first, last = messages[0].offset() or 0, messages[-1].offset() or 0
+        if last - first == len(messages) - 1:
+            offsets = np.arange(first, last + 1, dtype=np.int64)
+        else:  # compaction and transactions leave out offsets
+            offsets = np.array([m.offset() for m in messages], np.int64)
+        partition.begun = True
+        partition.position = max(partition.position, last + 1)
+        batch = _Batch(values, offsets, self._reader.parse(values))
+        self._offer(partition, batch, now_us)
+
+    def _without_events(self, partition: _Partition, messages: list[Message]) -> list[Message]:
+        """Readings only; the end of a partition is an event, and passes markers of transactions."""
+        kept = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                kept.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                partition.position = max(partition.position, message.offset() or 0)
+            elif error.code() in _MISSING:
+                raise EnvironmentProblem(f"topic {self._topic} cannot be read: {error.str()}")
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                raise SlackwaterError(
+                    f"{self._topic}:{partition.number} does not hold offset {partition.position}"
+                    " any more: beginning again"
+                )
+            else:
+                _log.warning("%s:%d: %s", self._topic, partition.number, error.str())
+        return kept
+
+    def _offer(self, partition: _Partition, batch: _Batch, now_us: int) -> None:
+        context, core = self._context, partition.log.core
+        event_us = context.event_us(now_us)
+        where = f"{partition.number}:"
+        entries = [
+            Entry(
+                where + str(int(batch.offsets[bad.index])),
+                "malformed",
+                bad.stime,
+                bad.detail,
+                batch.text(bad.index),
+            )
+            for bad in batch.parsed.bad
+        ]
+        for arrived, indices, promise in batch.runs():
+            for refused in core.offer(arrived, event_us):
+                entries += batch.refused(where, refused, indices)
+            if promise is not None:
+                core.promised(promise)
+        context.quarantine.put(entries, now_us)
+
+    def detail(self) -> dict[str, int]:
+        """Counters for the heartbeat."""
+        cores: list[SourceCore] = [p.log.core for p in self._partitions]
+        return {
+            "readings": sum(core.next_id for core in cores),
+            "blank": 0,
+            "spool_bytes": self._context.spool.bytes_held,
+            "deleted_unread": self._gone,
+            **self._context.quarantine.all_counts(),
+        }
+
+    def close(self) -> None:
+        """Leave the topic."""
+        self._asking.shutdown(wait=False, cancel_futures=True)
+        self._consumer.close()
+
+
+_MISSING: Final = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Messages of one partition, and what they were."""
+
+    values: Sequence[bytes]
+    offsets: Any
+    parsed: Parsed
+
+    def text(self, index: int) -> str:
+        return self.values[index].decode(errors="replace")
+
+    def runs(self) -> list[tuple[Arrived, Any, int | None]]:
+        """Readings between explicit boundaries, the places of their messages, the boundary."""
+        parsed, end = self.parsed, int(self.offsets[-1]) + 1
+        whole = Arrived(
+            parsed.stimes,
+            parsed.key_index,
+            parsed.keys,
+            parsed.values,
+            self.offsets[parsed.indices] + 1,
+            end,
+        )
+        if not parsed.boundaries:
+            return [(whole, parsed.indices, None)]
+        runs: list[tuple[Arrived, Any, int | None]] = []
+        start = 0
+        for index, promise in parsed.boundaries:
+            stop = int(np.searchsorted(parsed.indices, index))
+            runs.append((whole.take(slice(start, stop)), parsed.indices[start:stop], promise))
+            start = stop
+        runs.append((whole.take(slice(start, None)), parsed.indices[start:], None))
+        return runs
+
+    def refused(self, where: str, refused: Refused, indices: Any) -> list[Entry]:
+        entries = []
+        for i in refused.indices.tolist():
+            index = int(indices[i])
+            at = int(np.searchsorted(self.parsed.indices, index))
+            entries.append(
+                Entry(
+                    where + str(int(self.offsets[index])),
+                    refused.reason,
+                    int(self.parsed.stimes[at]),
+                    "",
+                    self.text(index),
+                )
+            )
+        return entries
