@@ -120,7 +120,9 @@ def _triggered(
         )
     # Only mode "update" is allowed; without state it means the same.
     writer = writer.outputMode("update")
-    trigger = session._jvm.org.apache.spark.sql.streaming.Trigger.RealTime(job.batch_ms)
+    jvm = session._jvm
+    assert jvm is not None, "a running session has its JVM"
+    trigger = jvm.org.apache.spark.sql.streaming.Trigger.RealTime(job.batch_ms)
     writer._jwrite = writer._jwrite.trigger(trigger)
     return writer
 

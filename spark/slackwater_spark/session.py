@@ -14,10 +14,8 @@ are then shipped with the application.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
-import signal
 import struct
 import subprocess
 import tempfile
@@ -26,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from slackwater.codec.paths import home
 from slackwater.model.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
@@ -34,9 +33,8 @@ if TYPE_CHECKING:
 LOCAL_MASTER = "local[64]"
 """A real-time task never ends, and every partition has one: slots are threads, and cheap."""
 
-_PR_SET_PDEATHSIG = 1
 _START_SECONDS_MAX = 60
-_STOP_SECONDS = 1.5
+_STOP_SECONDS = 1.2
 
 # What Spark's launcher passes to a Java 17 JVM (its JavaModuleOptions): reflection into these
 # packages is denied without.
@@ -87,15 +85,13 @@ class SessionSettings:
 def connector_jars(jars_dir: Path | None = None) -> list[Path]:
     """The connector jars that ``make setup`` fetched, beside PySpark's own.
 
-    They lie in ``$SLACKWATER_JARS_DIR/spark``, else in ``.slackwater-jars/spark`` at the root of
-    the checkout.
+    They lie in ``.slackwater-jars/spark`` under the project's home.
     """
     if jars_dir is None:
-        root = os.environ.get("SLACKWATER_JARS_DIR")
-        base = Path(root) if root else Path(__file__).resolve().parents[2] / ".slackwater-jars"
-        jars_dir = base / "spark"
+        jars_dir = home() / ".slackwater-jars" / "spark"
     jars = sorted(jars_dir.glob("*.jar"))
-    if not jars:
+    # Only a whole set carries the mark.
+    if not jars or not (jars_dir / ".complete").is_file():
         raise EnvironmentProblem(f"no connector jars for Spark in {jars_dir}: run make setup")
     return jars
 
@@ -174,7 +170,7 @@ def _start_jvm(
             stdout=log,
             stderr=log,
             env=environment,
-            preexec_fn=_die_with_parent,
+            start_new_session=True,  # Ctrl-C is for us, not for it
         )
         port, secret = _read_gateway(process, told)
     return process, port, secret
@@ -196,6 +192,12 @@ def _read_gateway(process: subprocess.Popen[bytes], told: Path) -> tuple[int, st
     raise EnvironmentProblem(f"Spark's JVM did not answer within {_START_SECONDS_MAX} s")
 
 
+def _bound_to_parent() -> list[str]:
+    """The kernel ends the JVM with us. Without the tool, it ends when its standard input does."""
+    setpriv = shutil.which("setpriv")
+    return [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
+
+
 def _java_command(settings: SessionSettings) -> list[str]:
     import pyspark
 
@@ -203,6 +205,7 @@ def _java_command(settings: SessionSettings) -> list[str]:
     connectors = connector_jars(settings.jars_dir)
     class_path = ":".join([*map(str, connectors), f"{spark_jars}/*"])
     command = [
+        *_bound_to_parent(),
         find_java(),
         f"-Xmx{settings.heap_mib}m",
         "-Xss4m",  # long plans are compiled by deep recursion
@@ -285,9 +288,3 @@ def _forget_session() -> None:
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkSession._instantiatedSession = None
-
-
-def _die_with_parent() -> None:
-    """Runs in the child before it becomes java: no JVM without its aggregator, no Ctrl-C for it."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

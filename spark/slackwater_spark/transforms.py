@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro, to_avro
 
 from slackwater.codec import fingerprint, schema_json
@@ -107,29 +107,29 @@ def deltas(records: DataFrame, shape: FragmentShape, topics: Sequence[str]) -> D
         "partition",
         "seq",
         *(_passed(name, shape).alias(name) for name in _PASSED),
-        F.expr("if(ok, r.keys, cast(array() as array<string>))").alias("keys"),
+        sf.expr("if(ok, r.keys, cast(array() as array<string>))").alias("keys"),
         _figures().alias("figures"),
     )
     parted = _whole(figured) if shape.parts == 1 else _split(figured, shape.parts)
-    names = F.array(*map(F.lit, topics))
+    names = sf.array(*map(sf.lit, topics))
     return parted.select(
-        F.element_at(names, F.col("part") + 1).alias("topic"),
-        F.col("partition"),
-        F.concat(F.lit(_header("delta")), to_avro(_delta(), schema_json("delta"))).alias("value"),
+        sf.element_at(names, sf.col("part") + 1).alias("topic"),
+        sf.col("partition"),
+        sf.concat(sf.lit(_header("delta")), to_avro(_delta(), schema_json("delta"))).alias("value"),
     )
 
 
 def _decode(records: DataFrame, shape: FragmentShape) -> DataFrame:
     """One row for each record, with ``r`` null where the bytes are none of ours."""
-    body = F.expr(f"substring(value, {_HEADER_BYTES + 1}, {_INT_MAX})")
-    ours = F.expr(f"substring(value, 1, {_HEADER_BYTES})") == F.lit(_header("ordered"))
+    body = sf.expr(f"substring(value, {_HEADER_BYTES + 1}, {_INT_MAX})")
+    ours = sf.expr(f"substring(value, 1, {_HEADER_BYTES})") == sf.lit(_header("ordered"))
     record = from_avro(body, schema_json("ordered"), {"mode": "PERMISSIVE"})
     # The live log has the odd number of each pair, on both sides.
     first = 2 * (shape.child * shape.replicas + shape.replica)
     return records.select(
-        F.expr(f"cast({first} + partition % 2 as int)").alias("partition"),
-        F.col("offset").alias("seq"),
-        F.when(ours, record).alias("r"),
+        sf.expr(f"cast({first} + partition % 2 as int)").alias("partition"),
+        sf.col("offset").alias("seq"),
+        sf.when(ours, record).alias("r"),
     )
 
 
@@ -157,16 +157,16 @@ def _ok() -> Column:
         "is_valid_utf8(array_join(r.missing, ','))",
         "is_valid_utf8(array_join(r.gap.stream, ','))",
     )
-    return F.expr(f"coalesce({' and '.join(f'({c})' for c in conditions)}, false)")
+    return sf.expr(f"coalesce({' and '.join(f'({c})' for c in conditions)}, false)")
 
 
 def _ints(doubles: str) -> Column:
-    return F.expr(f"cast({doubles} as array<int>)")
+    return sf.expr(f"cast({doubles} as array<int>)")
 
 
 def _passed(name: str, shape: FragmentShape) -> Column:
     void = _VOID | {"child": str(shape.child), "replica": str(shape.replica)}
-    return F.expr(f"if(ok, r.{name}, {void[name]})")
+    return sf.expr(f"if(ok, r.{name}, {void[name]})")
 
 
 def _figures() -> Column:
@@ -179,7 +179,7 @@ def _figures() -> Column:
     without_nan = f"transform(array(filter(x, v -> not isnan(v))), y -> {without_nan})[0]"
     figures = _summed("x", "t", f"if(isnan(t), {without_nan}, {_of_values('x', 't')})")
     columns = "if(ok, r.columns, cast(array() as array<array<double>>))"
-    return F.expr(f"transform({columns}, c -> transform({of_keys}, x -> {figures}))")
+    return sf.expr(f"transform({columns}, c -> transform({of_keys}, x -> {figures}))")
 
 
 def _summed(values: str, total: str, then: str) -> str:
@@ -201,7 +201,7 @@ def _of_values(values: str, total: str) -> str:
 
 
 def _whole(figured: DataFrame) -> DataFrame:
-    return figured.select("*", F.lit(0).alias("part"))
+    return figured.select("*", sf.lit(0).alias("part"))
 
 
 def _split(figured: DataFrame, parts: int) -> DataFrame:
@@ -211,26 +211,26 @@ def _split(figured: DataFrame, parts: int) -> DataFrame:
     """
     placed = figured.select(
         "*",
-        F.expr(f"transform(keys, k -> cast(pmod(xxhash64(k), {parts}L) as int))").alias("part_of"),
-        F.explode(F.array(*map(F.lit, range(parts)))).alias("part"),
+        sf.expr(f"transform(keys, k -> cast(pmod(xxhash64(k), {parts}L) as int))").alias("part_of"),
+        sf.explode(sf.array(*map(sf.lit, range(parts)))).alias("part"),
     )
     return placed.select(
         "partition",
         "seq",
         "part",
         *_PASSED,
-        F.expr("filter(keys, (k, i) -> part_of[i] = part)").alias("keys"),
-        F.expr("transform(figures, f -> filter(f, (x, i) -> part_of[i] = part))").alias("figures"),
+        sf.expr("filter(keys, (k, i) -> part_of[i] = part)").alias("keys"),
+        sf.expr("transform(figures, f -> filter(f, (x, i) -> part_of[i] = part))").alias("figures"),
     )
 
 
 def _delta() -> Column:
-    return F.struct(
+    return sf.struct(
         *_PASSED,
         "seq",
         "keys",
-        F.xxhash64("keys").alias("keys_hash"),
-        *(F.expr(f"transform(figures, f -> f.{name})").alias(name) for name in FIGURES),
+        sf.xxhash64("keys").alias("keys_hash"),
+        *(sf.expr(f"transform(figures, f -> f.{name})").alias(name) for name in FIGURES),
     )
 
 
