@@ -231,7 +231,7 @@ class TopicInput:
         return True
 
     def _take(self, partition: _Partition, messages: list[Message], now_us: int) -> None:
-        if list(map(Message.error, messages)).count(None) != len(messages):
+        if any(map(Message.error, messages)):
             messages = self._without_events(partition, messages)
         if not messages:
             return
