@@ -6,7 +6,7 @@ from slackwater.model.deployment import Deployment
 from slackwater.model.errors import UsageError
 from slackwater.orderer.shell import OrdererShell
 from slackwater.primitives.deltas import KeyTable
-from slackwater.primitives.eventclock import normal_time_us
+from slackwater.primitives.eventclock import DataClock, normal_time_us
 from slackwater.primitives.expressions import compile_predicate, compile_projection
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.line import Schedule
@@ -15,7 +15,7 @@ from slackwater.protocols.dpc.orderer import OrdererConfig
 from slackwater.runtime.entry import Context
 from slackwater.runtime.faust_worker import run_fragment
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.registry import Registry
+from slackwater.runtime.registry import AwaitedClock, Registry
 from slackwater.runtime.topics import partition_count, piece_bytes_max
 
 
@@ -25,7 +25,7 @@ def main(context: Context) -> None:
     deployment, transport = context.load_deployment(), context.transport()
     registry = Registry(transport)
     definition = registry.wait_for_query(query)
-    clock = registry.wait_for_clock()
+    clock = AwaitedClock(registry)
     spec = definition.spec
     lateness = deployment.lateness_us(spec)
     logs = [
@@ -59,6 +59,7 @@ def main(context: Context) -> None:
         operators,
         e0=definition.e0_us,
         end_timeout_us=spec.margin_us // 2,
+        observe=clock.observe if isinstance(clock, DataClock) else None,
     )
     run_fragment(
         context.process,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from slackwater.codec.records import decode_ordered, decode_source, encode_ordered
@@ -72,6 +72,7 @@ class OrdererShell:
         operators: of the query.
         e0: the query's start.
         end_timeout_us: how long the broker may take to name an end (half a margin, R11).
+        observe: told of (boundary, now), where the event clock follows the data (R12).
     """
 
     def __init__(
@@ -83,7 +84,9 @@ class OrdererShell:
         *,
         e0: int,
         end_timeout_us: int,
+        observe: Callable[[int, int], None] | None = None,
     ) -> None:
+        self._observe = observe
         self._transport = transport
         self._query = query
         self._config = config
@@ -187,7 +190,10 @@ class OrdererShell:
         """A record from the live consumer."""
         stream = self._stream_of[log]
         if self._core.needs(stream, offset):
-            self._core.receive(stream, offset, decode_source(value, f"{log[0]}:0:{offset}"))
+            record = decode_source(value, f"{log[0]}:0:{offset}")
+            self._core.receive(stream, offset, record)
+            if self._observe is not None:
+                self._observe(record.boundary, self._clock.now_us())
         self._wake.set()
 
     async def run(self) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from slackwater.model.errors import UsageError
-from slackwater.primitives.eventclock import normal_time_us
+from slackwater.primitives.eventclock import DataClock, normal_time_us
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.line import Schedule
 from slackwater.protocols.dpc.root import RootConfig
 from slackwater.root.shell import RootShell
 from slackwater.runtime.entry import Context
 from slackwater.runtime.faust_worker import run_fragment
-from slackwater.runtime.registry import Registry
+from slackwater.runtime.registry import AwaitedClock, Registry
 
 
 def main(context: Context) -> None:
@@ -19,7 +19,7 @@ def main(context: Context) -> None:
     deployment, transport = context.load_deployment(), context.transport()
     registry = Registry(transport)
     definition = registry.wait_for_query(query)
-    clock = registry.wait_for_clock()
+    clock = AwaitedClock(registry)
     spec = definition.spec
     lateness = deployment.lateness_us(spec)
     config = RootConfig(
@@ -36,7 +36,13 @@ def main(context: Context) -> None:
         ),
         e0=definition.e0_us,
     )
-    shell = RootShell(transport, config, spec.aggregate, end_timeout_us=spec.margin_us // 2)
+    shell = RootShell(
+        transport,
+        config,
+        spec.aggregate,
+        end_timeout_us=spec.margin_us // 2,
+        observe=clock.observe if isinstance(clock, DataClock) else None,
+    )
     run_fragment(
         context.process,
         context.bootstrap,

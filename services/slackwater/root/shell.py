@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
 from slackwater.codec.records import decode_delta, encode_root_state
 from slackwater.model.errors import SlackwaterError
-from slackwater.model.records import RootState
+from slackwater.model.records import Kind, RootState
 from slackwater.protocols.dpc.orderer import LineName
 from slackwater.protocols.dpc.root import (
     Commit,
@@ -65,6 +66,7 @@ class RootShell:
         config: what the core is told.
         aggregate: which figures the results carry.
         end_timeout_us: how long the broker may take to name an end (half a margin, R11).
+        observe: told of (frontier, now), where the event clock follows the data (R12).
     """
 
     def __init__(
@@ -74,7 +76,9 @@ class RootShell:
         aggregate: tuple[str, ...],
         *,
         end_timeout_us: int,
+        observe: Callable[[int, int], None] | None = None,
     ) -> None:
+        self._observe = observe
         self._transport = transport
         self._config = config
         self._clock = SystemClock()
@@ -150,6 +154,8 @@ class RootShell:
         """A record from the live consumer."""
         record = decode_delta(value, f"{log[0]}:{log[1]}:{offset}")
         self._core.receive(self._logs[log], offset, record)
+        if self._observe is not None and record.kind is not Kind.START:
+            self._observe(record.bucket_end, self._clock.now_us())
         self._wake.set()
 
     async def run(self) -> None:
