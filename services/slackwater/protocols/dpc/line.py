@@ -30,7 +30,8 @@ class LineState(Enum):
     """State of one output stream (section 8.2 keeps it per output; Figure 5 has the moves).
 
     ``STABLE -> UP_FAILURE`` at the first tentative answer, ``UP_FAILURE -> STABILIZATION`` when no
-    input is failed any more, back when one fails again, ``STABILIZATION -> STABLE`` at the join.
+    input is failed any more and none that an answer was made of is tentative, back when one is
+    again, ``STABILIZATION -> STABLE`` at the join.
     """
 
     STABLE = "STABLE"
@@ -113,6 +114,7 @@ class Line:
         self._units = units
         self._schedule = schedule
         self._read_through: list[int | None] = [None] * inputs
+        self._from_tentative = False
         self.stable_next = stable_next
         self.live_next = live_next
         self.forked = live_next > stable_next
@@ -123,7 +125,8 @@ class Line:
         """What the heartbeats say of the output (D6)."""
         if not self.forked:
             return LineState.STABLE
-        return LineState.UP_FAILURE if self.failed else LineState.STABILIZATION
+        hurt = self.failed or self._from_tentative
+        return LineState.UP_FAILURE if hurt else LineState.STABILIZATION
 
     def note_read(self, input_: int, fetched_at: int) -> None:
         """The live line has read ``input_`` to an end that was fetched at ``fetched_at``.
@@ -175,13 +178,16 @@ class Line:
         news_from = self._units.news_from(start)
         self.failed = {i for i in self.failed if live_to[i] < news_from}
         lagging = tuple(i for i, to in enumerate(live_to) if to < end)
+        is_tentative = tentative is not None and any(map(tentative, range(len(live_to))))
         awaited = tuple(i for i in lagging if i not in self.failed)
         if now < normal:
             # Nothing tentative before its normal time: with every stream silent, or the boundary
             # of the only living one an hour ahead, the future would be answered at once (R36).
             return Wait(normal)
-        if not awaited and self._alone(live_to, tentative):
-            return Answer(lagging)
+        if not awaited and (self.forked or self.failed or is_tentative):
+            # The line is apart already, or an input is tentative: waiting would gain nothing. If
+            # all is stable the stable line will answer, as soon as its own cursors get there.
+            return self._answer(lagging, is_tentative)
         deadline = normal + self._schedule.answer_within_us
         if now < deadline:
             return Wait(deadline)
@@ -189,22 +195,16 @@ class Line:
         if unread:
             return ReadToEnd(unread)
         self.failed.update(awaited)
-        return Answer(lagging)
+        return self._answer(lagging, is_tentative)
 
     def live_answered(self) -> None:
         """The live line has answered its next unit: from here on it is alone."""
         self.live_next = self._units.following(self.live_next)
         self.forked = True
 
-    def _alone(self, live_to: Sequence[int], tentative: Callable[[int], bool] | None) -> bool:
-        """May the live line go before the deadline, since waiting would gain nothing?
-
-        Only if it is apart from the stable line already, or one of its inputs is tentative. If
-        all is stable the stable line will answer, as soon as its own cursors get there.
-        """
-        if self.forked or self.failed:
-            return True
-        return tentative is not None and any(tentative(i) for i in range(len(live_to)))
+    def _answer(self, lagging: tuple[int, ...], is_tentative: bool) -> Answer:
+        self._from_tentative = is_tentative
+        return Answer(lagging)
 
     def _was_read_since(self, input_: int, deadline: int) -> bool:
         through = self._read_through[input_]

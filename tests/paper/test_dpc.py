@@ -1,0 +1,884 @@
+"""DPC, section by section.
+
+The paper is Balazinska et al., *Fault-Tolerance in the Borealis Distributed Stream Processing
+System*. Each test names the section (or figure, or table) that it is taken from, and has three parts: what
+is set up, what happens, what must be seen. Where this project differs from the paper on purpose,
+the test says so with the word *Difference*; ``docs/protocols/dpc.md`` lists them all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.answer_history import History
+from tests.paper.stage import (
+    MS,
+    Orderer,
+    Root,
+    Said,
+    Settings,
+    Source,
+    Stage,
+    aggregated,
+    first_answers,
+    label,
+    labels,
+    stable_answers,
+)
+
+from slackwater.model.records import Kind, OrderedRecord
+from slackwater.protocols.dpc.answers import RecDone, StableWindow, TentativeWindow, Undo
+from slackwater.protocols.dpc.line import LineState
+from slackwater.protocols.dpc.orderer import LineName
+
+WITHIN_MS = 2_000 - 2 * 50
+"""X less both stages' margins, with the default settings: what the orderer waits for."""
+
+
+def check_history(said: list[Said], settings: Settings | None = None) -> None:
+    """What no consumer may ever see: a checker that knows nothing but the transactions."""
+    grid = (settings or Settings()).grid
+    assert grid.window is not None
+    history = History(0, grid.window.slide_us)
+    for _, group in groupby(said, key=lambda one: one.transaction):
+        history.transaction([one.effect for one in group])
+
+
+def tentative(said: list[Said]) -> list[Said]:
+    return [one for one in said if isinstance(one.effect, TentativeWindow)]
+
+
+def delays_ms(said: list[Said]) -> dict[int, float]:
+    """Window start (ms) -> how long after its normal time its first answer came."""
+    delays = {}
+    for start, one in first_answers(said).items():
+        assert isinstance(one.effect, StableWindow | TentativeWindow)
+        delays[start] = one.at_ms - one.effect.window_end / MS
+    return delays
+
+
+def content(records: list[OrderedRecord]) -> list[tuple[object, ...]]:
+    """What a log says, without who said it when."""
+    return [
+        (
+            r.kind,
+            r.bucket_start,
+            r.bucket_end,
+            r.piece,
+            r.first_id,
+            r.last_id,
+            tuple(r.keys),
+            r.offsets.tobytes(),
+            tuple(v.tobytes() for v in r.values),
+        )
+        for r in records
+        if r.kind is not Kind.START
+    ]
+
+
+def without_runs(records: list[OrderedRecord]) -> list[tuple[object, ...]]:
+    """The content, with runs of empty buckets joined: how they are cut says nothing."""
+    told = content([r for r in records if r.kind is not Kind.BOUNDARY])
+    ends = [r.bucket_end for r in records if r.kind is not Kind.START]
+    return [*told, ("covers to", max(ends, default=0))]
+
+
+# Section 2: query model, availability, measures.
+
+
+@pytest.mark.parametrize("first_ms", [0, 130, 990])
+def test_2_1_windows_are_aligned_independently_of_the_first_tuple(first_ms: int) -> None:
+    settings = Settings(window_ms=500)
+    source = Source("s1")
+    orderer = Orderer([source], settings)
+    root = Root([orderer], settings)
+
+    source.say([first_ms], boundary_ms=1_500)
+    orderer.listen()
+    orderer.step(1_500)
+    root.listen()
+    root.step(1_500)
+
+    starts = [s.effect.window_start for s in root.said if isinstance(s.effect, StableWindow)]
+    assert set(starts) <= {0, 500 * MS, 1_000 * MS}
+    assert stable_answers(root.said)[first_ms // 500 * 500] == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("failure_ms", [4_000, 8_000, 16_000, 60_000])
+def test_5_2_table_iii_proc_new_does_not_depend_on_the_length_of_the_failure(
+    failure_ms: int,
+) -> None:
+    """X = 3 s as in Table III; Proc_new was 2.8 s there for every failure of 4 s and more."""
+    stage = Stage(settings=Settings(bound_ms=3_000), tick_ms=100)
+    stage.run_to(2_000)
+
+    stage.sources["s1"].disconnect()
+    stage.run_to(2_000 + failure_ms)
+    stage.sources["s1"].reconnect()
+    stage.run_to(2_000 + failure_ms + 5_000)
+
+    delays = delays_ms(stage.said)
+    assert max(delays.values()) == 3_000 - 2 * 50
+    assert min(delays.values()) >= 0, "nothing is answered before its normal time (R36)"
+    assert len(delays) == (7_000 + failure_ms) // 100, "every window has an answer"
+    check_history(stage.said)
+
+
+@pytest.mark.parametrize("failure_ms", [500, 1_000, 1_850])
+def test_2_3_1_a_failure_shorter_than_the_bound_leaves_no_trace(failure_ms: int) -> None:
+    stage = Stage()
+    stage.run_to(2_000)
+
+    stage.sources["s1"].disconnect()
+    stage.run_to(2_000 + failure_ms)
+    stage.sources["s1"].reconnect()
+    stage.run_to(8_000)
+
+    assert labels(stage.said) == ["stable"]
+    assert max(delays_ms(stage.said).values()) <= WITHIN_MS
+    assert not [r for r in stage.orderer.logs[LineName.LIVE] if r.kind is not Kind.START]
+
+
+def test_2_3_1_property_1_answers_keep_coming_when_every_source_is_silent() -> None:
+    """The paper promises results while *some* source is available; here also when none is."""
+    stage = Stage()
+    stage.run_to(2_000)
+
+    for source in stage.sources.values():
+        source.disconnect()
+    stage.run_to(10_000)
+
+    delays = delays_ms(stage.said)
+    due = range(0, 10_000 - WITHIN_MS - 100, 100)
+    assert set(due) <= set(delays)
+    assert max(delays.values()) <= WITHIN_MS
+    assert min(delays.values()) >= 0
+    empty = [label(one.effect) for one in stage.said if one.at_ms > 5_000]
+    assert set(empty) == {"tentative"}
+
+
+def test_2_3_3_definition_2_inconsistency_is_zero_again_after_the_last_stable_answer() -> None:
+    stage = Stage()
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.run_to(6_000)
+    during = len(tentative(stage.said))
+    stage.sources["s1"].reconnect()
+    stage.run_to(8_000)
+
+    since_stable = 0
+    for one in stage.said:
+        word = label(one.effect)
+        since_stable = {"tentative": since_stable + 1, "stable": 0}.get(word, since_stable)
+
+    assert during > 0
+    assert since_stable == 0
+
+
+# Section 4.1: the data model.
+
+
+def test_4_1_table_i_the_tuple_types_and_where_they_are() -> None:
+    """Difference: UNDO and REC_DONE are in the results alone (R3); START and VOID are ours."""
+    stage = Stage()
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.run_to(5_000)
+    stage.sources["s1"].reconnect()
+    stage.run_to(7_000)
+
+    stable = Counter(r.kind for r in stage.orderer.logs[LineName.STABLE])
+    live = Counter(r.kind for r in stage.orderer.logs[LineName.LIVE])
+
+    assert set(stable) == {Kind.START, Kind.INSERTION}
+    assert set(live) == {Kind.START, Kind.TENTATIVE}
+    assert {kind.name for kind in Kind} == {"START", "INSERTION", "TENTATIVE", "BOUNDARY", "VOID"}
+    assert labels(stage.said) == ["stable", "tentative", "undo", "stable", "rec_done", "stable"]
+
+
+def test_4_1_a_tentative_tuple_comes_from_a_subset_of_the_inputs_and_says_which() -> None:
+    stage = Stage()
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.sources["s3"].disconnect()
+    stage.run_to(6_000)
+
+    in_log = [r for r in stage.orderer.logs[LineName.LIVE] if r.kind is Kind.TENTATIVE]
+    answers = [one.effect for one in tentative(stage.said)]
+
+    assert {r.missing for r in in_log} == {("s1", "s3")}
+    assert {r.values[0].tolist()[0] for r in in_log} == {1.0}, "the readings of s2, nothing else"
+    assert answers
+    assert {a.missing for a in answers if isinstance(a, TentativeWindow)} == {("s1", "s3")}
+
+
+def test_4_1_operators_downstream_label_their_output_by_their_input() -> None:
+    """The aggregator passes the label on; the root's answer from tentative input is tentative."""
+    source = Source("s1")
+    orderer = Orderer([source, Source("s2")], Settings())
+    source.say([10, 20], boundary_ms=100)
+    orderer.listen()
+    orderer.step(100)
+
+    (record,) = [r for r in orderer.step(100 + WITHIN_MS) if r.kind is Kind.TENTATIVE]
+    delta = aggregated(record, seq=1)
+
+    assert (delta.kind, delta.missing) == (Kind.TENTATIVE, ("s2",))
+    assert delta.count.tolist() == [[2.0]]
+
+
+def test_4_1_an_application_may_simply_wait_for_the_stable_tuples() -> None:
+    """Stable answers alone are the failure-free output: exact, in order, once each."""
+    calm, hit = Stage(), Stage()
+    calm.run_to(9_000)
+    hit.run_to(2_000)
+    hit.sources["s2"].disconnect()
+    hit.run_to(6_000)
+    hit.sources["s2"].reconnect()
+    hit.run_to(9_000)
+
+    assert stable_answers(hit.said) == stable_answers(calm.said)
+    assert list(stable_answers(hit.said)) == sorted(stable_answers(hit.said))
+
+
+# Section 4.2: the STABLE state.
+
+
+def test_4_2_1_figure_7_bucket_stability_at_four_points_in_time() -> None:
+    """Three streams, buckets of 5 time units, the least boundary at 20, 25, 27 and 30."""
+    streams = [Source(name) for name in ("S1", "S2", "S3")]
+    orderer = Orderer(streams, Settings(bucket_ms=5, window_ms=5))
+    boundaries = [(20, 21, 22), (25, 27, 26), (29, 27, 31), (32, 30, 33)]
+    reached = []
+
+    for now, at in enumerate(boundaries):
+        for source, boundary in zip(streams, at, strict=True):
+            low = max(0, boundary - 8)
+            source.say([low, boundary - 1] if low > 0 else [], boundary)
+        orderer.listen()
+        orderer.step(now)
+        stable = [r for r in orderer.logs[LineName.STABLE] if r.kind is not Kind.START]
+        reached.append(stable[-1].bucket_end // MS)
+
+    assert reached == [20, 25, 25, 30]
+
+
+def test_4_2_1_equation_1_is_strict() -> None:
+    """A boundary of 20 allows a reading at 20 to follow; it belongs to the next bucket."""
+    source = Source("s1")
+    orderer = Orderer([source], Settings(bucket_ms=20, window_ms=20))
+
+    source.say([5], boundary_ms=20)
+    orderer.listen()
+    first = orderer.step(20)
+    source.say([20], boundary_ms=40)
+    orderer.listen()
+    second = orderer.step(40)
+
+    assert [(r.bucket_end // MS, r.offsets[-1]) for r in first] == [(20, 1.0)]
+    assert [(r.bucket_end // MS, r.offsets[-1]) for r in second] == [(40, 1.0)]
+
+
+def test_4_2_1_the_order_inside_a_bucket_is_by_stime_then_stream_then_id() -> None:
+    """Between two boundaries readings may be in any order."""
+    one, two = Source("s1"), Source("s2")
+    orderer = Orderer([one, two], Settings())
+
+    two.say([6, 5], boundary_ms=50, value=2.0)
+    one.say([7, 5, 6], boundary_ms=100, value=1.0)
+    two.say([5], boundary_ms=50, value=3.0)  # below 50: it broke its promise, and is skipped
+    two.say([51], boundary_ms=100, value=4.0)
+    orderer.listen()
+    (record,) = orderer.step(100)
+
+    assert record.values[0].tolist() == [1.0, 2.0, 1.0, 2.0, 1.0, 4.0]
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> tuple[list[list[tuple[list[int], int]]], list[int], list[int]]:
+    """What three streams say, and two orders in which it may arrive."""
+    says = []
+    for _ in range(3):
+        stream, boundary = [], 0
+        for _ in range(draw(st.integers(1, 5))):
+            to = boundary + draw(st.integers(1, 120))
+            stream.append((draw(st.lists(st.integers(boundary, to + 30), max_size=6)), to))
+            boundary = to
+        says.append(stream)
+    turns = [i for i, stream in enumerate(says) for _ in stream]
+    return says, draw(st.permutations(turns)), draw(st.permutations(turns))
+
+
+@settings(max_examples=150)
+@given(arrivals())
+def test_4_2_1_replicas_agree_whatever_the_order_of_arrival(
+    case: tuple[list[list[tuple[list[int], int]]], list[int], list[int]],
+) -> None:
+    says, *orders = case
+    logs = []
+
+    for order in orders:
+        streams = [Source(f"s{i}") for i in range(3)]
+        replica = Orderer(streams, Settings(bucket_ms=20, window_ms=60))
+        left = [iter(stream) for stream in says]
+        for turn in order:
+            times, boundary = next(left[turn])
+            streams[turn].say(times, boundary, value=turn + 0.1)
+            replica.listen()
+            replica.step(0)
+        logs.append(without_runs(replica.logs[LineName.STABLE]))
+
+    assert logs[0] == logs[1]
+
+
+def test_4_2_1_ids_and_boundaries_are_monotonic_in_the_output() -> None:
+    stage = Stage()
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.run_to(5_000)
+    stage.sources["s1"].reconnect()
+    stage.run_to(7_000)
+
+    log = [r for r in stage.orderer.logs[LineName.STABLE] if r.kind is not Kind.START]
+
+    assert [r.bucket_start for r in log[1:]] == [r.bucket_end for r in log[:-1]]
+    assert [r.first_id for r in log] == [0, *(r.last_id + 1 for r in log[:-1])]
+
+
+def test_4_2_3_boundaries_are_heartbeats_no_data_is_not_a_failure() -> None:
+    """s2 has nothing to say, and says so: its boundary moves, so nothing is missing."""
+    settings = Settings()
+    one, two = Source("s1"), Source("s2")
+    orderer = Orderer([one, two], settings)
+    root = Root([orderer], settings)
+
+    for now in range(100, 6_001, 100):
+        one.say([now - 50], boundary_ms=now)
+        two.say([], boundary_ms=now)
+        orderer.listen()
+        orderer.step(now)
+        root.listen()
+        root.step(now)
+
+    assert labels(root.said) == ["stable"]
+    assert len(stable_answers(root.said)) == 60
+
+
+def test_4_2_3_silence_is_a_failure() -> None:
+    stage = Stage(names=("s1", "s2"))
+    stage.run_to(2_000)
+    stage.sources["s2"].disconnect()
+
+    stage.run_to(2_000 + WITHIN_MS + 50)
+    before = stage.orderer.core.line.state
+    stage.run_to(2_000 + WITHIN_MS + 200)
+
+    assert before is LineState.STABLE
+    assert stage.orderer.core.line.state is LineState.UP_FAILURE
+    assert stage.orderer.core.line.failed == {1}
+
+
+# Section 4.3: UP_FAILURE.
+
+
+def test_4_3_available_input_is_processed_within_the_bound_and_without_delay_later() -> None:
+    """On the first detection the whole bound is used (6.3); then windows come as they are due."""
+    stage = Stage()
+    stage.run_to(2_000)
+
+    stage.sources["s1"].disconnect()
+    stage.run_to(8_000)
+
+    delays = delays_ms(stage.said)
+    assert delays[2_000] == WITHIN_MS
+    waited = [delay for start, delay in delays.items() if start > 2_000 + WITHIN_MS]
+    assert waited
+    assert set(waited) == {0.0}, "Process: no further delay once the failure is known"
+
+
+def two_replicas() -> tuple[Source, Source, Source, Orderer, Orderer, Root]:
+    """A and B over s1 and s2; B has a link of its own to s1."""
+    one, ones_other_link, two = Source("s1"), Source("s1"), Source("s2")
+    a = Orderer([one, two], Settings(), replica=0)
+    b = Orderer([ones_other_link, two], Settings(), replica=1)
+    return one, ones_other_link, two, a, b, Root([a, b], Settings())
+
+
+def test_4_3_table_ii_a_stable_replica_is_preferred_to_one_in_up_failure() -> None:
+    """Rows 1 and 2: B is cut off from s1, A is not. No answer is tentative (R34)."""
+    one, other_link, two, a, b, root = two_replicas()
+
+    for now in range(100, 8_001, 100):
+        one.say([now - 50], now)
+        if now <= 2_000:
+            other_link.say([now - 50], now)
+        two.say([now - 50], now)
+        for node in (b, a):  # B, which is wrong, speaks first
+            node.listen()
+            node.step(now)
+            root.listen()
+            root.core.replica_says(0, 1, stable=b.core.line.state is LineState.STABLE)
+            root.step(now)
+
+    assert b.core.line.state is LineState.UP_FAILURE
+    assert labels(root.said) == ["stable"]
+    assert len(stable_answers(root.said)) == 80
+
+
+def test_4_3_table_ii_without_a_stable_replica_one_in_up_failure_serves() -> None:
+    """Row 4: A dies while B is in UP_FAILURE; then B heals, and corrects from where A ended.
+
+    Difference: nothing is subscribed or replayed on a switch; both logs are read all the time, and
+    the frontier says where the other replica's log goes on (R8).
+    """
+    one, other_link, two, a, b, root = two_replicas()
+    missed: list[int] = []
+
+    for now in range(100, 9_001, 100):
+        one.say([now - 50], now)
+        two.say([now - 50], now)
+        if now <= 2_000 or now > 7_000:
+            for was in [*missed, now]:
+                other_link.say([was - 50], was)
+            missed.clear()
+        else:
+            missed.append(now)
+        for node in [a, b] if now <= 4_000 else [b]:
+            node.listen()
+            node.step(now)
+        root.core.replica_says(0, 0, stable=now <= 4_000)
+        root.core.replica_says(0, 1, stable=b.core.line.state is LineState.STABLE)
+        root.listen()
+        root.step(now)
+
+    assert labels(root.said) == ["stable", "tentative", "undo", "stable", "rec_done", "stable"]
+    first = tentative(root.said)[0].effect
+    assert isinstance(first, TentativeWindow)
+    assert first.window_start == 4_000 * MS
+    assert first.missing == ("s1",)
+    assert stable_answers(root.said) == dict.fromkeys(range(0, 9000, 100), (2.0, 2.0))
+    assert max(delays_ms(root.said).values()) <= 2_000
+    check_history(root.said)
+
+
+# Section 4.4: STABILIZATION.
+
+
+def test_4_4_figure_5_the_states_of_an_output() -> None:
+    stage = Stage()
+    seen: list[LineState] = []
+
+    def run(end_ms: int) -> None:
+        while stage.now_ms < end_ms:
+            for source in stage.sources.values():
+                source.say([stage.now_ms + 1], stage.now_ms + 50)
+            stage.now_ms += 50
+            stage.orderer.listen()
+            stage.orderer.step(stage.now_ms)
+            stage.root.listen()
+            stage.root.step(stage.now_ms, transactions_max=1)
+            seen.append(stage.root.core.line.state)
+
+    run(2_000)
+    stage.sources["s1"].disconnect()
+    run(20_000)
+    stage.sources["s1"].reconnect()
+    run(22_000)
+
+    assert [state.value for state, _ in groupby(seen)] == [
+        "STABLE",
+        "UP_FAILURE",
+        "STABILIZATION",
+        "STABLE",
+    ]
+
+
+def test_4_4_1_what_is_redone_equals_what_would_have_been_without_the_failure() -> None:
+    """Definition 1. Difference: nothing is rolled back; the stable line never took tentative input.
+
+    So the stable log of a node that had two failures is, byte for byte, that of one that had none.
+    """
+    calm, hit = Stage(), Stage()
+    calm.run_to(12_000)
+    hit.run_to(2_000)
+    hit.sources["s1"].disconnect()
+    hit.run_to(5_000)
+    hit.sources["s1"].reconnect()
+    hit.run_to(6_000)
+    hit.sources["s3"].disconnect()
+    hit.run_to(10_000)
+    hit.sources["s3"].reconnect()
+    hit.run_to(12_000)
+
+    redone = content(hit.orderer.logs[LineName.STABLE])
+
+    assert redone == content(calm.orderer.logs[LineName.STABLE])
+
+
+def test_4_4_2_soutput_one_undo_then_the_corrections_then_rec_done() -> None:
+    """Difference: the UNDO names the first and the last window that it revokes.
+
+    The paper's names the last tuple not to be undone. Here it leaves in one transaction with the
+    corrections.
+    """
+    stage = Stage()
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.run_to(6_000)
+    revoked = [one.effect for one in tentative(stage.said)]
+    stage.sources["s1"].reconnect()
+
+    stage.run_to(6_050)
+
+    at = next(i for i, one in enumerate(stage.said) if isinstance(one.effect, Undo))
+    transaction = [o.effect for o in stage.said if o.transaction == stage.said[at].transaction]
+    undo, *corrections, done = transaction
+    assert isinstance(undo, Undo)
+    assert isinstance(done, RecDone)
+    assert undo.undo_from == 2_000 * MS
+    assert undo.undo_to == 5_900 * MS
+    assert len(corrections) == len(revoked) == 40
+    assert all(isinstance(one, StableWindow) and one.epoch == undo.epoch for one in corrections)
+    assert done.epoch == undo.epoch == 1
+    assert [one.seq for one in transaction] == sorted(one.seq for one in transaction)
+
+
+def test_4_4_2_no_undo_where_nothing_was_tentative() -> None:
+    stage = Stage()
+
+    stage.run_to(5_000)
+
+    assert labels(stage.said) == ["stable"]
+    assert {o.effect.epoch for o in stage.said if isinstance(o.effect, StableWindow)} == {0}
+
+
+def test_4_4_2_an_undo_takes_back_no_more_than_is_replaced_at_once() -> None:
+    """Difference: s1 returns with one second's worth and is gone again (R4).
+
+    The paper's single UNDO would leave the rest without any answer until the second failure ends.
+    """
+    stage = Stage()
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.run_to(6_000)
+    held = stage.sources["s1"].held
+    assert held is not None
+    stage.sources["s1"].log += held[:20]
+    del held[:20]
+
+    stage.run_to(9_000)
+
+    undone = [one.effect for one in stage.said if isinstance(one.effect, Undo)]
+    assert undone
+    assert undone[0].undo_from == 2_000 * MS
+    assert max(one.undo_to for one in undone) == 2_900 * MS
+    assert not [one for one in stage.said if isinstance(one.effect, RecDone)]
+    check_history(stage.said)
+
+
+def test_4_4_3_new_tuples_are_processed_while_corrections_are_made() -> None:
+    """With one copy: a line that goes on tentatively, and one that reconciles."""
+    stage = Stage()
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.run_to(30_000)
+    stage.sources["s1"].reconnect()
+
+    first = len(stage.said)
+    while stage.now_ms < 33_000:  # a slow consumer's worth of corrections: one transaction a tick
+        for source in stage.sources.values():
+            source.say([stage.now_ms + 1], stage.now_ms + 50)
+        stage.now_ms += 50
+        stage.orderer.listen()
+        stage.orderer.step(stage.now_ms)
+        stage.root.listen()
+        stage.root.step(stage.now_ms, transactions_max=1)
+
+    healing = stage.said[first:]
+    told = [label(one.effect) for one in healing]
+    last_undo = len(told) - 1 - told[::-1].index("undo")
+    meanwhile = [one.effect for one in healing[:last_undo] if label(one.effect) == "tentative"]
+    assert meanwhile, "new windows were answered before the corrections were through"
+    assert {one.missing for one in meanwhile if isinstance(one, TentativeWindow)} == {()}
+    assert max(delays_ms(stage.said).values()) <= WITHIN_MS
+    assert told.count("undo") >= 280 // 100
+    assert told.count("rec_done") == 1
+    assert labels(stage.said)[-2:] == ["rec_done", "stable"]
+    check_history(stage.said)
+
+
+# Section 4.5: recovery of a crashed node.
+
+
+@pytest.mark.parametrize("saved_ms", [0, 1_000, 2_900])
+def test_4_5_a_restarted_node_repeats_nothing_and_loses_nothing(saved_ms: int) -> None:
+    """An old state record is as right as a new one (rule 5): only more is read again."""
+    calm, hit = Stage(), Stage()
+    calm.run_to(6_000)
+    hit.run_to(saved_ms)
+    hit.orderer.save()
+    hit.run_to(3_000)
+
+    hit.orderer.crash()
+    hit.run_to(6_000)
+
+    hit_log = content(hit.orderer.logs[LineName.STABLE])
+    assert hit_log == content(calm.orderer.logs[LineName.STABLE])
+    assert labels(hit.said) == ["stable"]
+
+
+def test_4_5_a_restarted_node_says_nothing_tentative_before_it_has_read_its_input() -> None:
+    stage = Stage()
+    stage.run_to(2_000)
+    stage.orderer.save()
+    stage.run_to(3_000)
+
+    stage.orderer.crash()
+    unread = stage.orderer.core
+    mute = unread.mute
+    effects = unread.step(20_000 * MS)
+
+    assert mute
+    assert effects == []
+    assert unread.line.state is LineState.STABLE
+
+
+def test_4_5_a_node_restarted_in_a_failure_serves_although_it_is_not_stable() -> None:
+    """Difference: the paper's node is silent until STABLE (R6).
+
+    With s1 away for an hour, two replicas that crash one after the other would both be silent for
+    the rest of it.
+    """
+    stage = Stage()
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.run_to(6_000)
+
+    stage.orderer.crash()
+    stage.run_to(10_000)
+    stage.sources["s1"].reconnect()
+    stage.run_to(12_000)
+
+    assert max(delays_ms(stage.said).values()) <= WITHIN_MS
+    said_twice = Counter(
+        r.bucket_start for r in stage.orderer.logs[LineName.LIVE] if r.kind is Kind.TENTATIVE
+    )
+    assert set(said_twice.values()) == {1}
+    assert len(stable_answers(stage.said)) == 120
+    check_history(stage.said)
+
+
+@pytest.mark.parametrize("crash_ms", [1_550, 3_950, 5_000, 6_050, 6_100])
+def test_4_5_a_restarted_root_undoes_nothing_and_repeats_nothing(crash_ms: int) -> None:
+    """Killed when stable, at the fork, in the failure, in the corrections, after them."""
+    stage = Stage()
+    cut, healed = False, False
+
+    while stage.now_ms < 9_000:
+        if not cut and stage.now_ms >= 2_000:
+            stage.sources["s1"].disconnect()
+            cut = True
+        if not healed and stage.now_ms >= 6_000:
+            stage.sources["s1"].reconnect()
+            healed = True
+        stage.run_to(stage.now_ms + 50)
+        if stage.now_ms == crash_ms:
+            before = len(stage.said)
+            stage.root.crash()
+            assert not [one for one in stage.root.step(stage.now_ms) if label(one.effect) == "undo"]
+            assert len(stage.said) >= before
+
+    check_history(stage.said)
+    assert len(stable_answers(stage.said)) == 90
+    assert max(delays_ms(stage.said).values()) <= WITHIN_MS
+
+
+# Section 5.1: eventual consistency, Figure 11.
+
+
+def test_5_1_figure_11_a_overlapping_failures() -> None:
+    """Failure 1 on stream 1, then failure 2 on stream 3; failure 1 heals first.
+
+    Difference: the paper waits for all failures to heal before it reconciles, and says that a
+    node could do it "as soon as" some window is whole on all inputs. Here it does: what is whole
+    when failure 1 heals is corrected then, and only that.
+    """
+    stage = Stage()
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.run_to(5_000)
+    stage.sources["s3"].disconnect()
+    stage.run_to(9_000)
+    overlap = len(stage.said)
+    stage.sources["s1"].reconnect()
+    stage.run_to(13_000)
+    one_healed = len(stage.said)
+    stage.sources["s3"].reconnect()
+    stage.run_to(15_000)
+
+    assert labels(stage.said[:overlap]) == ["stable", "tentative"]
+    assert labels(stage.said[overlap:one_healed]) == ["undo", "stable", "tentative"]
+    assert labels(stage.said[one_healed:]) == ["undo", "stable", "rec_done", "stable"]
+    missing = {
+        tuple(one.effect.missing): one.effect.window_start // MS
+        for one in tentative(stage.said)
+        if isinstance(one.effect, TentativeWindow)
+    }
+    assert list(missing) == [("s1",), ("s1", "s3"), ("s3",)]
+    assert len(stable_answers(stage.said)) == 150
+    check_history(stage.said)
+
+
+def test_5_1_figure_11_b_a_failure_during_recovery() -> None:
+    """Failure 2 begins at the moment at which failure 1 heals.
+
+    As in the figure: corrections, REC_DONE, a pause of at most the bound, tentative tuples again;
+    then only those of the second failure are corrected, and a second REC_DONE follows.
+    """
+    stage = Stage()
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.run_to(6_000)
+    stage.sources["s1"].reconnect()
+    stage.sources["s3"].disconnect()
+    stage.run_to(10_000)
+    stage.sources["s3"].reconnect()
+    stage.run_to(13_000)
+
+    assert labels(stage.said) == [
+        "stable",
+        "tentative",
+        *("undo", "stable", "rec_done"),
+        "tentative",
+        *("undo", "stable", "rec_done"),
+        "stable",
+    ]
+    undone = [one.effect for one in stage.said if isinstance(one.effect, Undo)]
+    assert [(u.undo_from // MS, u.undo_to // MS) for u in undone] == [
+        (2_000, 5_900),
+        (6_000, 9_900),
+    ]
+    assert [u.epoch for u in undone] == [1, 2]
+    assert len(stable_answers(stage.said)) == 130
+    assert max(delays_ms(stage.said).values()) <= WITHIN_MS
+    check_history(stage.said)
+
+
+def test_5_1_all_tentative_tuples_get_corrected_and_no_stable_tuple_is_duplicated() -> None:
+    """A flapping source: every second it is there for 50 ms, with what it held back."""
+    stage = Stage()
+    stage.run_to(1_000)
+    for again in range(12):
+        stage.sources["s2"].disconnect()
+        stage.run_to(1_000 + 2_550 * (again + 1) - 50)
+        stage.sources["s2"].reconnect()
+        stage.run_to(1_000 + 2_550 * (again + 1))
+
+    stage.run_to(35_000)
+
+    calm = Stage()
+    calm.run_to(35_000)
+    assert stable_answers(stage.said) == stable_answers(calm.said)
+    assert "tentative" in labels(stage.said)
+    check_history(stage.said)
+
+
+# Section 6.3: assigning delays.
+
+
+def test_6_3_every_stage_may_wait_for_the_whole_bound_and_their_waits_do_not_add_up() -> None:
+    """Both stages wait at the same time; they are one margin apart, so the first one speaks first.
+
+    With an orderer that says nothing at all the root waits by itself, until its own deadline.
+    """
+    stage = Stage()
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.run_to(8_000)
+    mute = Stage()
+    mute.run_to(2_000)
+
+    for now in range(2_050, 8_001, 50):  # the orderer is dead: only the root is served
+        mute.now_ms = now
+        mute.root.listen()
+        mute.root.step(now)
+
+    assert max(delays_ms(stage.said).values()) == 2_000 - 2 * 50
+    assert max(delays_ms(mute.said).values()) == 2_000 - 50
+    (missing,) = {
+        one.effect.missing
+        for one in tentative(mute.said)
+        if isinstance(one.effect, TentativeWindow)
+    }
+    assert missing == ("s1", "s2", "s3"), "a child that says nothing lacks all its streams (R31)"
+
+
+def test_6_3_a_bound_of_8_s_masks_a_failure_of_6_5_s() -> None:
+    """The paper's figure for a chain of four nodes; here the two stages of a query, and more."""
+    stage = Stage(settings=Settings(bound_ms=8_000))
+    stage.run_to(2_000)
+
+    stage.sources["s1"].disconnect()
+    stage.run_to(2_000 + 7_850)
+    stage.sources["s1"].reconnect()
+    stage.run_to(14_000)
+
+    assert labels(stage.said) == ["stable"]
+
+
+# Section 8: buffers, granularity.
+
+
+def test_8_1_no_buffer_grows_with_the_length_of_a_failure() -> None:
+    """Difference: neither back-pressure nor truncation is needed; positions replace the buffer."""
+    stage = Stage(names=("s1", "s2"), tick_ms=100)
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    held = []
+
+    for step in range(1, 6):  # 20 x the bound between one look and the next
+        stage.run_to(2_000 + step * 40_000)
+        cursors = [*stage.orderer.core._stable, *stage.orderer.core._live]
+        held.append(sum(cursor.bytes_held for cursor in cursors))
+    stage.orderer.save()
+    parked = {s.stream: s.next.next_id for s in stage.orderer.saved.streams}
+
+    assert max(held[1:]) <= 2 * held[0] < 100_000
+    assert parked["s2"] <= 21, "s2 will be read again from where the stable line stands"
+    stage.sources["s1"].reconnect()
+    stage.run_to(204_000)
+    assert len(stable_answers(stage.said)) == 2_040
+    check_history(stage.said)
+
+
+def test_8_2_only_outputs_that_see_the_failure_change_their_state() -> None:
+    """Two children: what fails in one leaves the other's logs and state alone."""
+    settings = Settings()
+    names = ("s1", "s2")
+    sources = [Source(name) for name in names]
+    children = [Orderer([source], settings, child=i) for i, source in enumerate(sources)]
+    root = Root(children, settings)
+
+    for now in range(100, 8_001, 100):
+        sources[0].say([now - 50], now)
+        if now <= 2_000:
+            sources[1].say([now - 50], now)
+        for child in children:
+            child.listen()
+            child.step(now)
+        root.listen()
+        root.step(now)
+
+    assert [child.core.line.state.value for child in children] == ["STABLE", "UP_FAILURE"]
+    assert {r.kind for r in children[0].logs[LineName.LIVE]} == {Kind.START}
+    assert {r.kind for r in children[1].logs[LineName.LIVE]} == {Kind.START, Kind.BOUNDARY}
+    last = tentative(root.said)[-1].effect
+    assert isinstance(last, TentativeWindow)
+    assert last.missing == ("s2",)
+    assert last.content is not None
+    assert np.all(last.content.slice.count == 1), "the healthy child's readings are in the answer"
