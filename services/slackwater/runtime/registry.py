@@ -10,6 +10,7 @@ it is, so that a restarted deployment goes on with the start it had.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -58,6 +59,37 @@ class QueryDefinition:
     def from_json(cls, data: dict[str, Any]) -> QueryDefinition:
         """The inverse of ``to_json``."""
         return cls(**(data | {"spec": QuerySpec.from_json(data["spec"])}))
+
+
+class AwaitedClock:
+    """The deployment's event clock, whether it is published yet or not.
+
+    Until then no time of it is known, so nothing is due: a process can start and be ready for its
+    first record, and a rehearsal begins with everybody at once (not with who started quickest).
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._clock: EventClock | None = None
+        self._thread = threading.Thread(
+            target=self._wait, args=(registry,), name="clock", daemon=True
+        )
+        self._thread.start()
+
+    def _wait(self, registry: Registry) -> None:
+        self._clock = registry.wait_for_clock()
+
+    def wall(self, e: int) -> int | None:
+        """As the clock says; None while there is none."""
+        return None if self._clock is None else self._clock.wall(e)
+
+    def event(self, wall: int) -> int | None:
+        """As the clock says; None while there is none."""
+        return None if self._clock is None else self._clock.event(wall)
+
+    def to_json(self) -> dict[str, Any]:
+        """As the clock says; only once there is one."""
+        assert self._clock is not None, "not published yet"
+        return self._clock.to_json()
 
 
 class Registry:
