@@ -521,6 +521,11 @@ class OrdererCore:
         return bool(self._mute_until)
 
     @property
+    def held_bytes(self) -> int:
+        """About what the cursors hold in memory (G5)."""
+        return sum(c.bytes_held for line in LineName for c in self._cursors(line))
+
+    @property
     def holes(self) -> tuple[Hole, ...]:
         """Holes in the source logs: their writers send again (rule 11)."""
         return tuple(

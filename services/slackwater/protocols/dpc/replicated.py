@@ -63,6 +63,10 @@ class Trail:
             best = place
         return best
 
+    def __len__(self) -> int:
+        """How many places are remembered."""
+        return len(self._places)
+
     def forget_before(self, start: int) -> None:
         """Nothing below ``start`` will be asked for again."""
         while len(self._places) > 1 and self._places[1].frontier <= Position(start):
@@ -165,6 +169,11 @@ class StableInput:
         self._move(cursor, end)
         self.frontier = end
         return True
+
+    @property
+    def held(self) -> int:
+        """How many places its cursors remember."""
+        return sum(len(cursor.trail) for cursor in self.cursors)
 
     def _move(self, cursor: DeltaCursor, frontier: Position) -> None:
         cursor.frontier = frontier
@@ -309,6 +318,12 @@ class LiveInput:
             if says_stable and view.tentative_to <= view.stable_to:
                 return stable_to
         return max(stable_to, *(v.tentative_to for v in self._views))
+
+    @property
+    def held(self) -> int:
+        """How many buckets, runs and places are held in memory."""
+        places = sum(len(cursor.trail) for pair in self.cursors for cursor in pair)
+        return places + sum(len(view.said) for view in self._views)
 
     @property
     def stable_to(self) -> int:

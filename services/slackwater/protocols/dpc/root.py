@@ -528,6 +528,13 @@ class RootCore:
         return dict(self._live_position)
 
     @property
+    def held_slices(self) -> int:
+        """How many slices, panes and places are held in memory (G5)."""
+        return sum(
+            len(c.panes) + len(c.live_panes) + c.live.held + c.stable.held for c in self._children
+        )
+
+    @property
     def holes(self) -> tuple[Hole, ...]:
         """Holes in replicas' stable logs: their writers send again (rule 11)."""
         return tuple(

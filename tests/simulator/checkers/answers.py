@@ -1,0 +1,61 @@
+"""The history as a list of answers: what each transaction said of which window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from slackwater.protocols.dpc.answers import EmptyRun, StableWindow, TentativeWindow
+from tests.simulator.world import History
+
+
+class Violation(AssertionError):
+    """A guarantee does not hold."""
+
+    def __init__(self, guarantee: str, at: int, text: str) -> None:
+        super().__init__(f"{guarantee}: {text}")
+        self.guarantee = guarantee
+        self.at = at
+
+
+class Said(NamedTuple):
+    """One answer of one window (runs of empty windows are taken apart)."""
+
+    at: int
+    part: int
+    window: int
+    stable: bool
+    missing: tuple[str, ...]
+    rows: list[tuple[str, tuple[float, ...]]]
+    lost: bool
+
+
+def answers(history: History) -> Iterator[Said]:
+    """All answers in the order of the log."""
+    slide = history.config.slide_us
+    for committed in history.committed:
+        for effect in committed.transaction.effects:
+            match effect:
+                case StableWindow():
+                    yield Said(
+                        committed.at, committed.part, effect.window_start, True, (),
+                        committed.keys.get(effect.seq, []), bool(effect.gap),
+                    )  # fmt: skip
+                case TentativeWindow():
+                    yield Said(
+                        committed.at, committed.part, effect.window_start, False, effect.missing,
+                        committed.keys.get(effect.seq, []), bool(effect.gap),
+                    )  # fmt: skip
+                case EmptyRun():
+                    for i in range(effect.windows):
+                        window = effect.window_start + i * slide
+                        yield Said(
+                            committed.at, committed.part, window, effect.stable, effect.missing,
+                            [], False,
+                        )  # fmt: skip
+
+
+def name(history: History, window: int) -> str:
+    """A window as traces print it: seconds since the world began."""
+    start = (window - history.config.e0_us) / 1e6
+    return f"W[{start:g}, {start + history.config.window_us / 1e6:g})"

@@ -1,0 +1,234 @@
+"""A model of Kafka: what the protocols rely on, and what they must not rely on.
+
+Logs have offsets; retention cuts their beginnings. A transaction's records lie in the log at once,
+and count for a read-committed reader when its commit marker is there, which takes an offset of its
+own: a record's offset + 1 is not the position (R18). The end for such a reader is the first open
+transaction. A greater epoch of a transactional id fences the older one and aborts what it left
+open. A producer's sends arrive in their order, without holes; when its process is killed an
+unknown number of the last ones never arrive. While the broker is away nothing is read, sends wait,
+and a question for an end gets no answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tests.simulator.clock import Scheduler
+
+V = TypeVar("V")
+Watcher = Callable[[], None]
+
+
+class PositionGoneError(Exception):
+    """Retention took the record that was asked for."""
+
+
+class FencedError(Exception):
+    """Somebody else has this transactional id now."""
+
+
+@dataclass(slots=True)
+class Open:
+    """A transaction; ``committed`` is None while it is open."""
+
+    committed: bool | None = None
+
+
+@dataclass(slots=True)
+class Entry(Generic[V]):
+    """One offset: a record, or a marker (no value). A damaged record has no value either."""
+
+    value: V | None
+    transaction: Open | None = None
+    marker: bool = False
+
+
+class Log(Generic[V]):
+    """One partition."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.beginning = 0
+        self.watchers: list[Watcher] = []
+        self._entries: list[Entry[V]] = []
+
+    @property
+    def end(self) -> int:
+        """The offset of the next record."""
+        return self.beginning + len(self._entries)
+
+    @property
+    def stable_end(self) -> int:
+        """The end that a read-committed reader is told: the first open transaction."""
+        for i, entry in enumerate(self._entries):
+            if entry.transaction is not None and entry.transaction.committed is None:
+                return self.beginning + i
+        return self.end
+
+    def append(
+        self, value: V | None, transaction: Open | None = None, *, marker: bool = False
+    ) -> int:
+        """At the end; tells those who watch."""
+        self._entries.append(Entry(value, transaction, marker))
+        for watcher in self.watchers:
+            watcher()
+        return self.end - 1
+
+    def read(self, offset: int, records_max: int) -> list[tuple[int, V | None]]:
+        """Records from ``offset`` on, of any transaction; damaged ones without a value."""
+        if offset < self.beginning:
+            raise PositionGoneError(self.name)
+        first = offset - self.beginning
+        some = self._entries[first : first + records_max]
+        return [(offset + i, entry.value) for i, entry in enumerate(some)]
+
+    def read_committed(self) -> tuple[list[V], int]:
+        """All committed records up to the stable end, and the position behind them."""
+        end = self.stable_end
+        values = [
+            entry.value
+            for entry in self._entries[: end - self.beginning]
+            if not entry.marker
+            and entry.value is not None
+            and (entry.transaction is None or entry.transaction.committed)
+        ]
+        return values, end
+
+    def cut(self, beginning: int) -> None:
+        """Retention: what lies before ``beginning`` is gone."""
+        beginning = min(max(beginning, self.beginning), self.end)
+        del self._entries[: beginning - self.beginning]
+        self.beginning = beginning
+
+    def damage(self, offset: int) -> None:
+        """The record there does not decode any more, for anybody."""
+        self._entries[offset - self.beginning].value = None
+
+    def values(self) -> list[tuple[int, V | None]]:
+        """All that is held."""
+        return self.read(self.beginning, len(self._entries))
+
+
+@dataclass(slots=True)
+class _Send:
+    due: int
+    act: Callable[[], None]
+
+
+@dataclass(eq=False)
+class Broker:
+    """The logs by name, transactional ids, and whether anybody answers."""
+
+    scheduler: Scheduler
+    up: bool = True
+    logs: dict[str, Log[object]] = field(default_factory=dict)
+    producers: list[Producer] = field(default_factory=list)
+    _epochs: dict[str, int] = field(default_factory=dict)
+    _open: dict[str, list[tuple[Open, list[Log[object]]]]] = field(default_factory=dict)
+
+    def log(self, name: str) -> Log[object]:
+        """The partition of this name."""
+        if name not in self.logs:
+            self.logs[name] = Log(name)
+        return self.logs[name]
+
+    def go_away(self) -> None:
+        """Nothing is answered until ``come_back``."""
+        self.up = False
+
+    def come_back(self) -> None:
+        """All that waited goes on."""
+        self.up = True
+        for producer in self.producers:
+            producer.pump()
+        for log in self.logs.values():
+            for watcher in log.watchers:
+                watcher()
+
+    # Transactions.
+
+    def fence(self, transactional_id: str) -> int:
+        """A new epoch: the older ones are fenced, what they left open is aborted."""
+        epoch = self._epochs.get(transactional_id, -1) + 1
+        self._epochs[transactional_id] = epoch
+        for transaction, logs in self._open.pop(transactional_id, []):
+            self._close(transaction, logs, committed=False)
+        return epoch
+
+    def begin(
+        self, transactional_id: str, epoch: int, records: Sequence[tuple[Log[object], object]]
+    ) -> Open:
+        """Write the records; they do not count yet."""
+        self._check(transactional_id, epoch)
+        transaction = Open()
+        logs = list({log.name: log for log, _ in records}.values())
+        self._open.setdefault(transactional_id, []).append((transaction, logs))
+        for log, value in records:
+            log.append(value, transaction)
+        return transaction
+
+    def commit(self, transactional_id: str, epoch: int, transaction: Open) -> None:
+        """Now they do."""
+        self._check(transactional_id, epoch)
+        for opened, logs in self._open.pop(transactional_id):
+            assert opened is transaction
+            self._close(opened, logs, committed=True)
+
+    def _close(self, transaction: Open, logs: Sequence[Log[object]], *, committed: bool) -> None:
+        transaction.committed = committed
+        for log in logs:
+            log.append(None, marker=True)
+
+    def _check(self, transactional_id: str, epoch: int) -> None:
+        if self._epochs.get(transactional_id) != epoch:
+            raise FencedError(transactional_id)
+
+
+class Producer:
+    """Idempotent, without a delivery time-out: what arrives, arrives in order and once."""
+
+    def __init__(self, broker: Broker, latency_us: tuple[int, int] = (300, 2_000)) -> None:
+        self._broker = broker
+        self._latency_us = latency_us
+        self._queue: deque[_Send] = deque()
+        self._last_due = 0
+        self.allowed: int | None = None
+        """After a kill: how many of the waiting sends still arrive."""
+        broker.producers.append(self)
+
+    def send(
+        self, log: Log[object], value: object, delivered: Callable[[int], None] | None = None
+    ) -> None:
+        """Some time later it is in the log."""
+        if self.allowed is not None:
+            return
+        scheduler = self._broker.scheduler
+        self._last_due = max(
+            self._last_due, scheduler.now + scheduler.between(*self._latency_us)
+        )
+
+        def act() -> None:
+            offset = log.append(value)
+            if delivered is not None:
+                delivered(offset)
+
+        self._queue.append(_Send(self._last_due, act))
+        scheduler.at(self._last_due, self.pump)
+
+    def kill(self) -> None:
+        """The process is gone: some of what is under way arrives, the rest never does."""
+        self.allowed = self._broker.scheduler.rng.randint(0, len(self._queue))
+
+    def pump(self) -> None:
+        """Deliver what is due."""
+        now = self._broker.scheduler.now
+        while self._queue and self._queue[0].due <= now and self._broker.up:
+            if self.allowed is not None:
+                if not self.allowed:
+                    self._queue.clear()
+                    return
+                self.allowed -= 1
+            self._queue.popleft().act()

@@ -1,0 +1,221 @@
+"""An orderer replica: the product's core, driven as its shell drives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from slackwater.model.records import (
+    Hole,
+    Kind,
+    OrderedRecord,
+    OrdererState,
+    SourceRecord,
+)
+from slackwater.primitives.deltas import KeyTable
+from slackwater.protocols.dpc.operators import Operators
+from slackwater.protocols.dpc.orderer import (
+    Append,
+    FetchEnds,
+    LineName,
+    OrdererCore,
+    Recovered,
+    SaveState,
+    initial_state,
+    recover,
+)
+from tests.simulator.kafka import PositionGoneError
+from tests.simulator.process import Process
+from tests.simulator.sources import FIELDS
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+SAVE_PERIOD_US = 1_000_000
+LIVE_RECORDS_MAX = 100
+CATCH_UP_RECORDS_MAX = 20
+STEP_US = 200
+RECORD_US = 30
+
+
+@dataclass(slots=True)
+class _Pending:
+    state: OrdererState
+    appended: int
+
+
+class SimOrderer(Process):
+    """One incarnation of replica ``replica`` of ``child``."""
+
+    def __init__(self, world: World, child: int, replica: int) -> None:
+        super().__init__(world, world.orderer_name(child, replica))
+        self.child, self.replica = child, replica
+        self.config = world.orderer_config(child, replica)
+        self.sources = [world.source_log(log) for log in self.config.logs]
+        self.own = [world.ordered_log(child, replica, line) for line in (0, 1)]
+        self.core: OrdererCore | None = None
+        self.inc = -1
+        self.deaf_to: set[str] = set()
+        """Streams that the live consumer does not fetch any more (R34)."""
+        self._positions: list[int] = []
+        self._appended = self._delivered = 0
+        self._delivered_to = [0, 0]
+        self._pending: _Pending | None = None
+        self._saved_at = 0
+
+    # Start: rule 25.
+
+    def start(self) -> None:
+        if not self.world.broker.up:
+            self.later(20_000, self.start)
+            return
+        state = self.world.orderer_state(self.name)
+        if state is None:
+            state = initial_state(
+                self.config, self.world.config.e0_us, [log.beginning for log in self.sources]
+            )
+        stable = self._own_records(LineName.STABLE, state.stable_offset)
+        live = self._own_records(LineName.LIVE, state.live_offset)
+        recovered = recover(state, stable, live)
+        start = self._start_record(-1, recovered)
+        self.producer.send(
+            self.own[0], start, lambda offset: self._run(lambda: self._begun(offset, state, recovered))
+        )
+
+    def _own_records(self, line: LineName, offset: int) -> list[tuple[int, OrderedRecord]]:
+        log = self.own[line]
+        records = log.read(max(offset, log.beginning), log.end)
+        return [(at, value) for at, value in records if isinstance(value, OrderedRecord)]
+
+    def _start_record(self, inc: int, recovered: Recovered) -> OrderedRecord:
+        at = recovered.frontier
+        return OrderedRecord(
+            Kind.START,
+            self.child,
+            self.replica,
+            inc,
+            at.bucket_start,
+            at.bucket_start,
+            first_id=recovered.next_id,
+            last_id=recovered.next_id - 1,
+            frontier=at,
+        )
+
+    def _begun(self, inc: int, state: OrdererState, recovered: Recovered) -> None:
+        if not self.world.broker.up:
+            self.later(20_000, lambda: self._begun(inc, state, recovered))
+            return
+        self.inc = inc
+        self.world.supersede(self)
+        self._append(LineName.LIVE, self._start_record(inc, recovered))
+        operators = Operators(
+            FIELDS, None, None, KeyTable(), piece_bytes_max=self.world.config.piece_bytes_max
+        )
+        mute_until = {i: log.end for i, log in enumerate(self.sources)}
+        self.core = OrdererCore(
+            self.config, operators, state, recovered, inc=inc, mute_until=mute_until
+        )
+        self._positions = self.core.live_offsets
+        self._saved_at = self.now
+        for log in self.sources:
+            self.watch(log)
+        self.turn()
+
+    # The loop.
+
+    def turn(self) -> None:
+        core = self.core
+        if core is None:
+            return
+        read = self._read_live(core) + self._read_parked(core)
+        now = self.now
+        effects = core.step(now)
+        for effect in effects:
+            match effect:
+                case Append(line, record):
+                    self._append(line, record)
+                case FetchEnds(streams):
+                    self._fetch_ends(core, streams)
+                case SaveState():
+                    self._saved_at = 0
+        self._look_after(core, now)
+        cost = STEP_US + read * RECORD_US
+        if read or core.busy:
+            self.turn_in(cost)
+        elif core.wanted():
+            self.turn_in(3_000)
+        if core.wake_at is not None:
+            self.turn_in(max(core.wake_at - now, cost))
+
+    def _read_live(self, core: OrdererCore) -> int:
+        if not self.world.broker.up:
+            return 0
+        count = 0
+        for i, log in enumerate(self.sources):
+            if self.config.logs[i] in self.deaf_to:
+                continue
+            at = max(self._positions[i], log.beginning)
+            for offset, value in log.read(at, LIVE_RECORDS_MAX):
+                self._positions[i] = offset + 1
+                count += 1
+                if core.needs(i, offset):
+                    assert isinstance(value, SourceRecord)
+                    core.receive(i, offset, value)
+        return count
+
+    def _read_parked(self, core: OrdererCore) -> int:
+        if not self.world.broker.up:
+            return 0
+        count = 0
+        for (line, i), wanted in core.wanted().items():
+            log = self.sources[i]
+            try:
+                records = log.read(wanted, CATCH_UP_RECORDS_MAX)
+            except PositionGoneError:
+                core.position_gone(line, i, log.beginning)
+                continue
+            for offset, value in records:
+                assert isinstance(value, SourceRecord)
+                core.catch_up(line, i, offset, value)
+                count += 1
+        return count
+
+    def _append(self, line: LineName, record: OrderedRecord) -> None:
+        self._appended += 1
+
+        def delivered(offset: int) -> None:
+            self._delivered += 1
+            self._delivered_to[line] = offset + 1
+
+        self.producer.send(self.own[line], record, delivered)
+
+    def _fetch_ends(self, core: OrdererCore, streams: tuple[int, ...]) -> None:
+        asked_at = self.now
+        if not self.world.broker.up:
+            wait = self.world.config.margin_us // 2
+            self.later(wait, lambda: self._ends(core, dict.fromkeys(streams), asked_at))
+            return
+
+        def answer() -> None:
+            ends: dict[int, int | None] = {i: self.sources[i].end for i in streams}
+            self._ends(core, ends, asked_at)
+
+        self.later(self.world.scheduler.between(500, 3_000), answer)
+
+    def _ends(self, core: OrdererCore, ends: dict[int, int | None], asked_at: int) -> None:
+        core.ends(ends, asked_at)
+        self.turn_in(0)
+
+    def _look_after(self, core: OrdererCore, now: int) -> None:
+        if self._pending is not None and self._delivered >= self._pending.appended:
+            self.producer.send(self.world.state_log, self._pending.state)
+            self._pending = None
+        if self._pending is None and now - self._saved_at >= SAVE_PERIOD_US:
+            self._saved_at = now
+            offsets = [to or self.inc for to in self._delivered_to]
+            self._pending = _Pending(core.snapshot(*offsets), self._appended)
+        state = "UP_FAILURE" if core.mute else core.line.state.value
+        self.world.heartbeats.say(self, state, core.holes)
+        hole = Hole(self.world.ordered_topic(self.child), 2 * self.replica, self.inc)
+        if self.world.heartbeats.is_hole(hole):
+            self.world.restart(self)

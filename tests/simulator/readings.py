@@ -1,0 +1,56 @@
+"""The readings of a simulated sensor, made from the seed.
+
+A stream has keys of its own, whose rows tell exactly whose readings a result lacks, and keys that
+all streams share, whose rows tell whether the merge is right. Values are eighths of small whole
+numbers, so that sums of them are exact in any order and can be compared bit for bit; negatives and
+zeros are among them, and missing values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import nan
+from random import Random
+from typing import NamedTuple
+
+shared_keys = ("all", "both")
+
+
+class Reading(NamedTuple):
+    """One reading of one stream."""
+
+    stime: int
+    key: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a sensor behaves: a reading every ``every_us``, up to ``jitter_us`` late."""
+
+    every_us: int = 50_000
+    jitter_us: int = 0
+    keys: int = 2
+    nan_every: int = 17
+
+
+class Sensor:
+    """Gives its readings in the order in which they arrive at the proxy."""
+
+    def __init__(self, stream: str, seed: int, habits: Habits, start_us: int) -> None:
+        self._rng = Random(f"{stream}/{seed}")
+        self._habits = habits
+        self._at = start_us + self._rng.randrange(max(habits.every_us, 1))
+        own = [f"{stream}/{i}" for i in range(habits.keys)]
+        self._keys = [*own, *shared_keys]
+
+    def until(self, now_us: int) -> list[Reading]:
+        """What has arrived since the last time."""
+        readings = []
+        rng, habits = self._rng, self._habits
+        while self._at < now_us:
+            stime = self._at - (rng.randrange(habits.jitter_us) if habits.jitter_us else 0)
+            value = nan if rng.randrange(habits.nan_every) == 0 else rng.randrange(-80, 80) / 8
+            readings.append(Reading(stime, rng.choice(self._keys), value))
+            self._at += max(1, rng.randrange(habits.every_us // 2, habits.every_us * 3 // 2 + 1))
+        return readings

@@ -1,0 +1,171 @@
+"""A root copy: the product's core, its transactions, and the restart that is also the take-over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slackwater.model.records import DeltaRecord, RootState
+from slackwater.protocols.dpc.root import Commit, DeltaLog, FetchEnds, RootCore, initial_state
+from tests.simulator.kafka import FencedError, Log, Open
+from tests.simulator.process import Process
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+LIVE_RECORDS_MAX = 200
+CATCH_UP_RECORDS_MAX = 50
+STEP_US = 200
+RECORD_US = 20
+
+
+class SimRoot(Process):
+    """One copy of part ``part``."""
+
+    def __init__(self, world: World, part: int) -> None:
+        super().__init__(world, f"root/q.{part}")
+        self.part = part
+        self.core: RootCore | None = None
+        self.placement = world.next_placement()
+        self._id = f"root-{part}"
+        self._epoch = -1
+        self._logs: dict[DeltaLog, Log[object]] = {}
+        self._positions: dict[DeltaLog, int] = {}
+        self._commit: Commit | None = None
+
+    # Start: rule 27.
+
+    def start(self) -> None:
+        broker = self.world.broker
+        if not broker.up:
+            self.later(20_000, self.start)
+            return
+        self._epoch = broker.fence(self._id)
+        self.world.supersede(self)
+        config = self.world.root_config(self.part, self.placement)
+        state = self.world.root_state(self.part) or initial_state(config)
+        if state.placement >= self.placement:
+            self.world.note(self.name, "stays down: a greater placement was here")
+            self.kill()
+            return
+        self._logs = {
+            log: self.world.delta_log(self.part, log.child, log.replica, log.line)
+            for log in config.logs
+        }
+        mute_until = {log: partition.end for log, partition in self._logs.items()}
+        self.core = RootCore(config, state, mute_until=mute_until)
+        self._positions = self.core.live_offsets
+        for partition in self._logs.values():
+            self.watch(partition)
+        self.turn()
+
+    # The loop.
+
+    def turn(self) -> None:
+        core = self.core
+        if core is None:
+            return
+        read = self._read_live(core) + self._read_parked(core)
+        config = self.world.config
+        for child in range(len(config.children)):
+            for replica in range(config.replicas):
+                name = self.world.orderer_name(child, replica)
+                stable = self.world.heartbeats.says_stable(name)
+                core.replica_says(child, replica, stable=stable)
+        now = self.now
+        for effect in core.step(now):
+            match effect:
+                case FetchEnds(logs):
+                    self._fetch_ends(core, logs)
+                case Commit():
+                    self._begin(core, effect)
+        self.world.heartbeats.say(self, core.line.state.value, core.holes)
+        cost = STEP_US + read * RECORD_US
+        if read or core.busy:
+            self.turn_in(cost)
+        elif core.wanted():
+            self.turn_in(3_000)
+        if core.wake_at is not None and self._commit is None:
+            self.turn_in(max(core.wake_at - now, cost))
+
+    def _read_live(self, core: RootCore) -> int:
+        if not self.world.broker.up:
+            return 0
+        count = 0
+        for log, partition in self._logs.items():
+            at = max(self._positions[log], partition.beginning)
+            for offset, value in partition.read(at, LIVE_RECORDS_MAX):
+                assert isinstance(value, DeltaRecord)
+                self._positions[log] = offset + 1
+                core.receive(log, offset, value)
+                count += 1
+        return count
+
+    def _read_parked(self, core: RootCore) -> int:
+        if not self.world.broker.up:
+            return 0
+        count = 0
+        for (line, log), offset in core.wanted().items():
+            partition = self._logs[log]
+            for at, value in partition.read(max(offset, partition.beginning), CATCH_UP_RECORDS_MAX):
+                assert isinstance(value, DeltaRecord)
+                core.catch_up(line, log, at, value)
+                count += 1
+        return count
+
+    def _fetch_ends(self, core: RootCore, logs: tuple[DeltaLog, ...]) -> None:
+        asked_at = self.now
+        known = self.world.broker.up
+
+        def answer() -> None:
+            up = known and self.world.broker.up
+            core.ends({log: self._logs[log].end if up else None for log in logs}, asked_at)
+            self.turn_in(0)
+
+        wait = self.world.scheduler.between(500, 3_000) if known else self.world.config.margin_us // 2
+        self.later(wait, answer)
+
+    # Transactions.
+
+    def _begin(self, core: RootCore, commit: Commit) -> None:
+        assert self._commit is None, "one transaction at a time"
+        self._commit = commit
+        self.later(self.world.scheduler.between(500, 3_000), lambda: self._write(core, commit))
+
+    def _write(self, core: RootCore, commit: Commit) -> None:
+        world = self.world
+        if not world.broker.up:
+            self.later(10_000, lambda: self._write(core, commit))
+            return
+        records: list[tuple[Log[object], object]] = [
+            (world.results_log(self.part), commit.transaction),
+            (world.state_log, commit.state),
+        ]
+        try:
+            transaction = world.broker.begin(self._id, self._epoch, records)
+        except FencedError:
+            self.kill()
+            return
+        delay = world.scheduler.between(500, 4_000)
+        self.later(delay, lambda: self._close(core, commit, transaction))
+
+    def _close(self, core: RootCore, commit: Commit, transaction: Open) -> None:
+        world = self.world
+        if not world.broker.up:
+            self.later(10_000, lambda: self._close(core, commit, transaction))
+            return
+        try:
+            world.broker.commit(self._id, self._epoch, transaction)
+        except FencedError:
+            self.kill()
+            return
+        world.committed(self.part, self.placement, commit, core.keys)
+        self._commit = None
+        # The acknowledgement may never come: then the restart finds the commit in the log.
+        core.committed()
+        self.turn_in(0)
+
+
+def newest_root_state(values: list[object], name: str) -> RootState | None:
+    """The last committed state record of a root."""
+    states = [v for v in values if isinstance(v, RootState) and v.fragment == name]
+    return states[-1] if states else None

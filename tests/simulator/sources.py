@@ -1,0 +1,170 @@
+"""A sensor with its proxy: the product's own source core around a spool that survives a crash.
+
+The proxy flushes at cut points, puts what it flushes into the spool, and sends the spool's records
+in order. *Silence* cuts the link to Kafka only: readings go on being spooled, with their ids and
+promises, and are sent afterwards (a backlog). A restarted proxy reads its log, appends START and
+goes on at the end of the contiguous prefix (rules 6, 7 and 9). A paused one that wakes beside its
+successor sends what it still holds under its old incarnation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slackwater.model.records import Kind, SourceColumns, SourceRecord
+from slackwater.protocols.dpc.source import Arrived, LogScan, Resume, SourceCore, SourceRules
+from tests.simulator.process import Process
+from tests.simulator.readings import Reading, Sensor
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+FIELDS = ("x",)
+BURST_RECORDS = 200
+
+
+@dataclass(slots=True)
+class Spool:
+    """What a crash leaves: records not yet known to be in the log, and where the input stands."""
+
+    records: deque[SourceRecord] = field(default_factory=deque)
+    resume: Resume = field(default_factory=Resume)
+    silent_until: int = -1
+    """The link between the proxy and Kafka is cut until then."""
+    ended: bool = False
+    """The input has ended (a file, a sensor switched off for good)."""
+
+
+class SimProxy(Process):
+    """One incarnation of a proxy, for one stream."""
+
+    def __init__(self, world: World, stream: str) -> None:
+        super().__init__(world, f"proxy/{stream}")
+        self.stream = stream
+        self.log = world.source_log(stream)
+        self.spool = world.spools[stream]
+        self.sensor: Sensor = world.sensors[stream]
+        self.superseded = False
+        rules = SourceRules(
+            log=stream,
+            fields=FIELDS,
+            disorder_us=world.config.disorder_us,
+            late="promise",
+            clock_boundaries=stream not in world.config.expect_every_us,
+            readings_max=world.config.record_readings_max,
+        )
+        if stream in world.config.expect_every_us:
+            rules = replace(rules, late="input")
+        self._rules = rules
+        self.core: SourceCore | None = None
+        self.inc = -1
+        self._unsent: deque[SourceRecord] = deque()
+        self._records_sent = 0
+
+    def start(self) -> None:
+        """Rule 6: read the log, append START, read on to it; then data."""
+        if not self.world.broker.up:
+            self.later(20_000, self.start)
+            return
+        scan = LogScan()
+        for offset, value in self.log.values():
+            if isinstance(value, SourceRecord):
+                scan.see(offset, value)
+        self._seen_to = self.log.end
+        start = replace(
+            SourceCore(
+                self._rules, Resume(scan.ids.next_id, max(scan.promise, -(2**62)))
+            ).start(self.stream),
+        )
+        self.producer.send(self.log, start, lambda offset: self._run(lambda: self._begun(offset, scan)))
+
+    def _begun(self, offset: int, scan: LogScan) -> None:
+        for at, value in self.log.read(self._seen_to, offset - self._seen_to + 1):
+            if isinstance(value, SourceRecord):
+                scan.see(at, value)
+        self.inc = offset
+        self.world.supersede(self)
+        spool = self.spool
+        # What is in the log already needs no sending; a promise alone is made again soon.
+        spool.records = deque(
+            r
+            for r in spool.records
+            if r.kind is Kind.INSERTION and r.first_id >= scan.ids.next_id
+        )
+        self._unsent = deque(replace(r, inc=self.inc) for r in spool.records)
+        promise = max(spool.resume.promise, scan.promise)
+        self.core = SourceCore(self._rules, replace(spool.resume, promise=promise))
+        self.core.read_by([self.world.config.grid], None)
+        self.turn()
+
+    def turn(self) -> None:
+        core = self.core
+        if core is None or self.superseded:
+            return
+        now = self.now
+        if not self.spool.ended:
+            self._flush(core, now)
+        self._send()
+        due = core.next_flush_us(now, self.world.config.grid)
+        wait = due - now
+        if self._unsent and not self._is_silent:
+            wait = min(wait, 1_000)
+        self.turn_in(wait)
+
+    def _flush(self, core: SourceCore, now: int) -> None:
+        readings = self.sensor.until(now) if self.is_present else []
+        if readings:
+            core.offer(arrived(readings))
+        # A zombie hears nothing, so it has nothing to promise (R10).
+        records = core.flush(self.inc, clock_us=now if self.is_present else None)
+        if self.is_present:
+            self.spool.records.extend(records)
+            self.spool.resume = Resume(core.next_id, core.promise, core.largest, core.position)
+        self._unsent.extend(records)
+
+    @property
+    def is_present(self) -> bool:
+        """Is this the incarnation that owns the spool and hears the sensor?"""
+        return self.world.proxies[self.stream] is self
+
+    @property
+    def _is_silent(self) -> bool:
+        return self.world.scheduler.now < self.spool.silent_until
+
+    def _send(self) -> None:
+        if self._is_silent or not self.world.broker.up:
+            return
+        burst = BURST_RECORDS if len(self._unsent) > 1 else 1
+        while self._unsent and burst:
+            record = self._unsent.popleft()
+            self.producer.send(self.log, record, lambda _offset: self._acknowledged())
+            burst -= 1
+
+    def _acknowledged(self) -> None:
+        if self.is_present and self.spool.records:
+            self.spool.records.popleft()
+
+
+def arrived(readings: list[Reading]) -> Arrived:
+    """Readings as columns."""
+    places: dict[str, int] = {}
+    index = [places.setdefault(r.key, len(places)) for r in readings]
+    n = len(readings)
+    return Arrived(
+        np.array([r.stime for r in readings], np.int64),
+        np.array(index, np.int32),
+        list(places),
+        (np.array([r.value for r in readings]),),
+        np.arange(n, dtype=np.int64),
+        n,
+    )
+
+
+def columns(record: SourceRecord) -> SourceColumns:
+    """The readings of a source record."""
+    assert record.columns is not None
+    return record.columns.load()
