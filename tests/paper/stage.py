@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -208,10 +209,13 @@ class Orderer:
 
 def aggregated(record: OrderedRecord, seq: int) -> DeltaRecord:
     """Fargo's child node, for a single part: one record in, one record out (rule 19)."""
-    spans = list(zip(record.offsets[:-1].astype(int), record.offsets[1:].astype(int), strict=True))
+    spans = list(pairwise(record.offsets.astype(int).tolist()))
 
-    def figure(of: Callable[[np.ndarray], float]) -> np.ndarray:
-        columns = [[of(values[a:b]) for a, b in spans] for values in record.values]
+    def figure(of: Callable[[np.ndarray], float], of_nothing: float) -> np.ndarray:
+        columns = []
+        for values in record.values:
+            there = [v[~np.isnan(v)] for v in (values[a:b] for a, b in spans)]
+            columns.append([of(v) if len(v) else of_nothing for v in there])
         return np.array(columns, float).reshape(len(record.fields), len(record.keys))
 
     return DeltaRecord(
@@ -232,11 +236,11 @@ def aggregated(record: OrderedRecord, seq: int) -> DeltaRecord:
         record.keys,
         0,
         record.fields,
-        figure(len),
-        figure(np.sum),
-        figure(lambda v: float(np.sum((v - v.mean()) ** 2))),
-        figure(np.min),
-        figure(np.max),
+        figure(len, 0.0),
+        figure(np.sum, 0.0),
+        figure(lambda v: float(np.sum((v - v.mean()) ** 2)), 0.0),
+        figure(np.min, np.nan),
+        figure(np.max, np.nan),
     )
 
 

@@ -1,9 +1,9 @@
 """DPC, section by section.
 
 The paper is Balazinska et al., *Fault-Tolerance in the Borealis Distributed Stream Processing
-System*. Each test names the section (or figure, or table) that it is taken from, and has three parts: what
-is set up, what happens, what must be seen. Where this project differs from the paper on purpose,
-the test says so with the word *Difference*; ``docs/protocols/dpc.md`` lists them all.
+System*. Each test names the section (or figure, or table) that it is taken from, and has three
+parts: what is set up, what happens, what must be seen. Where this project differs from the paper
+on purpose, the test says so with the word *Difference*; ``docs/protocols/dpc.md`` lists them all.
 """
 
 from __future__ import annotations

@@ -1,0 +1,468 @@
+"""Fargo, section by section, and the places where its text or its listings are wrong.
+
+The thesis is Sharma, *Fault Tolerant Distributed Window Aggregations for Internet of Things*. Each
+test names the section it is taken from, and has three parts: what is set up, what happens, what
+must be seen. Where a listing of the thesis gives a wrong result, the test computes what the listing
+would give and shows that we do not; ``docs/protocols/fargo.md`` lists them.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.paper.stage import FIELDS, MS, Orderer, Root, Settings, Source, aggregated, label
+
+from slackwater.codec.results import AGGREGATES, Figures
+from slackwater.model.deployment import WindowSpec
+from slackwater.model.records import (
+    DeltaRecord,
+    Gap,
+    Kind,
+    OrderedRecord,
+    Position,
+    SourcePosition,
+    SourceRecord,
+)
+from slackwater.primitives.deltamap import DeltaMap
+from slackwater.primitives.deltas import KeyTable, Slice, fold
+from slackwater.primitives.panes import PaneStore, window_of
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.answers import StableWindow
+from slackwater.protocols.dpc.cursor import SourceCursor
+from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.root import Commit
+
+Readings = dict[str, list[float]]
+
+
+def ordered(
+    readings: Readings,
+    start: int = 0,
+    end: int = 10,
+    *,
+    child: int = 0,
+    replica: int = 0,
+    kind: Kind = Kind.INSERTION,
+) -> OrderedRecord:
+    """One cut's readings, as an orderer writes them."""
+    keys = sorted(readings)
+    flat = [value for key in keys for value in readings[key]]
+    counts = [len(readings[key]) for key in keys]
+    return OrderedRecord(
+        kind,
+        child,
+        replica,
+        0,
+        start,
+        end,
+        keys=keys,
+        offsets=np.concatenate(([0.0], np.cumsum(counts, dtype=float))),
+        fields=FIELDS,
+        values=(np.array(flat),),
+    )
+
+
+def delta(readings: Readings, start: int = 0, *, child: int = 0, replica: int = 0) -> DeltaRecord:
+    return aggregated(ordered(readings, start, start + 10, child=child, replica=replica), seq=start)
+
+
+def tentative(readings: Readings, seq: int, *, replica: int = 0) -> DeltaRecord:
+    record = ordered(readings, replica=replica, kind=Kind.TENTATIVE)
+    return aggregated(record, seq)
+
+
+def slice_of(readings: Readings, table: KeyTable) -> Slice:
+    return Slice.of(delta(readings), table, FIELDS)
+
+
+def figures(value: Slice, table: KeyTable) -> Figures:
+    _, columns = value.sorted(table)
+    return Figures(*columns)
+
+
+def aggregate(name: str, parts: list[Readings]) -> list[float]:
+    """An aggregate over some cuts, per key in key order."""
+    table = KeyTable()
+    total = fold([slice_of(part, table) for part in parts], table, 1)
+    with np.errstate(invalid="ignore"):  # as the encoder has it: 0 / 0 of an empty group is null
+        return [float(v) for v in AGGREGATES[name](figures(total, table))[0]]
+
+
+def joined(parts: list[DeltaRecord], table: KeyTable) -> DeltaMap:
+    return reduce(DeltaMap.join, (DeltaMap.of(p, table, FIELDS) for p in parts), DeltaMap())
+
+
+# Section 2.5.4 and 3.5: delta-CRDTs.
+
+
+def test_2_5_3_a_delta_group_is_the_join_of_its_deltas() -> None:
+    """Definition 23: the state after an update is the state before it joined with the delta."""
+    table = KeyTable()
+    deltas = [delta({"k": [1.0]}, start) for start in (0, 10, 20)]
+
+    group = joined(deltas[1:], table)
+    by_group = joined(deltas[:1], table).join(group)
+    one_by_one = joined(deltas, table)
+
+    assert by_group.to_bytes(table) == one_by_one.to_bytes(table)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))))
+def test_3_5_1_theorem_1_merge_is_idempotent_commutative_and_associative(
+    order: tuple[int, ...],
+) -> None:
+    """Negative readings among them, which the thesis' state loses (see below)."""
+    table = KeyTable()
+    said = [
+        delta({"k": [3.0, -5.0]}, 0),
+        delta({"k": [-1.0]}, 10),
+        tentative({"k": [9.0]}, seq=1),
+        tentative({"k": [-9.0]}, seq=2),
+    ]
+    once = joined(said, table).to_bytes(table)
+
+    again = joined([said[i] for i in order] + said, table)
+    left, right = joined([said[i] for i in order[:2]], table), joined(said, table)
+
+    assert again.to_bytes(table) == once
+    assert left.join(right).to_bytes(table) == right.join(left).to_bytes(table) == once
+
+
+def test_2_5_4_rr_what_is_known_already_is_not_passed_on() -> None:
+    """Figure 2.9: r3 knows {0 -> 2}; of {0 -> 2, 1 -> 1} only {1 -> 1} is news."""
+    table = KeyTable()
+    known = joined([delta({"k": [2.0]}, child=0)], table)
+    received = joined([delta({"k": [2.0]}, child=0), delta({"k": [1.0]}, child=1)], table)
+
+    news = received.beyond(known, table)
+
+    assert [key.child for key in news] == [1]
+    assert known.join(news).to_bytes(table) == received.to_bytes(table)
+    assert not len(received.beyond(received, table))
+
+
+def test_2_5_4_bp_nothing_flows_back() -> None:
+    """Figure 2.8. Difference: there is nothing to filter.
+
+    A delta log has one writer and is read by all, so what came from a replica is never sent to it.
+    """
+    settings = Settings()
+    source = Source("s1")
+    replicas = [Orderer([source], settings, replica=r) for r in range(2)]
+    root = Root(replicas, settings)
+    source.say([10], boundary_ms=100)
+
+    for replica in replicas:
+        replica.listen()
+        replica.step(100)
+    root.listen()
+    root.step(100)
+
+    for r, replica in enumerate(replicas):
+        writers = {record.replica for log in LineName for record in replica.logs[log]}
+        assert writers == {r}
+    assert [label(one.effect) for one in root.said] == ["stable"]
+
+
+# Section 3.4.2: windows and their instances.
+
+
+@given(
+    size=st.integers(1, 50),
+    slide=st.integers(1, 50),
+    times=st.lists(st.integers(-500, 500), min_size=2, max_size=2),
+)
+def test_3_4_2_a_window_instance_has_the_same_id_everywhere(
+    size: int, slide: int, times: list[int]
+) -> None:
+    """Definition 26: (window, start, end). Difference: by event time, not by each node's clock.
+
+    Two nodes that first hear of the query at different times name the same instances.
+    """
+    slide = min(size, slide)
+    grid = Grid(5, WindowSpec(size, slide))
+
+    ids = [
+        {(s, grid.window_end(s)) for s in grid.window_starts_covering(first, 600)}
+        for first in times
+    ]
+
+    low = max(times)
+    shared = [{i for i in mine if i[1] > low} for mine in ids]
+    assert shared[0] == shared[1]
+    assert all(start % slide == 0 and end == start + size for start, end in ids[0])
+
+
+# Section 3.4.4: cuts and payloads.
+
+
+@given(
+    w=st.integers(1, 40), size=st.integers(1, 90), slide=st.integers(1, 90), k=st.integers(-5, 5)
+)
+def test_3_4_4_definition_27_cuts_are_a_partition_of_each_window(
+    w: int, size: int, slide: int, k: int
+) -> None:
+    """Union and disjointness, conditions 2 and 3. Difference: [a, b) where the thesis has (a, b].
+
+    So a reading at a window's start is in that window, and a boundary t completes what ends at t.
+    Its count of cuts has start and end exchanged, which makes it negative; the grid's is at least
+    size / w, and more where w does not divide the window (R27).
+    """
+    slide = min(size, slide)
+    grid = Grid(w, WindowSpec(size, slide))
+    start = k * slide
+
+    cuts = grid.cuts(start, grid.window_end(start)).tolist()
+
+    assert (cuts[0], cuts[-1]) == (start, start + size)
+    assert all(0 < b - a <= w for a, b in pairwise(cuts))
+    assert len(cuts) - 1 >= math.ceil(size / w)
+    assert all(grid.bucket_start(e) == a for a, b in pairwise(cuts) for e in (a, b - 1))
+
+
+def test_3_4_4_figure_3_8_sums_and_counts_of_four_cuts() -> None:
+    """The figure's events: 6, 1 | 2, 7, 1 | 4, 4 | 3."""
+    cuts: list[Readings] = [{"k": v} for v in ([6.0, 1.0], [2.0, 7.0, 1.0], [4.0, 4.0], [3.0])]
+
+    sums = [aggregate("sum", [cut]) for cut in cuts]
+    counts = [aggregate("count", [cut]) for cut in cuts]
+
+    assert sums == [[7.0], [10.0], [8.0], [3.0]]
+    assert counts == [[2.0], [3.0], [2.0], [1.0]]
+    assert aggregate("sum", cuts) == [28.0]
+    assert aggregate("count", cuts) == [8.0]
+
+
+def test_3_4_4_definition_28_a_payload_says_how_far_its_node_has_come() -> None:
+    """Difference: positions per sensor are in the state record (rule 5), not in each payload.
+
+    A payload names its bucket, and its seq says what came before it; so a reader needs no offsets,
+    and a child that takes over reads them from the state record.
+    """
+    settings = Settings()
+    one, two = Source("s1"), Source("s2")
+    orderer = Orderer([one, two], settings)
+
+    one.say([10, 20], boundary_ms=100)
+    two.say([30], boundary_ms=200)
+    orderer.listen()
+    (record,) = orderer.step(100)
+    orderer.save()
+    payload = aggregated(record, seq=1)
+
+    assert (payload.bucket_start, payload.bucket_end, payload.seq) == (0, 100 * MS, 1)
+    assert [s.next.next_id for s in orderer.saved.streams] == [2, 0]
+    assert orderer.saved.frontier == 100 * MS
+
+
+# Section 3.4.5: re-streaming.
+
+
+def test_3_4_5_re_streaming_begins_behind_what_was_aggregated() -> None:
+    """A node that takes over reads on from the replicated offsets: nothing twice, nothing lost."""
+    settings = Settings()
+    source = Source("s1")
+    node = Orderer([source], settings)
+    source.say([10, 20], boundary_ms=100)
+    node.listen()
+    node.step(100)
+    node.save()
+    source.say([110, 120, 130], boundary_ms=200)
+
+    node.crash()
+    node.listen()
+    node.step(200)
+
+    log = [r for r in node.logs[LineName.STABLE] if r.kind is not Kind.START]
+    assert [(r.bucket_start // MS, r.offsets[-1]) for r in log] == [(0, 2.0), (100, 3.0)]
+    assert [(r.first_id, r.last_id) for r in log] == [(0, 1), (2, 4)]
+
+
+def test_3_4_5_definition_30_events_lost() -> None:
+    """Figure 3.13: 100 was the last one aggregated, 201 is the first that is still there.
+
+    The example counts 100 events lost, 101 to 200; the definition's formula, 201 - 100 + 1, gives
+    102. The example is right. And what is lost is said in the results, not only counted.
+    """
+    cursor = SourceCursor(SourcePosition(7, 101, 0, 40), strict=True)
+
+    cursor.jump(9)
+    first_left = SourceRecord(Kind.INSERTION, "s1", 0, 201, 201, 60, 55, 55)
+    accepted = cursor.offer(9, first_left)
+
+    assert accepted
+    assert [gap for _, _, gap in cursor.gaps] == [Gap("s1", 100)]
+
+
+# Sections 3.4.6 and 3.4.8: merging.
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_3_4_6_the_order_in_which_children_arrive_does_not_change_a_bit(
+    order: tuple[int, ...],
+) -> None:
+    """Floating-point sums depend on their brackets: 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1.
+
+    The thesis merges states as they arrive. Here the shape is the grid's: children in index order
+    (rule 21, R28).
+    """
+    grid = Grid(10, WindowSpec(10, 10))
+    table = KeyTable()
+    children = [PaneStore(grid, table, 1, 0) for _ in range(3)]
+    said = [slice_of({"k": [0.1 * (1 + c)]}, table) for c in range(3)]
+
+    for child in order:
+        children[child].add(Position(0), 10, said[child])
+    share = window_of([c.window(0, 10) for c in children], table, 1)
+
+    assert float(share.slice.sum[0, 0]) == (0.1 + 0.1 * 2) + 0.1 * 3
+    assert (0.1 + 0.1 * 2) + 0.1 * 3 != 0.1 + (0.1 * 2 + 0.1 * 3)
+
+
+def test_3_4_8_a_group_of_n_survives_n_minus_1_failures() -> None:
+    """Two replicas send the same states to the same parent; one of them dies."""
+    settings = Settings()
+    source = Source("s1")
+    replicas = [Orderer([source], settings, replica=r) for r in range(2)]
+    root = Root(replicas, settings)
+
+    for now in range(100, 2_001, 100):
+        source.say([now - 50], now)
+        for replica in replicas if now <= 1_000 else replicas[1:]:
+            replica.listen()
+            replica.step(now)
+        root.listen()
+        root.step(now)
+
+    answers = [one.effect for one in root.said if isinstance(one.effect, StableWindow)]
+    assert [a.window_start // MS for a in answers] == list(range(0, 2_000, 100))
+    assert {label(one.effect) for one in root.said} == {"stable"}
+
+
+# Section 3.5: what the listings get wrong.
+
+
+def test_3_5_3_the_maximum_of_negative_readings_is_negative() -> None:
+    """Algorithm 5 starts from an array of zeros."""
+    readings = [-7.0, -3.0, -11.0]
+
+    thesis = reduce(max, readings, 0.0)
+    ours = aggregate("max", [{"k": readings}])
+
+    assert thesis == 0.0
+    assert ours == [-3.0]
+
+
+def test_3_5_4_the_minimum_of_positive_readings_is_positive() -> None:
+    """Algorithm 6 starts there, too."""
+    readings = [7.0, 3.0, 11.0]
+
+    thesis = reduce(min, readings, 0.0)
+    ours = aggregate("min", [{"k": readings}])
+
+    assert thesis == 0.0
+    assert ours == [3.0]
+
+
+def test_3_5_5_the_range_of_readings_far_from_zero() -> None:
+    """Algorithm 7 keeps both, from zeros: 20 to 22 degrees range over 22."""
+    readings = [20.0, 22.0, 21.0]
+
+    thesis = reduce(max, readings, 0.0) - reduce(min, readings, 0.0)
+    ours = aggregate("range", [{"k": readings}])
+
+    assert thesis == 22.0
+    assert ours == [2.0]
+
+
+def test_3_5_2_zeros_are_readings() -> None:
+    """Algorithms 3 and 4 update for value > 0 and value < 0 only: the average of 4, 0, 0 is 4."""
+    readings = [4.0, 0.0, -0.0]
+    counted = [v for v in readings if v > 0 or v < 0]
+
+    ours = aggregate("avg", [{"k": readings}])
+
+    assert sum(counted) / len(counted) == 4.0
+    assert ours == [4.0 / 3.0]
+    assert aggregate("count", [{"k": readings}]) == [3.0]
+
+
+def test_3_5_1_sums_of_both_signs() -> None:
+    """Algorithm 3 keeps the negative part as a negative number and then subtracts it.
+
+    Its merge takes the larger of two such parts, which is the older one. Here a slice is a value
+    under a version, and the version decides.
+    """
+    positive, negative = [5.0, 2.0], [-3.0, -1.0]
+    table = KeyTable()
+
+    thesis = sum(positive) - sum(negative)
+    thesis_merge = max(sum(negative[:1]), sum(negative))
+    ours = aggregate("sum", [{"k": positive + negative}])
+    older = tentative({"k": [-3.0]}, seq=1)
+    newer = tentative({"k": [-3.0, -1.0]}, seq=2)
+    (kept,) = joined([newer, older], table).entries.values()
+
+    assert thesis == 11.0
+    assert thesis_merge == -3.0
+    assert ours == [3.0]
+    best = kept.best()
+    assert best is not None
+    (piece,) = best.pieces
+    assert piece is not None
+    assert piece.slice.sum.tolist() == [[-4.0]]
+
+
+def test_3_5_2_merging_averages_of_both_signs() -> None:
+    """Algorithm 4's merge writes the negative part into the positive one; the text has it right."""
+    cuts: list[Readings] = [{"k": [6.0]}, {"k": [-2.0]}, {"k": [-1.0, 3.0]}]
+
+    ours = aggregate("avg", cuts)
+
+    assert ours == [6.0 / 4.0]
+
+
+def test_3_5_a_group_without_values_is_no_zero() -> None:
+    """A key whose readings are all missing, and a cut without the key: no value, not 0."""
+    cuts: list[Readings] = [{"empty": [math.nan, math.nan], "full": [-1.0]}, {"full": [-3.0]}]
+
+    by = {name: aggregate(name, cuts) for name in ("count", "avg", "min", "max", "range")}
+
+    assert by["count"] == [0.0, 2.0]
+    assert all(math.isnan(by[name][0]) for name in ("avg", "min", "max", "range"))
+    assert [by[name][1] for name in ("avg", "min", "max", "range")] == [-2.0, -3.0, -1.0, 2.0]
+
+
+# Section 3.6: exactly once, also under a false suspicion.
+
+
+def test_3_6_a_falsely_suspected_node_does_not_count_twice() -> None:
+    """The thesis grants that events are then aggregated twice ("at least once").
+
+    Here the taker's and the suspect's payloads have one identity, so the second is a repeat.
+    """
+    settings = Settings()
+    source = Source("s1")
+    orderer = Orderer([source], settings)
+    root = Root([orderer], settings)
+    source.say([10, 20, 30], boundary_ms=100)
+    orderer.listen()
+    orderer.step(100)
+    log = orderer.logs[LineName.STABLE]
+
+    stable_log = root.config.logs[0]
+    for offset, seq in enumerate([0, 1, 0, 1, 1]):  # taker and suspect both send the same log
+        root.core.receive(stable_log, offset, aggregated(log[seq], seq))
+    (commit,) = root.core.step(100 * MS)
+
+    assert isinstance(commit, Commit)
+    (answer,) = commit.transaction.effects
+    assert isinstance(answer, StableWindow)
+    assert answer.content is not None
+    assert answer.content.slice.count.tolist() == [[3.0]]
