@@ -98,12 +98,12 @@ class Generator:
                 end, end, end,
             )  # fmt: skip
             self._held.append(encode_source(record))
+        self.sent += count
         if self.silent:
             return
         for value in self._held:
             self._writer.append(*self._log, value)
         self._held.clear()
-        self.sent += count
 
     def _record(self, start: int, low: int, high: int, count: int, end: int) -> bytes:
         stimes = start + np.arange(low, high, dtype=np.int64) * BUCKET_US // count
@@ -193,6 +193,7 @@ class Stack:
     """Broker, orderer, aggregator, root: one of each."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         path = folder / "bench.yaml"
         stream = (
             "  {}: {{key: {{column: k}}, time: {{column: t, unit: us}}, fields: [temperature]}}"
@@ -247,6 +248,13 @@ class Stack:
             }
         )
 
+    def check_alive(self) -> None:
+        """Nothing may end by itself in a bench."""
+        for name, child in self.children.items():
+            if child.poll() is not None:
+                log = (self._folder / f"{name}.log").read_text()[-2_000:]
+                raise SystemExit(f"{name} ended with {child.returncode}:\n{log}")
+
     def stop(self) -> None:
         """End what was started."""
         for child in self.children.values():
@@ -286,6 +294,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=12.0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="slackwater-bench-") as folder:
+        print(f"logs in {folder} until the end", file=sys.stderr)
         stack = Stack(Path(folder))
         try:
             measure(stack, [int(r) for r in options.rates.split(",")], options.seconds)
@@ -319,6 +328,7 @@ def phase_row(
     stack.usage.read()
     begin, tentative = bucket / 1e6, results.seen.tentative
     bucket = run_phase(stack, rate, seconds, bucket)
+    stack.check_alive()
     used = stack.usage.read()
     end = bucket / 1e6
     bucket = run_phase(stack, 10_000, 4, bucket)
