@@ -91,7 +91,7 @@ class Quarantine:
         """Every reason, also those that did not occur."""
         return {reason: self.counts[reason] for reason in REASONS}
 
-    def settle(self, timeout_s: float = 0.5) -> bool:
+    def settle(self, timeout_s: float = 0.1) -> bool:
         """Are all entries in the topic? Waits a little if they are not."""
         if self._waiting:
             try:

@@ -23,9 +23,8 @@ from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import Spool
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
-from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.registry import Registry
-from slackwater.runtime.transport import LogError, Writer
+from slackwater.runtime.transport import LogError, Transport, Writer
 
 _log = logging.getLogger(__name__)
 wake_s_max: Final = 0.2
@@ -54,7 +53,7 @@ class Context:
 
     spec: StreamSpec
     deployment: Deployment
-    transport: KafkaTransport
+    transport: Transport
     bootstrap: str
     writer: Writer
     quarantine: Quarantine
@@ -123,6 +122,12 @@ class Superseded(Exception):
     """Somebody else writes this stream now."""
 
 
+def turn(context: Context, source: Input, now_us: int) -> int:
+    """One step, unless a silence holds; says when the next one is due."""
+    silent_until = context.silent_until_us(now_us)
+    return source.step(now_us) if silent_until is None else silent_until
+
+
 class Shell:
     """Runs one input until it is told to stop."""
 
@@ -176,8 +181,7 @@ class Shell:
         while not context.stop.is_set():
             self._check(inc)
             now_us = context.clock.now_us()
-            silent_until = context.silent_until_us(now_us)
-            wake_us = silent_until if silent_until is not None else self._input.step(now_us)
+            wake_us = turn(context, self._input, now_us)
             self._sender.update(detail=self._input.detail())
             self._keep_hints(now_us)
             context.stop.wait(min(wake_s_max, context.clock.seconds_until(wake_us)))

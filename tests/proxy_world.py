@@ -1,0 +1,184 @@
+"""Proxies on a broker in memory and a clock that the test turns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from slackwater.codec import decode_source, encode_source
+from slackwater.model.deployment import (
+    Clock,
+    Deployment,
+    FieldSpec,
+    KeySpec,
+    StreamSpec,
+    TimeSpec,
+)
+from slackwater.model.records import Kind, SourcePosition, SourceRecord
+from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.cursor import SourceCursor
+from slackwater.proxy.quarantine import DistinctCounts, Quarantine
+from slackwater.proxy.replaying import ReplayInput
+from slackwater.proxy.sensors import SensorInput
+from slackwater.proxy.shell import Context, Input, Silence, turn
+from slackwater.proxy.spool import Spool, bytes_default_max
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.memory import MemoryBroker
+from slackwater.runtime.transport import read_to_end
+
+STREAM = "room"
+LOG = (f"sw.source.{STREAM}", 0)
+S = 1_000_000
+SPEC = StreamSpec(
+    STREAM,
+    KeySpec(column="node"),
+    TimeSpec(("ts",), unit="s"),
+    (FieldSpec("t", "t"),),
+)
+
+
+class World:
+    """One stream's logs, files and clock; proxies come and go."""
+
+    def __init__(
+        self,
+        folder: Path,
+        event_clock: EventClock | None = None,
+        *,
+        spec: StreamSpec = SPEC,
+        clock: Clock = "wall",
+    ) -> None:
+        self.folder = folder
+        self.now_us = 1_000 * S
+        self.event_clock = event_clock or WallClock()
+        self.spec = spec
+        self.deployment = Deployment(clock, {spec.name: spec}, {})
+        self.broker = MemoryBroker()
+        for topic in (LOG[0], f"sw.quarantine.{spec.name}"):
+            self.broker.create_topic(topic)
+        self.failures: list[str] = []
+        self.silences: tuple[Silence, ...] = ()
+        self.contexts: list[Context] = []
+
+    def file(self, rows: Sequence[str], name: str = "room.csv") -> Path:
+        """A file with the columns node, ts, t."""
+        path = self.folder / name
+        path.write_text("node,ts,t\n" + "".join(f"{row}\n" for row in rows))
+        return path
+
+    def context(self, data: str = "a", spool_bytes_max: int = bytes_default_max) -> Context:
+        writer = self.broker.writer(self.failures.append)
+        context = Context(
+            spec=self.spec,
+            deployment=self.deployment,
+            transport=self.broker,
+            bootstrap="",
+            writer=writer,
+            quarantine=Quarantine(writer, self.spec.name),
+            spool=Spool(self.folder / data / "proxy" / f"{STREAM}.sqlite", spool_bytes_max),
+            clock=SystemClock(wall_us=lambda: self.now_us, monotonic_us=lambda: self.now_us),
+            stop=threading.Event(),
+            silences=self.silences,
+        )
+        self.contexts.append(context)
+        context.start_clock(self.event_clock)
+        return context
+
+    def replay(self, path: Path, **ends: int | None) -> ReplayInput:
+        """Start a proxy that replays a file."""
+        made = ReplayInput(
+            self.context(),
+            path,
+            end_at_us=ends.get("end_at_us"),
+            end_boundary_us=ends.get("end_boundary_us"),
+        )
+        made.begin()
+        return made
+
+    def sensors(self, data: str = "a", spool_bytes_max: int = bytes_default_max) -> SensorInput:
+        """Start a proxy with a spool, in a data directory of its own or again in the same."""
+        made = SensorInput(self.context(data, spool_bytes_max))
+        made.begin()
+        return made
+
+    def run(self, proxy: Input, seconds: float, *, turns_max: int = 10_000) -> None:
+        """Let time pass for one proxy, waking it when it asks to be woken."""
+        until = self.now_us + round(seconds * S)
+        for _ in range(turns_max):
+            wake = turn(self.contexts[-1], proxy, self.now_us)
+            if self.now_us >= until and wake > self.now_us:
+                return
+            self.now_us = min(max(wake, self.now_us), until)
+        raise AssertionError("the proxy does not come to rest")
+
+    # What a reader sees.
+
+    def raw(self) -> list[tuple[int, SourceRecord]]:
+        return [(r.offset, decode_source(r.value)) for r in read_to_end(self.broker, LOG)]
+
+    def accepted(self) -> list[SourceRecord]:
+        """The records that a strict cursor takes."""
+        cursor = SourceCursor(SourcePosition(0, 0, 0, -(2**62)), strict=True)
+        return [record for offset, record in self.raw() if cursor.offer(offset, record)]
+
+    def readings(self) -> list[tuple[int, float, float]]:
+        """(id, stime in s, value) of all accepted readings."""
+        found = []
+        for record in self.accepted():
+            if record.columns is not None and record.readings:
+                c = record.columns.load()
+                for i, (stime, value) in enumerate(zip(c.stimes, c.values[0], strict=True)):
+                    found.append((record.first_id + i, int(stime) / S, float(value)))
+        return found
+
+    def boundary_s(self) -> float:
+        """The promise a reader has."""
+        return max(record.boundary for record in self.accepted()) / S
+
+    def check(self) -> None:
+        """Ids have no gap, promises never go back and are kept."""
+        promise, next_id = -(2**62), 0
+        for record in self.accepted():
+            if record.kind is Kind.START:
+                continue
+            assert record.first_id == next_id
+            next_id = record.last_id + 1
+            if record.readings:
+                assert record.stime_min >= promise, "below the promise"
+            assert record.boundary >= promise, "the promise went back"
+            promise = record.boundary
+
+    def quarantined(self) -> list[dict[str, Any]]:
+        log = (f"sw.quarantine.{self.spec.name}", 0)
+        return [orjson.loads(r.value) for r in read_to_end(self.broker, log)]
+
+    def counts(self) -> dict[str, int]:
+        """Distinct entries by reason."""
+        distinct = DistinctCounts()
+        for entry in self.quarantined():
+            distinct.add(orjson.dumps(entry))
+        return dict(distinct.counts.get(self.spec.name, {}))
+
+    def write(self, record: SourceRecord) -> None:
+        """Append as somebody else would."""
+        self.broker.writer(self.failures.append).append(*LOG, encode_source(record))
+
+
+def grids(proxy: Input, *grid: Grid) -> None:
+    """Tell a proxy of queries."""
+    for log in proxy.logs:
+        log.core.read_by(grid, None)
+
+
+def anchored(speed: float = 1.0, event_s: float = 0.0, in_s: float = 0.0) -> AnchoredClock:
+    """An event clock that shows ``event_s`` at the world's start plus ``in_s``."""
+    return AnchoredClock(1_000 * S + round(in_s * S), round(event_s * S), speed)
+
+
+__all__ = ["LOG", "SPEC", "STREAM", "DataClock", "S", "World", "anchored", "grids", "replace"]

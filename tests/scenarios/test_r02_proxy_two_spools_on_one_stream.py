@@ -1,0 +1,83 @@
+"""R2 for proxies: another spool on the stream, and readings that were acknowledged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.proxy_world import S, World
+
+from slackwater.proxy.sensors import inbox_of
+
+
+def ingest(world: World, data: str, times: list[int], name: str) -> None:
+    """Put a job into a proxy's inbox."""
+    path = world.file([f"n,{t},{t}" for t in times], f"{name}.csv")
+    inbox = inbox_of(world.folder / data, "room")
+    inbox.mkdir(parents=True, exist_ok=True)
+    (inbox / f"{name}.json").write_text(json.dumps({"file": str(path)}))
+
+
+def test_unaccepted_readings_follow_the_other_spools_under_new_ids(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    first = world.sensors("a")
+    ingest(world, "a", [1100, 1101, 1102], "mine")
+    first._log.append = lambda *_: None  # type: ignore[method-assign]
+    world.run(first, 1)
+    assert first._context.spool.bytes_held > 0
+    first.close()
+
+    other = world.sensors("b")
+    ingest(world, "b", [1200, 1201], "theirs")
+    world.run(other, 1)
+    assert [r[0] for r in world.readings()] == [0, 1]
+
+    again = world.sensors("a")
+    world.run(again, 1)
+    assert world.readings() == [
+        (0, 1200.0, 1200.0),
+        (1, 1201.0, 1201.0),
+        (2, 1100.0, 1100.0),
+        (3, 1101.0, 1101.0),
+        (4, 1102.0, 1102.0),
+    ]
+    assert world.counts() == {}
+    world.check()
+
+
+def test_what_the_other_spools_promise_forbids_is_superseded_and_counted(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    first = world.sensors("a")
+    ingest(world, "a", [1001, 1002, 1100], "mine")
+    first._log.append = lambda *_: None  # type: ignore[method-assign]
+    world.run(first, 1)
+    first.close()
+
+    other = world.sensors("b")
+    ingest(world, "b", [1200], "theirs")
+    world.run(other, 60)  # its clock boundary is at 1061 now
+    assert 1060 < world.boundary_s() <= 1061
+
+    again = world.sensors("a")
+    world.run(again, 1)
+    assert [r[1] for r in world.readings()] == [1200.0, 1100.0]
+    assert world.counts() == {"superseded": 2}
+    assert {json.loads(e["payload"])["t"] for e in world.quarantined()} == {1001.0, 1002.0}
+    world.check()
+
+
+def test_own_readings_that_were_accepted_are_not_sent_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    first = world.sensors("a")
+    ingest(world, "a", [1100, 1101], "mine")
+    first._acknowledge = lambda: None  # type: ignore[method-assign]
+    world.run(first, 1)
+    assert first._context.spool.bytes_held > 0, "killed before the report was noted"
+    first._context.spool.close()
+
+    again = world.sensors("a")
+    world.run(again, 1)
+    assert len(world.readings()) == 2
+    assert again._context.spool.bytes_held == 0
+    assert world.now_us > 1000 * S
+    world.check()

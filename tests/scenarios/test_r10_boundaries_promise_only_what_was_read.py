@@ -1,0 +1,82 @@
+"""R10: a boundary says no more than the proxy can know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.proxy_world import SPEC, S, World, anchored, grids
+
+from slackwater.primitives.windows import Grid
+from slackwater.proxy.shell import Silence
+
+
+def test_with_expect_every_the_boundary_comes_from_readings_alone(tmp_path: Path) -> None:
+    spec = replace(SPEC, expect_every_us=5 * S, disorder_us=S)
+    world = World(tmp_path, anchored(), spec=spec)
+    proxy = world.replay(world.file(["n,0,1", "n,3,1", "n,40,1"]))
+    world.run(proxy, 30)
+    assert world.boundary_s() == 2, "30 s have gone by, and nobody promised anything"
+    world.run(proxy, 15)
+    assert world.boundary_s() == 39
+    assert len(world.readings()) == 3
+    world.check()
+
+
+def test_a_silence_holds_readings_and_boundaries_back_and_makes_none_late(tmp_path: Path) -> None:
+    world = World(tmp_path, anchored())
+    rows = [f"n,{t},{t}" for t in [0, 1, 2, 4, 3, 5, 6, 7, 8, 9]]
+    world.silences = (Silence(2 * S + S // 2, 4 * S),)
+    path = world.file(rows)
+    proxy = world.replay(path)
+    world.run(proxy, 2.49)
+    before = len(world.raw())
+    world.run(proxy, 4)
+    assert len(world.raw()) == before
+    assert world.boundary_s() < 2.5
+    world.run(proxy, 0.02)
+    assert world.boundary_s() >= 6
+    world.run(proxy, 10)
+    assert [r[1] for r in world.readings()] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert world.counts() == {"late": 1}, "the one that the file itself makes late"
+    world.check()
+
+
+def test_a_restart_in_the_middle_promises_nothing_about_its_backlog(tmp_path: Path) -> None:
+    world = World(tmp_path, anchored(speed=10))
+    path = world.file([f"n,{t / 10},{t}" for t in range(500)])
+    world.run(world.replay(path), 1)
+    world.now_us += 2 * S  # the proxy is down while 20 s of readings fall due
+    successor = world.replay(path)
+    world.run(successor, 0)
+    world.check()
+    world.run(successor, 5)
+    assert len(world.readings()) == 500
+    assert world.counts() == {}
+
+
+def test_all_streams_boundaries_arrive_at_the_cut_points_plus_disorder(tmp_path: Path) -> None:
+    spec = replace(SPEC, disorder_us=S // 4)
+    world = World(tmp_path, anchored(), spec=spec)
+    proxy = world.replay(world.file(["n,0,0", "n,100,0"]))
+    grids(proxy, Grid(S, None))
+    sent: list[float] = []
+    for _ in range(12):
+        known = len(world.raw())
+        wake = proxy.step(world.now_us)
+        if len(world.raw()) > known:
+            sent.append((world.now_us - 1_000 * S) / S)
+        world.now_us = max(wake, world.now_us)
+    assert sent[0] == 0, "once at the start"
+    assert len(sent) > 4
+    assert all(at % 1 == 0.25 for at in sent[1:])
+    assert world.boundary_s() == round(world.boundary_s())
+
+
+def test_nothing_is_promised_when_the_disk_could_not_keep_the_promise(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    proxy = world.sensors()
+    world.run(proxy, 1)
+    promised = world.boundary_s()
+    stored = proxy._context.spool.spooled().promise / S
+    assert promised <= stored, "stored before it is sent"
