@@ -159,6 +159,8 @@ def _app(group: str, bootstrap: str) -> faust.App:
         logging_config=None,
     )
     app.transport = _Transport([app.conf.broker[0]], app, loop=app.loop)
+    # Faust makes folders for tables, in whatever directory the user is in. There are no tables.
+    app._create_directories = lambda: None
     return app
 
 

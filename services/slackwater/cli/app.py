@@ -1,0 +1,338 @@
+"""The command line: one function per command, and one place where errors become exit codes.
+
+0 done; 1 a check failed; 2 the user's mistake (file, field, fault, option); 3 the machine lacks
+something (Java, jars, port, broker, topic, disk). An error is one sentence; a traceback means that
+the fault is ours. Modules are imported by the command that needs them, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slackwater.cli.common import (
+    BootstrapOption,
+    DataDirOption,
+    DeploymentOption,
+    data_dir,
+    find_bootstrap,
+    parse_bindings,
+    parse_duration,
+    say,
+    warn,
+)
+from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
+
+app = typer.Typer(
+    name="slackwater",
+    help="Windows over sensor streams that never stall and never lie.\n\n"
+    "Begin with: slackwater demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+query_app = typer.Typer(
+    help="Registered queries.\n\nExample: slackwater query list", no_args_is_help=True
+)
+app.add_typer(query_app, name="query")
+
+
+def main() -> None:
+    """The entry point ``slackwater``."""
+    logging.basicConfig(level=logging.WARNING, format="slackwater: %(message)s")
+    # A Kafka client tells of every connection it loses; in a rehearsal that is the point.
+    logging.getLogger("slackwater.runtime.kafka.client").setLevel(logging.CRITICAL)
+    try:
+        app()
+    except SlackwaterError as error:
+        warn(f"slackwater: {error.message}")
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has seen enough, as in `slackwater results q | head`
+        sys.exit(0)
+
+
+@app.command()
+def up(
+    deployment: DeploymentOption,
+    data_dir_: DataDirOption = None,
+    port: Annotated[
+        int | None, typer.Option("--port", help="The embedded broker's port. Default: a free one.")
+    ] = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap",
+            metavar="HOST:PORT",
+            help="Use this Kafka cluster instead of an embedded one.",
+        ),
+    ] = None,
+) -> None:
+    """Run a whole deployment on this machine until Ctrl-C.
+
+    Example: slackwater up --deployment rooms.yaml
+    """
+    from slackwater.cli.up import run_up
+
+    if port is not None and bootstrap is not None:
+        raise UsageError("--port is for the embedded broker, --bootstrap for another one")
+    if port is not None and not 0 < port < 65_536:
+        raise UsageError(f"--port {port} is no port")
+    run_up(deployment, data_dir(data_dir_), port, bootstrap)
+
+
+@app.command()
+def results(
+    query: Annotated[str, typer.Argument(help="The query's name.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on at the end.")] = False,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind",
+            metavar="KINDS",
+            help="Which kinds, by commas: stable, tentative, boundary, undo, rec_done, gap."
+            " Default: all but boundary for a table, all for jsonl.",
+        ),
+    ] = "",
+    format_: Annotated[
+        str, typer.Option("--format", metavar="table|jsonl", help="How to write them.")
+    ] = "table",
+    from_: Annotated[
+        str, typer.Option("--from", metavar="beginning|end", help="Where to begin.")
+    ] = "beginning",
+    bootstrap: BootstrapOption = None,
+    data_dir_: DataDirOption = None,
+) -> None:
+    """Print a query's results: stable, tentative and corrections as one sequence.
+
+    Example: slackwater results climate --follow --kind stable,undo --format jsonl
+    """
+    from slackwater.cli.show import print_results
+
+    kinds = {k.strip() for k in kind.split(",") if k.strip()}
+    print_results(find_bootstrap(bootstrap, data_dir_), query, follow, kinds, format_, from_)
+
+
+@app.command()
+def status(
+    bootstrap: BootstrapOption = None,
+    data_dir_: DataDirOption = None,
+    format_: Annotated[
+        str, typer.Option("--format", metavar="table|json", help="How to write it.")
+    ] = "table",
+) -> None:
+    """Show every process: whether it is ready, and the state of what it puts out.
+
+    Example: slackwater status
+    """
+    from slackwater.cli.show import print_status
+
+    print_status(find_bootstrap(bootstrap, data_dir_), format_)
+
+
+@query_app.command("list")
+def query_list(bootstrap: BootstrapOption = None, data_dir_: DataDirOption = None) -> None:
+    """List the registered queries.
+
+    Example: slackwater query list
+    """
+    from slackwater.cli.show import print_queries
+
+    print_queries(find_bootstrap(bootstrap, data_dir_))
+
+
+@query_app.command("show")
+def query_show(
+    name: Annotated[str, typer.Argument(help="The query's name.")],
+    bootstrap: BootstrapOption = None,
+    data_dir_: DataDirOption = None,
+) -> None:
+    """Show a registered query in full, as JSON.
+
+    Example: slackwater query show climate
+    """
+    from slackwater.cli.show import print_query
+
+    print_query(find_bootstrap(bootstrap, data_dir_), name)
+
+
+@query_app.command("apply")
+def query_apply(
+    file: Annotated[Path, typer.Argument(help="A deployment file.")] = Path("deployment.yaml"),
+) -> None:
+    """Register queries while running: not in this version.
+
+    Example: slackwater query apply rooms.yaml
+    """
+    raise UsageError(
+        f"query apply is not in this version: put the query into {file} and start"
+        " `slackwater up` again with a new data directory"
+    )
+
+
+@query_app.command("delete")
+def query_delete(name: Annotated[str, typer.Argument(help="The query's name.")]) -> None:
+    """Delete a query while running: not in this version.
+
+    Example: slackwater query delete climate
+    """
+    raise UsageError(
+        f"query delete is not in this version: take {name} out of the deployment file and start"
+        " `slackwater up` again with a new data directory"
+    )
+
+
+@app.command()
+def ingest(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    file: Annotated[Path, typer.Argument(help="A CSV or CSV.gz file.")],
+    deployment: Annotated[
+        Path | None,
+        typer.Option(
+            "--deployment",
+            metavar="FILE",
+            help="The deployment file. Default: the one `slackwater up` was started with.",
+        ),
+    ] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option("--speed", help="How many times faster than the readings' own times."),
+    ] = None,
+    as_now: Annotated[
+        bool, typer.Option("--as-now", help="Shift all times, so that the first reading is now.")
+    ] = False,
+    data_dir_: DataDirOption = None,
+) -> None:
+    """Send a file's readings into a stream of a running deployment.
+
+    Example: slackwater ingest room-1 monday.csv.gz --as-now
+    """
+    from slackwater.cli.ingest import run_ingest
+
+    run_ingest(data_dir(data_dir_), stream, file, deployment, speed, as_now)
+
+
+@app.command()
+def audit(
+    query: Annotated[str, typer.Argument(help="The query's name.")],
+    bootstrap: BootstrapOption = None,
+    data_dir_: DataDirOption = None,
+) -> None:
+    """Recompute a query's stable results from the source logs, as a Spark batch job, and compare.
+
+    Example: slackwater audit climate
+    """
+    from slackwater.cli.audit import print_audit
+
+    directory = data_dir(data_dir_)
+    print_audit(find_bootstrap(bootstrap, directory), directory, query)
+
+
+@app.command()
+def doctor(data_dir_: DataDirOption = None) -> None:
+    """Check Java, jars, ports, disk and memory, and say how to repair what is wrong.
+
+    Example: slackwater doctor
+    """
+    from slackwater.cli.doctor import examine
+
+    ill = 0
+    for finding in examine(data_dir(data_dir_)):
+        say(f"{'ok  ' if finding.ok else 'BAD '} {finding.subject:<12} {finding.text}")
+        if not finding.ok:
+            say(f"     {'':<12} -> {finding.repair}")
+            ill += 1
+    if ill:
+        raise EnvironmentProblem(f"{ill} of the checks found something to repair")
+
+
+@app.command()
+def rehearse(
+    deployment: DeploymentOption,
+    input_: Annotated[
+        list[str],
+        typer.Option("--input", metavar="STREAM=FILE", help="A CSV or CSV.gz file for a stream."),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Where the results go, as JSON lines.")],
+    speed: Annotated[
+        float, typer.Option("--speed", help="How many times faster than the readings' own times.")
+    ] = 1.0,
+    duration: Annotated[
+        str | None,
+        typer.Option("--duration", metavar="D", help="End the replay so long after its beginning."),
+    ] = None,
+    wait: Annotated[
+        str, typer.Option("--wait", metavar="D", help="How long to wait for the last results.")
+    ] = "120s",
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="FAULT",
+            help='"at=5s silence STREAM for 8s", "at=5s kill KIND[/NAME]" or'
+            ' "at=5s pause KIND[/NAME] for 2s"; kinds: proxy, orderer, aggregator, root, broker.',
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="For what is left to chance.")] = 0,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Where the report goes, as JSON.")
+    ] = None,
+    data_dir_: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            help="Keep logs and spools here. Default: a temporary directory, removed at the end"
+            " unless the rehearsal failed.",
+        ),
+    ] = None,
+) -> None:
+    """Replay your own files through the real pipeline, with failures, and check the results.
+
+    Starts everything on this machine, replays, injects the faults, waits until all is stable,
+    compares with a batch computation of its own, stops everything. Exit code 0 only if all agreed.
+
+    Example: slackwater rehearse --deployment rooms.yaml --input room-1=a.csv
+    --input room-2=b.csv.gz --speed 60 --fault "at=5s silence room-2 for 8s" --out results.jsonl
+    """
+    from slackwater.cli.rehearse.command import run_rehearse
+
+    run_rehearse(
+        deployment=deployment,
+        paths=parse_bindings("--input", input_),
+        out=out,
+        speed=speed,
+        duration_us=None if duration is None else parse_duration("--duration", duration),
+        wait_us=parse_duration("--wait", wait),
+        faults=fault or [],
+        seed=seed,
+        report=report,
+        data_dir=data_dir_,
+    )
+
+
+@app.command()
+def demo(
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", metavar="DIR", help="Keep results and report in this directory."),
+    ] = None,
+) -> None:
+    """Four rooms, one of them falls silent: see answers turn tentative, be undone, become exact.
+
+    Example: slackwater demo
+    """
+    from slackwater.cli.demo import run_demo
+
+    if not run_demo(keep):
+        raise CheckFailed("the demo's results did not agree with the batch computation")
+
+
+if __name__ == "__main__":
+    main()

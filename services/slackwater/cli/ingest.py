@@ -1,0 +1,54 @@
+"""``slackwater ingest``: a file's readings for a running deployment.
+
+The stream's proxy does the work: it gives each reading its id, keeps its place in the file, and
+goes on after a restart. The command checks what can be checked here and hands the file over through
+the proxy's inbox in the data directory.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from slackwater.cli.common import say
+from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.proxy.csvfile import CsvFile
+from slackwater.proxy.sensors import inbox_of
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.datadir import read_run
+from slackwater.runtime.deployment import load_deployment
+
+
+def run_ingest(
+    data_dir: Path,
+    stream: str,
+    file: Path,
+    deployment: Path | None,
+    speed: float | None,
+    as_now: bool,
+) -> None:
+    """Check, and put the job into the inbox."""
+    run = read_run(data_dir)
+    if run is None or run.get("pid") is None:
+        raise EnvironmentProblem(f"no deployment runs from {data_dir}: start `slackwater up`")
+    spec = load_deployment(deployment or Path(run["deployment"]))
+    if stream not in spec.streams:
+        raise UsageError(f"there is no stream {stream}, only {', '.join(spec.streams)}")
+    if (topic := spec.streams[stream].topic) is not None:
+        raise UsageError(f"stream {stream} is fed by topic {topic.name}: write to that")
+    if spec.clock != "data" and not as_now:
+        raise UsageError(
+            "this deployment runs by the wall clock, and a file's readings are old: say --as-now"
+            " to shift their times, or use clock: data"
+        )
+    if speed is not None and not 0 < speed < float("inf"):
+        raise UsageError(f"--speed {speed:g} is no speed: it must be larger than 0")
+    CsvFile(spec.streams[stream], file)  # a column that is not there is told here
+    inbox = inbox_of(data_dir, stream)
+    inbox.mkdir(parents=True, exist_ok=True)
+    name = f"{SystemClock().now_us()}-{file.name}"
+    job = {"file": str(file.resolve()), "speed": speed or 1.0, "as_now": as_now}
+    part = inbox / f"{name}.part"
+    part.write_text(json.dumps(job))
+    part.rename(inbox / f"{name}.json")
+    say(f"{file} is handed to proxy/{stream}; `slackwater status` shows how far it is")

@@ -1,0 +1,155 @@
+"""The command ``rehearse``, and the function that the demo shares with it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from slackwater.cli.common import say
+from slackwater.cli.rehearse.local import LocalStage, process_names
+from slackwater.cli.rehearse.plan import Plan, make_plan
+from slackwater.cli.rehearse.report import Outcome
+from slackwater.cli.rehearse.run import Rehearsal, Watcher, verify
+from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.runtime.deployment import load_deployment
+from slackwater.runtime.settings import settings
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asks for."""
+
+    deployment: Path
+    paths: Mapping[str, Path]
+    out: Path
+    speed: float
+    wait_us: int
+    duration_us: int | None = None
+    faults: Sequence[str] = ()
+    seed: int = 0
+    report: Path | None = None
+    data_dir: Path | None = None
+
+
+def rehearse(options: Options, watcher: Watcher) -> Outcome:
+    """Plan, run, write the report. The data directory is kept if it is given or if it failed."""
+    for name, path in (("--out", options.out), ("--report", options.report)):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise UsageError(f"{name} {path}: there is no directory {path.absolute().parent}")
+    micro_batch = settings().aggregator_mode == "micro-batch"
+    deployment = load_deployment(options.deployment, micro_batch=micro_batch)
+    processes = process_names(deployment, options.paths)
+    plan = make_plan(
+        deployment,
+        options.paths,
+        speed=options.speed,
+        duration_us=options.duration_us,
+        faults=options.faults,
+        seed=options.seed,
+        processes=processes,
+    )
+    given = options.data_dir
+    directory = Path(tempfile.mkdtemp(prefix="slackwater-rehearse-")) if given is None else given
+    failed = True
+    try:
+        stage = LocalStage(plan, options.deployment, directory)
+        run = Rehearsal(plan, stage, processes, options.out, options.wait_us, watcher)
+        outcome = run.run()
+        _write_report(options.report, outcome)
+        failed = not outcome.ok
+        return outcome
+    finally:
+        if given is None:
+            if failed:
+                say(f"logs are kept in {directory}")
+            else:
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+def _write_report(path: Path | None, outcome: Outcome) -> None:
+    if path is None:
+        return
+    try:
+        path.write_bytes(orjson.dumps(outcome.report, option=orjson.OPT_INDENT_2) + b"\n")
+    except OSError as error:
+        raise EnvironmentProblem(f"--report {path}: {error.strerror}") from error
+
+
+def run_rehearse(**given: Any) -> None:
+    """The command: progress as lines, the counts at the end, exit code 1 if it did not agree."""
+    options = Options(**given)
+    outcome = rehearse(options, Progress())
+    for line in summary(outcome):
+        say(line)
+    verify(outcome)
+    say(f"all agreed with the batch computation; results in {options.out}")
+
+
+def summary(outcome: Outcome) -> list[str]:
+    """The report in some lines."""
+    lines = []
+    for name, query in outcome.report["queries"].items():
+        latency = query["latency_ms"]["all"]
+        shown = (
+            "no answer"
+            if not latency["n"]
+            else (
+                f"first answers p50 {latency['p50']:.0f} ms, p99 {latency['p99']:.0f} ms,"
+                f" max {latency['max']:.0f} ms after their normal time"
+            )
+        )
+        lines.append(
+            f"{name}: {query['windows']} windows, {query['n_tentative']} tentative;"
+            f" {query['lost']} lost, {query['doubled']} doubled,"
+            f" {query['uncorrected']} uncorrected, {query['wrong']} wrong; {shown}"
+        )
+    lines += [
+        f"quarantine of {stream}: {', '.join(f'{n} {reason}' for reason, n in reasons.items())}"
+        for stream, reasons in outcome.report["quarantine"].items()
+        if any(reasons.values())
+    ]
+    return lines
+
+
+class Progress:
+    """Lines: what is being done, faults, and every few seconds how far it is."""
+
+    every_us = 5_000_000
+
+    def __init__(self) -> None:
+        self._begin = self._end = self._told = 0
+        self._counts: dict[str, int] = {}
+
+    def began(self, plan: Plan, anchor_wall: int) -> None:
+        """The replay is to be watched."""
+        self._begin, self._end = anchor_wall, plan.done_us(anchor_wall)
+        self._told = anchor_wall
+        say(f"... {plan.replay_us / 1e6:.1f} s of replay, anchored at {plan.start / 1e6:.6f}")
+
+    def saw(self, record: dict[str, Any], seen_at: int) -> None:
+        """Count the answers."""
+        if record["kind"] == "boundary":
+            label = record["label"]
+            self._counts[label] = self._counts.get(label, 0) + record["windows"]
+
+    def happened(self, text: str, at_us: int) -> None:
+        """A fault begins or ends."""
+        say(f"... {(at_us - self._begin) / 1e6:6.1f} s  {text}")
+
+    def tick(self, now_us: int) -> None:
+        """Every few seconds."""
+        if now_us - self._told >= self.every_us:
+            self._told = now_us
+            counts = ", ".join(f"{n} {label}" for label, n in self._counts.items()) or "no answer"
+            end = (self._end - self._begin) / 1e6
+            say(f"... {(now_us - self._begin) / 1e6:6.1f} s of {end:.0f} s  {counts}")
+
+    def phase(self, text: str) -> None:
+        """What is being done."""
+        say(f"... {text}")

@@ -1,0 +1,178 @@
+"""What the eye is shown of a running query: windows that turn tentative, are undone, become exact.
+
+``Board`` keeps the last windows and what is known of each; pure, times come in. ``render`` turns
+it into a rich table, ``PlainLines`` into lines for a pipe. An UNDO and the answers that replace
+what it revokes leave in one transaction and are seen within a millisecond; the board holds the
+undone state for half a second, which is for the eye only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from slackwater.cli.rehearse.plan import Plan
+from slackwater.cli.tables import short_time
+from slackwater.codec.results import format_time, parse_time
+
+State = Literal["tentative", "undone", "exact", "corrected"]
+undone_shown_us: Final = 600_000
+STYLES: Final[Mapping[State, str]] = {
+    "tentative": "yellow",
+    "undone": "red strike",
+    "exact": "green",
+    "corrected": "bold green",
+}
+
+
+@dataclass(slots=True)
+class Line:
+    """One window as it is known now."""
+
+    start: int
+    state: State
+    values: dict[str, str]
+    missing: tuple[str, ...] = ()
+    undone_at: int | None = None
+    before: dict[str, str] = field(default_factory=dict)
+
+    def shown(self, now: int) -> State:
+        """Its state for the eye."""
+        held = self.undone_at is not None and now < self.undone_at + undone_shown_us
+        return "undone" if held else self.state
+
+
+class Board:
+    """The last windows of one query with one part; ``figure`` is the (field, aggregate) shown."""
+
+    def __init__(
+        self, query: str, slide_us: int, figure: tuple[str, str], windows_max: int = 16
+    ) -> None:
+        self.query = query
+        self.slide_us = slide_us
+        self.figure = figure
+        self.windows_max = windows_max
+        self.lines: dict[int, Line] = {}
+        self.counts: dict[str, int] = {"exact": 0, "tentative": 0, "undone": 0, "corrected": 0}
+        self._values: dict[str, str] = {}
+        self._revoked: set[int] = set()
+
+    def apply(self, record: Mapping[str, Any], now: int) -> Line | None:
+        """Take a record; the window's line when the record completes an answer."""
+        if record["query"] != self.query:
+            return None
+        kind = record["kind"]
+        if kind in {"stable", "tentative"}:
+            field_name, aggregate = self.figure
+            value = record["fields"][field_name][aggregate]
+            self._values[record["key"]] = "-" if value is None else f"{value:.2f}"
+        elif kind == "boundary":
+            return self._answer(record, now)
+        elif kind == "undo":
+            self._undo(parse_time(record["undo_from"]), parse_time(record["undo_to"]), now)
+        return None
+
+    def _answer(self, record: Mapping[str, Any], now: int) -> Line:
+        start = parse_time(record["window_start"])
+        values, self._values = self._values, {}
+        state: State = "tentative"
+        if record["label"] == "stable":
+            state = "corrected" if start in self._revoked else "exact"
+            self._revoked.discard(start)
+        self.counts[state] += record["windows"]
+        known = self.lines.get(start)
+        line = Line(start, state, values, tuple(record["missing"]))
+        if known is not None:
+            line.undone_at, line.before = known.undone_at, known.values
+        self.lines[start] = line
+        for old in sorted(self.lines)[: -self.windows_max]:
+            del self.lines[old]
+        return line
+
+    def _undo(self, first: int, last: int, now: int) -> None:
+        for start, line in self.lines.items():
+            if first <= start <= last and line.state == "tentative":
+                line.state, line.undone_at = "undone", now
+        undone = range(first, last + 1, self.slide_us)
+        self._revoked.update(undone)
+        self.counts["undone"] += len(undone)
+
+
+def render(
+    board: Board, keys: Sequence[str], title: str, note: str, done: float, now: int
+) -> RenderableType:
+    """The whole picture: what happens, the windows, how far it is."""
+    table = Table(title=title, title_justify="left", expand=False, pad_edge=False)
+    table.add_column("window")
+    for key in keys:
+        table.add_column(key, justify="right")
+    table.add_column("answer", min_width=34)
+    for start in sorted(board.lines):
+        line = board.lines[start]
+        state = line.shown(now)
+        values = line.before if state == "undone" and line.before else line.values
+        style = STYLES[state]
+        cells = [Text(values.get(key, "·"), style=style) for key in keys]
+        table.add_row(short_time(format_time(start))[-8:], *cells, Text(_words(line, state), style))
+    table.title_style = "bold"
+    bar = Table.grid(padding=(0, 1))
+    bar.add_row(ProgressBar(total=1.0, completed=done, width=50), Text(f"{done:4.0%}"))
+    counts = board.counts
+    summary = (
+        f"{counts['exact'] + counts['corrected']} exact, {counts['tentative']} tentative,"
+        f" {counts['undone']} undone, {counts['corrected']} corrected"
+    )
+    return Group(table, Text(note or " ", style="bold yellow"), bar, Text(summary))
+
+
+def _words(line: Line, state: State) -> str:
+    match state:
+        case "tentative":
+            missing = ", ".join(line.missing)
+            return f"tentative, without {missing}" if missing else "tentative"
+        case "undone":
+            return "undone"
+        case "corrected":
+            return "exact (corrected)"
+        case "exact":
+            return "exact"
+
+
+class PlainLines:
+    """The same for a pipe: one line an answer, in the order seen."""
+
+    def __init__(self, board: Board, keys: Sequence[str], say: Callable[[str], None]) -> None:
+        self._board, self._keys, self._say = board, keys, say
+
+    def began(self, plan: Plan, anchor_wall: int) -> None:
+        """Nothing to prepare."""
+
+    def saw(self, record: dict[str, Any], seen_at: int) -> None:
+        """A line for each completed answer, undo and end of corrections."""
+        line = self._board.apply(record, seen_at)
+        if line is not None:
+            values = "  ".join(f"{key} {line.values.get(key, '·'):>6}" for key in self._keys)
+            when = short_time(format_time(line.start))[-8:]
+            self._say(f"{when}  {values}  {_words(line, line.state)}")
+        elif record["kind"] == "undo":
+            first, last = (short_time(record[name])[-8:] for name in ("undo_from", "undo_to"))
+            self._say(f"{first}  to {last} undone, exact answers follow")
+        elif record["kind"] == "rec_done":
+            self._say("          all is corrected")
+
+    def happened(self, text: str, at_us: int) -> None:
+        """A fault begins or ends."""
+        self._say(f"--------  {text}")
+
+    def tick(self, now_us: int) -> None:
+        """Lines do not move."""
+
+    def phase(self, text: str) -> None:
+        """What is being done."""
+        self._say(f"... {text}")

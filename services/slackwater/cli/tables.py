@@ -1,0 +1,58 @@
+"""Results as lines of text: for terminals, pipes and the eye."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def short_time(text: str) -> str:
+    """``2016-03-15T08:47:28.545000Z`` as ``2016-03-15 08:47:28.545``."""
+    text = text.removesuffix("Z").replace("T", " ")
+    if "." in text:
+        text = text.rstrip("0").removesuffix(".")
+    return text
+
+
+def figures(fields: Mapping[str, Mapping[str, float | int | None]]) -> str:
+    """``temperature count=3 avg=20.5``, fields separated by two blanks."""
+    return "  ".join(
+        f"{name} " + " ".join(f"{figure}={number(value)}" for figure, value in given.items())
+        for name, given in fields.items()
+    )
+
+
+def number(value: float | None) -> str:
+    """A number as short as it is still true to the eye."""
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.6g}"
+
+
+def line(record: Mapping[str, Any]) -> str:
+    """One result on one line."""
+    kind, part = record["kind"], record["part"]
+    missing = ", ".join(record.get("missing", ()))
+    lacks = f"  without {missing}" if missing else ""
+    match kind:
+        case "stable" | "tentative":
+            when = short_time(record["window_start"])
+            shown = figures(record["fields"])
+            lost = "".join(f"  lost {n} of {s}" for s, n in _lost(record.get("lost")).items())
+            return f"{kind:<9} {when:<26} {record['key']:<12} {shown}{lacks}{lost}"
+        case "boundary":
+            when = short_time(record["window_start"])
+            run = f" x {record['windows']}" if record["windows"] > 1 else ""
+            rows = "row" if record["keys"] == 1 else "rows"
+            end = f"part {part}: {record['keys']} {rows}{run}"
+            return f"{record['label']:<9} {when:<26} {'(window)':<12} {end}{lacks}"
+        case "undo":
+            first, last = short_time(record["undo_from"]), short_time(record["undo_to"])
+            return f"undo      {first:<26} to {last}, part {part}"
+        case "rec_done":
+            return f"rec_done  epoch {record['epoch']}, part {part}: all is corrected"
+    return f"{kind:<9} " + " ".join(f"{k}={v}" for k, v in record.items() if k != "kind")
+
+
+def _lost(lost: Any) -> dict[str, Any]:
+    return dict(lost) if isinstance(lost, Mapping) else ({} if not lost else {"readings": lost})
