@@ -3,6 +3,7 @@
 Run as the ``python`` of a stack: ``fake_process.py -m MODULE NAME --bootstrap B ...``.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -37,6 +38,10 @@ def _query(context: Context) -> str:
     return context.name.partition(".")[0]
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--fragments")
+
+
 if __name__ == "__main__":
     kind = {"slackwater_spark.app": "aggregator"}.get(sys.argv[2], sys.argv[2].split(".")[-1])
-    run(kind, main, sys.argv[3:], lambda parser: parser.add_argument("--fragments"))
+    run(kind, main, sys.argv[3:], add_arguments)

@@ -207,7 +207,7 @@ async def test_topics_of_users(tmp_path: Path, bootstrap: str) -> None:
 
 async def test_an_unreachable_broker_is_told(tmp_path: Path) -> None:
     stack = Stack(options(tmp_path, deployment(), "127.0.0.1:1"))
-    with pytest.raises(EnvironmentProblem, match="no broker answers on 127.0.0.1:1") as caught:
+    with pytest.raises(EnvironmentProblem, match=r"no broker answers on 127\.0\.0\.1:1") as caught:
         await stack.open()
     assert caught.value.exit_code == 3
     await stack.stop()

@@ -90,6 +90,16 @@ def test_a_catch_up_reader_holds_no_more_than_its_prefetch(world: World) -> None
     reader.close()
 
 
+async def test_questions_whose_time_passes_do_no_harm(world: World) -> None:
+    log = (world.create(), 0)
+    answers = [
+        await world.transport.end_offsets_async([log], timeout_s=0.0005 * (i % 4 + 1))
+        for i in range(500)
+    ]
+    assert None in answers
+    assert await world.transport.end_offsets_async([log], timeout_s=20) == {log: 0}
+
+
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(tmp_path / "broker") as broker:

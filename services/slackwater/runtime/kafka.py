@@ -18,23 +18,22 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from confluent_kafka import (
     Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from slackwater.runtime.catchup import CatchUpReader
 from slackwater.runtime.incarnation import append_and_wait, start_incarnation
+from slackwater.runtime.offsets import OffsetsClient
 from slackwater.runtime.topics import confluent_consumer, confluent_producer, delete_records
 from slackwater.runtime.transport import (
     Isolation,
@@ -86,8 +85,6 @@ _client_log.addFilter(_OncePerOutage())
 # A batch around the largest record; the broker and the topics allow the same.
 _batch_bytes_max = record_bytes_max + 64 * 1024
 _delivery_poll_s = 0.1
-_latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-_earliest: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 
 
 # What every client shares beyond topics.toml: quick to come back, quiet while it cannot.
@@ -109,8 +106,8 @@ class KafkaTransport:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self._admin_client: AdminClient | None = None
-        self._admin_lock = threading.Lock()
+        self._offsets = OffsetsClient(bootstrap, client_config)
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="offsets")
 
     def writer(
         self,
@@ -141,11 +138,11 @@ class KafkaTransport:
         timeout_s: float = 10.0,
     ) -> dict[Log, int]:
         """Where each log ends now; under read_committed the last stable offset."""
-        return self._ask(_latest, logs, isolation, timeout_s)
+        return self._offsets.ends(logs, isolation, timeout_s)
 
     def beginning_offsets(self, logs: Iterable[Log], *, timeout_s: float = 10.0) -> dict[Log, int]:
         """The first offset that each log still holds."""
-        return self._ask(_earliest, logs, "read_uncommitted", timeout_s)
+        return self._offsets.beginnings(logs, timeout_s)
 
     async def end_offsets_async(
         self,
@@ -155,13 +152,17 @@ class KafkaTransport:
         timeout_s: float,
     ) -> dict[Log, int] | None:
         """Where each log ends now, without blocking the loop; None = no answer in time."""
-        futures = self._request(_latest, logs, isolation, max(timeout_s, 0.001))
-        answers = asyncio.gather(*map(asyncio.wrap_future, futures.values()))
+        loop = asyncio.get_running_loop()
+        asked = loop.run_in_executor(
+            self._threads, self._offsets.ends, list(logs), isolation, timeout_s
+        )
+        # Waited for without being cancelled: the thread gives up by itself.
+        done, _ = await asyncio.wait([asked], timeout=timeout_s)
+        asked.add_done_callback(_heed)
         try:
-            results = await asyncio.wait_for(answers, timeout_s)
-        except (TimeoutError, KafkaException):
+            return asked.result() if done else None
+        except NoAnswerError:
             return None
-        return {log: result.offset for log, result in zip(futures, results, strict=True)}
 
     def delete_records(self, before: Mapping[Log, int], *, timeout_s: float = 30.0) -> None:
         """Give up what lies below these offsets (an offset beyond the end is the end)."""
@@ -171,46 +172,11 @@ class KafkaTransport:
         allowed = {log: min(offset, ends[log]) for log, offset in before.items()}
         delete_records(self.bootstrap, allowed, timeout_s)
 
-    def _ask(
-        self, what: OffsetSpec, logs: Iterable[Log], isolation: Isolation, timeout_s: float
-    ) -> dict[Log, int]:
-        futures = self._request(what, logs, isolation, timeout_s)
-        return {
-            log: _result(future, timeout_s, f"the offsets of {log[0]}:{log[1]}").offset
-            for log, future in futures.items()
-        }
 
-    def _request(
-        self, what: OffsetSpec, logs: Iterable[Log], isolation: Isolation, timeout_s: float
-    ) -> dict[Log, Future[Any]]:
-        wanted = {TopicPartition(*log): what for log in logs}
-        if not wanted:
-            return {}
-        level = (
-            IsolationLevel.READ_COMMITTED
-            if isolation == "read_committed"
-            else IsolationLevel.READ_UNCOMMITTED
-        )
-        answers = self._admin().list_offsets(
-            wanted, isolation_level=level, request_timeout=timeout_s
-        )
-        return {(at.topic, at.partition): future for at, future in answers.items()}
-
-    def _admin(self) -> AdminClient:
-        with self._admin_lock:
-            if self._admin_client is None:
-                # Nobody polls this client, so nobody would take its log lines from it.
-                config = client_config | {"bootstrap.servers": self.bootstrap, "log_level": 0}
-                del config["logger"]
-                self._admin_client = AdminClient(config)
-            return self._admin_client
-
-
-def _result(future: Future[Any], timeout_s: float, what: str) -> Any:
-    try:
-        return future.result(timeout_s + 1.0)
-    except (KafkaException, TimeoutError) as error:
-        raise NoAnswerError(f"the broker gave no answer to: {what} ({error})") from error
+def _heed(answer: asyncio.Future[Any]) -> None:
+    """Look at an answer that comes too late, so that its error is not reported as unseen."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 class LogWriter:
