@@ -383,6 +383,22 @@ def test_4_2_3_silence_is_a_failure() -> None:
     assert stage.orderer.core.line.failed == {1}
 
 
+def test_4_2_3_a_node_that_was_asleep_itself_blames_nobody() -> None:
+    """Paused for 3 X: its timers are due at once, but its logs are read first (R11)."""
+    stage = Stage()
+    stage.run_to(2_000)
+
+    for source in stage.sources.values():
+        source.say(range(2_001, 8_000, 50), boundary_ms=8_000)
+    asleep = stage.orderer.step(8_000)  # a timer before any input
+    stage.orderer.listen()
+    awake = stage.orderer.step(8_000)
+
+    assert asleep == []
+    assert {record.kind for record in awake} == {Kind.INSERTION}
+    assert awake[-1].bucket_end == 8_000 * MS
+
+
 # Section 4.3: UP_FAILURE.
 
 
