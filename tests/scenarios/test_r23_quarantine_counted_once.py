@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.proxy_world import World, anchored
+
+from slackwater.proxy.sourcelog import SourceLog
 
 
 def unexpected(*_: object) -> None:
@@ -68,9 +71,9 @@ def test_entries_are_in_the_topic_before_the_record_that_passes_them(tmp_path: P
     world.broker.go_away()
     world.run(proxy, 0.2)
     assert proxy.logs[0].core.position > position, "it has met the unusable ones"
-    proxy.logs[0].append = unexpected  # type: ignore[method-assign]
-    world.run(proxy, 0.1)
-    del proxy.logs[0].append  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SourceLog, "append", unexpected)
+        world.run(proxy, 0.1)
     world.broker.come_back()
     world.run(proxy, 20)
     assert len(world.raw()) > known

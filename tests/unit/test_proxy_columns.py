@@ -138,7 +138,7 @@ LAB = StreamSpec(
     TimeSpec(field="at", unit="s"),
     (FieldSpec("t", "v.t"), FieldSpec("h", "h")),
 )
-VALUE = st.sampled_from(
+VALUE: st.SearchStrategy[Any] = st.sampled_from(
     [1, 1.5, -2, 0, "3.5", "", "nan", "x", None, True, [], {}, 10**400, "1e5", 1e300, -0.0]
 )
 MESSAGE = st.one_of(

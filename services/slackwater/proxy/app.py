@@ -32,6 +32,8 @@ from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
 from slackwater.runtime.topics import ensure_topics, topics_for
 
+spool_bytes_min = 1024 * 1024
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Beside those that all processes share."""
@@ -46,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="AT_S:FOR_S",
         help="append nothing from AT_S after the anchor, for FOR_S (wall seconds)",
     )
-    parser.add_argument("--spool-bytes-max", type=int, default=bytes_default_max, metavar="N")
+    parser.add_argument(
+        "--spool-bytes-max", type=parse_spool_bytes, default=bytes_default_max, metavar="N"
+    )
 
 
 def parse_silence(text: str) -> Silence:
@@ -58,6 +62,13 @@ def parse_silence(text: str) -> Silence:
     if not 0 <= at_s < 1e9 or not 0 <= for_s < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r}: seconds cannot be negative")
     return Silence(round(at_s * 1e6), round(for_s * 1e6))
+
+
+def parse_spool_bytes(text: str) -> int:
+    """Room for a few records at least, else nothing would ever fit."""
+    if not text.isdecimal() or int(text) < spool_bytes_min:
+        raise argparse.ArgumentTypeError(f"{text!r}: at least {spool_bytes_min}")
+    return int(text)
 
 
 def main() -> None:

@@ -117,9 +117,7 @@ class JsonReader:
     def reading_of(self, message: bytes) -> Reading | int | Bad:
         """A reading, the promise of a boundary message, or what is wrong."""
         try:
-            data = json.loads(
-                message.decode(), parse_float=Decimal, parse_constant=_no_constant
-            )
+            data = json.loads(message.decode(), parse_float=Decimal, parse_constant=_no_constant)
         except (ValueError, RecursionError):
             return Bad(0, "not JSON", None)
         if not isinstance(data, dict):

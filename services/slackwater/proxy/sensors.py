@@ -31,7 +31,6 @@ from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import PushBackError
 
 _log = logging.getLogger(__name__)
-readings_a_turn_max: Final = 20_000
 retry_us: Final = 20_000
 full_retry_us: Final = 500_000
 look_every_us: Final = 500_000
@@ -241,7 +240,8 @@ class SensorInput:
     def _read(self, running: _Running, now_us: int) -> bool:
         """Some of the file; False if nothing is due."""
         core, context = self._log.core, self._context
-        due = running.take(now_us)
+        # One record's worth: the spool takes a flush whole or not at all.
+        due = running.take(now_us, max(1, core.rules.rows_max - core.waiting))
         if due is None:
             if running.replay.exhausted and not core.waiting:
                 self._finish(running)
@@ -312,11 +312,11 @@ class _Running:
         for due in self.replay.skip(spool.position(job.name)):
             context.quarantine.count("malformed", len(due.entries))
 
-    def take(self, now_us: int) -> Due | None:
+    def take(self, now_us: int, readings_max: int) -> Due | None:
         """What is due now."""
         if not self.job.as_now:
-            return self.replay.take(FOREVER, readings_a_turn_max)
-        return self.replay.take(self._event_us(now_us), readings_a_turn_max)
+            return self.replay.take(FOREVER, readings_max)
+        return self.replay.take(self._event_us(now_us), readings_max)
 
     def _event_us(self, now_us: int) -> int:
         return self._first_us + int((now_us - self._began_us) * self.job.speed)

@@ -1,0 +1,192 @@
+"""The spool, and the sensors' proxy around it: killed anywhere, full, or without a disk."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.proxy_world import World
+
+from slackwater.codec import encode_source
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.records import Kind, SourceColumns, SourceRecord
+from slackwater.proxy.quarantine import Quarantine
+from slackwater.proxy.sensors import inbox_of
+from slackwater.proxy.sourcelog import SourceLog
+from slackwater.proxy.spool import PushBackError, Spool, Spooled
+
+
+def record(first: int, readings: int = 10) -> SourceRecord:
+    stimes = np.arange(first, first + readings, dtype=np.int64)
+    index = np.zeros(readings, np.int32)
+    columns = SourceColumns(stimes, index, ["k"], ("t",), (stimes.astype(np.float64),))
+    last = first + readings - 1
+    return SourceRecord(Kind.INSERTION, "room", 0, first, last, last, first, last, columns=columns)
+
+
+def test_what_was_appended_is_there_after_a_crash_byte_for_byte(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "s.sqlite")
+    records = [record(0), record(10)]
+    spool.append(records, largest=19, positions={"job": 21})
+    # Not closed: a second connection sees what a process that was killed has left.
+    again = Spool(tmp_path / "s.sqlite")
+    assert [encode_source(r) for r in again.unsent()] == [encode_source(r) for r in records]
+    assert again.identity == spool.identity
+    assert again.spooled() == Spooled(next_id=20, promise=19, largest=19)
+    assert again.position("job") == 21
+    assert again.bytes_held == spool.bytes_held > 0
+
+
+def test_two_spools_have_two_identities(tmp_path: Path) -> None:
+    assert Spool(tmp_path / "a.sqlite").identity != Spool(tmp_path / "b.sqlite").identity
+
+
+def test_acknowledged_prefixes_are_deleted(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "s.sqlite")
+    spool.append([record(0), record(10), record(20)], 29)
+    spool.acknowledge(19)
+    assert [r.first_id for r in spool.unsent()] == [20]
+    spool.acknowledge(29)
+    assert spool.bytes_held == 0
+    assert spool.spooled().next_id == 30
+
+
+def test_full_is_push_back_and_changes_nothing(tmp_path: Path) -> None:
+    size = len(encode_source(record(0)))
+    spool = Spool(tmp_path / "s.sqlite", bytes_max=2 * size + 10)
+    spool.append([record(0), record(10)], 19)
+    with pytest.raises(PushBackError, match="is full"):
+        spool.append([record(20)], 29)
+    assert spool.spooled().next_id == 20
+    spool.acknowledge(9)
+    spool.append([record(20)], 29)
+    assert [r.first_id for r in spool.unsent()] == [10, 20]
+
+
+def test_a_full_disk_is_push_back_too(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "s.sqlite")
+    spool.append([record(0)], 9)
+    pages = spool._db.execute("PRAGMA page_count").fetchone()[0]
+    spool._db.execute(f"PRAGMA max_page_count={pages + 1}")
+    with pytest.raises(PushBackError, match="full"):
+        spool.append([record(10, 5_000)], 5_009)
+    assert spool.spooled().next_id == 10
+    assert [r.first_id for r in spool.unsent()] == [0]
+    spool._db.execute("PRAGMA max_page_count=100000")
+    spool.append([record(10, 5_000)], 5_009)
+    assert spool.spooled().next_id == 5_010
+
+
+def test_a_place_that_cannot_be_written_ends_the_start_with_code_3(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentProblem, match="cannot be opened") as error:
+        Spool(tmp_path / "file" / "s.sqlite")
+    assert error.value.exit_code == 3
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def dying(call: Callable[..., Any], nth: int, *, before: bool) -> Callable[..., Any]:
+    calls = 0
+
+    def wrapped(*args: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == nth and before:
+            raise Killed
+        result = call(*args, **named)
+        if calls == nth:
+            raise Killed
+        return result
+
+    return wrapped
+
+
+STEPS = [
+    (Spool, "append"),
+    (Spool, "acknowledge"),
+    (Spool, "keep_promise"),
+    (SourceLog, "append"),
+    (SourceLog, "begin"),
+    (Quarantine, "put"),
+]
+TIMES = [1100 + i // 2 for i in range(40)]
+
+
+def ingest(world: World, **more: object) -> None:
+    path = world.file([f"n,{t},{i}" for i, t in enumerate(TIMES)] + ["n,bad,1"])
+    inbox = inbox_of(world.folder / "a", "room")
+    inbox.mkdir(parents=True, exist_ok=True)
+    (inbox / "job.json").write_text(json.dumps({"file": str(path)} | more))
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("nth", [1, 2, 3, 5])
+@pytest.mark.parametrize(("owner", "name"), STEPS)
+def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    name: str,
+    nth: int,
+    before: bool,
+) -> None:
+    world = World(tmp_path)
+    ingest(world, as_now=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, dying(getattr(owner, name), nth, before=before))
+        try:
+            world.run(world.sensors(), 8)
+        except Killed:
+            world.contexts[-1].spool.close()
+    last = world.sensors()
+    world.run(last, 40)
+    # From the file's first reading on, shifted to where the job began.
+    assert [value for _, _, value in world.readings()] == [float(i) for i in range(40)]
+    first = world.readings()[0][1]
+    assert [stime - first for _, stime, _ in world.readings()] == [t - 1100 for t in TIMES]
+    assert world.counts() == {"malformed": 1}
+    assert last._context.spool.bytes_held == 0
+    world.check()
+
+
+def test_without_kafka_the_spool_fills_and_the_file_waits(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    path = world.file([f"n,{1100 + i},{i}" for i in range(50_000)])
+    proxy = world.sensors(spool_bytes_max=600_000)
+    inbox = inbox_of(tmp_path / "a", "room")
+    (inbox / "job.json").write_text(json.dumps({"file": str(path)}))
+    world.broker.go_away()
+    world.run(proxy, 3)
+    assert 200_000 < proxy._context.spool.bytes_held <= 600_000
+    world.broker.come_back()
+    world.run(proxy, 30)
+    assert [value for _, _, value in world.readings()] == [float(i) for i in range(50_000)]
+    assert (inbox / "job.done").exists()
+    world.check()
+
+
+def test_a_job_that_cannot_be_done_is_refused_and_the_next_one_runs(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    proxy = world.sensors()
+    inbox = inbox_of(tmp_path / "a", "room")
+    (inbox / "a.json").write_text('{"file": "/nowhere.csv"}')
+    (inbox / "b.json").write_text("not JSON")
+    (inbox / "c.json").write_text(json.dumps({"file": str(world.file(["n,1100,5"]))}))
+    world.run(proxy, 3)
+    assert sorted(p.name for p in inbox.iterdir()) == ["a.refused", "b.refused", "c.done"]
+    assert [value for _, _, value in world.readings()] == [5.0]
+
+
+def test_sqlite_is_as_durable_as_it_is_said_to_be(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "s.sqlite")
+    assert spool._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    assert spool._db.execute("PRAGMA synchronous").fetchone()[0] == 2
+    assert sqlite3.sqlite_version_info >= (3, 37)
