@@ -354,9 +354,11 @@ def test_3_5_3_the_maximum_of_negative_readings_is_negative() -> None:
 
     thesis = reduce(max, readings, 0.0)
     ours = aggregate("max", [{"k": readings}])
+    over_cuts = aggregate("max", [{"a": [-2.0], "k": readings}, {"b": [-1.0]}, {"k": [-5.0]}])
 
     assert thesis == 0.0
     assert ours == [-3.0]
+    assert over_cuts == [-2.0, -1.0, -3.0]
 
 
 def test_3_5_4_the_minimum_of_positive_readings_is_positive() -> None:
@@ -365,9 +367,11 @@ def test_3_5_4_the_minimum_of_positive_readings_is_positive() -> None:
 
     thesis = reduce(min, readings, 0.0)
     ours = aggregate("min", [{"k": readings}])
+    over_cuts = aggregate("min", [{"a": [2.0], "k": readings}, {"b": [1.0]}, {"k": [5.0]}])
 
     assert thesis == 0.0
     assert ours == [3.0]
+    assert over_cuts == [2.0, 1.0, 3.0]
 
 
 def test_3_5_5_the_range_of_readings_far_from_zero() -> None:
