@@ -1,0 +1,336 @@
+"""Ordered records in, deltas out: against a naive fold, and against damage (rule 19, R9).
+
+Both ends of the bytes are tested at once: what our codec writes is read by Spark's ``from_avro``,
+what its ``to_avro`` writes is read by our codec.
+"""
+
+import io
+import json
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from slackwater.codec import decode_delta, encode_delta, encode_ordered, fingerprint, schema_json
+from slackwater.codec.avro import long_bytes
+from slackwater.model.records import DeltaRecord, Gap, Kind, OrderedRecord, Position
+from slackwater_spark.transforms import FragmentShape, deltas
+
+NAN = math.nan
+FIRST_SEQ = 1000
+HEADER = b"\xc3\x01" + fingerprint("ordered")
+WHOLE = FragmentShape("q", child=2, replica=1, replicas=2, parts=1)
+SPLIT = replace(WHOLE, parts=3)
+SHAPES = pytest.mark.parametrize("shape", [WHOLE, SPLIT], ids=["whole", "split"])
+
+
+def record(*slices: Sequence[float], kind: Kind = Kind.INSERTION, **more: Any) -> OrderedRecord:
+    """One field ``t`` whose keys k0, k1, ... own these slices."""
+    offsets = np.concatenate([[0.0], np.cumsum([float(len(s)) for s in slices])])
+    values = np.array([value for s in slices for value in s], dtype=float)
+    made = OrderedRecord(
+        kind=kind,
+        child=2,
+        replica=1,
+        inc=7,
+        bucket_start=100,
+        bucket_end=200,
+        first_id=40,
+        last_id=39 + len(values),
+        keys=tuple(f"k{i}" for i in range(len(slices))),
+        offsets=offsets,
+        fields=("t",),
+        values=(values,),
+    )
+    return replace(made, **more)
+
+
+def source(spark: SparkSession, values: Sequence[bytes | None], line: int = 0) -> DataFrame:
+    """What Spark's Kafka source would give for them."""
+    count = len(values)
+    return spark.createDataFrame(
+        pa.table(
+            {
+                "value": pa.array(values, pa.binary()),
+                "offset": pa.array(range(FIRST_SEQ, FIRST_SEQ + count), pa.int64()),
+                "partition": pa.array([2 + line] * count, pa.int32()),
+            }
+        )
+    )
+
+
+def run(
+    spark: SparkSession, values: Sequence[bytes | None], shape: FragmentShape = WHOLE, line: int = 0
+) -> list[list[DeltaRecord]]:
+    """The deltas of each part, in the order in which the sink would get them."""
+    topics = [f"part-{part}" for part in range(shape.parts)]
+    rows = deltas(source(spark, values, line), shape, topics).collect()
+    assert {row.partition for row in rows} <= {(2 * 2 + 1) * 2 + line}
+    parts: list[list[DeltaRecord]] = [[] for _ in topics]
+    for row in rows:
+        delta = decode_delta(bytes(row.value))
+        assert encode_delta(delta) == bytes(row.value), "the same bytes as our codec's"
+        parts[topics.index(row.topic)].append(delta)
+    return parts
+
+
+def naive(values: Sequence[float]) -> tuple[float, float, float, float, float]:
+    """The five figures, one reading after the other."""
+    there = [value for value in values if not math.isnan(value)]
+    total = 0.0
+    for value in there:
+        total += value
+    m2 = 0.0
+    for value in there:
+        m2 += (value - total / len(there)) * (value - total / len(there))
+    return (float(len(there)), total, m2, min(there, default=NAN), max(there, default=NAN))
+
+
+def check_figures(ordered: OrderedRecord, parts: Sequence[DeltaRecord]) -> None:
+    """Every key of the record is in exactly one part, with the naive figures bit for bit."""
+    wanted = {
+        key: [
+            naive(column[int(ordered.offsets[i]) : int(ordered.offsets[i + 1])].tolist())
+            for column in ordered.values
+        ]
+        for i, key in enumerate(ordered.keys)
+    }
+    found = {}
+    for delta in parts:
+        assert delta.fields == ordered.fields
+        assert list(delta.keys) == [key for key in ordered.keys if key in set(delta.keys)]
+        for i, key in enumerate(delta.keys):
+            assert key not in found
+            figures = (delta.count, delta.sum, delta.m2, delta.min, delta.max)
+            found[key] = [tuple(f[n, i] for f in figures) for n in range(len(delta.fields))]
+    assert found.keys() == wanted.keys()
+    for key, figures_of_key in wanted.items():
+        np.testing.assert_array_equal(found[key], figures_of_key, err_msg=key)
+
+
+HARD_SLICES: dict[str, list[list[float]]] = {
+    "negatives": [[-5.0, -1.0, -3.0]],
+    "zeros": [[0.0, 0.0], [0.0, 4.0], [-0.0]],
+    "empty groups": [[], [1.0], []],
+    "all missing": [[NAN, NAN], [NAN]],
+    "some missing": [[NAN, 2.0, NAN, -2.0], [3.0]],
+    "far from zero": [[1e9 + 4, 1e9 + 7, 1e9 + 13, 1e9 + 16]],
+    "order of summing": [[1e16, 1.0, -1e16, 1.0]],
+    "extremes": [[5e-324, 1.7976931348623157e308]],
+    "no keys": [],
+}
+
+
+@SHAPES
+def test_figures_of_hard_slices(spark: SparkSession, shape: FragmentShape) -> None:
+    records = [record(*slices) for slices in HARD_SLICES.values()]
+    parts = run(spark, [encode_ordered(r) for r in records], shape)
+    for i, ordered in enumerate(records):
+        check_figures(ordered, [part[i] for part in parts])
+
+
+def test_variance_far_from_zero_is_exact(spark: SparkSession) -> None:
+    ((delta,),) = run(spark, [encode_ordered(record([1e9 + 4, 1e9 + 7, 1e9 + 13, 1e9 + 16]))])
+    assert delta.m2[0, 0] == 90.0
+
+
+values_of_key = st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(NAN), st.just(0.0)), max_size=12)
+
+
+@st.composite
+def ordered_records(draw: st.DrawFn) -> OrderedRecord:
+    slices = draw(st.lists(values_of_key, max_size=8))
+    made = record(*slices, kind=draw(st.sampled_from([Kind.INSERTION, Kind.TENTATIVE])))
+    columns = tuple(
+        np.array([value * factor for value in made.values[0]])
+        for factor in draw(st.sampled_from([(1.0,), (1.0, -3.0), ()]))
+    )
+    offsets = made.offsets if columns else np.zeros(len(slices) + 1)
+    return replace(
+        made, offsets=offsets, fields=tuple(f"f{i}" for i in range(len(columns))), values=columns
+    )
+
+
+@SHAPES
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(records=st.lists(ordered_records(), min_size=20, max_size=60))
+def test_figures_are_the_naive_ones(
+    spark: SparkSession, shape: FragmentShape, records: list[OrderedRecord]
+) -> None:
+    parts = run(spark, [encode_ordered(r) for r in records], shape)
+    for i, ordered in enumerate(records):
+        check_figures(ordered, [part[i] for part in parts])
+
+
+@SHAPES
+def test_one_record_in_gives_one_to_each_part_with_its_offset(
+    spark: SparkSession, shape: FragmentShape
+) -> None:
+    values = [encode_ordered(record([1.0], [2.0])), b"", encode_ordered(record()), b"?"]
+    for part in run(spark, values, shape, line=1):
+        assert [delta.seq for delta in part] == [FIRST_SEQ + i for i in range(len(values))]
+        assert [delta.kind for delta in part] == [1, Kind.VOID, 1, Kind.VOID]
+
+
+@SHAPES
+def test_start_and_boundary_pass_unchanged(spark: SparkSession, shape: FragmentShape) -> None:
+    start = OrderedRecord(Kind.START, 2, 1, 12, 0, 0, frontier=Position(400, 3))
+    boundary = OrderedRecord(Kind.BOUNDARY, 2, 1, 12, 400, 900, missing=("b", "a"))
+    for part in run(spark, [encode_ordered(start), encode_ordered(boundary)], shape):
+        assert (part[0].kind, part[0].inc, part[0].seq) == (Kind.START, 12, FIRST_SEQ)
+        assert (part[0].child, part[0].replica) == (2, 1)
+        assert (part[0].frontier, part[0].keys, part[0].fields) == (Position(400, 3), (), ())
+        assert (part[1].kind, part[1].bucket_start, part[1].bucket_end) == (3, 400, 900)
+        assert (part[1].missing, part[1].inc, part[1].frontier) == (("b", "a"), 12, None)
+
+
+def test_the_header_passes(spark: SparkSession) -> None:
+    ordered = record(
+        [1.0],
+        kind=Kind.TENTATIVE,
+        piece=2,
+        pieces=5,
+        missing=("room-1", "room-2"),
+        gap=(Gap("lab", 12), Gap("road", 2**40)),
+    )
+    ((delta,),) = run(spark, [encode_ordered(ordered)])
+    for name in (
+        *("kind", "child", "replica", "inc", "bucket_start", "bucket_end", "piece", "pieces"),
+        *("first_id", "last_id", "frontier", "missing", "gap", "keys", "fields"),
+    ):
+        assert getattr(delta, name) == getattr(ordered, name), name
+
+
+def test_equal_keys_have_equal_hashes_and_others_do_not(spark: SparkSession) -> None:
+    one, same, other = run(
+        spark,
+        [
+            encode_ordered(record([1.0], [2.0])),
+            encode_ordered(record([3.0, 4.0], [])),
+            encode_ordered(record([1.0], [2.0], keys=("k0", "k2"))),
+        ],
+    )[0]
+    assert one.keys_hash == same.keys_hash != other.keys_hash
+
+
+def test_keys_of_any_script_go_to_one_part(spark: SparkSession) -> None:
+    keys = ("", "Küche", "部屋", "🌊", "a" * 1000)
+    ordered = record(*[[float(i)] for i in range(len(keys))], keys=keys)
+    parts = run(spark, [encode_ordered(ordered)], SPLIT)
+    check_figures(ordered, [part[0] for part in parts])
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def raw(**more: Any) -> bytes:
+    """An ordered record with whatever one likes in it, written by another Avro writer."""
+    made = {
+        "kind": "INSERTION", "child": 2, "replica": 1, "inc": 0, "bucket_start": 0,
+        "bucket_end": 100, "piece": 0, "pieces": 1, "first_id": 0, "last_id": 2,
+        "frontier_bucket": 0, "frontier_piece": -1, "missing": [], "gap": [],
+        "keys": ["a", "b"], "offsets": [0.0, 1.0, 3.0], "fields": ["t"],
+        "columns": [[1.0, 2.0, 3.0]],
+    }  # fmt: skip
+    out = io.BytesIO()
+    schema = fastavro.parse_schema(json.loads(schema_json("ordered")))
+    fastavro.schemaless_writer(out, schema, made | more)
+    return HEADER + out.getvalue()
+
+
+def hostile(tail: bytes, kind: int = 1) -> bytes:
+    """Everything up to ``missing`` and ``gap``, then this."""
+    numbers = (kind, 2, 1, 0, 0, 100, 0, 1, 0, 2, 0, -1)
+    return HEADER + b"".join(map(long_bytes, numbers)) + b"\x00\x00" + tail
+
+
+GOOD = raw()
+AFTER_KEYS = long_bytes(1) + long_bytes(1) + b"a\x00"
+DAMAGE: dict[str, bytes | None] = {
+    "nothing": b"",
+    "tombstone": None,
+    "foreign": b'{"temperature": 21}',
+    "another schema": b"\xc3\x01" + fingerprint("delta") + GOOD[10:],
+    "header alone": HEADER,
+    "cut short": GOOD[:-5],
+    "cut in a key": GOOD[:40],
+    "flipped bits": HEADER + bytes(byte ^ 0x5A for byte in GOOD[10:]),
+    "unknown kind": hostile(b"\x00" * 4, kind=77),
+    "too few offsets": raw(offsets=[0.0, 3.0]),
+    "no offsets": raw(keys=[], offsets=[]),
+    "falling offsets": raw(offsets=[0.0, 3.0, 1.0]),
+    "offsets beyond the values": raw(offsets=[0.0, 1.0, 4.0]),
+    "values beyond the offsets": raw(offsets=[0.0, 1.0, 2.0]),
+    "offsets from 1": raw(offsets=[1.0, 2.0, 3.0]),
+    "negative offset": raw(offsets=[0.0, -1.0, 3.0]),
+    "offset that is none": raw(offsets=[0.0, NAN, 3.0]),
+    "offset between readings": raw(offsets=[0.0, 1.5, 3.0]),
+    "endless offset": raw(offsets=[0.0, 1.0, math.inf]),
+    "fewer columns than fields": raw(fields=["t", "u"]),
+    "more columns than fields": raw(fields=[]),
+    "columns of two lengths": raw(fields=["t", "u"], columns=[[1.0, 2.0, 3.0], [1.0]]),
+    "bucket that ends before it starts": raw(bucket_start=200),
+    "piece that is not one of them": raw(piece=1),
+    "key that is no text": hostile(
+        long_bytes(1) + long_bytes(2) + b"\xff\xfe\x00"
+        + long_bytes(2) + struct.pack("<dd", 0.0, 0.0) + b"\x00\x00\x00"
+    ),
+    "2^31 keys": hostile(long_bytes(2**31)),
+    "2^62 keys": hostile(long_bytes(2**62)),
+    "a billion offsets": hostile(AFTER_KEYS + long_bytes(10**9)),
+    "100 million values": hostile(
+        AFTER_KEYS + long_bytes(2) + struct.pack("<dd", 0.0, 1e8) + b"\x00"
+        + long_bytes(1) + long_bytes(1) + b"t\x00" + long_bytes(1) + long_bytes(10**8)
+    ),
+    "a block of negative length": hostile(long_bytes(-3) + long_bytes(-1)),
+    "a string of 2 GB": hostile(long_bytes(1) + long_bytes(2**31 - 1)),
+    "a string of negative length": hostile(long_bytes(1) + long_bytes(-5)),
+}  # fmt: skip
+
+
+@SHAPES
+def test_each_kind_of_damage_gives_one_void_in_its_place(
+    spark: SparkSession, shape: FragmentShape
+) -> None:
+    values: list[bytes | None] = [GOOD]
+    for damaged in DAMAGE.values():
+        values += [damaged, GOOD]
+    for part in run(spark, values, shape):
+        assert [delta.seq for delta in part] == list(range(FIRST_SEQ, FIRST_SEQ + len(values)))
+        for i, name in enumerate(DAMAGE):
+            assert part[2 * i + 1].kind == Kind.VOID, name
+            assert part[2 * i + 2].kind == Kind.INSERTION, f"after {name}"
+        void = part[1]
+        assert (void.child, void.replica, void.keys, void.fields) == (2, 1, (), ())
+
+
+def test_the_undamaged_record_is_good(spark: SparkSession) -> None:
+    ((delta,),) = run(spark, [GOOD])
+    assert delta.kind == Kind.INSERTION
+    assert delta.sum.tolist() == [[1.0, 5.0]]
+
+
+# --- how it is done -------------------------------------------------------------------------------
+
+
+@SHAPES
+def test_decodes_once_and_natively(
+    spark: SparkSession, shape: FragmentShape, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = str(tmp_path_factory.mktemp("plan") / "in.parquet")
+    source(spark, [GOOD]).write.parquet(path)
+    frame = deltas(spark.read.parquet(path), shape, [f"p{i}" for i in range(shape.parts)])
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("from_avro") == 1, plan
+    assert plan.count("to_avro") == 1, plan
+    assert "Python" not in plan
+    assert "Exchange" not in plan
