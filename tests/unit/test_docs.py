@@ -1,0 +1,86 @@
+"""The documents say what is there: links lead somewhere, named tests and modules exist.
+
+A map that is not checked is wrong after the first rename.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from slackwater.runtime.deployment import load_deployment
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "schemas/README.md"]
+RULES = (ROOT / "docs/protocols/rules.md").read_text()
+MAPS = {"dpc.md": "test_dpc.py", "fargo.md": "test_fargo.py"}
+ids = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
+def test_links_lead_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text())
+
+    lost = [link for link in links if not (document.parent / link).exists()]
+
+    assert not lost
+
+
+def test_every_rule_and_every_trace_is_stated_once() -> None:
+    rules = [int(n) for n in re.findall(r"^(\d+)\. ", RULES, re.MULTILINE)]
+    traces = [int(n) for n in re.findall(r"^\*\*R(\d+)\. ", RULES, re.MULTILINE)]
+
+    assert rules == list(range(1, 29))
+    assert sorted(traces) == list(range(1, 37))
+
+
+def test_code_and_tests_cite_rules_that_exist() -> None:
+    cited: set[tuple[str, int]] = set()
+    for folder in ("services", "spark", "tests", "schemas"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".avsc", ".toml", ".md"):
+                text = path.read_text()
+                cited |= {("rule", int(n)) for n in re.findall(r"\brule (\d+)\b", text)}
+                cited |= {("R", int(n)) for n in re.findall(r"\bR(\d+)\b", text)}
+
+    unknown = {c for c in cited if not 1 <= c[1] <= (28 if c[0] == "rule" else 36)}
+
+    assert len(cited) > 40
+    assert not unknown
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_the_map_of_a_paper_names_tests_and_modules_that_exist(name: str) -> None:
+    text = (ROOT / "docs/protocols" / name).read_text()
+    paper = (ROOT / "tests/paper" / MAPS[name]).read_text()
+    rows = [line for line in text.splitlines() if re.match(r"\| [DG]\d+ ", line)]
+    assert len(rows) in (11, 18)
+
+    lost = []
+    for row in rows:
+        for quoted in re.findall(r"`([^`]+)`", row):
+            if re.fullmatch(r"[0-9]_[0-9a-z_]*\*", quoted):
+                found = f"def test_{quoted.rstrip('*')}" in paper
+            elif re.search(r"(^|/)test_", quoted):
+                folders = ("tests/scenarios", "tests", "tests/paper")
+                found = any(list((ROOT / folder).glob(quoted)) for folder in folders)
+            elif re.search(r"\.py$|/$", quoted):
+                roots = ("services/slackwater", "services/slackwater/protocols/dpc", "spark")
+                more = ("services/slackwater/primitives", "services/slackwater/client")
+                found = any((ROOT / root / quoted).exists() for root in (*roots, *more))
+            else:
+                continue
+            if not found:
+                lost.append(quoted)
+    assert not lost
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/deployment-file.md"])
+def test_the_deployment_files_shown_are_valid(document: str, tmp_path: Path) -> None:
+    (first, *_) = re.findall(r"```yaml\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+    shown = tmp_path / "shown.yaml"
+    shown.write_text(first)
+
+    assert load_deployment(shown).queries
