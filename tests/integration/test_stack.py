@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,13 +28,32 @@ from slackwater.runtime.registry import Registry
 from slackwater.runtime.stack import Stack, StackOptions, StackThread
 from slackwater.runtime.topics import source_topic
 
+pytestmark = pytest.mark.timeout(240)  # several brokers are started in a row
+
 FAKE = Path(__file__).with_name("fake_process.py")
 
 
-@pytest.fixture
-async def bootstrap_of_its_own(tmp_path: Path) -> AsyncIterator[str]:
-    with EmbeddedBroker(tmp_path / "own-broker") as own:
+@pytest.fixture(scope="module")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with EmbeddedBroker(tmp_path_factory.mktemp("stacks")) as own:
         yield own.bootstrap
+
+
+@pytest.fixture
+def bootstrap_of_its_own(shared_broker: str) -> str:
+    """A broker without a deployment: there is one registry a broker."""
+    admin = AdminClient({"bootstrap.servers": shared_broker})
+
+    def left() -> list[str]:
+        topics = admin.list_topics(timeout=20).topics
+        return [name for name in topics if name.startswith("sw.")]
+
+    if left():
+        for future in admin.delete_topics(left()).values():
+            future.result(20)
+    while left():
+        time.sleep(0.05)
+    return shared_broker
 
 
 def deployment(**more: object) -> Deployment:
