@@ -1,0 +1,424 @@
+"""The stack: a whole deployment on this machine, started in the right order.
+
+Two ways to start it. `up` is for live data: the event clock is published at once, the proxies start
+first and read what their inputs hold, then the queries are registered with the E0 that follows from
+that (R24), and the rest starts. A *rehearsal* knows its data: the queries are registered first, all
+processes start and become ready, and then the clock is published, anchored a second ahead, and all
+begin together. Processes wait in the registry for what they need, so no order of starting is wrong;
+the order here is the quickest one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from slackwater.model.deployment import Deployment
+from slackwater.model.errors import (
+    DeploymentError,
+    EnvironmentProblem,
+    SlackwaterError,
+    UsageError,
+)
+from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
+from slackwater.runtime.beginning import beginning
+from slackwater.runtime.broker import EmbeddedBroker, answers
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.datadir import DataDirectory
+from slackwater.runtime.heartbeats import HeartbeatListener
+from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.layout import (
+    Launch,
+    fragment_specs,
+    process_names,
+    proxy_specs,
+    sources_of,
+    topic_specs,
+)
+from slackwater.runtime.registry import QueryDefinition, Registry
+from slackwater.runtime.settings import Settings, settings
+from slackwater.runtime.supervisor import Event, Supervisor
+from slackwater.runtime.topics import ensure_topics, partition_count
+from slackwater.runtime.truncation import Truncation
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+bucket_wall_us = 100_000
+"""w is the event time of this much wall time (section 3 of the design)."""
+proxies_ready_s_max = 5.0
+"""After this long a query is registered although a proxy has not read its input to the end."""
+ready_s_max = 90.0
+anchor_ahead_us = 1_000_000
+_look_s = 0.2
+
+
+@dataclass(frozen=True)
+class StackOptions:
+    """What a stack is started with; ``bootstrap`` None: the embedded broker, on ``port``."""
+
+    deployment_path: Path
+    deployment: Deployment
+    data_dir: Path
+    port: int | None = None
+    bootstrap: str | None = None
+    proxy_options: Mapping[str, tuple[str, ...]] | None = None
+    aggregator_options: tuple[str, ...] = ()
+    python: str = sys.executable
+    settings: Settings | None = None
+
+
+class Stack:
+    """A deployment's processes on this machine. For one event loop; ``stop`` in every case."""
+
+    def __init__(
+        self,
+        options: StackOptions,
+        *,
+        clock: SystemClock | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self._options = options
+        self._deployment = options.deployment
+        self._settings = options.settings or settings()
+        self._clock = clock or SystemClock()
+        self._on_event = on_event
+        self._directory = DataDirectory(options.data_dir)
+        self._background: list[asyncio.Task[None]] = []
+        self._partitions_of: dict[str, int] = {}
+        self._launch: Launch | None = None
+        self._supervisor: Supervisor | None = None
+        self._listener: HeartbeatListener | None = None
+        self._transport: KafkaTransport | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """Where its broker answers, once it has been started."""
+        return self.transport.bootstrap
+
+    @property
+    def transport(self) -> KafkaTransport:
+        """Its logs, once the broker has been started."""
+        assert self._transport is not None, "not started yet"
+        return self._transport
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """Who keeps its processes."""
+        assert self._supervisor is not None, "not started yet"
+        return self._supervisor
+
+    @property
+    def listener(self) -> HeartbeatListener:
+        """What its processes say."""
+        assert self._listener is not None, "not started yet"
+        return self._listener
+
+    @property
+    def process_names(self) -> tuple[str, ...]:
+        """All its processes, the broker among them if it is its own."""
+        return process_names(self._deployment, broker=self._options.bootstrap is None)
+
+    async def open(self) -> str:
+        """The first phase of both: directory, broker, topics. Where the broker answers."""
+        self._directory.acquire()
+        self._supervisor = Supervisor(
+            self._directory.path,
+            clock=self._clock,
+            on_event=self._on_event,
+            on_change=self._write_run,
+        )
+        bootstrap = await self._find_broker()
+        self._transport = KafkaTransport(bootstrap)
+        self._launch = Launch(
+            self._options.deployment_path.resolve(),
+            bootstrap,
+            self._directory.path,
+            self._options.proxy_options or {},
+            self._options.aggregator_options,
+            self._options.python,
+        )
+        self._write_run()
+        await asyncio.to_thread(self._make_topics)
+        self._listener = HeartbeatListener(self._transport).start()
+        self._in_background(self._supervisor.watch_logs())
+        return bootstrap
+
+    async def start_up(self) -> None:
+        """Start it for live data; returns when all processes have been started once.
+
+        Queries are registered in the background where their beginning is not known yet
+        (``clock: data`` and no data).
+        """
+        event_clock = await asyncio.to_thread(self._publish_live_clock)
+        registered = await asyncio.to_thread(self._registered)
+        proxies = proxy_specs(self._deployment, self._required_launch)
+        for spec in proxies:
+            await self.supervisor.start(spec)
+        missing = [name for name in self._deployment.queries if name not in registered]
+        if missing:
+            with contextlib.suppress(EnvironmentProblem):  # not all in time: the log tells
+                await self.wait_ready((s.name for s in proxies), proxies_ready_s_max)
+            missing = await asyncio.to_thread(self._register, missing, event_clock)
+        await self._start_fragments()
+        if missing:
+            self._in_background(self._register_later(missing, event_clock))
+
+    async def start_rehearsal(self, e0_us: int, speed: float) -> None:
+        """Register the queries, start everything and wait until all are ready for the clock."""
+        w_us = max(1, int(bucket_wall_us * speed))
+        definitions = [
+            QueryDefinition(name, 0, e0_us, w_us, query)
+            for name, query in self._deployment.queries.items()
+        ]
+        registry = Registry(self.transport)
+        await asyncio.to_thread(registry.publish_queries, *definitions)
+        # The slow ones first; readiness is awaited for all of them together.
+        fragments = fragment_specs(self._deployment, self._required_launch)
+        for spec in [*fragments, *proxy_specs(self._deployment, self._required_launch)]:
+            await self.supervisor.start(spec)
+        self._truncate()
+        await self.wait_ready(process_names(self._deployment, broker=False), ready_s_max)
+
+    async def begin(self, e0_us: int, speed: float) -> int:
+        """Publish the clock of a rehearsal; the wall time (us) at which it shows ``e0_us``."""
+        anchor_wall_us = self._clock.now_us() + anchor_ahead_us
+        anchored = AnchoredClock(anchor_wall_us, e0_us, speed)
+        await asyncio.to_thread(Registry(self.transport).publish_clock, anchored)
+        return anchor_wall_us
+
+    async def wait_ready(self, names: Iterable[str], within_s: float) -> None:
+        """Wait until these processes say that they do their work.
+
+        A process that ends with exit code 2 or 3 before it was ever ready has found something
+        that no restart mends; its sentence is raised here, as the right kind of error.
+        """
+        waiting = list(names)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        while True:
+            waiting = [name for name in waiting if not self.listener.ready(name)]
+            if not waiting:
+                return
+            for name in waiting:
+                self._raise_what_ended(name)
+            if loop.time() > deadline:
+                logs = self._directory.path / "logs"
+                raise EnvironmentProblem(
+                    f"not ready after {within_s:g} s: {', '.join(waiting)} (see {logs})"
+                )
+            await asyncio.sleep(0.05)
+
+    def raise_what_gave_up(self) -> None:
+        """Raise what a process has said that no restart mends (exit code 2 or 3), if one has."""
+        for name in self.supervisor.names():
+            if not self.listener.ready(name):
+                self._raise_what_ended(name)
+
+    async def stop(self) -> None:
+        """Stop everything; at any time, also twice."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        self._background.clear()
+        if self._supervisor is not None:
+            await self._supervisor.stop_all()
+        if self._listener is not None:
+            await asyncio.to_thread(self._listener.stop)
+            self._listener = None
+        self._directory.release()
+
+    async def _find_broker(self) -> str:
+        given = self._options.bootstrap
+        if given is None:
+            broker = EmbeddedBroker(
+                self._directory.path / "broker",
+                port=self._options.port,
+                heap_mib_max=self._settings.broker_heap_mib_max,
+            )
+            await self.supervisor.start_broker(broker)
+            return broker.bootstrap
+        if not await asyncio.to_thread(answers, given, 10.0):
+            raise EnvironmentProblem(f"no broker answers on {given} within 10 s")
+        return given
+
+    def _make_topics(self) -> None:
+        self._partitions_of = {
+            name: partition_count(self.bootstrap, stream.topic.name)
+            for name, stream in self._deployment.streams.items()
+            if stream.topic is not None
+        }
+        ensure_topics(self.bootstrap, topic_specs(self._deployment, self._partitions_of))
+
+    def _publish_live_clock(self) -> EventClock:
+        """The clock that is published already, else that of the deployment file."""
+        wanted = WallClock() if self._deployment.clock == "wall" else DataClock()
+        registry = Registry(self.transport)
+        published = registry.clock()
+        if published is None:
+            registry.publish_clock(wanted)
+            return wanted
+        if published.to_json() != wanted.to_json():
+            raise UsageError(
+                f"this data directory runs with another event clock ({published.to_json()['kind']})"
+                f" than the deployment file says ({self._deployment.clock}): choose another one"
+            )
+        return published
+
+    def _registered(self) -> dict[str, QueryDefinition]:
+        """The queries that are registered already; ``DeploymentError`` where one has changed."""
+        found = Registry(self.transport).queries()
+        for name, query in self._deployment.queries.items():
+            if name in found and found[name].spec != query:
+                raise DeploymentError(
+                    f"{self._options.deployment_path}: query {name} is registered with another"
+                    " definition: give the new one another name, or use another data directory"
+                )
+        return found
+
+    def _register(self, names: Iterable[str], event_clock: EventClock) -> list[str]:
+        """Register the queries whose beginning is known; the names of the others."""
+        sources = sources_of(self._deployment, self._partitions_of)
+        definitions, unknown = [], []
+        for name in names:
+            query = self._deployment.queries[name]
+            e0_us = beginning(
+                self.transport,
+                (source for stream in query.sources for source in sources[stream]),
+                event_clock.event(self._clock.now_us()),
+                self._deployment.lateness_us(query),
+            )
+            if e0_us is None:
+                unknown.append(name)
+            else:
+                definitions.append(QueryDefinition(name, 0, e0_us, bucket_wall_us, query))
+        if definitions:
+            Registry(self.transport).publish_queries(*definitions)
+        return unknown
+
+    async def _register_later(self, names: list[str], event_clock: EventClock) -> None:
+        while names:
+            await asyncio.sleep(_look_s)
+            try:
+                names = await asyncio.to_thread(self._register, names, event_clock)
+            except SlackwaterError as error:
+                _log.info("queries are not registered yet: %s", error)
+
+    async def _start_fragments(self) -> None:
+        for spec in fragment_specs(self._deployment, self._required_launch):
+            await self.supervisor.start(spec)
+        self._truncate()
+
+    def _truncate(self) -> None:
+        truncation = Truncation(self.transport, self._deployment.queries.values())
+        self._in_background(truncation.run(self._settings.truncate_every_s))
+
+    @property
+    def _required_launch(self) -> Launch:
+        assert self._launch is not None, "open the stack first"
+        return self._launch
+
+    def _raise_what_ended(self, name: str) -> None:
+        code = self.supervisor.last_exit(name)
+        if code in {UsageError.exit_code, EnvironmentProblem.exit_code}:
+            error = EnvironmentProblem if code == EnvironmentProblem.exit_code else DeploymentError
+            raise error(f"{name}: {last_sentence(self.supervisor.log_path(name))}")
+
+    def _write_run(self) -> None:
+        if self._transport is not None:
+            pids = {} if self._supervisor is None else self._supervisor.pids()
+            self._directory.write_run(self.bootstrap, self._options.deployment_path, pids)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        self._background.append(asyncio.create_task(work))
+
+
+class StackThread:
+    """A stack on an event loop in a thread of its own, for programs without a loop."""
+
+    def __init__(self, options: StackOptions, *, clock: SystemClock | None = None) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="stack", daemon=True)
+        self._thread.start()
+        self._stopped = False
+        self.stack = Stack(options, clock=clock)
+
+    def open(self) -> str:
+        """See ``Stack.open``."""
+        return self._wait(self.stack.open())
+
+    def start_up(self) -> None:
+        """See ``Stack.start_up``."""
+        self._wait(self.stack.start_up())
+
+    def start_rehearsal(self, e0_us: int, speed: float) -> None:
+        """See ``Stack.start_rehearsal``."""
+        self._wait(self.stack.start_rehearsal(e0_us, speed))
+
+    def begin(self, e0_us: int, speed: float) -> int:
+        """See ``Stack.begin``."""
+        return self._wait(self.stack.begin(e0_us, speed))
+
+    def kill(self, target: str) -> list[str]:
+        """See ``Supervisor.kill``."""
+        return self._call(lambda: self.stack.supervisor.kill(target))
+
+    def pause(self, target: str, seconds: float | None = None) -> list[str]:
+        """See ``Supervisor.pause``."""
+        return self._call(lambda: self.stack.supervisor.pause(target, seconds))
+
+    def resume(self, target: str) -> list[str]:
+        """See ``Supervisor.resume``."""
+        return self._call(lambda: self.stack.supervisor.resume(target))
+
+    def pids(self) -> dict[str, int]:
+        """See ``Supervisor.pids``."""
+        return self._call(self.stack.supervisor.pids)
+
+    def events(self) -> list[Event]:
+        """What has happened so far, in order."""
+        return self._call(lambda: list(self.stack.supervisor.events))
+
+    def check(self) -> None:
+        """See ``Stack.raise_what_gave_up``."""
+        self._call(self.stack.raise_what_gave_up)
+
+    def stop(self) -> None:
+        """Stop everything and end the thread; at any time, also twice."""
+        if self._stopped:
+            return
+        self._stopped = True
+        try:
+            self._wait(self.stack.stop())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _call(self, function: Callable[[], _T]) -> _T:
+        async def call() -> _T:
+            return function()
+
+        return self._wait(call())
+
+
+def last_sentence(log: Path) -> str:
+    """What a process's last error line says, without time, level and names."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    told = [line for line in lines if " ERROR " in line or " CRITICAL " in line] or lines
+    if not told:
+        return f"it ended without a word (see {log})"
+    return told[-1].partition(": ")[2] or told[-1]

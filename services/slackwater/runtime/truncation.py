@@ -1,0 +1,116 @@
+"""Truncation: the internal logs keep what some state record still needs (DPC, section 8.1).
+
+DPC's nodes truncate an output buffer when all that read it have acknowledged. Here the state
+records are the acknowledgements. A deltas partition is needed from where the root's two lines go
+on. An ordered log is needed from the smallest ``whole`` (an aggregator that starts begins there,
+rule 26) and from where its own writer begins to read it when it starts (rule 25). A log whose
+reader has not said anything yet is kept whole. Source logs are not touched: the audit recomputes
+from them, their retention is the user's.
+
+What is given up is what was not needed a round ago: an aggregator that has just read a state record
+must still find the offset it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+
+from slackwater.model.deployment import QuerySpec
+from slackwater.model.records import OrdererState, RootState
+from slackwater.runtime.state import read_states
+from slackwater.runtime.topics import (
+    deltas_partition,
+    deltas_topic,
+    ordered_partition,
+    ordered_topic,
+)
+from slackwater.runtime.transport import Log, LogError, Transport
+
+_log = logging.getLogger(__name__)
+
+
+def not_needed(query: QuerySpec, states: Mapping[str, OrdererState | RootState]) -> dict[Log, int]:
+    """Per log the offset below which nothing is needed; logs that are needed whole are absent."""
+    return _deltas(query, states) | _ordered(query, states)
+
+
+def _deltas(query: QuerySpec, states: Mapping[str, OrdererState | RootState]) -> dict[Log, int]:
+    needed: dict[Log, int] = {}
+    for part in range(query.parts):
+        for copy in _copies(query, part, states):
+            for log in copy.logs:
+                partition = deltas_partition(
+                    log.child, log.replica, query.replicas, live=bool(log.line)
+                )
+                key = (deltas_topic(query.name, part), partition)
+                first = min(log.stable.offset, log.live.offset)
+                needed[key] = min(first, needed.get(key, first))
+    return needed
+
+
+def _ordered(query: QuerySpec, states: Mapping[str, OrdererState | RootState]) -> dict[Log, int]:
+    wholes: dict[tuple[int, int, int], list[int]] = {}
+    for part in range(query.parts):
+        copies = list(_copies(query, part, states))
+        if not copies:
+            return {}  # a part that has not spoken needs everything
+        for copy in copies:
+            for log in copy.logs:
+                wholes.setdefault((log.child, log.replica, log.line), []).append(log.whole)
+    needed: dict[Log, int] = {}
+    for (child, replica, line), said in wholes.items():
+        own = states.get(f"orderer/{query.name}.{child}.{replica_letter(replica)}")
+        if isinstance(own, OrdererState):
+            mine = own.live_offset if line else own.stable_offset
+            partition = ordered_partition(replica, live=bool(line))
+            needed[ordered_topic(query.name, child), partition] = min(*said, mine)
+    return needed
+
+
+def _copies(
+    query: QuerySpec, part: int, states: Mapping[str, OrdererState | RootState]
+) -> Iterable[RootState]:
+    state = states.get(f"root/{query.name}.{part}")
+    return [state] if isinstance(state, RootState) else []
+
+
+def replica_letter(replica: int) -> str:
+    """How a replica is called in names: 0 is ``a``."""
+    assert 0 <= replica < 26
+    return chr(ord("a") + replica)
+
+
+class Truncation:
+    """Truncates the logs of some queries, each time to what was needed the time before."""
+
+    def __init__(self, transport: Transport, queries: Iterable[QuerySpec]) -> None:
+        self._transport = transport
+        self._queries = tuple(queries)
+        self._before: dict[Log, int] = {}
+
+    def step(self) -> dict[Log, int]:
+        """One round; what was given up, by log."""
+        now: dict[Log, int] = {}
+        for query in self._queries:
+            now |= not_needed(query, read_states(self._transport, query.name))
+        given_up = {
+            log: min(offset, now[log]) for log, offset in self._before.items() if log in now
+        }
+        self._before = now
+        given_up = {log: offset for log, offset in given_up.items() if offset > 0}
+        if given_up:
+            self._transport.delete_records(given_up)
+        return given_up
+
+    async def run(self, every_s: float) -> None:
+        """A round every so often; runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                given_up = await asyncio.to_thread(self.step)
+            except LogError as error:
+                _log.info("logs are not truncated now: %s", error)
+            else:
+                _log.debug("truncated %s", given_up)
