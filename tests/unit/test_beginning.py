@@ -1,0 +1,77 @@
+"""R24: where a query begins that is registered over logs that are there already."""
+
+import numpy as np
+import pytest
+from tests.contracts.transport import no_failure
+
+from slackwater.codec.records import encode_source
+from slackwater.model.records import Kind, SourceColumns, SourceRecord
+from slackwater.runtime.beginning import beginning, first_event_time
+from slackwater.runtime.memory import MemoryBroker
+
+NEVER = -(2**62)
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    broker = MemoryBroker()
+    broker.create_topic("sw.source.s1")
+    broker.create_topic("sw.source.s2")
+    return broker
+
+
+def encoded(source: str, boundary: int, *stimes: int, kind: Kind = Kind.INSERTION) -> bytes:
+    columns = SourceColumns(
+        stimes=np.array(stimes, np.int64),
+        key_index=np.zeros(len(stimes), np.int32),
+        keys=("k",),
+        fields=("f",),
+        values=(np.zeros(len(stimes)),),
+    )
+    record = SourceRecord(
+        kind=kind,
+        stream=source,
+        inc=0,
+        first_id=0,
+        last_id=len(stimes) - 1,
+        boundary=boundary,
+        stime_min=min(stimes, default=boundary),
+        stime_max=max(stimes, default=boundary),
+        columns=columns if stimes else None,
+    )
+    return encode_source(record)
+
+
+def write(broker: MemoryBroker, source: str, kind: Kind, boundary: int, *stimes: int) -> None:
+    value = encoded(source, boundary, *stimes, kind=kind)
+    broker.writer(no_failure).append(f"sw.source.{source}", 0, value)
+
+
+def test_an_empty_log_and_a_start_without_a_promise_tell_nothing(broker: MemoryBroker) -> None:
+    assert first_event_time(broker, "s1") is None
+    write(broker, "s1", Kind.START, NEVER)
+    assert first_event_time(broker, "s1") is None
+
+
+def test_the_smallest_time_before_the_first_promise_or_in_it(broker: MemoryBroker) -> None:
+    write(broker, "s1", Kind.START, NEVER)
+    write(broker, "s1", Kind.INSERTION, NEVER, 700, 900)
+    assert first_event_time(broker, "s1") == 700
+    write(broker, "s1", Kind.INSERTION, 650, 800, 660)
+    assert first_event_time(broker, "s1") == 650
+    write(broker, "s1", Kind.INSERTION, 2_000, 1_000)  # nothing below 650 can follow it
+    assert first_event_time(broker, "s1") == 650
+
+
+def test_a_boundary_alone_tells_it(broker: MemoryBroker) -> None:
+    write(broker, "s1", Kind.BOUNDARY, 5_000)
+    assert first_event_time(broker, "s1") == 5_000
+
+
+def test_over_the_logs_of_a_query(broker: MemoryBroker) -> None:
+    assert beginning(broker, ["s1", "s2"], 10_000, 300) == 9_700
+    assert beginning(broker, ["s1", "s2"], None, 300) is None
+    write(broker, "s2", Kind.INSERTION, 4_000, 4_500)
+    assert beginning(broker, ["s1", "s2"], 10_000, 300) == 4_000
+    write(broker, "s1", Kind.INSERTION, 3_000, 2_000)
+    assert beginning(broker, ["s1", "s2"], 10_000, 300) == 2_000

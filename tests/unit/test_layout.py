@@ -1,0 +1,145 @@
+"""Which processes and topics a deployment is made of."""
+
+from pathlib import Path
+
+from slackwater.model.deployment import (
+    Deployment,
+    FieldSpec,
+    KeySpec,
+    QuerySpec,
+    StreamSpec,
+    TimeSpec,
+    TopicSpec,
+    WindowSpec,
+)
+from slackwater.runtime.layout import (
+    Launch,
+    fragment_specs,
+    process_names,
+    proxy_specs,
+    sources_of,
+    topic_specs,
+)
+
+
+def stream(name: str, topic: TopicSpec | None = None) -> StreamSpec:
+    return StreamSpec(
+        name=name,
+        key=KeySpec(column="node"),
+        time=TimeSpec(columns=("ts",), unit="ms"),
+        fields=(FieldSpec("temperature", "temperature"),),
+        topic=topic,
+    )
+
+
+def query(
+    name: str, *sources: str, children: int = 1, replicas: int = 2, parts: int = 1
+) -> QuerySpec:
+    return QuerySpec(
+        name=name,
+        sources=sources,
+        where=None,
+        select=None,
+        window=WindowSpec(1_000_000, 1_000_000),
+        aggregate=("count",),
+        bound_us=2_000_000,
+        children=children,
+        replicas=replicas,
+        parts=parts,
+    )
+
+
+DEPLOYMENT = Deployment(
+    "wall",
+    {"room-1": stream("room-1"), "lab": stream("lab", TopicSpec("lab-readings"))},
+    {
+        "climate": query("climate", "room-1", "lab", children=2, parts=2),
+        "quick": query("quick", "room-1", replicas=1),
+    },
+)
+LAUNCH = Launch(
+    Path("/d.yaml"),
+    "127.0.0.1:9092",
+    Path("/data"),
+    proxy_options={"room-1": ("--input", "a.csv")},
+    python="python",
+)
+
+
+def test_a_process_for_each_stream_fragment_and_part() -> None:
+    assert process_names(DEPLOYMENT) == (
+        "broker",
+        "proxy/room-1",
+        "proxy/lab",
+        "orderer/climate.0.a",
+        "orderer/climate.0.b",
+        "orderer/climate.1.a",
+        "orderer/climate.1.b",
+        "orderer/quick.0.a",
+        "aggregator/0",
+        "aggregator/1",
+        "root/climate.0",
+        "root/climate.1",
+        "root/quick.0",
+    )
+    started = [*proxy_specs(DEPLOYMENT, LAUNCH), *fragment_specs(DEPLOYMENT, LAUNCH)]
+    assert sorted(spec.name for spec in started) == sorted(process_names(DEPLOYMENT, broker=False))
+
+
+def test_r19_two_replicas_of_a_child_never_share_an_aggregator() -> None:
+    commands = {spec.name: spec.command for spec in fragment_specs(DEPLOYMENT, LAUNCH)}
+
+    def fragments(name: str) -> list[str]:
+        command = commands[name]
+        return command[command.index("--fragments") + 1].split(",")
+
+    assert fragments("aggregator/0") == ["climate.0.a", "climate.1.a", "quick.0.a"]
+    assert fragments("aggregator/1") == ["climate.0.b", "climate.1.b"]
+
+
+def test_command_lines() -> None:
+    common = ("--deployment", "/d.yaml", "--bootstrap", "127.0.0.1:9092", "--data-dir", "/data")
+    proxies = {spec.name: spec for spec in proxy_specs(DEPLOYMENT, LAUNCH)}
+    assert proxies["proxy/room-1"].command == (
+        "python", "-m", "slackwater.proxy", "room-1", *common, "--input", "a.csv",
+    )  # fmt: skip
+    assert proxies["proxy/lab"].command == ("python", "-m", "slackwater.proxy", "lab", *common)
+    rest = {spec.name: spec for spec in fragment_specs(DEPLOYMENT, LAUNCH)}
+    assert rest["orderer/climate.1.b"].command[2:4] == ("slackwater.orderer", "climate.1.b")
+    assert rest["root/climate.1"].command[2:4] == ("slackwater.root", "climate.1")
+    assert rest["aggregator/1"].command[2:4] == ("slackwater_spark.app", "1")
+    assert all(spec.placed for spec in rest.values())
+    last = max(spec.stop_order for spec in proxies.values())
+    assert last < min(spec.stop_order for spec in rest.values()), "proxies stop first"
+
+
+def test_topics_a_source_log_for_each_partition_and_one_quarantine_for_the_stream() -> None:
+    assert sources_of(DEPLOYMENT, {"lab": 3}) == {
+        "room-1": ("room-1",),
+        "lab": ("lab.0", "lab.1", "lab.2"),
+    }
+    partitions = {spec.name: spec.partitions for spec in topic_specs(DEPLOYMENT, {"lab": 3})}
+    assert partitions == {
+        "sw.source.room-1": 1,
+        "sw.source.lab.0": 1,
+        "sw.source.lab.1": 1,
+        "sw.source.lab.2": 1,
+        "sw.quarantine.room-1": 1,
+        "sw.quarantine.lab": 1,
+        "sw.ordered.climate.0": 4,
+        "sw.ordered.climate.1": 4,
+        "sw.ordered.quick.0": 2,
+        "sw.deltas.climate.0": 8,
+        "sw.deltas.climate.1": 8,
+        "sw.deltas.quick.0": 2,
+        "sw.state.climate": 1,
+        "sw.state.quick": 1,
+        "sw.results.climate.stable": 2,
+        "sw.results.climate.tentative": 2,
+        "sw.results.climate.corrections": 2,
+        "sw.results.quick.stable": 1,
+        "sw.results.quick.tentative": 1,
+        "sw.results.quick.corrections": 1,
+        "sw.heartbeats": 1,
+        "sw.registry": 1,
+    }

@@ -1,0 +1,102 @@
+"""D15: internal logs keep what a state record still needs, and one round more."""
+
+from dataclasses import replace
+
+from tests.contracts.transport import no_failure
+from tests.unit.test_layout import query
+
+from slackwater.codec.records import encode_root_state
+from slackwater.model.records import LogPosition, LogState, OrdererState, Position, RootState
+from slackwater.runtime.memory import MemoryBroker
+from slackwater.runtime.state import write_orderer_state
+from slackwater.runtime.transport import Log
+from slackwater.runtime.truncation import Truncation, not_needed
+
+CLIMATE = query("climate", "room-1", replicas=2, parts=2)
+
+
+def at(offset: int) -> LogPosition:
+    return LogPosition(offset, offset, 0, Position(0))
+
+
+def root(part: int, *logs: LogState) -> RootState:
+    return RootState(f"root/climate.{part}", 1, 0, 0, 0, 0, (), logs)
+
+
+def orderer(letter: str, stable: int, live: int) -> OrdererState:
+    return OrdererState(f"orderer/climate.0.{letter}", 0, 0, 0, stable, live, ())
+
+
+A_STABLE = LogState(0, 0, 0, stable=at(40), live=at(90), whole=70)
+A_LIVE = LogState(0, 0, 1, stable=at(12), live=at(10), whole=11)
+B_STABLE = LogState(0, 1, 0, stable=at(5), live=at(6), whole=7)
+
+
+def states(*all_: OrdererState | RootState) -> dict[str, OrdererState | RootState]:
+    return {state.fragment: state for state in all_}
+
+
+def test_deltas_are_needed_from_where_the_slower_line_goes_on() -> None:
+    needed = not_needed(CLIMATE, states(root(0, A_STABLE, A_LIVE, B_STABLE)))
+    assert needed == {
+        ("sw.deltas.climate.0", 0): 40,
+        ("sw.deltas.climate.0", 1): 10,
+        ("sw.deltas.climate.0", 2): 5,
+    }
+
+
+def test_rule_26_ordered_logs_from_the_smallest_whole_over_the_parts() -> None:
+    said = states(
+        root(0, A_STABLE),
+        root(1, replace(A_STABLE, whole=66)),
+        orderer("a", stable=100, live=100),
+    )
+    assert not_needed(CLIMATE, said)["sw.ordered.climate.0", 0] == 66
+
+
+def test_rule_25_ordered_logs_from_where_their_writer_reads_them() -> None:
+    said = states(root(0, A_STABLE), root(1, A_STABLE), orderer("a", stable=50, live=0))
+    assert not_needed(CLIMATE, said)["sw.ordered.climate.0", 0] == 50
+
+
+def test_who_has_not_spoken_needs_everything() -> None:
+    ordered = ("sw.ordered.climate.0", 0)
+    writer = orderer("a", 100, 100)
+    assert ordered not in not_needed(CLIMATE, states(root(0, A_STABLE), writer)), "part 1"
+    assert ordered not in not_needed(CLIMATE, states(root(0, A_STABLE), root(1, A_STABLE)))
+    assert not_needed(CLIMATE, {}) == {}
+
+
+def test_what_is_given_up_was_not_needed_a_round_ago() -> None:
+    broker = MemoryBroker()
+    broker.create_topic("sw.state.climate")
+    broker.create_topic("sw.ordered.climate.0", 4)
+    for part in range(2):
+        broker.create_topic(f"sw.deltas.climate.{part}", 4)
+    writer = broker.writer(no_failure)
+    logs: list[Log] = [("sw.ordered.climate.0", 0), ("sw.deltas.climate.0", 0)]
+    for log in logs:
+        for _ in range(200):
+            writer.append(*log, b"record")
+
+    def say(stable: int, whole: int) -> None:
+        for part in range(2):
+            state = root(part, LogState(0, 0, 0, at(stable), at(stable), whole))
+            key = state.fragment.encode()
+            with broker.transaction() as transaction:
+                transaction.append("sw.state.climate", 0, encode_root_state(state), key)
+        write_orderer_state(writer, "climate", orderer("a", 1_000, 1_000))
+
+    truncation = Truncation(broker, [CLIMATE])
+    say(stable=30, whole=60)
+    assert truncation.step() == {}
+    say(stable=80, whole=120)
+    # Of part 1 there are no deltas: giving up to 30 of an empty log is no harm.
+    assert truncation.step() == {
+        ("sw.ordered.climate.0", 0): 60,
+        ("sw.deltas.climate.0", 0): 30,
+        ("sw.deltas.climate.1", 0): 30,
+    }
+    assert broker.beginning_offsets(logs) == dict(zip(logs, [60, 30], strict=True))
+    truncation.step()
+    assert broker.beginning_offsets(logs) == dict(zip(logs, [120, 80], strict=True))
