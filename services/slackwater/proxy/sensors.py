@@ -40,15 +40,20 @@ look_every_us: Final = 500_000
 class Job:
     """A file to take in. ``name`` identifies it: its progress is kept under it.
 
-    With ``as_now`` all times are shifted so that the first reading is now; a reading is then due
-    when its distance from the first one, divided by ``speed``, has gone by. Without it, everything
-    is due at once.
+    With ``as_now`` all times are shifted so that the first reading is now. A reading is due when
+    its distance from the first one, divided by ``speed``, has gone by; without a speed (and not
+    ``as_now``) everything is due at once.
     """
 
     name: str
     file: Path
-    speed: float = 1.0
+    speed: float | None = None
     as_now: bool = False
+
+    @property
+    def pace(self) -> float | None:
+        """How many times as fast as the file's own time; None: as fast as it goes."""
+        return self.speed or (1.0 if self.as_now else None)
 
 
 def inbox_of(data_dir: Path, stream: str) -> Path:
@@ -59,8 +64,12 @@ def inbox_of(data_dir: Path, stream: str) -> Path:
 def job_from(path: Path) -> Job:
     """The job in a file; ``ValueError`` if it is none."""
     data: dict[str, Any] = json.loads(path.read_text())
+    speed = data.get("speed")
     return Job(
-        path.stem, Path(data["file"]), float(data.get("speed", 1.0)), bool(data.get("as_now"))
+        name=path.stem,
+        file=Path(data["file"]),
+        speed=None if speed is None else float(speed),
+        as_now=bool(data.get("as_now")),
     )
 
 
@@ -297,10 +306,8 @@ class _Running:
         self.job = job
         self.path = path
         self.by_clock = context.spec.expect_every_us is None
-        paced = job.as_now
-        self.replay = Replay(
-            context.spec, job.file, None, piece_bytes_paced if paced else piece_bytes_default
-        )
+        piece_bytes = piece_bytes_default if job.pace is None else piece_bytes_paced
+        self.replay = Replay(context.spec, job.file, None, piece_bytes)
         spool = context.spool
         first = self.replay.due_us(1)
         began = spool.position(f"{job.name}/began")
@@ -314,12 +321,12 @@ class _Running:
 
     def take(self, now_us: int, readings_max: int) -> Due | None:
         """What is due now."""
-        if not self.job.as_now:
+        pace = self.job.pace
+        if pace is None:
             return self.replay.take(FOREVER, readings_max)
-        return self.replay.take(self._event_us(now_us), readings_max)
-
-    def _event_us(self, now_us: int) -> int:
-        return self._first_us + int((now_us - self._began_us) * self.job.speed)
+        return self.replay.take(
+            self._first_us + int((now_us - self._began_us) * pace), readings_max
+        )
 
     def shift(self, due: Due) -> Due:
         """The readings with the times they are given."""
@@ -331,10 +338,10 @@ class _Running:
 
     def wake_us(self, now_us: int) -> int:
         """When the next reading is due."""
-        due = self.replay.due_us(1)
-        if due is None or not self.job.as_now:
+        due, pace = self.replay.due_us(1), self.job.pace
+        if due is None or pace is None:
             return now_us
-        return self._began_us + int((due - self._first_us) / self.job.speed)
+        return self._began_us + int((due - self._first_us) / pace)
 
 
 def _superseded(record: SourceRecord, columns: SourceColumns, kept: Any) -> list[Entry]:

@@ -1,0 +1,295 @@
+"""Sensor proxies as processes on a real broker: killed, silenced, started twice, fed by a topic."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+from confluent_kafka import Producer
+
+from slackwater.codec import decode_source
+from slackwater.model.records import Kind, SourcePosition, SourceRecord
+from slackwater.primitives.eventclock import AnchoredClock, EventClock, WallClock
+from slackwater.protocols.dpc.cursor import SourceCursor
+from slackwater.proxy.quarantine import DistinctCounts
+from slackwater.runtime.broker import EmbeddedBroker
+from slackwater.runtime.heartbeats import HeartbeatListener
+from slackwater.runtime.kafka import KafkaTransport, read_to_end
+from slackwater.runtime.registry import Registry
+from slackwater.runtime.topics import TopicSpec, ensure_topics, topics_for
+
+pytestmark = pytest.mark.timeout(120)
+ROOM = Path(__file__).parents[1] / "data" / "room_climate" / "node-1.csv.gz"
+FIRST_US = 1_458_031_648_545_000
+
+DEPLOYMENT = """
+apiVersion: slackwater/v1
+streams:
+  killed: &room
+    {key: {column: node}, time: {column: ts, unit: ms}, fields: [temperature], disorder: 0ms}
+  silenced: *room
+  twice: *room
+  lab:
+    topic: {name: lab-readings, format: json}
+    key: {field: mote}
+    time: {field: at, unit: us}
+    fields: [temperature]
+    disorder: 100ms
+  quiet:
+    topic: {name: quiet-readings, format: json}
+    key: {field: mote}
+    time: {field: at, unit: us}
+    fields: [temperature]
+    expect_every: 5s
+  nowhere:
+    topic: {name: no-such-topic, format: json}
+    key: {field: mote}
+    time: {field: at, unit: us}
+    fields: [temperature]
+    expect_every: 5s
+  wrong: {key: {column: node}, time: {column: ts, unit: ms}, fields: [pressure]}
+queries:
+  climate:
+    from: [killed, silenced, twice, lab, quiet, nowhere, wrong]
+    window: {size: 60s}
+    aggregate: [count]
+    bound: 2s
+"""
+
+
+@dataclass
+class Stage:
+    """A broker, and the proxies that a test starts on it."""
+
+    bootstrap: str
+    folder: Path
+    transport: KafkaTransport
+    listener: HeartbeatListener
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def clock(self, event_clock: EventClock) -> None:
+        Registry(self.transport).publish_clock(event_clock)
+
+    def proxy(self, stream: str, *options: str) -> subprocess.Popen[bytes]:
+        started_us = time.time_ns() // 1000
+        command = [sys.executable, "-m", "slackwater.proxy", stream]
+        command += ["--deployment", str(self.folder / "d.yaml"), "--bootstrap", self.bootstrap]
+        command += ["--data-dir", str(self.folder), *options]
+        with (self.folder / f"{stream}.log").open("ab") as log:
+            process = subprocess.Popen(command, stderr=log)
+        self.processes.append(process)
+        name = f"proxy/{stream}"
+
+        def ready(view: object = None) -> bool:
+            beat = self.listener.latest(name)
+            return beat is not None and beat.ready and beat.started_at >= started_us
+
+        wait(lambda: ready() or process.poll() is not None)
+        return process
+
+    def records(self, stream: str) -> list[tuple[int, int, SourceRecord]]:
+        """(offset, Kafka's own time in ms, record)."""
+        log = (f"sw.source.{stream}", 0)
+        raw = read_to_end(self.transport, log)
+        return [(r.offset, r.timestamp_ms, decode_source(r.value)) for r in raw]
+
+    def accepted(self, stream: str) -> list[SourceRecord]:
+        cursor = SourceCursor(SourcePosition(0, 0, 0, -(2**62)), strict=True)
+        return [r for offset, _, r in self.records(stream) if cursor.offer(offset, r)]
+
+    def readings(self, stream: str) -> list[int]:
+        """The stimes of all accepted readings, whose ids have no gap; no promise is broken."""
+        stimes: list[int] = []
+        promise = -(2**62)
+        for record in self.accepted(stream):
+            assert record.boundary >= promise
+            if record.readings:
+                assert record.first_id == len(stimes)
+                assert record.stime_min >= promise
+                assert record.columns is not None
+                stimes += record.columns.load().stimes.tolist()
+            promise = record.boundary
+        return stimes
+
+    def counts(self, stream: str) -> dict[str, int]:
+        distinct = DistinctCounts()
+        for raw in read_to_end(self.transport, (f"sw.quarantine.{stream}", 0)):
+            distinct.add(raw.value)
+        return dict(distinct.counts.get(stream, {}))
+
+    def detail(self, stream: str, name: str) -> int:
+        beat = self.listener.latest(f"proxy/{stream}")
+        return -1 if beat is None else beat.detail.get(name, -1)
+
+
+def wait(holds: Callable[[], bool], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("proxies")
+    (folder / "d.yaml").write_text(DEPLOYMENT)
+    with EmbeddedBroker(folder / "broker") as broker:
+        transport = KafkaTransport(broker.bootstrap)
+        ensure_topics(broker.bootstrap, topics_for(["lab"], []))
+        own = [TopicSpec("lab-readings", 2, {}), TopicSpec("quiet-readings", 2, {})]
+        ensure_topics(broker.bootstrap, own)
+        listener = HeartbeatListener(transport).start()
+        made = Stage(broker.bootstrap, folder, transport, listener)
+        yield made
+        for process in made.processes:
+            kill(process)
+        listener.stop()
+
+
+def anchor(in_s: float, speed: float) -> AnchoredClock:
+    return AnchoredClock(time.time_ns() // 1000 + round(in_s * 1e6), FIRST_US, speed)
+
+
+def test_killed_in_the_middle_and_restarted_nothing_is_lost_or_doubled(stage: Stage) -> None:
+    stage.clock(anchor(0, 900))
+    until, end = FIRST_US + 5 * 3600 * 1_000_000, FIRST_US + 6 * 3600 * 1_000_000
+    options = ["--input", str(ROOM), "--end-at", str(until), "--end-boundary", str(end)]
+    for kill_at in (400, 1500):
+        process = stage.proxy("killed", *options)
+        wait(lambda at=kill_at: stage.detail("killed", "readings") >= at)  # type: ignore[misc]
+        kill(process)
+    last = stage.proxy("killed", *options)
+    wait(lambda: stage.detail("killed", "ended") == 1)
+    wait(lambda: stage.accepted("killed")[-1].boundary == end)
+    last.terminate()
+    assert last.wait(3) == 0
+    records = stage.records("killed")
+    assert sum(record.kind is Kind.START for _, _, record in records) == 3
+    from slackwater.client.batch import read_stream  # the line-by-line reading, as the oracle
+    from slackwater.runtime.deployment import load_deployment
+
+    spec = load_deployment(stage.folder / "d.yaml").streams["killed"]
+    wanted = [r.stime for r in read_stream(spec, ROOM).until(until).accepted]
+    assert stage.readings("killed") == wanted
+
+
+def test_a_silence_holds_across_a_restart_and_makes_nothing_late(stage: Stage) -> None:
+    clock = anchor(8, 900)
+    stage.clock(clock)
+    end = FIRST_US + 3 * 3600 * 1_000_000
+    options = ["--input", str(ROOM), "--end-at", str(end), "--end-boundary", str(end)]
+    process = stage.proxy("silenced", *options, "--silence", "2:10")
+    wait(lambda: time.time() * 1e6 > clock.anchor_wall_us + 3e6)
+    kill(process)
+    stage.proxy("silenced", *options, "--silence", "2:10")
+    wait(lambda: stage.detail("silenced", "ended") == 1)
+    silence_ms = clock.anchor_wall_us / 1000 + np.array([2_000, 12_000])
+    at = np.array([ms for _, ms, _ in stage.records("silenced")])
+    # What was handed to the client just before it begins may still arrive.
+    assert not ((at > silence_ms[0] + 150) & (at < silence_ms[1] - 1)).any()
+    assert (at < silence_ms[0]).any()
+    assert stage.counts("silenced") == {}
+    assert len(stage.readings("silenced")) > 2000
+
+
+def test_started_twice_the_older_one_ends_cleanly(stage: Stage) -> None:
+    stage.clock(anchor(0, 60))
+    options = ["--input", str(ROOM)]
+    older = stage.proxy("twice", *options)
+    newer = stage.proxy("twice", *options)
+    assert older.wait(10) == 0
+    assert newer.poll() is None
+    before = len(stage.readings("twice"))
+    wait(lambda: len(stage.readings("twice")) > before + 30)
+    newer.terminate()
+    assert newer.wait(3) == 0
+
+
+def put(producer: Producer, topic: str, value: object, partition: int = 0) -> None:
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    producer.produce(topic, data, partition=partition)
+    producer.poll(0)
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def test_a_topic_of_json_with_bad_messages_and_a_kill(stage: Stage) -> None:
+    stage.clock(WallClock())
+    producer = Producer({"bootstrap.servers": stage.bootstrap, "linger.ms": 1})
+    process = stage.proxy("lab")
+
+    def some(n: int, partition: int) -> None:
+        for i in range(n):
+            reading = {"mote": i % 3, "at": now_us(), "temperature": 20 + i / 10}
+            put(producer, "lab-readings", reading, partition)
+            time.sleep(0.002)
+        producer.flush()
+
+    some(200, 0)
+    wait(lambda: stage.detail("lab", "readings") == 200)
+    put(producer, "lab-readings", b"nonsense")
+    put(producer, "lab-readings", {"mote": "x", "at": now_us() - 60_000_000, "temperature": 1})
+    put(producer, "lab-readings", {"mote": "x", "at": now_us() + 2 * 86_400_000_000})
+    put(producer, "lab-readings", {"mote": 1.5, "at": now_us(), "temperature": 1})
+    producer.flush()
+    wait(lambda: sum(stage.counts("lab").values()) == 4)
+    kill(process)
+    some(200, 0)
+    some(100, 1)
+    stage.proxy("lab")
+    wait(lambda: len(stage.readings("lab.1")) == 100 and len(stage.readings("lab.0")) == 400)
+    assert stage.counts("lab") == {"malformed": 2, "late": 1, "future": 1}
+    entries = [
+        orjson.loads(raw.value) for raw in read_to_end(stage.transport, ("sw.quarantine.lab", 0))
+    ]
+    assert {e["position"] for e in entries} == {"0:200", "0:201", "0:202", "0:203"}
+    assert {e["stream"] for e in entries} == {"lab"}
+    # It lives and has read everything, so its boundary follows the clock (R10).
+    wait(lambda: stage.accepted("lab.0")[-1].boundary > now_us() - 1_000_000)
+
+
+def test_with_expect_every_a_partition_that_never_held_a_record_follows(stage: Stage) -> None:
+    stage.clock(WallClock())
+    producer = Producer({"bootstrap.servers": stage.bootstrap, "linger.ms": 1})
+    stage.proxy("quiet")
+    at = now_us()
+    for i in range(10):
+        put(producer, "quiet-readings", {"mote": "a", "at": at + i * 1000, "temperature": 1})
+    producer.flush()
+    wait(lambda: len(stage.readings("quiet.0")) == 10)
+    assert stage.accepted("quiet.0")[-1].boundary == at + 9000
+    wait(lambda: stage.accepted("quiet.1")[-1].boundary == at + 9000)
+    put(producer, "quiet-readings", {"boundary": at + 50_000})
+    producer.flush()
+    wait(lambda: stage.accepted("quiet.1")[-1].boundary == at + 50_000)
+    put(producer, "quiet-readings", {"mote": "a", "at": at + 60_000, "temperature": 1}, 1)
+    put(producer, "quiet-readings", {"mote": "a", "at": at + 90_000, "temperature": 1}, 0)
+    producer.flush()
+    wait(lambda: stage.accepted("quiet.0")[-1].boundary == at + 90_000)
+    wait(lambda: stage.accepted("quiet.1")[-1].boundary == at + 60_000)
+
+
+def test_what_cannot_work_ends_with_its_code_and_a_sentence(stage: Stage) -> None:
+    missing = stage.proxy("nowhere")
+    assert missing.wait(20) == 3
+    assert "no-such-topic" in (stage.folder / "nowhere.log").read_text()
+    wrong = stage.proxy("wrong", "--input", str(ROOM))
+    assert wrong.wait(20) == 2
+    told = (stage.folder / "wrong.log").read_text()
+    assert "has no column 'pressure'" in told
+    assert "node-1.csv.gz" in told
