@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
+from tests.simulator.process import Process
 
 from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, RootState
-from tests.simulator.process import Process
 
 if TYPE_CHECKING:
     from tests.simulator.kafka import Log

@@ -206,9 +206,7 @@ class Producer:
         if self.allowed is not None:
             return
         scheduler = self._broker.scheduler
-        self._last_due = max(
-            self._last_due, scheduler.now + scheduler.between(*self._latency_us)
-        )
+        self._last_due = max(self._last_due, scheduler.now + scheduler.between(*self._latency_us))
 
         def act() -> None:
             offset = log.append(value)

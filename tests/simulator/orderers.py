@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.simulator.kafka import PositionGoneError
+from tests.simulator.process import Process
+from tests.simulator.sources import FIELDS
+
 from slackwater.model.records import (
     Hole,
     Kind,
@@ -24,9 +28,6 @@ from slackwater.protocols.dpc.orderer import (
     initial_state,
     recover,
 )
-from tests.simulator.kafka import PositionGoneError
-from tests.simulator.process import Process
-from tests.simulator.sources import FIELDS
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -79,7 +80,9 @@ class SimOrderer(Process):
         recovered = recover(state, stable, live)
         start = self._start_record(-1, recovered)
         self.producer.send(
-            self.own[0], start, lambda offset: self._run(lambda: self._begun(offset, state, recovered))
+            self.own[0],
+            start,
+            lambda offset: self._run(lambda: self._begun(offset, state, recovered)),
         )
 
     def _own_records(self, line: LineName, offset: int) -> list[tuple[int, OrderedRecord]]:

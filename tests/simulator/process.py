@@ -56,7 +56,7 @@ class Process(ABC):
             act()
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill -9."""
         self.alive = False
         self.stopped_at = self.world.scheduler.now
         self.producer.kill()

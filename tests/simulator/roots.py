@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slackwater.model.records import DeltaRecord, RootState
-from slackwater.protocols.dpc.root import Commit, DeltaLog, FetchEnds, RootCore, initial_state
 from tests.simulator.kafka import FencedError, Log, Open
 from tests.simulator.process import Process
+
+from slackwater.model.records import DeltaRecord, RootState
+from slackwater.protocols.dpc.root import Commit, DeltaLog, FetchEnds, RootCore, initial_state
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -121,7 +122,9 @@ class SimRoot(Process):
             core.ends({log: self._logs[log].end if up else None for log in logs}, asked_at)
             self.turn_in(0)
 
-        wait = self.world.scheduler.between(500, 3_000) if known else self.world.config.margin_us // 2
+        wait = (
+            self.world.scheduler.between(500, 3_000) if known else self.world.config.margin_us // 2
+        )
         self.later(wait, answer)
 
     # Transactions.

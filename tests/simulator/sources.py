@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from tests.simulator.process import Process
+from tests.simulator.readings import Reading, Sensor
 
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.protocols.dpc.source import Arrived, LogScan, Resume, SourceCore, SourceRules
-from tests.simulator.process import Process
-from tests.simulator.readings import Reading, Sensor
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -76,11 +76,13 @@ class SimProxy(Process):
                 scan.see(offset, value)
         self._seen_to = self.log.end
         start = replace(
-            SourceCore(
-                self._rules, Resume(scan.ids.next_id, max(scan.promise, -(2**62)))
-            ).start(self.stream),
+            SourceCore(self._rules, Resume(scan.ids.next_id, max(scan.promise, -(2**62)))).start(
+                self.stream
+            ),
         )
-        self.producer.send(self.log, start, lambda offset: self._run(lambda: self._begun(offset, scan)))
+        self.producer.send(
+            self.log, start, lambda offset: self._run(lambda: self._begun(offset, scan))
+        )
 
     def _begun(self, offset: int, scan: LogScan) -> None:
         for at, value in self.log.read(self._seen_to, offset - self._seen_to + 1):
@@ -91,9 +93,7 @@ class SimProxy(Process):
         spool = self.spool
         # What is in the log already needs no sending; a promise alone is made again soon.
         spool.records = deque(
-            r
-            for r in spool.records
-            if r.kind is Kind.INSERTION and r.first_id >= scan.ids.next_id
+            r for r in spool.records if r.kind is Kind.INSERTION and r.first_id >= scan.ids.next_id
         )
         self._unsent = deque(replace(r, inc=self.inc) for r in spool.records)
         promise = max(spool.resume.promise, scan.promise)

@@ -12,14 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from slackwater.model.deployment import WindowSpec
-from slackwater.model.records import OrdererState, RootState, SourceRecord
-from slackwater.primitives.deltas import KeyTable
-from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import Transaction
-from slackwater.protocols.dpc.line import Schedule
-from slackwater.protocols.dpc.orderer import OrdererConfig
-from slackwater.protocols.dpc.root import Commit, RootConfig
 from tests.simulator.aggregator import SimAggregator
 from tests.simulator.clock import Scheduler, ms, second
 from tests.simulator.heartbeats import Heartbeats
@@ -29,6 +21,15 @@ from tests.simulator.process import Process
 from tests.simulator.readings import Habits, Sensor
 from tests.simulator.roots import SimRoot, newest_root_state
 from tests.simulator.sources import FIELDS, SimProxy, Spool
+
+from slackwater.model.deployment import WindowSpec
+from slackwater.model.records import OrdererState, RootState, SourceRecord
+from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.answers import Transaction
+from slackwater.protocols.dpc.line import Schedule
+from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.protocols.dpc.root import Commit, RootConfig
 
 E0_US = 1_000_000 * second
 """When a world begins: a round number, so that traces can be read."""
@@ -48,12 +49,13 @@ class WorldConfig:
     margin_us: int = 50 * ms
     disorder_us: int = 20 * ms
     expect_every_us: dict[str, int] = field(default_factory=dict)
-    habits: Habits = Habits()
+    habits: Habits = field(default_factory=Habits)
     e0_us: int = E0_US
     record_readings_max: int = 10_000
     piece_bytes_max: int = 8 << 20
     ahead_buckets_max: int = 600
     ahead_bytes_max: int = 256 << 20
+    backlog_records_max: int = 1000
     fetch_us: tuple[int, int] = (500, 4 * ms)
     restart_us: tuple[int, int] = (300 * ms, 900 * ms)
 
@@ -219,7 +221,7 @@ class World:
         return self.present(process.name) is process
 
     def kill(self, name: str, *, stays_down: bool = False) -> None:
-        """kill -9; the supervisor starts it again soon, unless it shall stay down."""
+        """Kill -9; the supervisor starts it again soon, unless it shall stay down."""
         process = self.present(name)
         if process.alive:
             process.kill()
@@ -286,7 +288,7 @@ class World:
         self.scheduler.after(for_us, lambda: self.proxies[stream].turn_in(0))
 
     def broker_away(self, for_us: int) -> None:
-        """kill -9 the broker, and start it again later."""
+        """Kill -9 the broker, and start it again later."""
         if not self.broker.up:
             return
         self.note("broker", "away")
@@ -308,6 +310,28 @@ class World:
         self.note(name, "doubled")
         second_one.start()
         self.scheduler.after(for_us, second_one.kill)
+
+    def deafen(self, orderer: str, stream: str, for_us: int) -> None:
+        """The orderer's live consumer fetches this stream no more, for some time (R34)."""
+        process = self.present(orderer)
+        assert isinstance(process, SimOrderer)
+        process.deaf_to.add(stream)
+        self.note(orderer, f"deaf to {stream}")
+        self._judge()
+
+        def hears() -> None:
+            process.deaf_to.discard(stream)
+            process.turn_in(0)
+            self._judge()
+
+        self.scheduler.after(for_us, hears)
+
+    def damage(self, log_name: str) -> None:
+        """The last record of a log turns into bytes that do not decode."""
+        log = self.broker.log(log_name)
+        if log.end > log.beginning:
+            self.note("broker", f"{log_name} is damaged at {log.end - 1}")
+            log.damage(log.end - 1)
 
     # Names and logs.
 
@@ -378,6 +402,8 @@ class World:
             schedule=self.schedule(1),
             ahead_buckets_max=self.config.ahead_buckets_max,
             ahead_bytes_max=self.config.ahead_bytes_max,
+            backlog_records_max=self.config.backlog_records_max,
+            disorder_us=self.config.disorder_us,
         )
 
     def root_config(self, part: int, placement: int) -> RootConfig:

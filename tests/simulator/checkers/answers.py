@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from slackwater.protocols.dpc.answers import EmptyRun, StableWindow, TentativeWindow
 from tests.simulator.world import History
+
+from slackwater.protocols.dpc.answers import EmptyRun, StableWindow, TentativeWindow
 
 
 class Violation(AssertionError):

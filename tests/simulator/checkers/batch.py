@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isnan, nan
 
-from slackwater.model.records import Kind, SourceRecord
 from tests.simulator.aggregator import part_of
 from tests.simulator.readings import Reading
 from tests.simulator.sources import columns
 from tests.simulator.world import WorldConfig
+
+from slackwater.model.records import Kind, SourceRecord
 
 
 def accepted(log: Iterable[tuple[int, SourceRecord]]) -> list[Reading]:
@@ -32,7 +33,10 @@ def accepted(log: Iterable[tuple[int, SourceRecord]]) -> list[Reading]:
         if record.readings:
             table = columns(record)
             for stime, key, value in zip(
-                table.stimes.tolist(), table.key_index.tolist(), table.values[0].tolist(), strict=True
+                table.stimes.tolist(),
+                table.key_index.tolist(),
+                table.values[0].tolist(),
+                strict=True,
             ):
                 if stime >= promise:  # below it the writer broke its word (R23)
                     found.append(Reading(stime, table.keys[key], value))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from slackwater.protocols.dpc.answers import RecDone
 from tests.simulator.checkers.answers import Violation, answers, name
 from tests.simulator.world import History
+
+from slackwater.protocols.dpc.answers import RecDone
 
 
 def check(history: History) -> None:
@@ -18,7 +19,9 @@ def check(history: History) -> None:
                 (stable if said.stable else tentative).add(said.window)
         left = tentative - stable
         if left:
-            text = f"part {part}: {len(left)} tentative answers are left, {name(history, min(left))}"
+            text = (
+                f"part {part}: {len(left)} tentative answers are left, {name(history, min(left))}"
+            )
             raise Violation("convergent", history.ended_at, text)
         done = [
             e.epoch
@@ -27,6 +30,8 @@ def check(history: History) -> None:
             for e in c.transaction.effects
             if isinstance(e, RecDone)
         ]
-        epochs = max((c.transaction.after.epoch for c in history.committed if c.part == part), default=0)
+        epochs = max(
+            (c.transaction.after.epoch for c in history.committed if c.part == part), default=0
+        )
         if done != list(range(1, epochs + 1)):
             raise Violation("convergent", history.ended_at, f"REC_DONE of {done}, epochs: {epochs}")

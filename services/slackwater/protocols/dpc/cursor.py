@@ -10,14 +10,17 @@ it forgets what it has buffered and keeps the position to read it again from. Ka
 
 The stable line's cursor is strict: only the next id counts. The live line's never waits: it skips
 holes, looks at headers only while records lie below its line, and may seek to the log's end. It
-has its own next id and incarnation, so what it sees never reaches the stable line (R35).
+has its own next id and incarnation, so what it sees never reaches the stable line (R35). What it
+has skipped it must not forget: the boundary behind a skipped stretch says that nothing older
+*follows*, not that what was skipped has been read. Until the line is past everything that may lie
+there (``whole_from``) the stream stays incomplete, and is named in ``missing`` (guarantee 3).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
 
@@ -55,11 +58,12 @@ class SourceCursor:
     Args:
         position: where to go on (rule 5); ``next_id`` -1 takes whatever comes first.
         strict: the stable line's rules; otherwise the live line's.
+        disorder_us: how far below the largest time before it a reading may lie.
     """
 
-    def __init__(self, position: SourcePosition, *, strict: bool) -> None:
+    def __init__(self, position: SourcePosition, *, strict: bool, disorder_us: int = 0) -> None:
         self._strict = strict
-        self._first = position
+        self._disorder_us = disorder_us
         self.offset = position.offset
         self.next_id = position.next_id
         self.inc = position.inc
@@ -70,7 +74,11 @@ class SourceCursor:
         self.bytes_held = 0
         self._low = -(2**63)
         self._chunks: deque[Chunk] = deque()
-        self._lost_at: tuple[int, int] | None = None
+        self._lost_from: int | None = None
+        # A live cursor without a next id has left something out, unless it never read a thing.
+        self._skipped = not strict and position.next_id < 0 <= position.inc
+        self.whole_from = -(2**63)
+        """From here on nothing that was skipped can be missing."""
         self.gaps: list[tuple[int, int, Gap]] = []
         """(from, to, gap): readings lost to retention, and the event times they may lie in."""
 
@@ -86,7 +94,7 @@ class SourceCursor:
         elif record.inc < self.inc or record.kind is Kind.VOID:
             return False
         elif record.inc > self.inc:
-            assert not self._strict or self._first.next_id < 0, "a START was passed over"
+            # Its START lies where this cursor never was: before a jump, or before the beginning.
             self.inc = record.inc
         if not self._is_next(record):
             return False
@@ -107,20 +115,30 @@ class SourceCursor:
             self.hole_inc = None
         elif record.first_id < self.next_id:
             return False
-        elif self._lost_at is not None:
+        elif self._lost_from is not None:
             lost = Gap(record.stream, record.first_id - self.next_id)
-            self.gaps.append((self._lost_at[0], max(record.stime_min, record.boundary), lost))
+            self.gaps.append((self._lost_from, max(record.stime_max, record.boundary), lost))
         elif self._strict:
             self.hole_inc = self.inc
             return False
-        self._lost_at = None
+        else:
+            self._skipped = True
+        self._lost_from = None
+        if self._skipped:
+            behind = max(record.stime_max, record.boundary) + self._disorder_us
+            self.whole_from = max(self.whole_from, behind)
+            self._skipped = False
         return True
 
     def jump(self, beginning: int) -> None:
         """Retention took what was to be read next: go on at ``beginning``, and say so (rule 28)."""
         assert beginning > self.offset
+        if not self._strict:
+            self.seek(beginning)
+            return
         self.offset = beginning
-        self._lost_at = (self.boundary, beginning)
+        if self._lost_from is None:
+            self._lost_from = self.boundary
 
     def seek(self, end: int) -> None:
         """Live line only: leave out a backlog (rule 13). The first record there is next."""
@@ -128,6 +146,7 @@ class SourceCursor:
         self.offset = max(self.offset, end)
         self.next_id = -1
         self.attached = False
+        self._skipped = True
         self._chunks.clear()
         self.bytes_held = 0
 
@@ -168,16 +187,29 @@ class SourceCursor:
 
     # Where it is.
 
+    def passed(self, start: int) -> int:
+        """How far the stream is complete, for a line whose next bucket begins at ``start``."""
+        return self.boundary if start >= self.whole_from else min(self.boundary, start - 1)
+
     def position(self) -> SourcePosition:
         """Where to read from to have all that the line has not passed yet (rules 5, 25)."""
-        if self._chunks:
-            head = self._chunks[0]
-            return SourcePosition(head.offset, head.record.first_id, head.inc, head.floor)
-        return SourcePosition(self.offset, self.next_id, self.inc, self.boundary)
+        place = self._place()
+        return replace(place, next_id=-1) if self._is_torn else place
+
+    def _place(self) -> SourcePosition:
+        if not self._chunks:
+            return SourcePosition(self.offset, self.next_id, self.inc, self.boundary)
+        head = self._chunks[0]
+        return SourcePosition(head.offset, head.record.first_id, head.inc, head.floor)
+
+    @property
+    def _is_torn(self) -> bool:
+        """Has it skipped what the line has not passed? Without a next id a restart knows it too."""
+        return self._low < self.whole_from
 
     def park(self) -> None:
         """Forget what is buffered; a catch-up reader reads it again from ``position()``."""
-        position = self.position()
+        position = self._place()
         self._chunks.clear()
         self.bytes_held = 0
         self.offset = position.offset

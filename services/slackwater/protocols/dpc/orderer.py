@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Final
 
 from slackwater.model.records import (
     Gap,
@@ -90,6 +89,8 @@ class OrdererConfig:
     backlog_records_max: int = 1000
     buckets_per_step_max: int = 8
     seek_period_us: int = 100_000
+    disorder_us: int = 0
+    """The largest ``disorder`` of the inputs: how far a skipped reading may lie ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,11 @@ class _Grid:
 
 
 def initial_state(config: OrdererConfig, e0: int, offsets: Sequence[int]) -> OrdererState:
-    """The state of a fragment that never ran: both lines at the bucket of E0 (R24)."""
+    """The state of a fragment that never ran: both lines at the bucket of E0 (R24).
+
+    E0 stands for the promise made so far: a reading below it is in no window, not even where its
+    bucket is that of E0.
+    """
     start = config.grid.bucket_start(e0)
     return OrdererState(
         config.fragment,
@@ -130,13 +135,9 @@ def initial_state(config: OrdererConfig, e0: int, offsets: Sequence[int]) -> Ord
         streams=tuple(
             StreamPositions(log, position, position, position)
             for log, offset in zip(config.logs, offsets, strict=True)
-            for position in [SourcePosition(offset, -1, -1, _beginning_us)]
+            for position in [SourcePosition(offset, -1, -1, e0)]
         ),
     )
-
-
-_beginning_us: Final = -(2**62)
-"""Before all event time: no promise has been made."""
 
 
 def recover(
@@ -225,7 +226,8 @@ class OrdererCore:
         self._stable = [SourceCursor(s.next, strict=True) for s in state.streams]
         apart = recovered.live_frontier > start
         self._live = [
-            SourceCursor(s.live if apart else s.next, strict=False) for s in state.streams
+            SourceCursor(s.live if apart else s.next, strict=False, disorder_us=config.disorder_us)
+            for s in state.streams
         ]
         self._live_position = [c.offset for c in self._live]
         for stable, live in zip(self._stable, self._live, strict=True):
@@ -311,7 +313,8 @@ class OrdererCore:
             if self.mute:
                 self.wake_at = None
                 return
-            match self.line.judge(now, [c.boundary for c in self._live]):
+            start = self.line.live_next
+            match self.line.judge(now, [c.passed(start) for c in self._live]):
                 case Wait(until):
                     self.wake_at = until
                     return

@@ -18,7 +18,7 @@ older incarnation than the highest START read (rule 10).
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -102,7 +102,7 @@ class DeltaCursor:
         self.next_seq = record.seq + 1
         if record.kind is Kind.START:
             self.inc = max(self.inc, record.seq if record.inc < 0 else record.inc)
-            if record.frontier is not None:
+            if record.frontier is not None and self._strict:
                 self.frontier = record.frontier
                 self.trail.reset(self.position())
             return False
@@ -238,8 +238,17 @@ class _ReplicaView:
             return
         if stable:
             self.stable_to = max(self.stable_to, record.bucket_end)
+            self._drop_within(old)
         else:
             self.tentative_to = max(self.tentative_to, record.bucket_end)
+
+    def _drop_within(self, run: Said) -> None:
+        """A run of empty buckets replaces also the later buckets it covers."""
+        first = bisect_right(self.starts, run.start)
+        last = bisect_left(self.starts, run.end, first)
+        for start in self.starts[first:last]:
+            del self.said[start]
+        del self.starts[first:last]
 
     def forget_before(self, start: int) -> None:
         kept = 0
@@ -274,38 +283,49 @@ class Ingredient:
 class LiveInput:
     """The live line's view of one child: both logs of every replica (rules 13, 20, 21).
 
-    ``low`` is the start of the first window without an answer: below it nothing is kept.
+    ``low`` is where choosing has come to: below it nothing is kept. A cursor that is twice
+    ``ahead_us_max`` beyond it is parked: a child whose sources run ahead of time must not fill the
+    memory (rule 12).
     """
 
-    def __init__(self, cursors: Sequence[tuple[DeltaCursor, DeltaCursor]], start: int) -> None:
+    def __init__(
+        self, cursors: Sequence[tuple[DeltaCursor, DeltaCursor]], start: int, ahead_us_max: int
+    ) -> None:
         self.cursors = cursors
+        self.ahead_us_max = ahead_us_max
+        self.low = start
         self._views = [_ReplicaView(start, start) for _ in cursors]
-        self._low = start
 
     def take(self, replica: int, line: int, offset: int, record: DeltaRecord) -> None:
         """A record of a replica's stable (line 0) or live log (line 1)."""
         cursor = self.cursors[replica][line]
         if offset < cursor.offset:
             return
+        before = cursor.position()
         admitted = cursor.admits(record)
         cursor.offset = offset + 1
         if not admitted:
+            return
+        if record.bucket_start - self.low > 2 * self.ahead_us_max:
+            cursor.return_to(before)
+            cursor.attached = False
             return
         end = behind(record)
         if end > cursor.frontier:
             cursor.frontier = end
             cursor.trail.mark(cursor.position())
-        if record.bucket_end > self._low:
+        if record.bucket_end > self.low:
             self._views[replica].put(record, stable=line == 0)
 
+    def is_hungry(self, cursor: DeltaCursor) -> bool:
+        """Shall a parked cursor be read on?"""
+        return cursor.frontier.bucket_start - self.low <= self.ahead_us_max
+
     def forget_before(self, start: int) -> None:
-        """Every window that begins before ``start`` has been answered."""
-        self._low = max(self._low, start)
+        """Buckets before ``start`` will not be chosen any more."""
+        self.low = start
         for view in self._views:
             view.forget_before(start)
-        for pair in self.cursors:
-            for cursor in pair:
-                cursor.trail.forget_before(start)
 
     def live_to(self, healthy: Sequence[bool]) -> int:
         """How far the child has come: stably, or tentatively if nobody here says STABLE (R34).

@@ -226,6 +226,7 @@ class RootCore:
                 for r in range(config.replicas)
             ],
             start,
+            config.ahead_buckets_max * self._grid.w_us,
         )
         return _Child(stable, panes, live, live_panes, start, [True] * config.replicas)
 
@@ -279,8 +280,6 @@ class RootCore:
         for child in self._children:
             child.panes.drop_before(state.stable_from)
             child.live_panes.drop_before(state.answered_to)
-            news_from = self._windows.news_from(state.answered_to)
-            child.live.forget_before(min(child.put_to, news_from))
             for cursor in child.stable.cursors:
                 cursor.trail.forget_before(state.stable_from)
             for pair in child.live.cursors:
@@ -297,6 +296,8 @@ class RootCore:
         if self._in_flight is not None:
             return effects
         self._note_read()
+        for child in self._children:
+            self._settle(child, now)
         stable: list[Ready[Share]] = []
         if self.line.stable_next == self.line.live_next:
             stable = self._stable_windows(now)
@@ -396,13 +397,29 @@ class RootCore:
                 child.live_panes.put_empty(found.start, stop, notes, stable=found.stable)
         child.put_to = max(child.put_to, end)
 
+    def _settle(self, child: _Child, now: int) -> None:
+        """Keep few buckets apart, however long the windows are (G5).
+
+        What the stable line has, need not be chosen. In a failure, what lies far back and is past
+        its own deadline is chosen now: what came later would be left to the stable line anyway.
+        """
+        settled = child.stable.frontier.bucket_start
+        reached = self._grid.bucket_start(child.live.reaches_to - child.live.ahead_us_max)
+        if reached > max(settled, child.put_to):
+            deadline = self._config.schedule.deadline(reached)
+            if deadline is not None and deadline <= now:
+                self._choose(child, max(child.put_to, settled), reached)
+        if max(settled, child.put_to) > child.live.low:
+            child.put_to = max(child.put_to, settled)
+            child.live.forget_before(child.put_to)
+
     def _together(self, shares: Sequence[Share]) -> Share:
         return window_of(shares, self.keys, len(self._config.fields))
 
     # Stable line.
 
     def _take_stable(self, child: _Child, log: DeltaLog, offset: int, record: DeltaRecord) -> None:
-        if not child.stable.take(log.replica, offset, record, self.line.stable_next):
+        if not child.stable.take(log.replica, offset, record, self._needed_to):
             return
         notes = Notes.of((), record.gap)
         if record.kind is Kind.BOUNDARY:
@@ -419,6 +436,11 @@ class RootCore:
     def _take_live(self, child: _Child, log: DeltaLog, offset: int, record: DeltaRecord) -> None:
         child.live.take(log.replica, log.line, offset, record)
 
+    @property
+    def _needed_to(self) -> int:
+        """What the stable line needs for its next window: only beyond that is it ahead."""
+        return self._windows.end(self.line.stable_next)
+
     def _slice(self, record: DeltaRecord) -> Slice:
         return Slice.of(record, self.keys, self._config.fields)
 
@@ -430,12 +452,12 @@ class RootCore:
         for log in self._config.logs:
             child = self._children[log.child]
             live = self._live_cursor(log)
-            if not live.attached:
+            if not live.attached and child.live.is_hungry(live):
                 wanted[LineName.LIVE, log] = live.offset
             if log.line is LineName.LIVE:
                 continue
             cursor = self._stable_cursor(log)
-            ahead = cursor.frontier.bucket_start - self.line.stable_next
+            ahead = cursor.frontier.bucket_start - self._needed_to
             if (
                 not cursor.attached
                 and cursor.frontier <= child.stable.frontier
