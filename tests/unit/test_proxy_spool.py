@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,6 +186,9 @@ def test_a_job_that_cannot_be_done_is_refused_and_the_next_one_runs(tmp_path: Pa
 
 def test_sqlite_is_as_durable_as_it_is_said_to_be(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "s.sqlite")
+    normal, full = 1, 2
     assert spool._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
-    assert spool._db.execute("PRAGMA synchronous").fetchone()[0] == 2
-    assert sqlite3.sqlite_version_info >= (3, 37)
+    spool.keep_promise(5)
+    assert spool._db.execute("PRAGMA synchronous").fetchone()[0] == normal
+    spool.append([record(0)], 9)
+    assert spool._db.execute("PRAGMA synchronous").fetchone()[0] == full

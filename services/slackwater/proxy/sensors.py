@@ -256,9 +256,8 @@ class SensorInput:
                 self._finish(running)
             return False
         shifted = running.shift(due)
-        future = context.event_us(now_us) if self._rules.clock_boundaries else None
         entries = list(due.entries)
-        for refused in core.offer(shifted.arrived, future):
+        for refused in core.offer(shifted.arrived, context.future_from_us(now_us)):
             entries += shifted.refused(refused)
         self._blank += due.blank
         name = running.job.file.name

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import SlackwaterError
-from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock
+from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
 from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.sourcelog import SourceLog
@@ -76,6 +76,10 @@ class Context:
         if isinstance(self.event_clock, DataClock):
             return None
         return self.event_clock.event(now_us)
+
+    def future_from_us(self, now_us: int) -> int | None:
+        """From what a reading a day ahead is judged; a rehearsal has no such rule."""
+        return now_us if isinstance(self.event_clock, WallClock) else None
 
     def wall_us(self, event_us: int) -> int:
         """When the event clock will show a time; only where there is one that is paced."""

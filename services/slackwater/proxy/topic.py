@@ -268,7 +268,7 @@ class TopicInput:
 
     def _offer(self, partition: _Partition, batch: _Batch, now_us: int) -> None:
         context, core = self._context, partition.log.core
-        event_us = context.event_us(now_us)
+        future_us = context.future_from_us(now_us)
         where = f"{partition.number}:"
         entries = [
             Entry(
@@ -281,7 +281,7 @@ class TopicInput:
             for bad in batch.parsed.bad
         ]
         for arrived, indices, promise in batch.runs():
-            for refused in core.offer(arrived, event_us):
+            for refused in core.offer(arrived, future_us):
                 entries += batch.refused(where, refused, indices)
             if promise is not None:
                 core.promised(promise)
