@@ -8,7 +8,7 @@ convenience, nothing depends on when they are learnt.
 
 The sender is a thread with a producer of its own: a process that is busy, or waits for the broker,
 is alive all the same, and a false suspicion costs more than a thread. Heartbeats that cannot be
-sent are forgotten after a second; they say what was, and what is will be said in 100 ms.
+sent are forgotten after 3 s; they say what was, and what is will be said in 100 ms.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class HeartbeatSender:
                 "bootstrap.servers": bootstrap,
                 "acks": 1,
                 "linger.ms": 0,
-                "message.timeout.ms": 1000,
+                "message.timeout.ms": 3000,
                 "queue.buffering.max.messages": 20,
             }
         )
