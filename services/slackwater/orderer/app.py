@@ -44,6 +44,7 @@ def main(context: Context) -> None:
         schedule=Schedule(
             lambda e: normal_time_us(clock, e, lateness), deployment.deadline_us(spec, 1)
         ),
+        disorder_us=max(deployment.streams[stream].disorder_us for _, stream in logs),
     )
     operators = Operators(
         fields,
