@@ -1,0 +1,110 @@
+"""The audit's own parts: acceptance by rule 10, and expressions that mean what ours mean."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from slackwater.primitives.expressions import compile_predicate, compile_projection
+from slackwater_spark.audit import Header, accepted, spark_expression
+
+NAN = math.nan
+Columns = dict[str, npt.NDArray[np.float64]]
+NEVER = -(2**62)
+
+
+def start(offset: int, next_id: int, boundary: int = NEVER) -> Header:
+    return Header(offset, "START", offset, next_id, next_id - 1, boundary)
+
+
+def data(offset: int, inc: int, first: int, last: int, boundary: int = NEVER) -> Header:
+    return Header(offset, "INSERTION", inc, first, last, boundary)
+
+
+def offsets(*headers: Header) -> list[int]:
+    return [offset for offset, _ in accepted(headers)]
+
+
+def test_takes_the_next_id_only() -> None:
+    log = (start(0, 0), data(1, 0, 0, 4), data(2, 0, 0, 4), data(3, 0, 8, 9), data(4, 0, 5, 7))
+    assert offsets(*log, data(5, 0, 8, 9)) == [1, 4, 5]
+
+
+def test_a_zombie_behind_its_successors_start_does_not_count() -> None:
+    # The zombie's ids are next, and its readings are others: distinct by id would take them.
+    log = (start(0, 0), data(1, 0, 0, 4), start(2, 5), data(3, 0, 5, 9), data(4, 2, 5, 9))
+    assert offsets(*log) == [1, 4]
+
+
+def test_what_a_zombie_appended_before_start_counts() -> None:
+    log = (start(0, 0), data(1, 0, 0, 4), data(2, 0, 5, 9), start(3, 10), data(4, 3, 10, 10))
+    assert offsets(*log) == [1, 2, 4]
+
+
+def test_the_promise_before_a_record_comes_from_accepted_records_alone() -> None:
+    log = (
+        start(0, 0),
+        data(1, 0, 0, 4, boundary=100),
+        data(2, 0, 9, 9, boundary=900),  # a hole before it: neither readings nor boundary count
+        Header(3, "BOUNDARY", 0, 5, 4, 200),
+        data(4, 0, 5, 5, boundary=150),
+        data(5, 0, 6, 6, boundary=300),
+    )
+    assert list(accepted(log)) == [(1, NEVER), (4, 200), (5, 200)]
+
+
+def test_a_log_whose_beginning_is_gone_begins_anywhere() -> None:
+    assert offsets(data(7, 3, 40, 44), data(8, 3, 45, 46)) == [7, 8]
+
+
+X = [NAN, -40.0, -0.0, 0.0, 0.5, 1.0, 2.675, 20.0, 1e200, -1e308, 710.0, 3.0]
+Y = [1.0, NAN, 0.0, 3.0, -2.0, 7.0, 2.0, -3.0, 1e200, 2.0, 0.1, 20.0]
+KEYS = ["a", "it's", "(b)", "c", "", "a", "Z", "z", "部", "a", "b", "c"]
+NUMBERS = [
+    *("x", "x + y", "x - y", "x * y", "x / y", "x % y", "-x", "x * 1.8 + 32", "(x + y) / 3"),
+    *("1/3 + x", "abs(x)", "round(x)", "round(x, 2)", "floor(x)", "ceil(x)", "sqrt(x)", "ln(x)"),
+    *("exp(x)", "power(x, 2)", "power(x, y)", "least(x, y)", "greatest(x, y, 1)", "1 / exp(x)"),
+    "case when x > y then x when x = y then 0 else y end",
+    "case when key = 'a' then x end",
+    "case key when '(b)' then 1 when 'it''s' then 2 end",
+    "sqrt(abs(x * x + y * y) / (x - 20)) * ln(y)",
+    '"Zug" + "order"',
+]
+CONDITIONS = [
+    *("x > -40", "x >= y", "x = y", "x <> 0", "not x > 0", "x > 0 or y > 0", "x > 0 and y > 0"),
+    *("x between 0 and 20", "x in (0, 1, 20)", "x not in (1, null)", "x is null", "y is not null"),
+    *("key = 'it''s'", "key in ('a', '(b)')", "key > 'a'", "not (x > 0 or key = 'a')"),
+    *("exp(x) > 5", "x / y > 0 or true", "case when x > 0 then y > 0 else x < -1 end", "1 / 0 = 1"),
+]
+
+
+@pytest.fixture
+def columns() -> Columns:
+    return {"x": np.array(X), "y": np.array(Y), "Zug": np.array(Y), "order": np.array(X)}
+
+
+def evaluated(spark: SparkSession, texts: list[str], columns: Columns) -> list[list[object]]:
+    """What Spark makes of each expression, for each reading."""
+    frame = spark.createDataFrame(pa.table({**columns, "key": KEYS}))
+    frame = frame.select(*(sf.nanvl(n, sf.lit(None)).alias(n) for n in columns), "key")
+    words = [sf.expr(spark_expression(text)).alias(f"e{i}") for i, text in enumerate(texts)]
+    return [list(values) for values in zip(*frame.select(*words).collect(), strict=True)]
+
+
+def test_numbers_mean_the_same_to_spark(spark: SparkSession, columns: Columns) -> None:
+    projection = compile_projection([(text, text) for text in NUMBERS], list(columns))
+    ours = projection.apply(columns, np.arange(len(KEYS)), KEYS)
+    for text, values in zip(NUMBERS, evaluated(spark, NUMBERS, columns), strict=True):
+        theirs = [NAN if value is None else float(str(value)) for value in values]
+        np.testing.assert_allclose(theirs, ours[text], rtol=1e-15, err_msg=text)
+
+
+def test_conditions_mean_the_same_to_spark(spark: SparkSession, columns: Columns) -> None:
+    for text, values in zip(CONDITIONS, evaluated(spark, CONDITIONS, columns), strict=True):
+        predicate = compile_predicate(text, list(columns))
+        ours = predicate.mask(columns, np.arange(len(KEYS)), KEYS)
+        assert [value is True for value in values] == ours.tolist(), text
