@@ -1,0 +1,66 @@
+"""R14 and R35: a stream returns with a backlog of hours, which its proxy sends bit by bit.
+
+The live line must not read through it: it seeks to the log's end, and takes what comes there as
+next, with counters of its own. The stable line reads everything, from where it parked.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from tests.paper.stage import MS, Orderer, Settings, Source
+
+from slackwater.model.records import Kind, OrderedRecord, SourceRecord
+from slackwater.protocols.dpc.orderer import LineName
+
+
+class CountingOrderer(Orderer):
+    """Its live consumer reads no faster than a real one: some records at a time."""
+
+    records_max = 50
+
+    def listen(self) -> None:
+        for i, source in enumerate(self.sources):
+            for _ in range(self.records_max):
+                if self._read[i] < len(source.log):
+                    self.core.receive(i, self._read[i], source.log[self._read[i]])
+                    self._read[i] += 1
+
+
+def test_r14_live_answers_go_on_while_a_backlog_is_read() -> None:
+    one, two = Source("s1"), Source("s2")
+    orderer = CountingOrderer([one, two], Settings())
+    backlog: list[SourceRecord] = []
+    written: dict[int, list[OrderedRecord]] = {}
+
+    for now in range(100, 60_001, 100):
+        one.say([now - 50], now)
+        two.say([now - 50], now)
+        if 2_000 < now < 40_000:
+            backlog += [two.log.pop()]  # held at the proxy, which is cut off
+        if now == 40_000:
+            two.log[-1:-1] = [empty for record in backlog for empty in split(record)]
+        orderer.listen()
+        written[now] = orderer.step(now)
+
+    live = [r for r in orderer.logs[LineName.LIVE] if r.kind is Kind.TENTATIVE]
+    assert orderer.core.counters.skipped > 1_000, "the live line sought past the backlog"
+    assert [b.bucket_start - a.bucket_start for a, b in pairwise(live)] == [100 * MS] * (
+        len(live) - 1
+    )
+    for now, records in written.items():
+        ends = [r.bucket_end // MS for r in records if r.kind is Kind.TENTATIVE]
+        assert all(end <= now <= end + 2_000 for end in ends), "within X, and never early"
+    stable = [r for r in orderer.logs[LineName.STABLE] if r.kind is not Kind.START]
+    assert [r.bucket_start // MS for r in stable] == list(range(0, 60_000, 100))
+    assert {float(r.offsets[-1]) for r in stable} == {2.0}, "and nothing of the backlog is lost"
+    assert orderer.core.line.state.value == "STABLE"
+
+
+def split(record: SourceRecord) -> list[SourceRecord]:
+    """The record behind three that say nothing new: a backlog is long in records."""
+    floor = record.stime_min - 10 * MS
+    nothing = SourceRecord(
+        Kind.BOUNDARY, record.stream, 0, record.first_id, record.first_id - 1, floor, floor, floor
+    )
+    return [nothing, nothing, nothing, record]

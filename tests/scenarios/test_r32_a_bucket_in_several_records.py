@@ -1,0 +1,101 @@
+"""R32: a bucket above the size limit goes out as several records, and none of them is a repeat.
+
+A reader that moves its frontier to the bucket's end with the first piece drops the others, the same
+ones in all replicas, so that comparing replicas shows nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.paper.stage import FIELDS, MS, Orderer, Root, Settings, Source, aggregated
+
+from slackwater.model.records import Kind, OrderedRecord, SourceColumns
+from slackwater.primitives.deltas import KeyTable
+from slackwater.protocols.dpc.answers import StableWindow, TentativeWindow
+from slackwater.protocols.dpc.operators import Operators
+from slackwater.protocols.dpc.orderer import LineName
+
+KEYS = [f"k{i}" for i in range(10)]
+
+
+def pieces_of(kind: Kind, replica: int = 0, inc: int = 0) -> list[OrderedRecord]:
+    """The bucket [0, 100 ms) with two readings of each of ten keys, in pieces of three keys."""
+    operators = Operators(FIELDS, None, None, KeyTable(), piece_bytes_max=170)
+    times = np.arange(0, 20 * MS, MS, dtype=np.int64)
+    columns = SourceColumns(
+        times, np.arange(20, dtype=np.int32) % 10, KEYS, FIELDS, (np.arange(20, dtype=float),)
+    )
+    pieces = operators.bucket([[(columns, 0)]], 0, 100 * MS)
+    return [
+        OrderedRecord(
+            kind, 0, replica, inc, 0, 100 * MS, i, len(pieces), 0, -1, None,
+            () if kind is Kind.INSERTION else ("s2",), (), p.keys, p.offsets, p.fields, p.values,
+        )
+        for i, p in enumerate(pieces)
+    ]  # fmt: skip
+
+
+def root_over(*logs: list[OrderedRecord]) -> tuple[Root, list[Orderer]]:
+    settings = Settings()
+    replicas = [
+        Orderer([Source("s1"), Source("s2")], settings, replica=r) for r in range(len(logs))
+    ]
+    root = Root(replicas, settings)
+    for orderer, log in zip(replicas, logs, strict=True):
+        for record in log:
+            line = LineName.STABLE if record.kind is Kind.INSERTION else LineName.LIVE
+            orderer.logs[line].append(record)
+    return root, replicas
+
+
+def test_r32_pieces_are_cut_between_keys_and_all_of_them_count() -> None:
+    pieces = pieces_of(Kind.INSERTION)
+    root, _ = root_over(pieces)
+
+    root.listen()
+    root.step(100)
+
+    assert [len(p.keys) for p in pieces] == [3, 3, 3, 1]
+    (answer,) = [s.effect for s in root.said if isinstance(s.effect, StableWindow)]
+    assert answer.content is not None
+    assert answer.content.slice.count.tolist() == [[2.0] * 10]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_r32_a_replica_that_dies_in_the_middle_is_completed_by_the_other(cut: int) -> None:
+    pieces = pieces_of(Kind.INSERTION)
+    others = [replace(p, replica=1) for p in pieces]
+    root, _ = root_over(pieces[:cut], others)
+
+    root.listen()
+    root.step(100)
+
+    (answer,) = [s.effect for s in root.said if isinstance(s.effect, StableWindow)]
+    assert answer.content is not None
+    assert answer.content.slice.count.tolist() == [[2.0] * 10]
+
+
+def test_r32_an_incomplete_bucket_is_no_answer() -> None:
+    """Neither stable nor tentative: a window counts only whole buckets."""
+    root, replicas = root_over(pieces_of(Kind.INSERTION)[:3])
+    replicas[0].logs[LineName.LIVE] += pieces_of(Kind.TENTATIVE)[:2]
+
+    root.listen()
+    root.step(100)
+    early = list(root.said)
+    root.step(5_000)
+
+    assert early == []
+    first = root.said[0].effect
+    assert isinstance(first, TentativeWindow)
+    assert first.missing == ("s1", "s2")
+    assert first.rows == 0
+
+
+def test_r32_the_aggregate_of_a_piece_keeps_its_place() -> None:
+    deltas = [aggregated(p, seq) for seq, p in enumerate(pieces_of(Kind.INSERTION), start=1)]
+
+    assert [(d.piece, d.pieces, d.seq) for d in deltas] == [(i, 4, i + 1) for i in range(4)]
