@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.model.deployment import WindowSpec
-from slackwater.model.records import Kind, SourceColumns, SourceRecord
+from slackwater.model.records import Gap, Kind, SourceColumns, SourceRecord
 from slackwater.primitives.ids import ANY, Contiguous
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.source import (
@@ -194,6 +194,15 @@ def test_a_boundary_message_of_the_input_is_a_promise() -> None:
     (refused,) = core.offer(arrived([29, 30], 1))
     assert (refused.reason, refused.indices.tolist()) == ("late", [0])
     assert core.flush(1)[-1].boundary == 30
+
+
+def test_what_the_input_has_lost_is_told_once_by_the_next_record() -> None:
+    core = SourceCore(rules("promise"))
+    core.lost(7)
+    assert core.start("s").gap == ()
+    core.offer(arrived([50]))
+    assert [r.gap for r in core.flush(1, 60)] == [(Gap("room", 7),)]
+    assert [r.gap for r in core.flush(1, 61)] == [()]
 
 
 def test_a_flush_that_could_not_be_kept_is_taken_back() -> None:

@@ -33,6 +33,7 @@ from slackwater.proxy.json_input import JsonReader, Parsed
 from slackwater.proxy.quarantine import Entry
 from slackwater.proxy.shell import Context
 from slackwater.proxy.sourcelog import SourceLog
+from slackwater.runtime.kafka import client_config
 from slackwater.runtime.topics import confluent_consumer, ensure_topics, partition_count, topics_for
 from slackwater.runtime.transport import Log, LogError
 
@@ -86,14 +87,13 @@ class TopicInput:
         for partition in self._partitions:
             partition.log.identity = f"topic:{topic.name}:{partition.number}"
         self._from = topic.from_
-        self._consumer = Consumer(
-            confluent_consumer(
-                context.bootstrap,
-                enable_partition_eof=True,
-                queued_min_messages=200_000,
-                fetch_wait_max_ms=20,
-            )
+        own = confluent_consumer(
+            context.bootstrap,
+            enable_partition_eof=True,
+            queued_min_messages=200_000,
+            fetch_wait_max_ms=20,
         )
+        self._consumer = Consumer(client_config | own)
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="ends")
         self._asked: Future[_Ends] | None = None
         self._ask_at_us = 0
@@ -132,12 +132,10 @@ class TopicInput:
             if not known and self._from == "end":
                 start = ends[at]
             if start < begins[at]:
-                self._gone += begins[at] - start
-                _log.warning(
-                    "%s:%d: %d messages were deleted before they were read",
-                    *at,
-                    begins[at] - start,
-                )
+                lost = begins[at] - start
+                self._gone += lost
+                log.core.lost(lost)
+                _log.warning("%s:%d: %d messages were deleted before they were read", *at, lost)
                 start = begins[at]
             log.core.position = partition.position = start
         self._consumer.assign(

@@ -31,7 +31,15 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from slackwater.model.records import Kind, SourceColumns, SourceRecord, type_f64, type_i32, type_i64
+from slackwater.model.records import (
+    Gap,
+    Kind,
+    SourceColumns,
+    SourceRecord,
+    type_f64,
+    type_i32,
+    type_i64,
+)
 from slackwater.primitives.ids import Contiguous
 from slackwater.primitives.windows import Grid
 
@@ -123,6 +131,7 @@ class Saved:
     promise: int
     chunks: tuple[Arrived, ...]
     waiting: int
+    lost: int
 
 
 class SourceCore:
@@ -142,6 +151,7 @@ class SourceCore:
         self._start_us: int | None = None
         self._end_us: int | None = None
         self._ended = False
+        self._lost = 0
 
     # What comes in.
 
@@ -202,6 +212,10 @@ class SourceCore:
         np.maximum.accumulate(before, out=before)
         self.largest = max(int(before[-1]), int(stimes[-1]))
         return before
+
+    def lost(self, readings: int) -> None:
+        """The input does not hold these any more: the next record says so (rule 28)."""
+        self._lost += readings
 
     def end(self, end_us: int | None) -> None:
         """The input is exhausted; its boundary is then ``end_us`` (R24), however late the clock."""
@@ -270,12 +284,13 @@ class SourceCore:
 
     def saved(self) -> Saved:
         """What a flush changes; for a caller that could not keep what it gave."""
-        return Saved(self.next_id, self.promise, tuple(self._chunks), self.waiting)
+        return Saved(self.next_id, self.promise, tuple(self._chunks), self.waiting, self._lost)
 
     def restore(self, saved: Saved) -> None:
         """As if the last flush had not been asked for."""
         self.next_id, self.promise = saved.next_id, saved.promise
         self._chunks, self.waiting = list(saved.chunks), saved.waiting
+        self._lost = saved.lost
 
     def start(self, spool: str) -> SourceRecord:
         """The record that begins an incarnation (rule 6)."""
@@ -293,7 +308,12 @@ class SourceCore:
             stime_max=self.promise,
             input_position=self.position,
             spool=spool,
+            gap=() if kind is Kind.START else self._take_gap(),
         )
+
+    def _take_gap(self) -> tuple[Gap, ...]:
+        lost, self._lost = self._lost, 0
+        return (Gap(self.rules.log, lost),) if lost else ()
 
     def _insertion(self, piece: Arrived, inc: int, boundary: int, position: int) -> SourceRecord:
         first = self.next_id
@@ -309,6 +329,7 @@ class SourceCore:
             stime_min=int(piece.stimes.min()),
             stime_max=int(piece.stimes.max()),
             input_position=position,
+            gap=self._take_gap(),
             columns=SourceColumns(
                 piece.stimes, piece.key_index, piece.keys, self.rules.fields, piece.values
             ),
