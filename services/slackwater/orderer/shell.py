@@ -100,6 +100,8 @@ class OrdererShell:
         ]
         self._writer = transport.writer(self._fatal)
         self._failed: str | None = None
+        # The loop itself holds its tasks weakly: one that nobody else holds may vanish half done.
+        self._tasks: set[asyncio.Task[None]] = set()
         self._appended = 0
         self._delivered = 0
         self._pending: _Pending | None = None
@@ -257,7 +259,9 @@ class OrdererShell:
             case Append(line, record):
                 self._append(line, record)
             case FetchEnds(streams):
-                asyncio.get_running_loop().create_task(self._fetch_ends(streams))
+                task = asyncio.get_running_loop().create_task(self._fetch_ends(streams))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
             case SaveState():
                 self._saved_at = 0
 

@@ -101,6 +101,8 @@ class RootShell:
             CatchUpReader(transport, prefetch_kib_max=CATCH_UP_PREFETCH_KIB) for _ in LineName
         ]
         self._failed: BaseException | None = None
+        # The loop itself holds its tasks weakly: one that nobody else holds may vanish half done.
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # Start and take-over: rule 27.
 
@@ -226,9 +228,11 @@ class RootShell:
                 task = loop.create_task(self._commit(effect, producer))
             case FetchEnds():
                 task = loop.create_task(self._fetch_ends(effect))
+        self._tasks.add(task)
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._failed = task.exception()
         self._wake.set()
