@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.proxy_world import World
+from tests.proxy_world import DataClock, S, World, grids
 
 from slackwater.codec import encode_source
+from slackwater.model.deployment import WindowSpec
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
+from slackwater.primitives.windows import Grid
 from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.sensors import inbox_of
 from slackwater.proxy.sourcelog import SourceLog
@@ -192,3 +194,17 @@ def test_sqlite_is_as_durable_as_it_is_said_to_be(tmp_path: Path) -> None:
     assert spool._db.execute("PRAGMA synchronous").fetchone()[0] == normal
     spool.append([record(0)], 9)
     assert spool._db.execute("PRAGMA synchronous").fetchone()[0] == full
+
+
+def test_with_clock_data_a_file_goes_as_fast_as_it_can_and_ends_its_last_window(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, DataClock(), clock="data")
+    proxy = world.sensors()
+    grids(proxy, Grid(S, WindowSpec(60 * S, 60 * S)))
+    ingest(world)
+    world.run(proxy, 2)
+    assert [stime for _, stime, _ in world.readings()] == TIMES
+    assert world.boundary_s() == 1140, "the end of the window that holds 1119 s"
+    assert world.counts() == {"malformed": 1}
+    world.check()
