@@ -55,7 +55,7 @@ bucket_wall_us = 100_000
 """w is the event time of this much wall time (section 3 of the design)."""
 proxies_ready_s_max = 5.0
 """After this long a query is registered although a proxy has not read its input to the end."""
-ready_s_max = 90.0
+ready_s_max = 180.0
 anchor_ahead_us = 1_000_000
 _look_s = 0.2
 
