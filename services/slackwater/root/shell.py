@@ -188,6 +188,9 @@ class RootShell:
         wait_s = IDLE_S_MAX if wake_at is None else min((wake_at - now) / 1e6, IDLE_S_MAX)
         if self._core.wanted():
             wait_s = min(wait_s, 0.005)
+        # Always once through the event loop, also when something is overdue already: a turn that
+        # does not yield would keep out what it waits for.
+        await asyncio.sleep(0)
         if wait_s > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), wait_s)
