@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from tests.simulator.world import World
 
 SAVE_PERIOD_US = 1_000_000
-LIVE_RECORDS_MAX = 100
 CATCH_UP_RECORDS_MAX = 20
 STEP_US = 200
-RECORD_US = 30
 
 
 @dataclass(slots=True)
@@ -142,13 +140,18 @@ class SimOrderer(Process):
                 case SaveState():
                     self._saved_at = 0
         self._look_after(core, now)
-        cost = STEP_US + read * RECORD_US
-        if read or core.busy:
+        cost = STEP_US + read * self.world.config.record_us
+        if read or core.busy or self._is_behind:
             self.turn_in(cost)
         elif core.wanted():
             self.turn_in(3_000)
         if core.wake_at is not None:
             self.turn_in(max(core.wake_at - now, cost))
+
+    @property
+    def _is_behind(self) -> bool:
+        places = zip(self.config.logs, self._positions, self.sources, strict=True)
+        return any(at < log.end for name, at, log in places if name not in self.deaf_to)
 
     def _read_live(self, core: OrdererCore) -> int:
         if not self.world.broker.up:
@@ -158,10 +161,10 @@ class SimOrderer(Process):
             if self.config.logs[i] in self.deaf_to:
                 continue
             at = max(self._positions[i], log.beginning)
-            for offset, value in log.read(at, LIVE_RECORDS_MAX):
+            for offset, value in log.read(at, self.world.config.live_records_max):
                 self._positions[i] = offset + 1
-                count += 1
                 if core.needs(i, offset):
+                    count += 1
                     assert isinstance(value, SourceRecord)
                     core.receive(i, offset, value)
         return count

@@ -56,6 +56,10 @@ class WorldConfig:
     ahead_buckets_max: int = 600
     ahead_bytes_max: int = 256 << 20
     backlog_records_max: int = 1000
+    record_us: int = 30
+    """What it takes an orderer to read a record that it needs."""
+    live_records_max: int = 100
+    """Most records that an orderer's consumer gives it of one log at a time."""
     fetch_us: tuple[int, int] = (500, 4 * ms)
     restart_us: tuple[int, int] = (300 * ms, 900 * ms)
 

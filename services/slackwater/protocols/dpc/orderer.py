@@ -34,6 +34,7 @@ from slackwater.model.records import (
 )
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.cursor import SourceCursor
+from slackwater.protocols.dpc.ends import Asked, step_us_max
 from slackwater.protocols.dpc.line import Answer, Line, ReadToEnd, Schedule, Wait
 from slackwater.protocols.dpc.operators import Operators
 
@@ -233,7 +234,8 @@ class OrdererCore:
         for stable, live in zip(self._stable, self._live, strict=True):
             live.attached = True
             stable.attached = stable.offset == live.offset
-        self._asked: dict[int, tuple[int, int | None]] = {}
+        self._asked: dict[int, Asked] = {}
+        self._stepped_at: int | None = None
         self._seek_asked_at = -(2**62)
         self.busy = False
         self.wake_at: int | None = None
@@ -279,8 +281,8 @@ class OrdererCore:
     def ends(self, ends: Mapping[int, int | None], fetched_at: int) -> None:
         """The ends of some logs as of ``fetched_at``; None: the broker gave no answer."""
         for stream, end in ends.items():
-            self._asked[stream] = (fetched_at, end)
             cursor = self._live[stream]
+            self._asked.setdefault(stream, Asked(cursor.offset)).answer(end, fetched_at)
             behind = cursor.boundary < self.line.live_next
             if end is not None and behind and self._is_backlog(cursor, end):
                 self.counters.skipped += end - cursor.offset
@@ -296,8 +298,10 @@ class OrdererCore:
         """Do what is due at ``now`` (us of wall time), live work first (R14)."""
         effects: list[Effect] = []
         self.busy = False
+        passed_us = 0 if self._stepped_at is None else max(now - self._stepped_at, 0)
+        self._stepped_at = now
         for stream in range(len(self._live)):
-            self._note_read(stream)
+            self._note_read(stream, passed_us)
         self._answer(now, effects)
         if self.line.stable_next < self.line.live_next and self._take_stable(now, effects):
             self.busy = True
@@ -320,7 +324,7 @@ class OrdererCore:
                     return
                 case ReadToEnd(inputs):
                     self._ask(inputs, effects)
-                    self.wake_at = None
+                    self.wake_at = now + step_us_max
                     return
                 case Answer(missing):
                     self._emit_tentative(missing, effects)
@@ -330,16 +334,15 @@ class OrdererCore:
         wanted = tuple(i for i in inputs if i not in self._asked)
         if wanted:
             for i in wanted:
-                self._asked[i] = (-(2**62), 2**62)
+                self._asked[i] = Asked(self._live[i].offset)
             effects.append(FetchEnds(wanted))
 
-    def _note_read(self, stream: int) -> None:
+    def _note_read(self, stream: int, passed_us: int = 0) -> None:
         """Tell the line when the live cursor has reached an end that was asked for."""
-        if stream in self._asked:
-            fetched_at, end = self._asked[stream]
-            if end is None or self._live[stream].offset >= end:
-                del self._asked[stream]
-                self.line.note_read(stream, fetched_at)
+        asked = self._asked.get(stream)
+        if asked is not None and asked.is_read(self._live[stream].offset, passed_us):
+            del self._asked[stream]
+            self.line.note_read(stream, asked.fetched_at)
 
     # Stable line.
 

@@ -39,6 +39,7 @@ from slackwater.primitives.panes import (
 )
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import Answered, Answers, Ready, Transaction
+from slackwater.protocols.dpc.ends import Asked, step_us_max
 from slackwater.protocols.dpc.line import Answer, Line, ReadToEnd, Schedule, Wait
 from slackwater.protocols.dpc.orderer import LineName
 from slackwater.protocols.dpc.replicated import DeltaCursor, LiveInput, StableInput
@@ -189,8 +190,7 @@ class RootCore:
             if log.line is LineName.STABLE:
                 cursor = self._stable_cursor(log)
                 cursor.attached = cursor.offset == self._live_position[log]
-        self._asked: dict[DeltaLog, tuple[int, int | None]] = {}
-        self._child_asked: dict[int, int] = {}
+        self._asked: dict[int, dict[DeltaLog, Asked]] = {}
         self._in_flight: Transaction[Share] | None = None
         self._now = 0
         self.busy = False
@@ -268,7 +268,8 @@ class RootCore:
     def ends(self, ends: Mapping[DeltaLog, int | None], fetched_at: int) -> None:
         """The ends of some logs as of ``fetched_at``; None: the broker gave no answer."""
         for log, end in ends.items():
-            self._asked[log] = (fetched_at, end)
+            asked = self._asked.setdefault(log.child, {})
+            asked.setdefault(log, Asked(self._live_cursor(log).offset)).answer(end, fetched_at)
         self._note_read()
 
     def committed(self) -> None:
@@ -290,12 +291,14 @@ class RootCore:
 
     def step(self, now: int) -> list[Effect]:
         """What is due at ``now`` (us of wall time): at most one transaction."""
+        passed_us = max(now - self._now, 0) if self._now else 0
         self._now = now
         self.busy = False
         effects: list[Effect] = []
+        self._note_read(passed_us)
         if self._in_flight is not None:
+            self.wake_at = None  # ``committed`` comes first
             return effects
-        self._note_read()
         for child in self._children:
             self._settle(child, now)
         stable: list[Ready[Share]] = []
@@ -363,6 +366,7 @@ class RootCore:
                     return answers
                 case ReadToEnd(inputs):
                     self._ask(inputs, effects)
+                    self.wake_at = now + step_us_max
                     return answers
                 case Answer():
                     answers.append(self._live_window(self.line.live_next))
@@ -492,26 +496,21 @@ class RootCore:
             self._whole[log] += 1
 
     def _ask(self, inputs: tuple[int, ...], effects: list[Effect]) -> None:
-        logs = tuple(
-            log
-            for log in self._config.logs
-            if log.child in inputs and log.child not in self._child_asked
-        )
+        wanted = [child for child in inputs if child not in self._asked]
+        logs = tuple(log for log in self._config.logs if log.child in wanted)
+        for child in wanted:
+            mine = [log for log in logs if log.child == child]
+            self._asked[child] = {log: Asked(self._live_cursor(log).offset) for log in mine}
         if logs:
-            for log in logs:
-                self._asked[log] = (-(2**62), 2**62)
-                self._child_asked[log.child] = 0
             effects.append(FetchEnds(logs))
 
-    def _note_read(self) -> None:
+    def _note_read(self, passed_us: int = 0) -> None:
         """Tell the line which children have been read to the ends that were asked for."""
-        for child in list(self._child_asked):
-            asked = [(log, *self._asked[log]) for log in self._asked if log.child == child]
-            if all(end is None or self._live_cursor(log).offset >= end for log, _, end in asked):
-                self.line.note_read(child, min(fetched_at for _, fetched_at, _ in asked))
-                del self._child_asked[child]
-                for log, _, _ in asked:
-                    del self._asked[log]
+        for child, logs in list(self._asked.items()):
+            read = [a.is_read(self._live_cursor(log).offset, passed_us) for log, a in logs.items()]
+            if all(read):
+                self.line.note_read(child, min(a.fetched_at for a in logs.values()))
+                del self._asked[child]
 
     def _log_of(self, state: LogState) -> DeltaLog:
         return DeltaLog(state.child, state.replica, LineName(state.line))
@@ -548,6 +547,11 @@ class RootCore:
     def live_offsets(self) -> dict[DeltaLog, int]:
         """Where the live consumer starts in each log."""
         return dict(self._live_position)
+
+    @property
+    def stable_frontiers(self) -> tuple[Position, ...]:
+        """How far each child's stable deltas have been accepted."""
+        return tuple(child.stable.frontier for child in self._children)
 
     @property
     def held_slices(self) -> int:

@@ -1,0 +1,53 @@
+"""R5: hours of silence, and every process's memory is where it was."""
+
+from __future__ import annotations
+
+import pytest
+from tests.simulator.readings import Habits
+from tests.simulator.story import Story
+
+HOUR_S = 3_600
+SLOW = Habits(every_us=2_000_000)
+
+
+@pytest.mark.timeout(120)
+def test_an_hour_without_a_source_leaves_memory_flat() -> None:
+    story = Story(
+        children=(("s1",), ("s2",)), replicas=1, habits=SLOW,
+        w_us=5_000_000, window_us=10_000_000, slide_us=10_000_000, ahead_buckets_max=20,
+    )  # fmt: skip
+    story.time_passes(60)
+    story.silence("s1", for_s=HOUR_S)
+    story.time_passes(600)
+    early = story.held(since_s=300)
+    story.time_passes(HOUR_S - 660)
+    late = story.held(since_s=HOUR_S - 600)
+    for process, held in early.items():
+        assert late[process] <= 1.5 * held + (1_000 if "orderer" in process else 10), process
+    assert story.root().line.state.value == "UP_FAILURE"
+    story.all_is_well_again(120)
+    assert story.rec_done == [1]
+    story.every_guarantee_holds()
+
+
+def test_a_long_life_without_failure_leaves_memory_flat() -> None:
+    story = Story(replicas=1, habits=SLOW, w_us=1_000_000, window_us=2_000_000, slide_us=2_000_000)
+    story.time_passes(100)
+    early = story.held()
+    story.time_passes(500)
+    late = story.held(since_s=500)
+    for process, held in early.items():
+        assert late[process] <= 1.5 * held + (1_000 if "orderer" in process else 10), process
+    story.every_guarantee_holds()
+
+
+def test_a_child_whose_sources_run_ahead_of_time_is_parked() -> None:
+    story = Story(children=(("s1",), ("s2",)), replicas=1, ahead_buckets_max=20, bound_us=500_000)
+    world = story.world
+    story.time_passes(2)
+    world.proxies["s2"].skew_us = 60_000_000  # an hour would do as well
+    story.time_passes(4)
+    held = story.held(since_s=5)
+    assert held["root/q.0"] < 250
+    story.time_passes(3)
+    assert not story.tentative, "a stream whose clock is ahead hurries nobody and is not missing"

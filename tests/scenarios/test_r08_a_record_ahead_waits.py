@@ -1,0 +1,40 @@
+"""R8: a replica that begins ahead of the root's frontier is held, not dropped."""
+
+from __future__ import annotations
+
+from tests.simulator.story import Story
+
+from slackwater.model.records import DeltaRecord, Kind, Position
+from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.root import DeltaLog, RootCore, initial_state
+
+A, B = DeltaLog(0, 0, LineName.STABLE), DeltaLog(0, 1, LineName.STABLE)
+TENTH = 100_000
+
+
+def test_a_new_replica_continues_when_the_other_dies_where_it_began() -> None:
+    story = Story()
+    world = story.world
+    config = world.root_config(0, 1)
+    root = RootCore(config, initial_state(config), mute_until={})
+    e0 = config.e0
+
+    def start(replica: int, bucket: int, seq: int) -> DeltaRecord:
+        at = e0 + bucket * TENTH
+        return DeltaRecord(Kind.START, 0, replica, -1, at, at, seq, frontier=Position(at))
+
+    def empty(replica: int, bucket: int, seq: int) -> DeltaRecord:
+        at = e0 + bucket * TENTH
+        return DeltaRecord(Kind.BOUNDARY, 0, replica, 0, at, at + TENTH, seq)
+
+    root.receive(A, 0, start(0, 0, 0))
+    root.receive(B, 0, start(1, 5, 0))
+    for seq in range(1, 4):
+        root.receive(B, seq, empty(1, 4 + seq, seq))
+    assert (LineName.STABLE, B) not in root.wanted(), "it is held until the frontier is there"
+    for seq in range(1, 6):
+        root.receive(A, seq, empty(0, seq - 1, seq))
+    assert root.wanted() == {(LineName.STABLE, B): 1}, "now it goes on, with what it held"
+    for seq in range(1, 4):
+        root.catch_up(LineName.STABLE, B, seq, empty(1, 4 + seq, seq))
+    assert root.stable_frontiers == (Position(e0 + 8 * TENTH),)

@@ -1,0 +1,38 @@
+"""R11: who was asleep itself blames nobody."""
+
+from __future__ import annotations
+
+import pytest
+from tests.simulator.story import Story
+
+
+@pytest.mark.parametrize("sleeper", ["orderer/q.0.a", "root/q.0", "aggregator/0"])
+def test_a_pause_shorter_than_the_bound_leaves_no_trace(sleeper: str) -> None:
+    story = Story(replicas=1)  # X = 2 s
+    story.time_passes(3)
+    story.pause(sleeper, for_s=1.6)
+    story.time_passes(6)
+    assert story.tentative == []
+    story.every_guarantee_holds()
+
+
+def test_an_orderer_that_wakes_after_all_deadlines_reads_first() -> None:
+    story = Story(replicas=1)
+    story.time_passes(3)
+    story.pause("orderer/q.0.a", for_s=5)
+    story.time_passes(8)
+    forks = story.orderer().counters.forks
+    assert forks == 0, "all its input lay in the logs when it woke"
+    story.all_is_well_again()
+    story.every_guarantee_holds()
+
+
+def test_a_silence_of_half_the_bound_leaves_no_trace() -> None:
+    story = Story()
+    story.time_passes(3)
+    story.silence("s1", for_s=1)
+    story.time_passes(4)
+    story.silence("s2", for_s=1.7)  # X less two margins, and the time to read
+    story.time_passes(4)
+    assert story.tentative == []
+    story.every_guarantee_holds()

@@ -1,0 +1,26 @@
+"""R29: aborted answers lie in the log, their seqs come again; who reads committed is well."""
+
+from __future__ import annotations
+
+from tests.simulator.story import Story
+
+from slackwater.protocols.dpc.answers import Transaction
+
+
+def test_only_a_reader_of_uncommitted_records_sees_a_seq_twice() -> None:
+    story = Story(bound_us=1_000_000, window_us=100_000, slide_us=100_000)
+    for _ in range(12):
+        story.time_passes(1.0)
+        story.kill("root/q.0")
+    story.all_is_well_again(5)
+    log = story.world.results_log(0)
+
+    def first_seqs(values: list[object]) -> list[int]:
+        return [v.before.next_seq for v in values if isinstance(v, Transaction)]
+
+    everything = first_seqs([value for _, value in log.values()])
+    committed, position = log.read_committed()
+    assert len(set(first_seqs(committed))) == len(committed)
+    assert len(everything) >= len(committed)
+    assert position == log.end, "the position passes the commit markers"
+    story.every_guarantee_holds()

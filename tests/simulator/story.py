@@ -1,0 +1,153 @@
+"""Acts: what a scenario does to a world, and what it asks of it, in words that read as prose.
+
+Times are seconds since the world began, windows are named by their start.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tests.simulator.checkers.answers import answers
+from tests.simulator.clock import second
+from tests.simulator.run import check
+from tests.simulator.world import E0_US, World, WorldConfig
+
+from slackwater.protocols.dpc.answers import RecDone, Undo
+from slackwater.protocols.dpc.orderer import OrdererCore
+from slackwater.protocols.dpc.root import RootCore
+
+
+class Answer(NamedTuple):
+    """One answer: when, of which window, what it lacks."""
+
+    at: float
+    window: float
+    missing: tuple[str, ...]
+
+
+class Story:
+    """A world, its acts, and questions to it."""
+
+    def __init__(self, seed: int = 1, **config: Any) -> None:
+        self.config = WorldConfig(**config)
+        self.world = World(seed, self.config)
+        self.world.start()
+
+    # Acts.
+
+    def time_passes(self, for_s: float) -> None:
+        self.world.run(us(for_s))
+
+    def silence(self, stream: str, *, for_s: float) -> None:
+        """The link of the stream's proxy is cut; it has a backlog afterwards."""
+        self.world.silence(stream, us(for_s))
+
+    def kill(self, name: str) -> None:
+        """Kill -9; the supervisor starts it again."""
+        self.world.kill(name)
+
+    def kill_for_good(self, name: str) -> None:
+        """Kill -9; it stays down until ``start_again``."""
+        self.world.kill(name, stays_down=True)
+
+    def start_again(self, name: str) -> None:
+        self.world.bring_back(name)
+
+    def pause(self, name: str, *, for_s: float) -> None:
+        """SIGSTOP, and SIGCONT later."""
+        self.world.pause(name, us(for_s))
+
+    def replace(self, name: str, *, wakes_after_s: float) -> None:
+        """Pause it, start another in its place; the old one wakes as a zombie."""
+        self.world.pause(name, us(wakes_after_s), replaced=True)
+
+    def deafen(self, orderer: str, stream: str, *, for_s: float) -> None:
+        """The orderer's consumer stops fetching the stream (R34)."""
+        self.world.deafen(orderer, stream, us(for_s))
+
+    def all_is_well_again(self, for_s: float = 8) -> None:
+        """Every fault ends, and time passes."""
+        self.world.heal()
+        self.time_passes(for_s)
+
+    def every_guarantee_holds(self) -> None:
+        """All checkers, over the history so far."""
+        check(self.world.finish())
+
+    # Questions.
+
+    @property
+    def tentative(self) -> list[Answer]:
+        """All tentative answers, in their order."""
+        return self._said(stable=False)
+
+    @property
+    def stable(self) -> list[Answer]:
+        """All stable answers, in their order."""
+        return self._said(stable=True)
+
+    def _said(self, *, stable: bool) -> list[Answer]:
+        return [
+            Answer(seconds(s.at), (s.window - E0_US) / second, s.missing)
+            for s in answers(self.world.history)
+            if s.stable is stable
+        ]
+
+    @property
+    def undone(self) -> list[tuple[float, float]]:
+        """First and last window of each UNDO."""
+        return [
+            ((e.undo_from - E0_US) / second, (e.undo_to - E0_US) / second)
+            for e in self._effects()
+            if isinstance(e, Undo)
+        ]
+
+    @property
+    def rec_done(self) -> list[int]:
+        """The epochs of REC_DONE."""
+        return [e.epoch for e in self._effects() if isinstance(e, RecDone)]
+
+    def _effects(self) -> list[Any]:
+        return [e for c in self.world.history.committed for e in c.transaction.effects]
+
+    def latest_first_answer_s(self, since_s: float = 0.0) -> float:
+        """The longest time from a window's normal time to its first answer."""
+        seen: set[float] = set()
+        worst = -1e9
+        for said in answers(self.world.history):
+            if said.window in seen:
+                continue
+            seen.add(said.window)
+            due = self.config.normal_time(self.config.grid.window_end(said.window))
+            if seconds(due) >= since_s:
+                worst = max(worst, (said.at - due) / second)
+        return worst
+
+    def orderer(self, child: int = 0, replica: int = 0) -> OrdererCore:
+        core = self.world.orderers[child, replica].core
+        assert core is not None, "it has not started yet"
+        return core
+
+    def root(self, part: int = 0) -> RootCore:
+        core = self.world.roots[part].core
+        assert core is not None, "it has not started yet"
+        return core
+
+    def held(self, since_s: float = 0.0) -> dict[str, int]:
+        """The most that each process held in memory since then."""
+        most: dict[str, int] = {}
+        for sample in self.world.history.samples:
+            if seconds(sample.at) >= since_s:
+                for name, held in sample.held.items():
+                    most[name] = max(most.get(name, 0), held)
+        return most
+
+
+def us(s: float) -> int:
+    """Seconds as microseconds."""
+    return round(s * second)
+
+
+def seconds(at: int) -> float:
+    """Seconds since the world began."""
+    return (at - E0_US) / second
