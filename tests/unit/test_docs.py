@@ -36,6 +36,19 @@ def test_every_rule_and_every_trace_is_stated_once() -> None:
     assert sorted(traces) == list(range(1, 37))
 
 
+def test_every_trace_has_its_tests_or_says_why_not() -> None:
+    rows = re.findall(r"^\| (R\d+(?:, R\d+)*) \| (.*) \|$", RULES, re.MULTILINE)
+    traces = [int(n) for names, _ in rows for n in re.findall(r"\d+", names)]
+    named = [quoted for _, tests in rows for quoted in re.findall(r"`([^`]+)`", tests)]
+
+    lost = [quoted for quoted in named if not list((ROOT / "tests").glob(quoted))]
+    silent = [names for names, tests in rows if "`" not in tests and "version" not in tests]
+
+    assert traces == list(range(1, 37))
+    assert not lost
+    assert not silent
+
+
 def test_code_and_tests_cite_rules_that_exist() -> None:
     cited: set[tuple[str, int]] = set()
     for folder in ("services", "spark", "tests", "schemas"):
