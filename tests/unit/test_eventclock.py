@@ -46,6 +46,13 @@ def test_sixty_times_as_fast() -> None:
     assert normal_time_us(clock, 30_000_000, 30_000_000) == 1_001_000
 
 
+def test_beyond_the_end_of_a_replay_nothing_is_ever_due() -> None:
+    clock = AnchoredClock(1_000, 0, 60, end_event_us=30_000_000)
+    assert normal_time_us(clock, 30_000_000, 30_000_000) == 1_001_000
+    assert normal_time_us(clock, 30_000_001, 0) is None
+    assert clock_from_json(clock.to_json()) == clock
+
+
 @given(st.one_of(anchored, st.just(WallClock())))
 def test_json_gives_the_same_clock(clock: EventClock) -> None:
     assert clock_from_json(json.loads(json.dumps(clock.to_json()))) == clock

@@ -221,6 +221,14 @@ def ingest(
 @app.command()
 def audit(
     query: Annotated[str, typer.Argument(help="The query's name.")],
+    deployment: Annotated[
+        Path | None,
+        typer.Option(
+            "--deployment",
+            metavar="FILE",
+            help="The deployment file. Default: the one `slackwater up` was started with.",
+        ),
+    ] = None,
     bootstrap: BootstrapOption = None,
     data_dir_: DataDirOption = None,
 ) -> None:
@@ -231,7 +239,7 @@ def audit(
     from slackwater.cli.audit import print_audit
 
     directory = data_dir(data_dir_)
-    print_audit(find_bootstrap(bootstrap, directory), directory, query)
+    print_audit(find_bootstrap(bootstrap, directory), directory, query, deployment)
 
 
 @app.command()

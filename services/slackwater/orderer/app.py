@@ -6,7 +6,6 @@ from slackwater.model.deployment import Deployment
 from slackwater.model.errors import UsageError
 from slackwater.orderer.shell import OrdererShell
 from slackwater.primitives.deltas import KeyTable
-from slackwater.primitives.eventclock import DataClock, normal_time_us
 from slackwater.primitives.expressions import compile_predicate, compile_projection
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.line import Schedule
@@ -42,7 +41,7 @@ def main(context: Context) -> None:
         names=tuple(stream for _, stream in logs),
         grid=Grid(definition.w_us, spec.window),
         schedule=Schedule(
-            lambda e: normal_time_us(clock, e, lateness), deployment.deadline_us(spec, 1)
+            lambda e: clock.normal_time_us(e, lateness), deployment.deadline_us(spec, 1)
         ),
         disorder_us=max(deployment.streams[stream].disorder_us for _, stream in logs),
     )
@@ -60,7 +59,7 @@ def main(context: Context) -> None:
         operators,
         e0=definition.e0_us,
         end_timeout_us=spec.margin_us // 2,
-        observe=clock.observe if isinstance(clock, DataClock) else None,
+        observe=clock.observe if deployment.clock == "data" else None,
     )
     run_fragment(
         context.process,

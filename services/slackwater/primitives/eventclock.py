@@ -62,12 +62,15 @@ class WallClock:
 class AnchoredClock:
     """Replay: at ``anchor_wall_us`` it shows ``anchor_event_us``, and runs ``speed`` times as fast.
 
-    Exact: a float speed is a ratio of two integers, and integers do the rest.
+    Exact: a float speed is a ratio of two integers, and integers do the rest. ``end_event_us`` is
+    where the replay ends (R24): no boundary goes beyond it, so nothing beyond it may become due
+    either, or windows that nobody will ever fill would be answered tentatively without end.
     """
 
     anchor_wall_us: int
     anchor_event_us: int
     speed: float
+    end_event_us: int | None = None
 
     def __post_init__(self) -> None:
         assert 0 < self.speed < float("inf"), f"a clock cannot run at speed {self.speed}"
@@ -83,12 +86,13 @@ class AnchoredClock:
         return self.anchor_event_us + (wall - self.anchor_wall_us) * fast // slow
 
     def to_json(self) -> dict[str, Any]:
-        """Its kind, anchor and speed."""
+        """Its kind, anchor, speed and end."""
         return {
             "kind": "anchored",
             "anchor_wall_us": self.anchor_wall_us,
             "anchor_event_us": self.anchor_event_us,
             "speed": self.speed,
+            "end_event_us": self.end_event_us,
         }
 
 
@@ -158,10 +162,17 @@ def clock_from_json(data: Mapping[str, Any]) -> EventClock:
             "anchor_event_us": int(event),
             "speed": int() | float() as speed,
         } if 0 < speed < float("inf"):
-            return AnchoredClock(wall, event, float(speed))
+            end = data.get("end_event_us")
+            if end is None or isinstance(end, int):
+                return AnchoredClock(wall, event, float(speed), end)
     raise ValueError(f"not an event clock: {dict(data)}")
 
 
 def normal_time_us(clock: EventClock, e: int, lateness_us: int) -> int | None:
-    """Wall time at which e is due, without a failure (rule 15)."""
+    """Wall time at which e is due, without a failure (rule 15); None while it is not known.
+
+    It never is for what lies beyond the end of a replay.
+    """
+    if isinstance(clock, AnchoredClock) and clock.end_event_us is not None:
+        return None if e > clock.end_event_us else clock.wall(e + lateness_us)
     return clock.wall(e + lateness_us)

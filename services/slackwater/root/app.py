@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from slackwater.model.errors import UsageError
-from slackwater.primitives.eventclock import DataClock, normal_time_us
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.line import Schedule
 from slackwater.protocols.dpc.root import RootConfig
@@ -32,7 +31,7 @@ def main(context: Context) -> None:
         fields=deployment.output_fields(spec),
         grid=Grid(definition.w_us, spec.window),
         schedule=Schedule(
-            lambda e: normal_time_us(clock, e, lateness), deployment.deadline_us(spec, 2)
+            lambda e: clock.normal_time_us(e, lateness), deployment.deadline_us(spec, 2)
         ),
         e0=definition.e0_us,
     )
@@ -41,7 +40,7 @@ def main(context: Context) -> None:
         config,
         spec.aggregate,
         end_timeout_us=spec.margin_us // 2,
-        observe=clock.observe if isinstance(clock, DataClock) else None,
+        observe=clock.observe if deployment.clock == "data" else None,
     )
     run_fragment(
         context.process,

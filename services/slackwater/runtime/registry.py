@@ -20,7 +20,12 @@ from slackwater.codec.records import decode_registry, encode_registry
 from slackwater.model.deployment import QuerySpec
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import RegistryRecord
-from slackwater.primitives.eventclock import EventClock, clock_from_json
+from slackwater.primitives.eventclock import (
+    DataClock,
+    EventClock,
+    clock_from_json,
+    normal_time_us,
+)
 from slackwater.runtime.incarnation import append_and_wait
 from slackwater.runtime.topics import REGISTRY
 from slackwater.runtime.transport import LogError, Transport, read_to_end
@@ -78,18 +83,14 @@ class AwaitedClock:
     def _wait(self, registry: Registry) -> None:
         self._clock = registry.wait_for_clock()
 
-    def wall(self, e: int) -> int | None:
-        """As the clock says; None while there is none."""
-        return None if self._clock is None else self._clock.wall(e)
+    def normal_time_us(self, e: int, lateness_us: int) -> int | None:
+        """When e is due; None while that is not known."""
+        return None if self._clock is None else normal_time_us(self._clock, e, lateness_us)
 
-    def event(self, wall: int) -> int | None:
-        """As the clock says; None while there is none."""
-        return None if self._clock is None else self._clock.event(wall)
-
-    def to_json(self) -> dict[str, Any]:
-        """As the clock says; only once there is one."""
-        assert self._clock is not None, "not published yet"
-        return self._clock.to_json()
+    def observe(self, boundary: int, now: int) -> None:
+        """A boundary was read: what moves the clock where it follows the data."""
+        if isinstance(self._clock, DataClock):
+            self._clock.observe(boundary, now)
 
 
 class Registry:

@@ -187,10 +187,13 @@ class Stack:
         self._truncate()
         await self.wait_ready(process_names(self._deployment, broker=False), ready_s_max)
 
-    async def begin(self, e0_us: int, speed: float) -> int:
-        """Publish the clock of a rehearsal; the wall time (us) at which it shows ``e0_us``."""
+    async def begin(self, e0_us: int, speed: float, end_us: int | None = None) -> int:
+        """Publish the clock of a rehearsal; the wall time (us) at which it shows ``e0_us``.
+
+        ``end_us`` is the event time at which the replay ends (R24).
+        """
         anchor_wall_us = self._clock.now_us() + anchor_ahead_us
-        anchored = AnchoredClock(anchor_wall_us, e0_us, speed)
+        anchored = AnchoredClock(anchor_wall_us, e0_us, speed, end_us)
         await asyncio.to_thread(Registry(self.transport).publish_clock, anchored)
         return anchor_wall_us
 
@@ -362,9 +365,9 @@ class StackThread:
         """See ``Stack.start_rehearsal``."""
         self._wait(self.stack.start_rehearsal(e0_us, speed))
 
-    def begin(self, e0_us: int, speed: float) -> int:
+    def begin(self, e0_us: int, speed: float, end_us: int | None = None) -> int:
         """See ``Stack.begin``."""
-        return self._wait(self.stack.begin(e0_us, speed))
+        return self._wait(self.stack.begin(e0_us, speed, end_us))
 
     def kill(self, target: str) -> list[str]:
         """See ``Supervisor.kill``."""

@@ -72,7 +72,7 @@ class LocalStage:
 
     def begin(self) -> int:
         """Publish the clock."""
-        return self._thread.begin(self._plan.start, self._plan.speed)
+        return self._thread.begin(self._plan.start, self._plan.speed, self._plan.end)
 
     def kill(self, process: str) -> None:
         """SIGKILL; the supervisor starts it again."""

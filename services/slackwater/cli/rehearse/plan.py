@@ -24,12 +24,9 @@ from slackwater.client.check import Terms
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.durations import format_duration_us, parse_duration_us
 from slackwater.model.errors import DeploymentError, UsageError
-from slackwater.primitives.eventclock import AnchoredClock
 
 Verb = Literal["silence", "kill", "pause"]
 KINDS: Final = ("proxy", "orderer", "aggregator", "root", "broker")
-bucket_wall_us: Final = 100_000
-"""w is the event time of this much wall time."""
 
 _FAULT = re.compile(
     r"at=(?P<at>\S+)\s+(?P<verb>[a-z]+)\s+(?P<target>\S+)(?:\s+for\s+(?P<length>\S+))?"
@@ -68,15 +65,6 @@ class Plan:
     replay_us: int
     faults: tuple[Fault, ...]
     seed: int
-
-    @property
-    def bucket_us(self) -> int:
-        """The width w of a bucket, in event time."""
-        return max(1, int(bucket_wall_us * self.speed))
-
-    def clock(self, anchor_wall: int) -> AnchoredClock:
-        """The event clock, once it is known when the replay begins."""
-        return AnchoredClock(anchor_wall, self.start, self.speed)
 
     def terms(self, query: QuerySpec, anchor_wall: int) -> Terms:
         """What the checkers hold one query to."""
