@@ -18,6 +18,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ piece_bytes_max: Final = 256 * 1024 * 1024
 
 _BOM: Final = b"\xef\xbb\xbf"
 _NEWLINE: Final = ord("\n")
+_END_OF_LINE: Final = re.compile(rb"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,8 @@ class Lines:
     def text(self, line: int) -> str:
         """One line; splits the piece when the first one is asked for."""
         if self._split is None:
-            self._split = self._data.split(b"\n")
-        return self._split[line - self._first].rstrip(b"\r").decode(errors="replace")
+            self._split = _END_OF_LINE.split(self._data)
+        return self._split[line - self._first].decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +192,14 @@ class CsvFile:
         usual = content & (delimiters == len(self._header) - 1)
         texts = self._read_usual(data, starts, ends, usual)
         odd = content if texts is None else content & ~usual
-        rows = [
-            _Row(int(line), int(line) + 1, cells)
-            for line, start, end in zip(numbers_of_lines[odd], starts[odd], ends[odd], strict=True)
-            for cells in [data[start:end].decode(errors="replace").split(self.spec.csv.delimiter)]
-        ]
-        usual_lines = numbers_of_lines[usual] if texts is not None else np.empty(0, np.int64)
         blank = len(content) - int(np.count_nonzero(content))
+        cells_of = [
+            (int(line), data[start:end].decode(errors="replace").split(self.spec.csv.delimiter))
+            for line, start, end in zip(numbers_of_lines[odd], starts[odd], ends[odd], strict=True)
+        ]
+        rows = [_Row(n, n + 1, cells) for n, cells in cells_of if any(map(str.strip, cells))]
+        blank += len(cells_of) - len(rows)
+        usual_lines = numbers_of_lines[usual] if texts is not None else np.empty(0, np.int64)
         end = first_line + len(starts)
         return self._assemble(texts, usual_lines, rows, blank, end, lines)
 
@@ -210,11 +213,11 @@ class CsvFile:
         is_delimiter = raw == self._delimiter[0]
         places = np.flatnonzero(is_delimiter)
         delimiters = np.searchsorted(places, ends) - np.searchsorted(places, starts)
-        # Blanks beyond ASCII are left to the slow way: a line of them is short of cells.
         empty = is_delimiter | (raw == ord(" ")) | ((raw >= 9) & (raw <= 13))
-        filled = np.concatenate((np.flatnonzero(~empty), [len(data) + 1]))
-        content = filled[np.searchsorted(filled, starts)] < ends
-        return starts, ends, delimiters.astype(np.int64), content
+        content = _any_in(~empty, starts, ends)
+        # A line may consist of blanks beyond ASCII: without one ASCII letter it goes the slow way.
+        plain = content if data.isascii() else _any_in(~empty & (raw < 128), starts, ends)
+        return starts, ends, np.where(plain, delimiters, -1), content
 
     def _read_usual(
         self, data: bytes, starts: type_i64, ends: type_i64, usual: npt.NDArray[np.bool_]
@@ -327,6 +330,12 @@ class CsvFile:
         if malformed:
             arrived, lines = arrived.take(~bad), lines[~bad]
         return Piece(arrived, lines, malformed, blank, raw)
+
+
+def _any_in(mask: npt.NDArray[np.bool_], starts: type_i64, ends: type_i64) -> npt.NDArray[np.bool_]:
+    """Per line [start, end): is the mask set anywhere in it?"""
+    places = np.concatenate((np.flatnonzero(mask), [len(mask) + 1]))
+    return places[np.searchsorted(places, starts)] < ends
 
 
 @dataclass(frozen=True, slots=True)
