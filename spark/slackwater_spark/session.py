@@ -39,10 +39,10 @@ _START_SECONDS_MAX = 60
 # run for ever. By default the optimising compiler takes the former for the latter, and on two cores
 # that costs as much as everything else at the start. A real hot spot reaches these within a second.
 _JIT = (
-    "-XX:Tier4InvocationThreshold=50000",
-    "-XX:Tier4MinInvocationThreshold=20000",
-    "-XX:Tier4CompileThreshold=100000",
-    "-XX:Tier4BackEdgeThreshold=400000",
+    "-XX:Tier4InvocationThreshold=200000",
+    "-XX:Tier4MinInvocationThreshold=100000",
+    "-XX:Tier4CompileThreshold=400000",
+    "-XX:Tier4BackEdgeThreshold=2000000",
 )
 
 # What Spark's launcher passes to a Java 17 JVM (its JavaModuleOptions): reflection into these

@@ -204,9 +204,9 @@ def test_goes_on_where_the_slowest_root_is(
     writer.close()
     parts = [Deltas(transport, query, part) for part in (0, 1)]
     with aggregator(bootstrap, query, tmp_path):
-        for part in parts:
-            part.wait_for(9)
-    assert [[delta.seq for delta in part.seen] for part in parts] == [[5, 6, 7, 8, 9]] * 2
+        for deltas in parts:
+            deltas.wait_for(9)
+    assert [[delta.seq for delta in deltas.seen] for deltas in parts] == [[5, 6, 7, 8, 9]] * 2
 
 
 @pytest.mark.parametrize("mode", ["real-time", "micro-batch"])

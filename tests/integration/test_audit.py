@@ -1,0 +1,304 @@
+"""The audit on a real broker: source logs with all that may lie in them, answers right and wrong.
+
+The answers are made here, by a loop over readings, so that the audit is judged by something that is
+neither Spark nor the pipeline.
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from slackwater.codec import encode_source
+from slackwater.codec.results import encode_boundary, format_time
+from slackwater.model.deployment import (
+    Deployment,
+    FieldSpec,
+    KeySpec,
+    QuerySpec,
+    StreamSpec,
+    TimeSpec,
+    WindowSpec,
+)
+from slackwater.model.records import Kind, SourceColumns, SourceRecord
+from slackwater.runtime.incarnation import append_and_wait
+from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.topics import (
+    QueryShape,
+    ensure_topics,
+    results_topic,
+    source_topic,
+    topics_for,
+)
+from slackwater.runtime.transport import Writer
+from slackwater_spark.audit import audit
+from slackwater_spark.session import SessionSettings, start_spark
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+NAN = math.nan
+SIZE, SLIDE, E0 = 300, 200, 1_000
+READINGS_PER_RECORD = 10
+Rows = dict[tuple[int, str], dict[str, dict[str, float | None]]]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    folder: Path = tmp_path_factory.mktemp("audit")
+    with start_spark(SessionSettings("audit test", folder / "spark", "local[1]")) as application:
+        yield application.session
+
+
+def stream(name: str, *fields: str) -> StreamSpec:
+    return StreamSpec(
+        name,
+        KeySpec(column="k"),
+        TimeSpec(columns=("t",), unit="us"),
+        tuple(FieldSpec(field, field) for field in fields),
+    )
+
+
+class Setup:
+    """Two streams with different fields, a query over both, and its topics."""
+
+    def __init__(self, bootstrap: str) -> None:
+        unique = uuid4().hex[:8]
+        self.one, self.two, self.name = (f"{x}-{unique}" for x in ("one", "two", "q"))
+        self.query = QuerySpec(
+            name=self.name,
+            sources=(self.one, self.two),
+            where="t > -40 or t is null",
+            select=(("t", "t * 1.8 + 32"), ("h", "h")),
+            window=WindowSpec(SIZE, SLIDE),
+            aggregate=("count", "sum", "avg", "min", "max", "range", "var", "stddev"),
+            bound_us=2_000_000,
+            parts=2,
+        )
+        streams = {s.name: s for s in (stream(self.one, "t"), stream(self.two, "h", "t"))}
+        self.deployment = Deployment("data", streams, {self.name: self.query})
+        self.bootstrap = bootstrap
+        shape = QueryShape(self.name, 1, 1, 2)
+        ensure_topics(bootstrap, topics_for([self.one, self.two], [shape]))
+        self.failures: list[str] = []
+        self.writer: Writer = KafkaTransport(bootstrap).writer(self.failures.append)
+
+    def source(self, stream_name: str, record: SourceRecord | bytes) -> int:
+        value = record if isinstance(record, bytes) else encode_source(record)
+        return append_and_wait(self.writer, (source_topic(stream_name), 0), value)
+
+    def answer(self, rows: Rows, end: int) -> None:
+        """Stable answers of all windows that start below ``end``, each key in one part."""
+        first = (E0 - SIZE) // SLIDE * SLIDE + SLIDE
+        for window in range(first, end, SLIDE):
+            given = {key: fields for (start, key), fields in rows.items() if start == window}
+            for part in (0, 1):
+                mine = {k: fields for k, fields in given.items() if ord(k[0]) % 2 == part}
+                for key, fields in mine.items():
+                    self.row(part, window, key, fields)
+                self.boundary(part, window, len(mine))
+
+    def row(self, part: int, window: int, key: str, fields: Any) -> None:
+        times = {"window_start": format_time(window), "window_end": format_time(window + SIZE)}
+        row = {"query": self.name, "part": part, "seq": 0, "kind": "stable", "epoch": 0} | times
+        value = json.dumps(row | {"key": key, "fields": fields, "missing": []}).encode()
+        self.writer.append(results_topic(self.name, "stable"), part, value, key.encode())
+
+    def boundary(self, part: int, window: int, keys: int) -> None:
+        value = encode_boundary(
+            query=self.name,
+            part=part,
+            seq=0,
+            epoch=0,
+            label="stable",
+            window_start=window,
+            window_end=window + SIZE,
+            keys=keys,
+            due_at=0,
+            emitted_at=0,
+        )
+        append_and_wait(self.writer, (results_topic(self.name, "stable"), part), value)
+
+
+def readings(seed: int, fields: tuple[str, ...], n: int) -> list[tuple[int, str, dict[str, float]]]:
+    rng = np.random.default_rng(seed)
+    times = np.sort(rng.integers(E0, E0 + 2_000, n))
+    return [
+        (
+            int(t),
+            "abc"[rng.integers(3)],
+            {f: NAN if rng.random() < 0.1 else float(rng.normal(-20, 30)) for f in fields},
+        )
+        for t in times
+    ]
+
+
+def record(
+    name: str, inc: int, first_id: int, chunk: list[tuple[int, str, dict[str, float]]]
+) -> SourceRecord:
+    keys = tuple(dict.fromkeys(key for _, key, _ in chunk))
+    fields = tuple(chunk[0][2])
+    stimes = np.array([t for t, _, _ in chunk], dtype=np.int64)
+    return SourceRecord(
+        kind=Kind.INSERTION,
+        stream=name,
+        inc=inc,
+        first_id=first_id,
+        last_id=first_id + len(chunk) - 1,
+        boundary=int(stimes.max()),
+        stime_min=int(stimes.min()),
+        stime_max=int(stimes.max()),
+        columns=SourceColumns(
+            stimes,
+            np.array([keys.index(key) for _, key, _ in chunk], dtype=np.int32),
+            keys,
+            fields,
+            tuple(np.array([values[f] for _, _, values in chunk]) for f in fields),
+        ),
+    )
+
+
+def start(name: str, inc: int, next_id: int) -> SourceRecord:
+    never = -(2**62)
+    return SourceRecord(Kind.START, name, inc, next_id, next_id - 1, never, never, never, spool="s")
+
+
+def expected(all_readings: list[tuple[int, str, dict[str, float]]]) -> Rows:
+    """The answers, the plain way."""
+    cells: dict[tuple[int, str], dict[str, list[float]]] = defaultdict(lambda: {"t": [], "h": []})
+    for stime, key, values in all_readings:
+        t, h = values.get("t", NAN), values.get("h", NAN)
+        if t <= -40:
+            continue
+        window = stime // SLIDE * SLIDE
+        while window + SIZE > stime:
+            cell = cells[window, key]
+            cell["t"] += [] if math.isnan(t) else [t * 1.8 + 32]
+            cell["h"] += [] if math.isnan(h) else [h]
+            window -= SLIDE
+    return {
+        at: {name: figures(values) for name, values in cell.items()} for at, cell in cells.items()
+    }
+
+
+def figures(values: list[float]) -> dict[str, float | None]:
+    n = len(values)
+    if not n:
+        return {"count": 0} | dict.fromkeys(("sum", "avg", "min", "max", "range", "var", "stddev"))
+    mean = math.fsum(values) / n
+    var = math.fsum((v - mean) ** 2 for v in values) / (n - 1) if n > 1 else None
+    return {
+        "count": n,
+        "sum": math.fsum(values),
+        "avg": mean,
+        "min": min(values),
+        "max": max(values),
+        "range": max(values) - min(values),
+        "var": var,
+        "stddev": None if var is None else math.sqrt(var),
+    }
+
+
+@pytest.fixture
+def stack(bootstrap: str) -> Iterator[Setup]:
+    made = Setup(bootstrap)
+    yield made
+    made.writer.close()
+    assert not made.failures
+
+
+def fill_sources(stack: Setup) -> Rows:
+    """Logs with a restart, repeats, a zombie, a hole and a record of somebody else's."""
+    one, two = readings(1, ("t",), 60), readings(2, ("h", "t"), 40)
+    ten = READINGS_PER_RECORD
+    chunks = [record(stack.one, 0, i, one[i : i + ten]) for i in range(0, 60, ten)]
+    inc = stack.source(stack.one, start(stack.one, 0, 0))
+    for chunk in (*chunks[:3], chunks[1], chunks[4]):  # a repeat, then beyond a hole
+        stack.source(stack.one, chunk)
+    inc = stack.source(stack.one, start(stack.one, 0, 30))
+    zombie = record(stack.one, 0, 30, readings(9, ("t",), ten))
+    stack.source(stack.one, zombie)
+    stack.source(stack.one, b"not a record")
+    for i in range(30, 60, ten):
+        stack.source(stack.one, record(stack.one, inc, i, one[i : i + ten]))
+    stack.source(stack.two, start(stack.two, 0, 0))
+    for i in range(0, 40, ten):
+        stack.source(stack.two, record(stack.two, 0, i, two[i : i + ten]))
+    return expected(one + two)
+
+
+END = E0 + 1_600
+
+
+def test_agrees_with_right_answers_and_finds_each_kind_of_wrong_one(
+    spark: SparkSession, stack: Setup
+) -> None:
+    rows = fill_sources(stack)
+    stack.answer(rows, END)
+
+    def look() -> tuple[int, int, int]:
+        report = audit(spark, stack.bootstrap, stack.deployment, stack.query, E0)
+        assert report.ok == (report.lost == report.doubled == report.wrong == 0)
+        assert report.rows >= len([window for window, _ in rows if window < END])
+        assert report.readings == 100
+        assert not report.truncated
+        if not report.ok:
+            assert report.findings
+        return report.lost, report.doubled, report.wrong
+
+    assert look() == (0, 0, 0)
+
+    window, key = max(at for at in rows if at[0] < END)
+    fields = rows[window, key]
+    stack.row(ord(key[0]) % 2, window, key, fields)
+    assert look() == (0, 1, 0)
+
+    stack.row(0, window, "nobody", fields)
+    assert look() == (0, 1, 1)
+
+    # Two more windows are answered: one without its rows, one with a sum that skips a reading.
+    lost = [k for (w, k) in rows if w == END]
+    for part in (0, 1):
+        stack.boundary(part, END, 0)
+    assert look() == (len(lost), 1, 1)
+
+    for (w, k), given in rows.items():
+        if w == END + SLIDE:
+            figures_of_t = dict(given["t"])
+            figures_of_t["sum"] = (figures_of_t["sum"] or 0.0) + (0.001 if k == "a" else 0.0)
+            stack.row(ord(k[0]) % 2, w, k, given | {"t": figures_of_t})
+    for part in (0, 1):
+        stack.boundary(part, END + SLIDE, 0)
+    assert look() == (len(lost), 1, 2)
+
+
+def test_what_not_every_part_has_answered_is_not_judged(spark: SparkSession, stack: Setup) -> None:
+    rows = fill_sources(stack)
+    report = audit(spark, stack.bootstrap, stack.deployment, stack.query, E0)
+    assert (report.ok, report.windows, report.rows) == (True, 0, 0)
+    stack.answer(rows, END)
+    stack.boundary(0, END, 0)  # one part alone
+    report = audit(spark, stack.bootstrap, stack.deployment, stack.query, E0)
+    assert (report.ok, report.end_us) == (True, END)
+
+
+def test_counts_windows_left_out_and_answered_twice(spark: SparkSession, stack: Setup) -> None:
+    rows = fill_sources(stack)
+    stack.answer(rows, END)
+    for part in (0, 1):
+        stack.boundary(part, END - SLIDE, 0)  # again
+        stack.boundary(part, END + 5 * SLIDE, 0)  # five windows are passed over
+    report = audit(spark, stack.bootstrap, stack.deployment, stack.query, E0)
+    assert report.wrong == 2
+    passed_over = {at for at in rows if END <= at[0] <= END + 5 * SLIDE}
+    assert report.lost == 2 * 5 + len(passed_over)
