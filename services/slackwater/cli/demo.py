@@ -46,6 +46,7 @@ queries:
     window: {{size: 1m}}            # a second of this demo, which runs sixty times as fast
     aggregate: [count, avg, min, max]
     bound: 2s                     # X: wait no longer for a room that is silent
+    replicas: 1                   # nobody dies here; a second copy would only start more slowly
 """
 STREAM: Final = (
     "  {room}: {{key: {{value: {room}}}, time: {{column: ts, unit: ms}},"
