@@ -281,7 +281,7 @@ class RootShell:
         answered = core.answers.state
         self._heartbeats.update(
             inc=self._config.placement,
-            ready=True,
+            ready=core.connected,
             states={
                 results_topic(self._config.query, "stable"): (
                     "UP_FAILURE" if core.mute else core.line.state.value

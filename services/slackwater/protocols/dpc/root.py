@@ -561,6 +561,11 @@ class RootCore:
         )
 
     @property
+    def connected(self) -> bool:
+        """Every log has brought something, START at least: the way from its orderer is open."""
+        return all(self._whole.values())
+
+    @property
     def holes(self) -> tuple[Hole, ...]:
         """Holes in replicas' stable logs: their writers send again (rule 11)."""
         return tuple(
