@@ -9,6 +9,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 JARS   := .slackwater-jars
 ARGS   ?=
+SEEDS  ?= 1000
+FROM   ?= 0
 
 # One stamp a part: written last, so that an interrupted run is simply done again.
 VENV_STAMP   := $(VENV)/.installed
@@ -18,7 +20,7 @@ SPARK_CLASSES := $(JARS)/spark/classes.jsa
 BROKER_POM   := services/slackwater/runtime/broker-pom/pom.xml
 SPARK_POM    := spark/pom.xml
 
-.PHONY: help setup demo test check fmt lint types arch unit integration sim bench clean
+.PHONY: help setup demo test check fmt lint types arch unit integration sim mutants bench clean
 
 help: ## this list
 	@echo "slackwater: windows over sensor streams that never stall and never lie"
@@ -92,8 +94,11 @@ unit: setup ## tests without processes: units, papers, scenarios, simulator, pro
 integration: setup ## tests on a real broker and real processes
 	@$(BIN)/pytest -m integration $(ARGS)
 
-sim: setup ## the simulator alone; ARGS is passed on to pytest
-	@$(BIN)/pytest tests/simulator $(ARGS)
+sim: setup ## the whole system in virtual time under SEEDS=1000 seeds, FROM=0 on
+	@$(BIN)/python -m tests.simulator --seeds $(SEEDS) --from $(FROM) $(ARGS)
+
+mutants: setup ## deliberate mistakes in the cores, each of which a scenario must notice
+	@$(BIN)/pytest tests/simulator/test_mutants.py -v $(ARGS)
 
 bench: setup ## measure this machine; writes bench/README.md
 	@$(BIN)/python bench/run.py $(ARGS)

@@ -13,7 +13,7 @@ SLOW = Habits(every_us=2_000_000)
 @pytest.mark.timeout(120)
 def test_an_hour_without_a_source_leaves_memory_flat() -> None:
     story = Story(
-        children=(("s1",), ("s2",)), replicas=1, habits=SLOW,
+        children=(("s1", "s2"), ("s3",)), replicas=1, habits=SLOW,
         w_us=5_000_000, window_us=10_000_000, slide_us=10_000_000, ahead_buckets_max=20,
     )  # fmt: skip
     story.time_passes(60)

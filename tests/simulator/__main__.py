@@ -27,6 +27,8 @@ def main() -> int:
             print(outcome, flush=True)  # noqa: T201 (a command)
             if not options.keep_going:
                 break
+        if done % 100 == 0:
+            print(f"{done} seeds, {failed} failed", flush=True)  # noqa: T201
     took = time.monotonic() - began
     rate = simulated / 1e6 / took
     print(f"{done} seeds, {failed} failed, {took:.1f} s, {rate:.0f} simulated s per s")  # noqa: T201

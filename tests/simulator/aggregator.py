@@ -92,6 +92,7 @@ class SimAggregator(Process):
         self.fragments = fragments
         self._inputs: list[tuple[Log[object], tuple[int, int, int]]] = []
         self._next: dict[str, int] = {}
+        self._busy_until: dict[tuple[int, ...], int] = {}
 
     def start(self) -> None:
         """Rule 26: from the smallest ``whole`` over the parts' state records."""
@@ -111,13 +112,30 @@ class SimAggregator(Process):
     def turn(self) -> None:
         if not self.world.broker.up:
             return
-        for log, (child, replica, line) in self._inputs:
-            for offset, value in log.read(self._next[log.name], 500):
-                assert value is None or isinstance(value, OrderedRecord)
-                deltas = aggregate(value, offset, self.world.config.parts)
-                for part, delta in enumerate(deltas):
-                    self.producer.send(self.world.delta_log(part, child, replica, line), delta)
+        for log, at in self._inputs:
+            task = self.task_of(*at)
+            left_us = self._busy_until.get(task, 0) - self.now
+            if left_us > 0:
+                self.turn_in(left_us)
+                continue
+            cost_us = self.world.config.aggregate_us
+            some = log.read(self._next[log.name], 20 if cost_us else 500)
+            for offset, value in some:
+                self._aggregate(value, offset, at)
                 self._next[log.name] = offset + 1
+            if some and cost_us:
+                self._busy_until[task] = self.now + cost_us * len(some)
+                self.turn_in(cost_us * len(some))
+
+    @staticmethod
+    def task_of(child: int, replica: int, line: int) -> tuple[int, ...]:
+        """Each partition has a task of its own: one does not wait for another (R33)."""
+        return child, replica, line
+
+    def _aggregate(self, value: object, offset: int, at: tuple[int, int, int]) -> None:
+        assert value is None or isinstance(value, OrderedRecord)
+        for part, delta in enumerate(aggregate(value, offset, self.world.config.parts)):
+            self.producer.send(self.world.delta_log(part, *at), delta)
 
 
 def whole_of(state: RootState | None, child: int, replica: int, line: int) -> int:

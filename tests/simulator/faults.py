@@ -49,6 +49,8 @@ class Fault:
                 world.deafen(orderer, stream, self.for_us)
             case "damage":
                 world.damage(self.whom)
+            case "lose":
+                world.lose(self.whom, self.for_us)
             case _:
                 raise ValueError(self.what)
 
@@ -63,6 +65,7 @@ KINDS = {
     "double": 2,
     "deaf": 2,
     "damage": 1,
+    "lose": 3,
 }
 
 
@@ -86,6 +89,9 @@ def plan(rng: Random, world: World, until_us: int, count: int) -> list[Fault]:
             case "kill" | "pause" | "replace":
                 whom = rng.choice(world.names)
                 faults.append(Fault(at, kind, whom, 0 if kind == "kill" else length))
+            case "lose":
+                whom = rng.choice([n for n in world.names if not n.startswith("root")])
+                faults.append(Fault(at, kind, whom, rng.randrange(ms, 400 * ms)))
             case "broker":
                 faults.append(Fault(at, kind, "", rng.randrange(100 * ms, 4 * second)))
             case "double":

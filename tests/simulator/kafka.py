@@ -195,6 +195,8 @@ class Producer:
         self._latency_us = latency_us
         self._queue: deque[_Send] = deque()
         self._last_due = 0
+        self.lose_next = False
+        """The next send fails for good in the client, those behind it arrive (R1)."""
         self.allowed: int | None = None
         """After a kill: how many of the waiting sends still arrive."""
         broker.producers.append(self)
@@ -204,6 +206,9 @@ class Producer:
     ) -> None:
         """Some time later it is in the log."""
         if self.allowed is not None:
+            return
+        if self.lose_next:
+            self.lose_next = False
             return
         scheduler = self._broker.scheduler
         self._last_due = max(self._last_due, scheduler.now + scheduler.between(*self._latency_us))

@@ -41,12 +41,15 @@ class Sensor:
         self._rng = Random(f"{stream}/{seed}")
         self._habits = habits
         self._at = start_us + self._rng.randrange(max(habits.every_us, 1))
+        self.extra: list[tuple[int, Reading]] = []
+        """Readings that a scenario adds, and when they arrive."""
         own = [f"{stream}/{i}" for i in range(habits.keys)]
         self._keys = [*own, *shared_keys]
 
     def until(self, now_us: int) -> list[Reading]:
         """What has arrived since the last time."""
-        readings = []
+        readings = [reading for at, reading in self.extra if at < now_us]
+        self.extra = [(at, reading) for at, reading in self.extra if at >= now_us]
         rng, habits = self._rng, self._habits
         while self._at < now_us:
             stime = self._at - (rng.randrange(habits.jitter_us) if habits.jitter_us else 0)

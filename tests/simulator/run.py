@@ -44,7 +44,7 @@ class Outcome:
             for n in self.history.notes
             if n.at <= self.violation.at and n.at > E0_US + second
         ][-20:]
-        lines.append(f"again: .venv/bin/python -m tests.simulator --seeds 1 --from {self.seed}")
+        lines.append(f"again: make sim SEEDS=1 FROM={self.seed}")
         return "\n".join(lines)
 
 

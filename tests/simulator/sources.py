@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,8 @@ class Spool:
     """What a crash leaves: records not yet known to be in the log, and where the input stands."""
 
     records: deque[SourceRecord] = field(default_factory=deque)
+    acknowledged: set[tuple[Kind, int, int]] = field(default_factory=set)
+    """Records known to be in the log, beyond one that is not."""
     resume: Resume = field(default_factory=Resume)
     silent_until: int = -1
     """The link between the proxy and Kafka is cut until then."""
@@ -48,7 +51,8 @@ class SimProxy(Process):
         self.log = world.source_log(stream)
         self.spool = world.spools[stream]
         self.sensor: Sensor = world.sensors[stream]
-        self.superseded = False
+        self.clock_behind_us = 0
+        """How much less it promises than it could."""
         rules = SourceRules(
             log=stream,
             fields=FIELDS,
@@ -95,6 +99,7 @@ class SimProxy(Process):
         spool.records = deque(
             r for r in spool.records if r.kind is Kind.INSERTION and r.first_id >= scan.ids.next_id
         )
+        spool.acknowledged.clear()
         self._unsent = deque(replace(r, inc=self.inc) for r in spool.records)
         promise = max(spool.resume.promise, scan.promise)
         self.core = SourceCore(self._rules, replace(spool.resume, promise=promise))
@@ -103,7 +108,7 @@ class SimProxy(Process):
 
     def turn(self) -> None:
         core = self.core
-        if core is None or self.superseded:
+        if core is None:
             return
         now = self.now
         if not self.spool.ended:
@@ -120,7 +125,8 @@ class SimProxy(Process):
         if readings:
             core.offer(arrived(readings))
         # A zombie hears nothing, so it has nothing to promise (R10).
-        records = core.flush(self.inc, clock_us=now if self.is_present else None)
+        clock_us = now - self.clock_behind_us if self.is_present else None
+        records = core.flush(self.inc, clock_us=clock_us)
         if self.is_present:
             self.spool.records.extend(records)
             self.spool.resume = Resume(core.next_id, core.promise, core.largest, core.position)
@@ -141,12 +147,22 @@ class SimProxy(Process):
         burst = BURST_RECORDS if len(self._unsent) > 1 else 1
         while self._unsent and burst:
             record = self._unsent.popleft()
-            self.producer.send(self.log, record, lambda _offset: self._acknowledged())
+            self.producer.send(self.log, record, partial(self._acknowledged, record))
             burst -= 1
 
-    def _acknowledged(self) -> None:
-        if self.is_present and self.spool.records:
-            self.spool.records.popleft()
+    def _acknowledged(self, record: SourceRecord, _offset: int) -> None:
+        """Only what lies before the first hole may be forgotten (R1)."""
+        if not self.is_present:
+            return
+        spool = self.spool
+        spool.acknowledged.add(identity(record))
+        while spool.records and identity(spool.records[0]) in spool.acknowledged:
+            spool.acknowledged.discard(identity(spool.records.popleft()))
+
+
+def identity(record: SourceRecord) -> tuple[Kind, int, int]:
+    """What a record is, whichever incarnation sends it."""
+    return record.kind, record.first_id, record.boundary
 
 
 def arrived(readings: list[Reading]) -> Arrived:

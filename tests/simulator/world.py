@@ -58,6 +58,8 @@ class WorldConfig:
     backlog_records_max: int = 1000
     record_us: int = 30
     """What it takes an orderer to read a record that it needs."""
+    aggregate_us: int = 0
+    """What it takes an aggregator's task to make the deltas of a record."""
     live_records_max: int = 100
     """Most records that an orderer's consumer gives it of one log at a time."""
     fetch_us: tuple[int, int] = (500, 4 * ms)
@@ -329,6 +331,15 @@ class World:
             self._judge()
 
         self.scheduler.after(for_us, hears)
+
+    def lose(self, name: str, lives_on_us: int) -> None:
+        """A send fails for good: the process ends, but what it sent behind it is in the log."""
+        process = self.present(name)
+        if not process.speaks:
+            return
+        self.note(name, "loses a record")
+        process.producer.lose_next = True
+        self.scheduler.after(lives_on_us, lambda: self.restart(process) if process.alive else None)
 
     def damage(self, log_name: str) -> None:
         """The last record of a log turns into bytes that do not decode."""

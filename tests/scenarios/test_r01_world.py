@@ -1,0 +1,19 @@
+"""R1: a hole in the middle of a log, behind which its writer's last sends arrived."""
+
+from __future__ import annotations
+
+import pytest
+from tests.simulator.story import Story
+
+
+@pytest.mark.parametrize("writer", ["proxy/s1", "orderer/q.0.a", "aggregator/0"])
+def test_the_writer_sends_again_from_the_hole(writer: str) -> None:
+    story = Story(replicas=1, bound_us=1_000_000)
+    story.time_passes(3)
+    story.world.lose(writer, 350_000)
+    story.time_passes(6)
+    started = [n.process for n in story.world.history.notes if n.what == "started"]
+    assert started.count(writer) == 2
+    assert len(started) == 6, "nobody else had to start again"
+    story.all_is_well_again()
+    story.every_guarantee_holds()

@@ -1,0 +1,355 @@
+"""Mutants: deliberate mistakes in the cores, each of which some scenario must notice.
+
+A mutant is an edit of the text of one function: what is replaced must be there, so a mutant whose
+target has changed fails loudly and does not turn into a test of nothing. Each names the trace that
+it re-creates, and the scenario that has to fail under it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, NamedTuple
+
+
+class Edit(NamedTuple):
+    """Replace ``old`` by ``new`` in the text of ``target`` (module:function or module:Class.f)."""
+
+    target: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A mistake, and who notices it (module:function of a scenario, and its arguments)."""
+
+    name: str
+    trace: str
+    edits: tuple[Edit, ...]
+    scenario: str
+    arguments: tuple[object, ...] = ()
+
+    def __str__(self) -> str:
+        """What a test is called."""
+        return f"{self.trace}-{self.name}"
+
+    def run(self) -> None:
+        """The scenario that must fail."""
+        module, _, function = self.scenario.partition(":")
+        getattr(importlib.import_module(module), function)(*self.arguments)
+
+
+@contextmanager
+def applied(mutant: Mutant) -> Iterator[None]:
+    """The mistake is made as long as the block lasts."""
+    undo: list[Callable[[], None]] = []
+    try:
+        for edit in mutant.edits:
+            undo += _apply(edit)
+        yield
+    finally:
+        for act in reversed(undo):
+            act()
+
+
+def _apply(edit: Edit) -> list[Callable[[], None]]:
+    module_name, _, path = edit.target.partition(":")
+    module = importlib.import_module(module_name)
+    *owners, name = path.split(".")
+    owner: Any = module
+    for part in owners:
+        owner = getattr(owner, part)
+    raw = inspect.getattr_static(owner, name)
+    function = _function_of(raw)
+    text = textwrap.dedent(inspect.getsource(function))
+    assert text.count(edit.old) == 1, f"{edit.target} has {text.count(edit.old)} times {edit.old!r}"
+    scope: dict[str, Any] = {}
+    exec(
+        compile(text.replace(edit.old, edit.new), edit.target, "exec"), function.__globals__, scope
+    )
+    changed = scope[name]
+    places = [owner] if owners else _importers(name, raw)
+    return [_put(place, name, changed, raw) for place in places]
+
+
+def _function_of(raw: Any) -> FunctionType:
+    if isinstance(raw, property):
+        assert isinstance(raw.fget, FunctionType)
+        return raw.fget
+    if isinstance(raw, staticmethod):
+        raw = raw.__func__
+    assert isinstance(raw, FunctionType)
+    return raw
+
+
+def _importers(name: str, value: object) -> list[Any]:
+    """Every module that has this function under its name."""
+    return [m for m in list(sys.modules.values()) if vars(m).get(name) is value]
+
+
+def _put(place: Any, name: str, new: Any, old: Any) -> Callable[[], None]:
+    setattr(place, name, new)
+    return lambda: setattr(place, name, old)
+
+
+_dpc = "slackwater.protocols.dpc"
+_scenarios = "tests.scenarios"
+
+MUTANTS = (
+    Mutant(
+        "a proxy goes on behind its log's last record", "R1",
+        (Edit("slackwater.primitives.ids:Contiguous.accept", "if not self.is_next(first_id):",
+              "if first_id < self.next_id:"),),
+        f"{_scenarios}.test_r01_world:test_the_writer_sends_again_from_the_hole", ("proxy/s1",),
+    ),
+    Mutant(
+        "an orderer goes on behind its log's last record", "R1",
+        (Edit(f"{_dpc}.orderer:recover",
+              "if Position(record.bucket_start, record.piece) != frontier:", "if False:"),),
+        f"{_scenarios}.test_r01_world:test_the_writer_sends_again_from_the_hole",
+        ("orderer/q.0.a",),
+    ),
+    Mutant(
+        "readers take what a zombie proxy writes", "R2",
+        (Edit(f"{_dpc}.cursor:SourceCursor.offer",
+              "record.inc < self.inc or record.kind is Kind.VOID", "record.kind is Kind.VOID"),),
+        "tests.simulator.mutants:a_zombie_lies",
+    ),
+    Mutant(
+        "a restarted root has forgotten what was tentative", "R3",
+        (Edit("tests.simulator.roots:SimRoot.start", "mute_until = {",
+              "from dataclasses import replace\n"
+              "    state = replace(state, answered_to=state.stable_from)\n    mute_until = {"),),
+        f"{_scenarios}.test_r03_world:test_a_root_that_dies_with_tentative_answers_leaves_none_behind",
+    ),
+    Mutant(
+        "the UNDO is forgotten", "R3",
+        (Edit(f"{_dpc}.answers:_Draft.answer_stable", "if correcting:", "if False:"),),
+        f"{_scenarios}.test_r03_world:test_a_dead_aggregator_is_undone_though_no_orderer_forked",
+    ),
+    Mutant(
+        "one UNDO revokes all that is tentative", "R4",
+        (Edit(f"{_dpc}.answers:_Draft.answer_stable", "min(to, before.answered_to)",
+              "before.answered_to"),),
+        f"{_scenarios}.test_r04_world:test_a_source_that_returns_for_a_moment_revokes_only_what_it_replaces",
+    ),
+    Mutant(
+        "nothing is parked", "R5",
+        (Edit(f"{_dpc}.orderer:OrdererCore._bound", "is_ahead and is_full", "False"),
+         Edit(f"{_dpc}.orderer:OrdererCore.wanted", "if hungry or (", "if True or (")),
+        f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:test_an_hour_without_a_source_leaves_memory_flat",
+    ),
+    Mutant(
+        "the root keeps every bucket it has seen", "R5",
+        (Edit(f"{_dpc}.root:RootCore._settle", "child.live.forget_before(child.put_to)", "pass"),),
+        f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:test_a_long_life_without_failure_leaves_memory_flat",
+    ),
+    Mutant(
+        "a restarted orderer is mute until it is stable", "R6",
+        (Edit(f"{_dpc}.orderer:OrdererCore.mute", "return bool(self._mute_until)",
+              "return self.line.forked and self.counters.forks == 0"),),
+        f"{_scenarios}.test_r06_the_last_copy_speaks:test_both_replicas_at_once",
+    ),
+    Mutant(
+        "tentative buckets of two replicas are added", "R7",
+        (Edit(f"{_dpc}.replicated:LiveInput.ingredients",
+              "if best is None or (said.stable and not best.stable):",
+              "if best is not None and not best.stable and not said.stable:\n"
+              "                more = {p + 100: r for p, r in said.pieces.items()}\n"
+              "                best.pieces.update(more)\n"
+              "            elif best is None or (said.stable and not best.stable):"),),
+        f"{_scenarios}.test_r07_replicas_replace_each_other:test_a_replica_dies_while_both_speak_tentatively",
+    ),
+    Mutant(
+        "what is ahead is dropped", "R8",
+        (Edit(f"{_dpc}.replicated:StableInput.take", "cursor.return_to(before)", "pass"),),
+        f"{_scenarios}.test_r08_a_record_ahead_waits:test_a_new_replica_continues_when_the_other_dies_where_it_began",
+    ),
+    Mutant(
+        "any greater seq counts", "R9",
+        (Edit(f"{_dpc}.replicated:DeltaCursor.admits",
+              "self._strict and record.seq > max(self.next_seq, 0)", "False"),),
+        f"{_scenarios}.test_r01_world:test_the_writer_sends_again_from_the_hole",
+        ("aggregator/0",),
+    ),
+    Mutant(
+        "a part without keys gets no record", "R9",
+        (Edit("tests.simulator.aggregator:aggregate",
+              "return [_of_part(record, seq, part, parts) for part in range(parts)]",
+              "found = [_of_part(record, seq, part, parts) for part in range(parts)]\n"
+              "    return [delta for delta in found if delta.keys]"),),
+        f"{_scenarios}.test_r09_every_record_has_its_seq:test_every_part_gets_a_record_for_every_record",
+    ),
+    Mutant(
+        "a deadline alone makes a stream failed", "R11",
+        (Edit(f"{_dpc}.line:Line._was_read_since",
+              "return through is not None and through >= deadline", "return True"),),
+        "tests.simulator.mutants:timers_first",
+    ),
+    Mutant(
+        "all stages wait until the same instant", "R13",
+        (Edit("tests.simulator.world:WorldConfig.answer_within_us",
+              "(2 - stage + 1) * self.margin_us", "self.margin_us"),),
+        f"{_scenarios}.test_r13_the_ladder_of_deadlines:test_only_the_silent_source_is_missing_not_its_child",
+    ),
+    Mutant(
+        "all corrections go into one transaction", "R14",
+        (Edit(f"{_dpc}.answers:Answers._within_bounds", "if room < ready.windows:", "if False:"),
+         Edit(f"{_dpc}.root:RootCore._complete_windows", "range(CORRECTIONS_PER_STEP_MAX)",
+              "range(10_000)")),
+        "tests.simulator.mutants:many_corrections",
+    ),
+    Mutant(
+        "a root does not fence before it reads", "R18",
+        (Edit("tests.simulator.kafka:Broker._check",
+              "if self._epochs.get(transactional_id) != epoch:", "if False:"),),
+        f"{_scenarios}.test_r18_restart_reads_what_counts:test_a_zombie_wakes_in_the_middle_of_its_transaction",
+    ),
+    Mutant(
+        "pieces are ignored", "R32",
+        (Edit(f"{_dpc}.replicated:behind",
+              "record.kind is not Kind.BOUNDARY and record.piece + 1 < record.pieces", "False"),),
+        f"{_scenarios}.test_r32_buckets_in_pieces:test_every_piece_counts",
+    ),
+    Mutant(
+        "one log for both lines", "R33",
+        (Edit("tests.simulator.aggregator:SimAggregator.task_of", "return child, replica, line",
+              "return child, replica"),),
+        f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_a_slow_aggregator_lets_live_buckets_pass_the_corrections",
+    ),
+    Mutant(
+        "Table II is forgotten", "R34",
+        (Edit(f"{_dpc}.replicated:LiveInput.live_to",
+              "if says_stable and view.tentative_to <= view.stable_to:", "if False:"),),
+        f"{_scenarios}.test_r34_one_sick_replica:test_the_healthy_replica_is_waited_for",
+    ),
+    Mutant(
+        "the live line's seek moves the stable line's counters", "R35",
+        (Edit(f"{_dpc}.orderer:OrdererCore.ends", "cursor.seek(end)",
+              "cursor.seek(end)\n"
+              "            self._stable[stream].next_id = -1\n"
+              "            self._stable[stream].offset = end"),),
+        f"{_scenarios}.test_r35_after_a_seek:test_the_live_line_hears_the_stream_again",
+    ),
+    Mutant(
+        "what a seek left out is not missing", "G3",
+        (Edit(f"{_dpc}.cursor:SourceCursor.passed", "start >= self.whole_from", "True"),),
+        "tests.simulator.mutants:a_seek_under_a_long_bound",
+    ),
+    Mutant(
+        "tentative answers come before their normal time", "R36",
+        (Edit(f"{_dpc}.line:Line.judge", "if now < normal:", "if now < normal - 1_000_000:"),),
+        f"{_scenarios}.test_r36_nothing_before_its_time:test_all_sources_silent",
+    ),
+    Mutant(
+        "a bucket is complete one microsecond too early", "G1",
+        (Edit(f"{_dpc}.line:Line.stable_ready", ">= self._units.end(self.stable_next)",
+              ">= self._units.end(self.stable_next) - 1"),),
+        "tests.simulator.mutants:boundaries_just_below_the_cuts",
+    ),
+    Mutant(
+        "X is measured from the window's start", "G2",
+        (Edit(f"{_dpc}.line:Line.judge", "deadline = normal + self._schedule.answer_within_us",
+              "deadline = normal + 2 * self._schedule.answer_within_us"),),
+        f"{_scenarios}.test_r12_normal_time_depends_on_nothing:test_silence_of_everything",
+    ),
+)  # fmt: skip
+
+
+# Scenarios that only a mutant needs.
+
+
+def a_zombie_lies() -> None:
+    """A proxy wakes beside its successor, and promises what it cannot know."""
+    from tests.simulator.sources import SimProxy
+    from tests.simulator.story import Story
+
+    from slackwater.model.records import Kind, SourceRecord
+
+    story = Story(replicas=1, bound_us=1_000_000)
+    story.time_passes(3)
+    zombie = story.world.proxies["s1"]
+    story.replace("proxy/s1", wakes_after_s=2)
+    story.time_passes(1.5)
+    now = story.world.scheduler.now
+    assert isinstance(zombie, SimProxy)
+    next_id = story.orderer()._stable[0].next_id
+    lie = SourceRecord(
+        Kind.BOUNDARY, "s1", zombie.inc, next_id, next_id - 1, now + 900_000, now, now
+    )
+    story.world.source_log("s1").append(lie)
+    story.time_passes(4)
+    story.all_is_well_again()
+    story.every_guarantee_holds()
+
+
+def timers_first() -> None:
+    """An orderer wakes, and its consumer needs some milliseconds more than its timers."""
+    from tests.simulator.story import Story
+
+    story = Story(replicas=1)
+    story.time_passes(3)
+    story.pause("orderer/q.0.a", for_s=3)
+    story.deafen("orderer/q.0.a", "s1", for_s=3.03)
+    story.time_passes(6)
+    assert story.orderer().counters.forks == 0, "its input lay in the log when it woke"
+
+
+def many_corrections() -> None:
+    """More windows to correct than a transaction may hold."""
+    from tests.simulator.story import Story
+
+    story = Story(
+        children=(("s1",), ("s2",)), replicas=1, window_us=100_000, slide_us=100_000,
+        bound_us=500_000,
+    )  # fmt: skip
+    story.time_passes(2)
+    story.silence("s1", for_s=1)
+    story.time_passes(0.9)
+    story.kill_for_good("aggregator/0")
+    story.time_passes(14)
+    story.start_again("aggregator/0")
+    story.time_passes(6)
+    story.all_is_well_again()
+    story.every_guarantee_holds()
+
+
+def a_seek_under_a_long_bound() -> None:
+    """The live line, some seconds behind the present, leaves out a backlog that it still needs."""
+    from tests.simulator.story import Story
+
+    story = Story(
+        replicas=1, bound_us=4_000_000, backlog_records_max=10, record_us=5_000, live_records_max=4
+    )
+    story.time_passes(2)
+    story.silence("s1", for_s=12)  # has failed: the live line does not wait for it
+    story.time_passes(9)
+    story.silence("s2", for_s=3.5)  # shorter than the bound: the live line waits, and falls behind
+    story.time_passes(6)
+    assert story.orderer().counters.skipped > 0
+    story.all_is_well_again(15)
+    story.every_guarantee_holds()
+
+
+def boundaries_just_below_the_cuts() -> None:
+    """A promise that ends one microsecond before the bucket does; a reading sits right there."""
+    from tests.simulator.readings import Reading
+    from tests.simulator.story import Story
+    from tests.simulator.world import E0_US
+
+    story = Story(replicas=1, bound_us=1_000_000, disorder_us=20_000)
+    edge = E0_US + 3_000_000
+    for stream in story.config.streams:
+        story.world.proxies[stream].clock_behind_us = 1
+        late = Reading(edge - 1, f"{stream}/0", 5.0)
+        story.world.sensors[stream].extra.append((edge + 30_000, late))
+    story.time_passes(6)
+    story.all_is_well_again()
+    story.every_guarantee_holds()

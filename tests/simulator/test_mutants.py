@@ -1,0 +1,13 @@
+"""Checkers that can fail: every mutant is noticed by the scenario of its trace."""
+
+from __future__ import annotations
+
+import pytest
+from tests.simulator.mutants import MUTANTS, Mutant, applied
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_the_mutant_is_caught(mutant: Mutant) -> None:
+    with applied(mutant), pytest.raises(AssertionError):
+        mutant.run()
