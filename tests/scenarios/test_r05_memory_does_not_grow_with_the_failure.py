@@ -51,3 +51,7 @@ def test_a_child_whose_sources_run_ahead_of_time_is_parked() -> None:
     assert held["root/q.0"] < 250
     story.time_passes(3)
     assert not story.tentative, "a stream whose clock is ahead hurries nobody and is not missing"
+    story.kill("root/q.0")
+    story.silence("s1", for_s=4)
+    story.time_passes(4)
+    assert {a.missing for a in story.tentative} == {("s1",)}, "a parked log does not keep it mute"

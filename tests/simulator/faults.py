@@ -102,6 +102,8 @@ def plan(rng: Random, world: World, until_us: int, count: int) -> list[Fault]:
                 stream = rng.choice(world.config.children[child])
                 faults.append(Fault(at, kind, f"{name} {stream}", length))
             case "damage":
+                if replicas == 1:
+                    continue  # nobody else has the record: an open question, see the decisions
                 child = rng.randrange(len(world.config.children))
                 log = world.ordered_log(child, rng.randrange(replicas), rng.randrange(2))
                 faults.append(Fault(at, kind, log.name))

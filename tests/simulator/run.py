@@ -17,6 +17,8 @@ from tests.simulator.world import E0_US, History, World, WorldConfig, spread
 
 SETTLE_US = 12 * second
 SLACK_US = 80 * ms
+SKEW_US = 15 * ms
+"""Clocks agree within the margin (R12)."""
 GRACE_US = 3 * second
 
 
@@ -87,6 +89,8 @@ def simulate(
     """Run one seed; ``faults`` replaces those that the seed would draw."""
     rng = Random(f"plan/{seed}")
     world = World(seed, draw_config(rng))
+    if rng.random() < 0.5:
+        world.skew_us = {name: rng.randrange(-SKEW_US, SKEW_US) for name in world.names}
     count = rng.choice([1, 2, 4, 8])
     if faults is None:
         faults = plan(rng, world, length_us, count)

@@ -74,7 +74,9 @@ class SourceCursor:
         self.bytes_held = 0
         self._low = -(2**63)
         self._chunks: deque[Chunk] = deque()
-        self._lost_from: int | None = None
+        # A log that is read for the first time and does not begin at 0 has lost its first readings.
+        is_cut = position.inc < 0 < position.offset
+        self._lost_from: int | None = position.boundary if is_cut else None
         # A live cursor without a next id has left something out, unless it never read a thing.
         self._skipped = not strict and position.next_id < 0 <= position.inc
         self.whole_from = -(2**63)

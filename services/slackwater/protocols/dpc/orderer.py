@@ -123,7 +123,8 @@ def initial_state(config: OrdererConfig, e0: int, offsets: Sequence[int]) -> Ord
     """The state of a fragment that never ran: both lines at the bucket of E0 (R24).
 
     E0 stands for the promise made so far: a reading below it is in no window, not even where its
-    bucket is that of E0.
+    bucket is that of E0. Ids begin at 0, so where retention has cut a log before the first record
+    was read, the loss is a gap (R15) and not an empty time.
     """
     start = config.grid.bucket_start(e0)
     return OrdererState(
@@ -136,7 +137,7 @@ def initial_state(config: OrdererConfig, e0: int, offsets: Sequence[int]) -> Ord
         streams=tuple(
             StreamPositions(log, position, position, position)
             for log, offset in zip(config.logs, offsets, strict=True)
-            for position in [SourcePosition(offset, -1, -1, e0)]
+            for position in [SourcePosition(offset, 0 if offset else -1, -1, e0)]
         ),
     )
 

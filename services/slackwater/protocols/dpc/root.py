@@ -534,12 +534,17 @@ class RootCore:
 
     @property
     def mute(self) -> bool:
-        """No tentative answer yet: unread deltas may hold what would be missing (rule 27)."""
+        """No tentative answer yet: unread deltas may hold what would be missing (rule 27).
+
+        A log that has been read past the next window's end is read far enough: its cursor may be
+        parked there, ahead of its time (rule 12).
+        """
         if self._mute_until:
+            needed = Position(self._windows.end(self.line.live_next))
             self._mute_until = {
                 log: end
                 for log, end in self._mute_until.items()
-                if self._live_cursor(log).offset < end
+                if self._live_cursor(log).offset < end and self._live_cursor(log).frontier < needed
             }
         return bool(self._mute_until)
 
