@@ -49,6 +49,9 @@ _log = logging.getLogger(__name__)
 CATCH_UP_RECORDS_MAX = 50
 CATCH_UP_PREFETCH_KIB = 8 * 1024
 IDLE_S_MAX = 0.05
+BROKER_S_MAX = 30.0
+"""For a transaction, or a producer's start. A broker that was killed is back sooner; what takes
+longer hangs in the client (seen on a machine ten times overloaded), and a restart mends it."""
 HEARTBEAT_PERIOD_US = 50_000
 FRESH_MS_MAX = 350.0
 BATCH_BYTES_MAX = 1 << 20
@@ -164,7 +167,8 @@ class RootShell:
         """Step the core for ever."""
         settings = aiokafka_producer(self._transport.bootstrap, **self._producer)
         producer = AIOKafkaProducer(**settings)
-        await producer.start()
+        async with asyncio.timeout(BROKER_S_MAX):
+            await producer.start()
         try:
             while True:
                 read = self._read_parked()
@@ -241,7 +245,13 @@ class RootShell:
         self._wake.set()
 
     async def _commit(self, commit: Commit, producer: AIOKafkaProducer) -> None:
-        """One fenced transaction: the results in their order, then the state record (rule 23)."""
+        """One transaction, within a bound: what came of it is in the log, where a restart looks."""
+        async with asyncio.timeout(BROKER_S_MAX):
+            await self._transact(commit, producer)
+        self._core.committed()
+
+    async def _transact(self, commit: Commit, producer: AIOKafkaProducer) -> None:
+        """The results in their order, then the state record (rule 23)."""
         emitted_at = self._clock.now_us()
         await producer.begin_transaction()
         for kind, lines in self._results.lines(commit.transaction, emitted_at):
@@ -254,7 +264,6 @@ class RootShell:
             partition=0,
         )
         await producer.commit_transaction()
-        self._core.committed()
 
     async def _send(self, producer: AIOKafkaProducer, topic: str, lines: Lines) -> None:
         batch = producer.create_batch()
