@@ -35,7 +35,7 @@ from slackwater.runtime.process import spawn
 HOST = "127.0.0.1"
 # Generous: after kill -9 the dead registration must first expire (3 s) on a machine that may be
 # busy. A healthy start takes two seconds.
-START_S_MAX = 60.0
+START_S_MAX = 180.0
 STOP_S_MAX = 15.0
 # A broker whose parent was killed dies at once, but its threads take a moment to be gone.
 LOCK_S_MAX = 2.0

@@ -12,10 +12,12 @@ import logging
 import re
 import sys
 from datetime import UTC, datetime
-from typing import IO
+from typing import IO, Final
 
 # The libraries' own news is about connections and rebalances; it matters when it is a warning.
 QUIET = ("aiokafka", "faust", "mode", "kafka", "py4j", "asyncio", "urllib3")
+
+CLIENTS = ("aiokafka", "faust", "slackwater.runtime.kafka.client")
 
 _SECRET = re.compile(
     r"(?P<before>(?:password|passwd|secret|token|api[_.-]?key)[\"']?\s*[=:]\s*[\"']?)"
@@ -45,6 +47,36 @@ class OneLineFormatter(logging.Formatter):
         return without_secrets(" | ".join(line for line in lines if line))
 
 
+class Repeats(logging.Filter):
+    """Lets the same message of the same logger pass once in ``every_s``, and says how many went.
+
+    While a broker is away some clients report each of forty attempts a second.
+    """
+
+    every_s: Final = 10.0
+    messages_max: Final = 1_000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record may pass."""
+        if not record.name.startswith(CLIENTS):
+            return True
+        what = (record.name, str(record.msg))
+        passed_at, kept_back = self._seen.get(what, (-self.every_s, 0))
+        if record.created - passed_at < self.every_s:
+            self._seen[what] = (passed_at, kept_back + 1)
+            return False
+        if len(self._seen) >= self.messages_max:
+            self._seen.clear()
+        self._seen[what] = (record.created, 0)
+        if kept_back:
+            record.msg = f"{record.msg} (and {kept_back} more like it)"
+        return True
+
+
 def without_secrets(text: str) -> str:
     """Replace what follows `password=` and its like, and passwords inside addresses."""
     return _CREDENTIALS.sub(r"\g<before>***", _SECRET.sub(r"\g<before>***", text))
@@ -56,6 +88,7 @@ def set_up_logging(
     """Send all logging of this process to stderr; may be called again, with another name."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(OneLineFormatter(process))
+    handler.addFilter(Repeats())
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
