@@ -68,12 +68,10 @@ def test_secrets_are_taken_out_and_nothing_else(said: str, kept: str) -> None:
     assert without_secrets(said) == kept
 
 
-def test_a_client_that_repeats_itself_is_heard_once() -> None:
-    stream = io.StringIO()
-    set_up_logging("root/q.0", stream=stream)
+def test_a_client_that_repeats_itself_is_heard_once(written: io.StringIO) -> None:
     for attempt in range(50):
         logging.getLogger("aiokafka.conn").error("cannot connect to %s", attempt)
         logging.getLogger("slackwater.root").error("said each time")
-    lines = stream.getvalue().splitlines()
+    lines = written.getvalue().splitlines()
     assert sum("cannot connect" in line for line in lines) == 1
     assert sum("said each time" in line for line in lines) == 50
