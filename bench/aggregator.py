@@ -1,0 +1,156 @@
+"""The aggregator alone: buckets into its ordered log, deltas out, on a real broker.
+
+    python bench/aggregator.py [--rate 100] [--readings 10000] [--keys 1000] [--seconds 10]
+        [--rounds 4] [--parts 1] [--mode real-time|micro-batch]
+
+Latency is from handing a bucket to our producer to having its delta in our consumer: two Kafka
+hops and Spark in between. The first round pays for the JVM's compilers; the last one counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from slackwater.codec import encode_ordered
+from slackwater.model.deployment import QuerySpec, WindowSpec
+from slackwater.model.records import Kind, OrderedRecord
+from slackwater.runtime.broker import EmbeddedBroker
+from slackwater.runtime.heartbeats import HeartbeatListener
+from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.registry import QueryDefinition, Registry
+from slackwater.runtime.topics import QueryShape, ensure_topics, topics_for
+from slackwater.runtime.transport import Reader, Writer
+
+ORDERED = ("sw.ordered.bench.0", 0)
+DELTAS = ("sw.deltas.bench.0", 0)
+
+
+def bucket(seed: int, readings: int, keys: int) -> bytes:
+    """A bucket of real-looking readings, grouped by key."""
+    rng = np.random.default_rng(seed)
+    cuts = np.sort(rng.integers(0, readings, keys - 1))
+    return encode_ordered(
+        OrderedRecord(
+            kind=Kind.INSERTION,
+            child=0,
+            replica=0,
+            inc=0,
+            bucket_start=seed * 100,
+            bucket_end=seed * 100 + 100,
+            last_id=readings - 1,
+            keys=tuple(f"mote-{i:06d}" for i in range(keys)),
+            offsets=np.concatenate([[0.0], cuts, [readings]]).astype(np.float64),
+            fields=("temperature",),
+            values=(rng.normal(20.0, 5.0, readings).round(2),),
+        )
+    )
+
+
+def measure(
+    writer: Writer, reader: Reader, buckets: list[bytes], rate: float, count: int
+) -> npt.NDArray[np.float64]:
+    """Send at the rate, and give the latency of each, in ms."""
+    sent: list[float] = []
+    seen: list[float] = []
+
+    def read() -> None:
+        while len(seen) < count:
+            records = reader.poll(1000, 1.0)
+            now = time.perf_counter()
+            seen.extend([now] * len(records))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    begun = time.perf_counter()
+    for i in range(count):
+        time.sleep(max(0.0, begun + i / rate - time.perf_counter()))
+        sent.append(time.perf_counter())
+        writer.append(*ORDERED, buckets[i % len(buckets)])
+    thread.join()
+    latency_s: npt.NDArray[np.float64] = np.array(seen) - np.array(sent)
+    return latency_s * 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", type=float, default=100.0, help="buckets a second")
+    parser.add_argument("--readings", type=int, default=10_000, help="readings in a bucket")
+    parser.add_argument("--keys", type=int, default=1_000)
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of a round")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--parts", type=int, default=1)
+    parser.add_argument("--mode", default="real-time", choices=("real-time", "micro-batch"))
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="slackwater-bench-") as folder,
+        EmbeddedBroker(Path(folder) / "broker") as broker,
+    ):
+        run(options, broker.bootstrap, Path(folder))
+
+
+def run(options: argparse.Namespace, bootstrap: str, folder: Path) -> None:
+    transport = KafkaTransport(bootstrap)
+    ensure_topics(bootstrap, topics_for([], [QueryShape("bench", 1, 1, options.parts)]))
+    spec = QuerySpec(
+        name="bench",
+        sources=("s",),
+        where=None,
+        select=None,
+        window=WindowSpec(1_000_000, 1_000_000),
+        aggregate=("count",),
+        bound_us=2_000_000,
+        replicas=1,
+        parts=options.parts,
+    )
+    Registry(transport).publish_queries(QueryDefinition("bench", 1, 0, 100_000, spec))
+    writer = transport.writer(sys.exit)
+    buckets = [bucket(seed, options.readings, options.keys) for seed in range(16)]
+    writer.append(*ORDERED, buckets[0])
+    listener = HeartbeatListener(transport).start()
+    begun = time.perf_counter()
+    command = [sys.executable, "-m", "slackwater_spark.app", "0", "--fragments", "bench.0.a"]
+    command += ["--deployment", "none", "--bootstrap", bootstrap, "--data-dir", str(folder)]
+    process = subprocess.Popen([*command, "--mode", options.mode])
+    try:
+        listener.wait_for(lambda view: view.ready("aggregator/0", time.monotonic()), 300)
+        print(f"ready after {time.perf_counter() - begun:.1f} s")
+        reader = transport.reader()
+        reader.assign({DELTAS: 0})
+        while not reader.poll(1, 1.0):
+            pass
+        jvm = psutil.Process(process.pid).children()[0]
+        cpu = jvm.cpu_times()
+        print(f"first delta after {time.perf_counter() - begun:.1f} s,", end=" ")
+        print(f"{cpu.user + cpu.system:.1f} s of CPU, {jvm.memory_info().rss / 2**20:.0f} MiB")
+        for number in range(options.rounds):
+            before, at = jvm.cpu_times(), time.perf_counter()
+            count = int(options.rate * options.seconds)
+            latency = measure(writer, reader, buckets, options.rate, count)
+            after, took = jvm.cpu_times(), time.perf_counter() - at
+            used = after.user + after.system - before.user - before.system
+            p50, p95, p99 = np.percentile(latency, (50, 95, 99))
+            print(
+                f"round {number}: {count * options.readings / took:,.0f} readings/s,"
+                f" p50 {p50:.1f} ms, p95 {p95:.1f}, p99 {p99:.1f}, max {latency.max():.1f},"
+                f" CPU {used / took * 100:.0f} % of a core,"
+                f" {jvm.memory_info().rss / 2**20:.0f} MiB",
+                flush=True,
+            )
+    finally:
+        process.terminate()
+        process.wait()
+        listener.stop()
+
+
+if __name__ == "__main__":
+    main()
