@@ -300,7 +300,9 @@ def _make_session(settings: SessionSettings) -> SparkSession:
         "spark.sql.streaming.stopTimeout": "1s",
         # One slot per partition for ever, whatever the scheduler would find fair.
         "spark.scheduler.mode": "FIFO",
-        "spark.cleaner.referenceTracking": "false",
+        # By default a full collection every 30 minutes, whether it is needed or not: a pause in
+        # the middle of somebody's window.
+        "spark.cleaner.periodicGC.interval": "24h",
         "spark.executor.heartbeatInterval": "10s",
     }
     builder = SparkSession.builder.appName(settings.app_name).master(settings.master)
