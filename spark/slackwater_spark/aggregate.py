@@ -11,7 +11,7 @@ Two ways to run it:
 
 * *real-time*: tasks that never end read, transform and write record by record, 3-4 ms from log to
   log. Each partition holds a task slot for ever. At the end of a batch they pause for 100-200 ms;
-  so a batch lasts minutes (it is only the interval at which Spark writes its offsets down).
+  so a batch lasts an hour (it is only the interval at which Spark writes its offsets down).
 * *micro-batch* with asynchronous progress tracking, for clusters with fewer slots than partitions:
   50 ms.
 
@@ -77,7 +77,7 @@ class FragmentJob:
     source_options: Mapping[str, str]
     sink_options: Mapping[str, str]
     mode: Mode = "real-time"
-    batch_ms: int = 600_000
+    batch_ms: int = 3_600_000
     name: str = field(default="")
 
     @property

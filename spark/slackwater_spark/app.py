@@ -323,7 +323,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fragments", required=True, help="such as climate.0.a,climate.1.a")
     parser.add_argument("--master", default=LOCAL_MASTER, help="a Spark master")
     parser.add_argument("--mode", choices=("real-time", "micro-batch"), help="how queries run")
-    parser.add_argument("--batch-ms", type=int, default=600_000, help="length of a batch")
+    parser.add_argument("--batch-ms", type=int, default=3_600_000, help="length of a batch")
 
 
 if __name__ == "__main__":
