@@ -123,6 +123,14 @@ MUTANTS = (
         "tests.simulator.mutants:a_zombie_lies",
     ),
     Mutant(
+        "an orderer goes on behind what a zombie wrote", "R2",
+        (Edit(f"{_dpc}.orderer:recover", "if offset == state.stable_offset and state.last_id >= 0:",
+              "if False:"),
+         Edit(f"{_dpc}.orderer:SoleWriter.delivered", "return alone", "return True")),
+        f"{_scenarios}.test_r02_world:test_a_successor_does_not_go_on_behind_what_a_zombie_wrote",
+        (0,),
+    ),
+    Mutant(
         "a restarted root has forgotten what was tentative", "R3",
         (Edit("tests.simulator.roots:SimRoot.start", "mute_until = {",
               "from dataclasses import replace\n"

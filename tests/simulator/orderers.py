@@ -25,6 +25,7 @@ from slackwater.protocols.dpc.orderer import (
     OrdererCore,
     Recovered,
     SaveState,
+    SoleWriter,
     initial_state,
     recover,
 )
@@ -54,6 +55,7 @@ class SimOrderer(Process):
         self.own = [world.ordered_log(child, replica, line) for line in (0, 1)]
         self.core: OrdererCore | None = None
         self.inc = -1
+        self._sole = SoleWriter(0)
         self.deaf_to: set[str] = set()
         """Streams that the live consumer does not fetch any more (R34)."""
         self._positions: list[int] = []
@@ -107,7 +109,7 @@ class SimOrderer(Process):
             self.later(20_000, lambda: self._begun(inc, state, recovered))
             return
         self.inc = inc
-        self.world.supersede(self)
+        self._sole = SoleWriter(inc + 1)
         self._append(LineName.LIVE, self._start_record(inc, recovered))
         operators = Operators(
             FIELDS, None, None, KeyTable(), piece_bytes_max=self.world.config.piece_bytes_max
@@ -190,6 +192,9 @@ class SimOrderer(Process):
         self._appended += 1
 
         def delivered(offset: int) -> None:
+            if line is LineName.STABLE and not self._sole.delivered(offset):
+                self.world.scheduler.after(0, lambda: self.world.restart(self))
+                return
             self._delivered += 1
             self._delivered_to[line] = offset + 1
 

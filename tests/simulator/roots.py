@@ -41,7 +41,6 @@ class SimRoot(Process):
             self.later(20_000, self.start)
             return
         self._epoch = broker.fence(self._id)
-        self.world.supersede(self)
         config = self.world.root_config(self.part, self.placement)
         state = self.world.root_state(self.part) or initial_state(config)
         if state.placement >= self.placement:

@@ -79,6 +79,7 @@ def draw_config(rng: Random) -> WorldConfig:
         piece_bytes_max=rng.choice([100, 8 << 20]),
         ahead_buckets_max=rng.choice([30, 600]),
         backlog_records_max=rng.choice([15, 1000]),
+        zombie_us=rng.choice([(0, 400 * ms), (3 * second, 8 * second)]),
         ahead_bytes_max=rng.choice([20_000, 256 << 20]),
     )
 

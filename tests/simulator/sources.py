@@ -93,7 +93,6 @@ class SimProxy(Process):
             if isinstance(value, SourceRecord):
                 scan.see(at, value)
         self.inc = offset
-        self.world.supersede(self)
         spool = self.spool
         # What is in the log already needs no sending; a promise alone is made again soon.
         spool.records = deque(

@@ -56,6 +56,8 @@ class WorldConfig:
     ahead_buckets_max: int = 600
     ahead_bytes_max: int = 256 << 20
     backlog_records_max: int = 1000
+    zombie_us: tuple[int, int] = (0, 400 * ms)
+    """How long a process that was replaced works on."""
     record_us: int = 30
     """What it takes an orderer to read a record that it needs."""
     aggregate_us: int = 0
@@ -194,6 +196,9 @@ class World:
 
     def _start(self, name: str) -> None:
         kind, _, rest = name.partition("/")
+        before = self._present(name)
+        if before is not None and before.speaks:
+            self._outlive(before)
         process: SimProxy | SimOrderer | SimAggregator | SimRoot
         if kind == "proxy":
             process = self.proxies[rest] = SimProxy(self, rest)
@@ -212,15 +217,20 @@ class World:
 
     def present(self, name: str) -> Process:
         """The incarnation that the supervisor knows."""
+        process = self._present(name)
+        assert process is not None, f"{name} has not been started"
+        return process
+
+    def _present(self, name: str) -> Process | None:
         kind, _, rest = name.partition("/")
         if kind == "proxy":
-            return self.proxies[rest]
+            return self.proxies.get(rest)
         if kind == "orderer":
             _, child, letter = rest.split(".")
-            return self.orderers[int(child), ord(letter) - ord("a")]
+            return self.orderers.get((int(child), ord(letter) - ord("a")))
         if kind == "aggregator":
-            return self.aggregators[name]
-        return self.roots[int(rest.split(".")[1])]
+            return self.aggregators.get(name)
+        return self.roots.get(int(rest.split(".")[1]))
 
     def is_present(self, process: Process) -> bool:
         """Is it the incarnation that the supervisor knows?"""
@@ -271,13 +281,18 @@ class World:
 
     def _wake(self, process: Process) -> None:
         if not self.is_present(process):
-            # A zombie: it works on until it sees its successor in the heartbeats.
-            self.scheduler.after(self.scheduler.between(0, 400 * ms), process.kill)
+            self._outlive(process)
         process.wake()
         self._judge()
 
-    def supersede(self, process: Process) -> None:
-        """``process`` has begun: another that runs under its name will see it and stop."""
+    def _outlive(self, zombie: Process) -> None:
+        """A zombie works on until it sees its successor in the heartbeats."""
+
+        def sees() -> None:
+            if zombie.alive:
+                zombie.kill()
+
+        self.scheduler.after(self.scheduler.between(*self.config.zombie_us), sees)
 
     def next_placement(self) -> int:
         """The supervisor's counter."""

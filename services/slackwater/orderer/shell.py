@@ -26,6 +26,7 @@ from slackwater.protocols.dpc.orderer import (
     OrdererCore,
     Recovered,
     SaveState,
+    SoleWriter,
     initial_state,
     recover,
 )
@@ -152,6 +153,7 @@ class OrdererShell:
             visit=visit,
         )
         recovered = found[0]
+        self._sole = SoleWriter(inc + 1)
         self._append(LineName.LIVE, self._start_record(inc, recovered))
         ends = self._transport.end_offsets(self._sources)
         mute_until = {i: ends[log] for log, i in self._stream_of.items()}
@@ -270,9 +272,16 @@ class OrdererShell:
 
     def _append(self, line: LineName, record: OrderedRecord) -> None:
         self._appended += 1
-        self._writer.append(*self._own[line], encode_ordered(record), None, self._on_delivery)
+        report = self._on_live if line is LineName.LIVE else self._on_stable
+        self._writer.append(*self._own[line], encode_ordered(record), None, report)
 
-    def _on_delivery(self, _offset: int) -> None:
+    def _on_live(self, _offset: int) -> None:
+        self._delivered += 1
+
+    def _on_stable(self, offset: int) -> None:
+        if not self._sole.delivered(offset):
+            self._fatal(f"somebody else writes the log of {self._config.fragment}: this one ends")
+            return  # not counted, so no state record goes out that takes it into account
         self._delivered += 1
 
     async def _fetch_ends(self, streams: Sequence[int]) -> None:

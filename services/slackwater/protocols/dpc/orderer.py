@@ -149,12 +149,18 @@ def recover(
 ) -> Recovered:
     """Find the end of the contiguous prefix of the own logs, from the state record on (R1).
 
-    ``stable`` and ``live`` yield (offset, record) from the state record's offsets to the end.
+    ``stable`` and ``live`` yield (offset, record) from the state record's offsets to the end. What
+    a zombie wrote there counts for nobody (rule 10), so it must not count here either: a writer
+    that went on behind it would leave a hole for its readers. The START that tells may lie before
+    the state record's offset, so the first record read is one of the state's own writer.
     """
     frontier = Position(state.frontier)
     next_id = state.last_id + 1
-    inc = -1
+    inc = writer = -1
     for offset, record in stable:
+        if offset == state.stable_offset and state.last_id >= 0:
+            # The state's writer's own last record: below its incarnation nothing counts behind it.
+            inc = writer = offset if record.kind is Kind.START else record.inc
         if record.kind is Kind.START:
             inc = offset
             if record.frontier is not None:
@@ -168,7 +174,11 @@ def recover(
         next_id = max(next_id, record.last_id + 1)
     live_frontier = state.live_frontier
     for _offset, record in live:
-        if record.kind in (Kind.TENTATIVE, Kind.BOUNDARY) and record.piece == record.pieces - 1:
+        if record.kind is Kind.START:
+            writer = max(writer, record.inc)
+        elif record.inc < writer or record.kind is Kind.VOID:
+            continue
+        elif record.piece == record.pieces - 1:
             live_frontier = max(live_frontier, record.bucket_end)
     return Recovered(frontier, next_id, max(live_frontier, frontier.bucket_start))
 
@@ -178,6 +188,25 @@ def after(record: OrderedRecord) -> Position:
     if record.kind is Kind.INSERTION and record.piece + 1 < record.pieces:
         return Position(record.bucket_start, record.piece + 1)
     return Position(record.bucket_end)
+
+
+@dataclass(slots=True)
+class SoleWriter:
+    """Is anybody else writing this incarnation's stable log? Its own delivery reports tell.
+
+    A log has one writer (rule 6), so the offsets of its deliveries follow each other. A zombie that
+    does not see its successor in the heartbeats sees a step here, at the latest where the
+    successor's START lies, and ends before it has written a state record that counts what no
+    reader has counted.
+    """
+
+    next_offset: int
+
+    def delivered(self, offset: int) -> bool:
+        """A record was delivered at ``offset``; False if somebody wrote before it."""
+        alone = offset == self.next_offset
+        self.next_offset = offset + 1
+        return alone
 
 
 @dataclass(slots=True)
@@ -542,13 +571,17 @@ class OrdererCore:
         )
 
     def snapshot(self, stable_offset: int, live_offset: int) -> OrdererState:
-        """The state record, once all effects so far are in the own logs below these offsets."""
+        """The state record; what was appended so far is in the own logs when it is written.
+
+        The offsets are the ends of what has been delivered. The last record before the end is the
+        first that ``recover`` reads: it tells the incarnation that holds there.
+        """
         return OrdererState(
             self._config.fragment,
             frontier=self.line.stable_next,
             last_id=self._next_id - 1,
             live_frontier=self.line.live_next,
-            stable_offset=stable_offset,
+            stable_offset=max(stable_offset - 1, 0),
             live_offset=live_offset,
             streams=tuple(
                 StreamPositions(log, s.position(), s.position(), v.position())
