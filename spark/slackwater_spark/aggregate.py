@@ -41,9 +41,9 @@ Mode = Literal["real-time", "micro-batch"]
 # that comes back is found within their back-off, which by default grows to seconds.
 _SOURCE_OPTIONS = {
     "failOnDataLoss": "true",
-    "kafka.reconnect.backoff.ms": "20",
-    "kafka.reconnect.backoff.max.ms": "200",
-    "kafka.retry.backoff.ms": "20",
+    "kafka.reconnect.backoff.ms": "100",
+    "kafka.reconnect.backoff.max.ms": "500",
+    "kafka.retry.backoff.ms": "50",
     "kafka.retry.backoff.max.ms": "200",
     "kafka.fetch.max.wait.ms": "100",
     "kafkaConsumer.pollTimeoutMs": "120000",
@@ -58,9 +58,9 @@ _SINK_OPTIONS = {
     "kafka.retries": "2147483647",
     "kafka.max.block.ms": "2147483647",
     "kafka.linger.ms": "0",
-    "kafka.reconnect.backoff.ms": "20",
-    "kafka.reconnect.backoff.max.ms": "200",
-    "kafka.retry.backoff.ms": "20",
+    "kafka.reconnect.backoff.ms": "100",
+    "kafka.reconnect.backoff.max.ms": "500",
+    "kafka.retry.backoff.ms": "50",
     "kafka.retry.backoff.max.ms": "200",
 }
 

@@ -132,9 +132,8 @@ class RootShell:
         return settings
 
     def _restore(self) -> RootCore:
-        state = self._state()
-        if state is None:
-            state = initial_state(self._config)
+        self._restored = self._state()
+        state = self._restored or initial_state(self._config)
         ends = self._transport.end_offsets(self._logs)
         core = RootCore(
             self._config, state, mute_until={self._logs[log]: end for log, end in ends.items()}
@@ -169,6 +168,10 @@ class RootShell:
         producer = AIOKafkaProducer(**settings)
         async with asyncio.timeout(BROKER_S_MAX):
             await producer.start()
+        if await asyncio.to_thread(self._state) != self._restored:
+            # Another copy was placed meanwhile and has committed. This producer has just fenced
+            # it off, and must not answer from the older state: it starts again, from the newer.
+            raise SupersededError(f"{self._config.fragment} was answered by another copy meanwhile")
         try:
             while True:
                 read = self._read_parked()

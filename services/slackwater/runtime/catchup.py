@@ -9,8 +9,9 @@ starves the live line (trace R14) and throws away what was fetched ahead at each
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-from slackwater.runtime.transport import Isolation, Log, RawRecord, Transport
+from slackwater.runtime.transport import Isolation, Log, RawRecord, Reader, Transport
 
 
 class CatchUpReader:
@@ -23,13 +24,26 @@ class CatchUpReader:
         isolation: Isolation = "read_uncommitted",
         prefetch_kib_max: int = 16 * 1024,
     ) -> None:
-        self._reader = transport.reader(isolation=isolation, prefetch_kib_max=prefetch_kib_max)
+        self._make = partial(
+            transport.reader, isolation=isolation, prefetch_kib_max=prefetch_kib_max
+        )
+        # Made when it is first wanted: most of the time nothing is parked, and a client that has
+        # nothing to read costs threads all the same.
+        self._made: Reader | None = None
         # Where the next record of each log may begin: from one past the last record handed over
         # to the reader's position, which lies further where markers follow.
         self._resume_from: dict[Log, int] = {}
 
+    @property
+    def _reader(self) -> Reader:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
     def want(self, positions: Mapping[Log, int]) -> None:
         """Read exactly these logs, each from the offset given; what fits already goes on."""
+        if not positions and self._made is None:
+            return
         self._reader.unassign(self._reader.assigned - positions.keys())
         changed = {
             log: offset for log, offset in positions.items() if not self._continues(log, offset)
@@ -60,11 +74,12 @@ class CatchUpReader:
     @property
     def wanted(self) -> frozenset[Log]:
         """The logs being read."""
-        return self._reader.assigned
+        return frozenset() if self._made is None else self._made.assigned
 
     def close(self) -> None:
         """Give everything back."""
-        self._reader.close()
+        if self._made is not None:
+            self._made.close()
 
     def _continues(self, log: Log, offset: int) -> bool:
         if log not in self._reader.assigned:

@@ -89,11 +89,13 @@ _delivery_poll_s = 0.1
 
 # What every client shares beyond topics.toml: quick to come back, quiet while it cannot.
 client_config: dict[str, Any] = {
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 200,
-    "retry.backoff.ms": 20,
-    "retry.backoff.max.ms": 200,
-    "topic.metadata.refresh.fast.interval.ms": 50,
+    # A dozen processes with half a dozen clients each try again while a broker is away: at 20 ms
+    # they took both cores of a small machine from the broker that was starting (34 s, not 9).
+    "reconnect.backoff.ms": 100,
+    "reconnect.backoff.max.ms": 500,
+    "retry.backoff.ms": 50,
+    "retry.backoff.max.ms": 500,
+    "topic.metadata.refresh.fast.interval.ms": 250,
     "socket.nagle.disable": True,
     "socket.keepalive.enable": True,
     "log.connection.close": False,
