@@ -36,7 +36,8 @@ def main() -> int:
     for name in wanted:
         print(f"\n## {BENCHES[name]} (bench/{name}.py)\n", flush=True)
         done = subprocess.run(
-            [sys.executable, str(HERE / f"{name}.py")],
+            [sys.executable, "-m", f"bench.{name}"],
+            cwd=HERE.parent,
             stdout=subprocess.PIPE,
             text=True,
             check=False,
