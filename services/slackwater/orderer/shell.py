@@ -8,7 +8,6 @@ timers, R11), then carries out the effects in their order.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,6 +40,7 @@ from slackwater.runtime.transport import (
     RawRecord,
     read_to_end,
 )
+from slackwater.runtime.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,6 @@ SAVE_PERIOD_US = 1_000_000
 HEARTBEAT_PERIOD_US = 50_000
 CATCH_UP_RECORDS_MAX = 20
 CATCH_UP_PREFETCH_KIB = 8 * 1024
-IDLE_S_MAX = 0.05
 
 
 class SupersededError(SlackwaterError):
@@ -108,7 +107,7 @@ class OrdererShell:
         self._pending: _Pending | None = None
         self._saved_at = 0
         self._said_at = 0
-        self._wake = asyncio.Event()
+        self._turns = Turns()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heartbeats = HeartbeatSender(transport.bootstrap, config.fragment).start()
         self._core = self._start(operators, e0)
@@ -198,7 +197,7 @@ class OrdererShell:
             self._core.receive(stream, offset, record)
             if self._observe is not None:
                 self._observe(record.boundary, self._clock.now_us())
-        self._wake.set()
+        self._turns.wake()
 
     async def run(self) -> None:
         """Step the core for ever."""
@@ -212,20 +211,7 @@ class OrdererShell:
             if read or self._core.busy:
                 await asyncio.sleep(0)  # the live consumer first
                 continue
-            await self._sleep(now)
-
-    async def _sleep(self, now: int) -> None:
-        wake_at = self._core.wake_at
-        wait_s = IDLE_S_MAX if wake_at is None else min((wake_at - now) / 1e6, IDLE_S_MAX)
-        if self._core.wanted():
-            wait_s = min(wait_s, 0.005)
-        # Always once through the event loop, also when something is overdue already: a turn that
-        # does not yield would keep out what it waits for.
-        await asyncio.sleep(0)
-        if wait_s > 0:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), wait_s)
-        self._wake.clear()
+            await self._turns.wait(now, self._core.wake_at, parked=bool(self._core.wanted()))
 
     def _read_parked(self) -> bool:
         """Feed the parked cursors, at most one small batch each."""
@@ -291,7 +277,7 @@ class OrdererShell:
         self._core.ends(
             {s: None if ends is None else ends[self._sources[s]] for s in streams}, asked_at
         )
-        self._wake.set()
+        self._turns.wake()
 
     # State records and heartbeats.
 
@@ -333,7 +319,7 @@ class OrdererShell:
     def _fatal(self, why: str) -> None:
         self._failed = why
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._wake.set)
+            self._loop.call_soon_threadsafe(self._turns.wake)
 
 
 def _header(raw: RawRecord) -> OrderedRecord | None:

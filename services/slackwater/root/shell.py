@@ -43,12 +43,12 @@ from slackwater.runtime.topics import (
     state_topic,
 )
 from slackwater.runtime.transport import Log
+from slackwater.runtime.turns import Turns
 
 _log = logging.getLogger(__name__)
 
 CATCH_UP_RECORDS_MAX = 50
 CATCH_UP_PREFETCH_KIB = 8 * 1024
-IDLE_S_MAX = 0.05
 BROKER_S_MAX = 30.0
 """For a transaction, or a producer's start. A broker that was killed is back sooner; what takes
 longer hangs in the client (seen on a machine ten times overloaded), and a restart mends it."""
@@ -92,7 +92,7 @@ class RootShell:
         }
         self._partition = {log: at for at, log in self._logs.items()}
         self._heartbeats = HeartbeatSender(transport.bootstrap, config.fragment).start()
-        self._wake = asyncio.Event()
+        self._turns = Turns()
         self._said_at = 0
         self._producer = asyncio.run(self._check_and_fence())
         self._core = self._restore()
@@ -160,7 +160,7 @@ class RootShell:
         self._core.receive(self._logs[log], offset, record)
         if self._observe is not None and record.kind is not Kind.START:
             self._observe(record.bucket_end, self._clock.now_us())
-        self._wake.set()
+        self._turns.wake()
 
     async def run(self) -> None:
         """Step the core for ever."""
@@ -185,23 +185,12 @@ class RootShell:
                 if read or self._core.busy:
                     await asyncio.sleep(0)
                 else:
-                    await self._sleep(now)
+                    await self._turns.wait(
+                        now, self._core.wake_at, parked=bool(self._core.wanted())
+                    )
         finally:
             with contextlib.suppress(Exception):
                 await producer.stop()
-
-    async def _sleep(self, now: int) -> None:
-        wake_at = self._core.wake_at
-        wait_s = IDLE_S_MAX if wake_at is None else min((wake_at - now) / 1e6, IDLE_S_MAX)
-        if self._core.wanted():
-            wait_s = min(wait_s, 0.005)
-        # Always once through the event loop, also when something is overdue already: a turn that
-        # does not yield would keep out what it waits for.
-        await asyncio.sleep(0)
-        if wait_s > 0:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), wait_s)
-        self._wake.clear()
 
     def _read_parked(self) -> bool:
         wanted = self._core.wanted()
@@ -245,7 +234,7 @@ class RootShell:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._failed = task.exception()
-        self._wake.set()
+        self._turns.wake()
 
     async def _commit(self, commit: Commit, producer: AIOKafkaProducer) -> None:
         """One transaction, within a bound: what came of it is in the log, where a restart looks."""

@@ -1,0 +1,38 @@
+"""The wait between two turns of a fragment's loop, the same for every shell around a core.
+
+A core says when it next wants waking; input and finished tasks wake it earlier. The loop gives way
+to the event loop once in every turn, also when something is overdue already: a turn that does not
+yield keeps out what it waits for, such as the commit under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+IDLE_S_MAX: Final = 0.05
+PARKED_S_MAX: Final = 0.005
+"""While a catch-up reader is wanted, it is asked this often."""
+
+
+class Turns:
+    """Wakes a loop at its deadline, or when ``wake`` is called."""
+
+    def __init__(self) -> None:
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Begin the next turn now; from the event loop's thread."""
+        self._woken.set()
+
+    async def wait(self, now: int, wake_at: int | None, *, parked: bool) -> None:
+        """Until ``wake_at`` (us of wall time; None: a while), or until woken."""
+        wait_s = IDLE_S_MAX if wake_at is None else min((wake_at - now) / 1e6, IDLE_S_MAX)
+        if parked:
+            wait_s = min(wait_s, PARKED_S_MAX)
+        await asyncio.sleep(0)
+        if wait_s > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), wait_s)
+        self._woken.clear()
