@@ -36,7 +36,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro, to_avro
 
-from slackwater.codec import fingerprint, schema_json
+from slackwater.codec import fingerprint, older_versions, schema_json
 
 FIGURES = ("count", "sum", "m2", "min", "max")
 _HEADER_BYTES = 10
@@ -121,8 +121,13 @@ def deltas(records: DataFrame, shape: FragmentShape, topics: Sequence[str]) -> D
 
 def _decode(records: DataFrame, shape: FragmentShape) -> DataFrame:
     """One row for each record, with ``r`` null where the bytes are none of ours."""
+    header = sf.expr(f"substring(value, 1, {_HEADER_BYTES})")
     body = sf.expr(f"substring(value, {_HEADER_BYTES + 1}, {_INT_MAX})")
-    ours = sf.expr(f"substring(value, 1, {_HEADER_BYTES})") == sf.lit(_header("ordered"))
+    ours = header == sf.lit(_header("ordered"))
+    for older, lacking in older_versions("ordered").items():
+        # A log may still hold what the program before this one wrote.
+        body = sf.when(header == sf.lit(older), sf.concat(body, sf.lit(lacking))).otherwise(body)
+        ours = ours | (header == sf.lit(older))
     record = from_avro(body, schema_json("ordered"), {"mode": "PERMISSIVE"})
     # The live log has the odd number of each pair, on both sides.
     first = 2 * (shape.child * shape.replicas + shape.replica)

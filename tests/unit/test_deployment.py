@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -137,3 +138,12 @@ def test_a_duration_is_written_as_it_is_read(us: int) -> None:
 def test_a_duration_is_written_short() -> None:
     written = [format_duration_us(us) for us in (0, 1_500_000, 120_000_000, 86_400_000_000, 7)]
     assert written == ["0s", "1500ms", "2m", "1d", "7us"]
+
+
+def test_without_a_window_a_bucket_is_what_is_answered_as_one() -> None:
+    windowed = QuerySpec("q", ("s",), None, None, WindowSpec(30, 10), ("count",), 2_000_000)
+    rows = dataclasses.replace(windowed, window=None, aggregate=())
+    assert windowed.units(10_000) == WindowSpec(30, 10)
+    assert rows.units(10_000) == WindowSpec(10_000, 10_000)
+    assert (windowed.bucket_wall_us, rows.bucket_wall_us) == (100_000, 10_000)
+    assert QuerySpec.from_json(rows.to_json()) == rows

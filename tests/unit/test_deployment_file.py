@@ -180,7 +180,7 @@ def test_defaults() -> None:
         ("from: [s]", "from: s", "10: queries.q.from: must be a list"),
         ("size: 1s", "size: 0s", "11: queries.q.window.size: must be longer than 0"),
         ("size: 1s", "size: 1s, slide: 2s", "11: queries.q.window.slide: 2s is larger than size"),
-        ("    window: {size: 1s}\n", "", "9: queries.q.window: this version does not do queries"),
+        ("    window: {size: 1s}\n", "", "11: queries.q.aggregate: needs a window: without one"),
         ("    aggregate: [count]\n", "", "9: queries.q.aggregate: is required with a window"),
         ("[count]", "[count, median]", "12: queries.q.aggregate[1]: must be 'count', 'sum'"),
         ("[count]", "[count, count]", "12: queries.q.aggregate: names a figure twice"),
@@ -296,6 +296,28 @@ queries:
     warnings = parse(text).warnings
     assert len(warnings) == 1
     assert "orderer q.0 would read 2500 records/s" in warnings[0]
+    assert parse(text + "    children: 2\n").warnings == ()
+
+
+def test_without_a_window_a_stream_is_flushed_every_10_ms() -> None:
+    """A reading then waits for the end of its bucket: a tenth as many streams are too many."""
+    names = [f"s{i}" for i in range(25)]
+    spec = "{key: {column: k}, time: {column: t, unit: s}, fields: [a], disorder: 1s}"
+    streams = "\n".join(f"  {name}: {spec}" for name in names)
+    text = f"""\
+apiVersion: slackwater/v1
+streams:
+{streams}
+queries:
+  q:
+    from: [{", ".join(names)}]
+    bound: 2s
+"""
+    parsed = parse(text)
+    assert parsed.deployment.queries["q"].window is None
+    assert parsed.deployment.queries["q"].aggregate == ()
+    assert len(parsed.warnings) == 1
+    assert "orderer q.0 would read 2500 records/s" in parsed.warnings[0]
     assert parse(text + "    children: 2\n").warnings == ()
 
 

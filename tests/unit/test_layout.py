@@ -1,5 +1,6 @@
 """Which processes and topics a deployment is made of."""
 
+import dataclasses
 from pathlib import Path
 
 from slackwater.model.deployment import (
@@ -95,6 +96,23 @@ def test_r19_two_replicas_of_a_child_never_share_an_aggregator() -> None:
 
     assert fragments("aggregator/0") == ["climate.0.a", "climate.1.a", "quick.0.a"]
     assert fragments("aggregator/1") == ["climate.0.b", "climate.1.b"]
+
+
+def test_r21_a_query_without_a_window_needs_no_aggregator_and_no_deltas() -> None:
+    plain = dataclasses.replace(query("plain", "room-1", parts=2), window=None, aggregate=())
+    alone = Deployment("wall", DEPLOYMENT.streams, {"plain": plain})
+    names = process_names(alone)
+    assert "orderer/plain.0.b" in names
+    assert "root/plain.1" in names
+    assert not [name for name in names if name.startswith("aggregator")]
+    topics = {spec.name: spec.partitions for spec in topic_specs(alone, {"lab": 1})}
+    assert topics["sw.ordered.plain.0"] == 4
+    assert topics["sw.results.plain.stable"] == 2
+    assert not [name for name in topics if name.startswith("sw.deltas")]
+    both = Deployment("wall", DEPLOYMENT.streams, {**DEPLOYMENT.queries, "plain": plain})
+    placed = [spec.command for spec in fragment_specs(both, LAUNCH) if "aggregator" in spec.name]
+    assert len(placed) == 2
+    assert not any("plain" in word for command in placed for word in command)
 
 
 def test_command_lines() -> None:

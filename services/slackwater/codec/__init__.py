@@ -17,6 +17,7 @@ from slackwater.codec.records import (
     encode_root_state,
     encode_source,
     fingerprint,
+    older_versions,
     schema_json,
 )
 
@@ -37,5 +38,6 @@ __all__ = [
     "encode_root_state",
     "encode_source",
     "fingerprint",
+    "older_versions",
     "schema_json",
 ]

@@ -426,14 +426,19 @@ _PRIMITIVES: Final[dict[str, tuple[Reader, Writer]]] = {
 class RecordCodec:
     """One schema, compiled: bytes with the single-object header to a list of values and back.
 
-    ``key_fields`` names the ``array<string>`` fields that go through ``KeyLists``.
+    ``key_fields`` names the ``array<string>`` fields that go through ``KeyLists``. ``older`` are
+    the versions before: since new fields only come at the end and have defaults, a record of an
+    older version becomes one of today by the bytes of those defaults behind it.
     """
 
-    def __init__(self, schema: Mapping[str, Any], key_fields: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        schema: Mapping[str, Any],
+        key_fields: Sequence[str] = (),
+        older: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         self.name: str = schema["name"]
-        canonical = to_parsing_canonical_form(dict(schema))
-        # Written low byte first, as the specification's single-object encoding wants it.
-        self.fingerprint = bytes.fromhex(avro_fingerprint(canonical, "CRC-64-AVRO"))
+        self.fingerprint = _fingerprint(schema)
         self.header = _SINGLE_OBJECT + self.fingerprint
         self.fields: tuple[str, ...] = tuple(field["name"] for field in schema["fields"])
         self.key_lists = KeyLists()
@@ -443,6 +448,11 @@ class RecordCodec:
             pairs[self.fields.index(name)] = (self.key_lists.read, self.key_lists.write)
         self._readers = tuple(reader for reader, _ in pairs)
         self._writers = tuple(writer for _, writer in pairs)
+        self.older = {
+            _SINGLE_OBJECT + _fingerprint(version): self._defaults(schema, len(version["fields"]))
+            for version in older
+        }
+        """Header of each older version -> what its records lack at the end."""
 
     def encode(self, *values: Any) -> bytes:
         """The record's bytes; ``values`` in the order of the schema's fields."""
@@ -450,6 +460,14 @@ class RecordCodec:
         for writer, value in zip(self._writers, values, strict=True):
             writer(out, value)
         return b"".join(out)
+
+    def of_today(self, buf: bytes) -> bytes:
+        """The same record in this version; what is no older version is given back as it is."""
+        if buf.startswith(self.header) or not self.older:
+            return buf
+        size = len(self.header)
+        lacking = self.older.get(buf[:size])
+        return buf if lacking is None else b"".join((self.header, buf[size:], lacking))
 
     def check_header(self, buf: bytes) -> int:
         """Where the first field begins."""
@@ -474,7 +492,20 @@ class RecordCodec:
 
     def decode(self, buf: bytes) -> list[Any]:
         """All values; bytes behind the last one are damage."""
+        buf = self.of_today(buf)
         values, pos = self.read_fields(buf, self.check_header(buf), 0, len(self.fields))
         if pos != len(buf):
             raise DamageError(f"{len(buf) - pos} bytes too many")
         return values
+
+    def _defaults(self, schema: Mapping[str, Any], first: int) -> bytes:
+        out: list[Buffer] = []
+        for writer, field in zip(self._writers[first:], schema["fields"][first:], strict=True):
+            writer(out, field["default"])
+        return b"".join(out)
+
+
+def _fingerprint(schema: Mapping[str, Any]) -> bytes:
+    """CRC-64-AVRO, low byte first, as the specification's single-object encoding wants it."""
+    canonical = to_parsing_canonical_form(dict(schema))
+    return bytes.fromhex(avro_fingerprint(canonical, "CRC-64-AVRO"))

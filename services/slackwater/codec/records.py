@@ -8,8 +8,8 @@ A source record is decoded in two steps. A reader that looks for its place in a 
 only (rule 13), so ``decode_source`` reads the header and leaves the columns as bytes until
 ``columns.load()``. The other records are decoded at once.
 
-Event times within a source record are offsets from its smallest time, as floats: 4 bytes while
-all are below 2**24 us, where floats are exact, else 8 bytes in a second field.
+Event times within a record are offsets from its smallest time, as floats: 4 bytes while all are
+below 2**24 us, where floats are exact, else 8 bytes in a second field.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from slackwater.model.records import (
     SourceRecord,
     StreamPositions,
     type_f64,
+    type_i32,
+    type_i64,
 )
 
 Bytes = bytes | bytearray | memoryview
@@ -67,6 +69,8 @@ _KEY_FIELDS: Final = {"source": ("keys", "fields"), "ordered": ("keys",), "delta
 _KINDS: Final = tuple(Kind)
 _SCHEMA_DIR: Final = Path(__file__).resolve().parents[3] / "schemas"
 _NO_FRONTIER: Final = Position(0, -1)
+_NO_TIMES: Final = np.zeros(0, np.int64)
+_NO_INDEX: Final = np.zeros(0, np.int32)
 
 
 @cache
@@ -78,13 +82,23 @@ def schema_json(name: str) -> str:
 
 @cache
 def codec(name: str) -> RecordCodec:
-    """The compiled schema."""
-    return RecordCodec(json.loads(schema_json(name)), _KEY_FIELDS.get(name, ()))
+    """The compiled schema, and the recorded ones before it (schemas/README.md)."""
+    recorded = json.loads((_SCHEMA_DIR / "fingerprints.json").read_text(encoding="utf-8"))[name]
+    older = [
+        json.loads((_SCHEMA_DIR / "recorded" / f"{name}-{version}.avsc").read_text("utf-8"))
+        for version in recorded[:-1]
+    ]
+    return RecordCodec(json.loads(schema_json(name)), _KEY_FIELDS.get(name, ()), older)
 
 
 def fingerprint(name: str) -> bytes:
     """The schema's CRC-64-AVRO, 8 bytes, as bytes 3 to 10 of each of its records."""
     return codec(name).fingerprint
+
+
+def older_versions(name: str) -> dict[bytes, bytes]:
+    """Per older version its header, and the bytes that make its records ones of today."""
+    return dict(codec(name).older)
 
 
 def _decode(name: str, buf: Bytes, where: object, make: Callable[[list[Any]], _T]) -> _T:
@@ -120,10 +134,7 @@ def encode_source(record: SourceRecord) -> bytes:
             raise ValueError("readings without columns")
     else:
         _check_columns(record, columns)
-        if record.stime_max - base < float_exact_us_max:
-            times = (columns.stimes - base).astype(np.float32)
-        else:
-            times64 = (columns.stimes - base).astype(np.float64)
+        times, times64 = _split_times(columns.stimes, base, record.stime_max)
         keys, fields, values = columns.keys, columns.fields, columns.values
         index = columns.key_index.astype(np.float32)
     return codec("source").encode(
@@ -196,9 +207,7 @@ class _StoredColumns:
         base, times, times64, keys, index, fields, columns = values
         n = self._readings
         low, high = self._span
-        if len(times) and len(times64):
-            raise DamageError("times in both fields")
-        offsets = times if len(times) else times64
+        offsets = _one_of(times, times64)
         _same(len(offsets), n, "times", "readings")
         _same(len(index), n, "key indices", "readings")
         _same(len(columns), len(fields), "columns", "fields")
@@ -211,10 +220,28 @@ class _StoredColumns:
             raise DamageError("the times are not those of the header")
         stimes = _whole(offsets, np.int64, "time")
         stimes += low
-        # Also false for NaN, as the comparisons above are: the conversion meets numbers only.
-        if not (index.min() >= 0 and index.max() < len(keys)):
-            raise DamageError(f"a key index outside 0..{len(keys) - 1}")
-        return SourceColumns(stimes, _whole(index, np.int32, "key index"), keys, fields, columns)
+        return SourceColumns(stimes, _key_index(index, len(keys)), keys, fields, columns)
+
+
+def _split_times(stimes: type_i64, base: int, last: int) -> tuple[Any, Any]:
+    """Times after ``base`` as 4-byte floats where they are exact, else as doubles."""
+    if last - base < float_exact_us_max:
+        return (stimes - base).astype(np.float32), ()
+    return (), (stimes - base).astype(np.float64)
+
+
+def _one_of(times: Any, times64: Any) -> Any:
+    if len(times) and len(times64):
+        raise DamageError("times in both fields")
+    return times if len(times) else times64
+
+
+def _key_index(index: Any, keys: int) -> type_i32:
+    # Also false for NaN: the conversion meets numbers only.
+    if not (index.min() >= 0 and index.max() < keys):
+        raise DamageError(f"a key index outside 0..{keys - 1}")
+    whole: type_i32 = _whole(index, np.int32, "key index")
+    return whole
 
 
 def _whole(numbers: Any, dtype: type[Any], what: str) -> Any:
@@ -264,12 +291,16 @@ def decode_source(buf: Bytes, where: object = "") -> SourceRecord:
 
 def encode_ordered(record: OrderedRecord) -> bytes:
     """Bytes of an ordered record."""
-    if len(record.offsets) != len(record.keys) + 1:
+    offsets = 1 if len(record.stimes) else len(record.keys) + 1
+    if len(record.offsets) != offsets:
         raise ValueError(f"{len(record.offsets)} offsets for {len(record.keys)} keys")
     if len(record.values) != len(record.fields):
         raise ValueError(f"{len(record.values)} columns for {len(record.fields)} fields")
-    if any(len(column) != record.offsets[-1] for column in record.values):
-        raise ValueError("columns whose length is not the last offset")
+    if any(len(column) != record.readings for column in record.values):
+        raise ValueError("columns whose length is not that of the readings")
+    base, times, times64 = 0, (), ()
+    if len(record.stimes):
+        base, times, times64 = _row_times(record)
     frontier = record.frontier or _NO_FRONTIER
     return codec("ordered").encode(
         record.kind,
@@ -290,7 +321,24 @@ def encode_ordered(record: OrderedRecord) -> bytes:
         record.offsets,
         record.fields,
         record.values,
+        base,
+        times,
+        times64,
+        record.key_index.astype(np.float32),
     )
+
+
+def _row_times(record: OrderedRecord) -> tuple[int, Any, Any]:
+    """The base and the times of rows, which are checked as those of a source record are."""
+    base, last = int(record.stimes.min()), int(record.stimes.max())
+    if last - base >= span_us_max:
+        raise ValueError(f"a span of {last - base} us")
+    index, keys = record.key_index, len(record.keys)
+    if len(index) != len(record.stimes) or index.min() < 0 or index.max() >= keys:
+        raise ValueError("a key index without a key, or a row without a key index")
+    if keys >= keys_max:
+        raise ValueError(f"{keys} keys")
+    return base, *_split_times(record.stimes, base, last)
 
 
 def decode_ordered(buf: Bytes, where: object = "") -> OrderedRecord:
@@ -300,10 +348,12 @@ def decode_ordered(buf: Bytes, where: object = "") -> OrderedRecord:
 
 def _make_ordered(values: list[Any]) -> OrderedRecord:
     kind, child, replica, inc, start, end, piece, pieces, first, last = values[:10]
-    bucket, frontier_piece, missing, gap, keys, offsets, fields, columns = values[10:]
+    bucket, frontier_piece, missing, gap, keys, offsets, fields, columns = values[10:18]
     _check_place(start, end, piece, pieces)
     _same(len(columns), len(fields), "columns", "fields")
-    _check_offsets(offsets, len(keys), columns)
+    stimes, index = _rows(values[18:], keys, offsets, columns)
+    if not len(stimes):
+        _check_offsets(offsets, len(keys), columns)
     return OrderedRecord(
         _KINDS[kind],
         child,
@@ -322,7 +372,30 @@ def _make_ordered(values: list[Any]) -> OrderedRecord:
         offsets,
         fields,
         columns,
+        stimes,
+        index,
     )
+
+
+def _rows(
+    values: list[Any], keys: Sequence[str], offsets: type_f64, columns: Sequence[type_f64]
+) -> tuple[type_i64, type_i32]:
+    """Times and key indices of rows; empty where the readings are grouped by key."""
+    base, times, times64, index = values
+    after = _one_of(times, times64)
+    n = len(after)
+    _same(len(index), n, "key indices", "rows")
+    if not n:
+        return _NO_TIMES, _NO_INDEX
+    if len(offsets) != 1 or offsets[0] != 0:
+        raise DamageError(f"{len(offsets)} offsets where there are rows")
+    for column in columns:
+        _same(len(column), n, "values", "rows")
+    if not (after.min() == 0 and after.max() < span_us_max):
+        raise DamageError("times that do not begin at their base")
+    stimes = _whole(after, np.int64, "time")
+    stimes += base
+    return stimes, _key_index(index, len(keys))
 
 
 def _check_place(start: int, end: int, piece: int, pieces: int) -> None:

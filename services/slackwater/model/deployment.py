@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 Clock = Literal["wall", "data"]
 TimeUnit = Literal["s", "ms", "us", "iso"]
@@ -25,6 +25,11 @@ TopicFrom = Literal["beginning", "end"]
 FailurePolicy = Literal["delay", "process"]
 StabilizationPolicy = Literal["suspend", "delay", "process"]
 ResultsFormat = Literal["json", "avro", "avro-registry", "columns"]
+
+bucket_of_windows_us: Final = 100_000
+"""A window's answer waits for no bucket (buckets end where windows do), so they may be wide."""
+bucket_of_rows_us: Final = 10_000
+"""Without a window every reading waits for the end of its bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,7 @@ class WindowSpec:
 class QuerySpec:
     """What to compute over which streams, and how long it may take (``bound_us`` is X).
 
+    Without a ``window`` the readings themselves are the result, and nothing is aggregated (R21).
     ``select`` holds (name, expression) in the file's order; None keeps the input fields.
     """
 
@@ -122,6 +128,18 @@ class QuerySpec:
     children: int = 1
     parts: int = 1
     results_format: ResultsFormat = "json"
+
+    @property
+    def bucket_wall_us(self) -> int:
+        """Its w is the event time of this much wall time, fixed when it is registered."""
+        return bucket_of_rows_us if self.window is None else bucket_of_windows_us
+
+    def units(self, w_us: int) -> WindowSpec:
+        """What is answered as one: its windows, or without a window its buckets of ``w_us``.
+
+        A bucket is then a tumbling window, wherever windows are counted (S, T, UNDO, boundaries).
+        """
+        return WindowSpec(w_us, w_us) if self.window is None else self.window
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values, for the registry."""
@@ -165,7 +183,7 @@ class Deployment:
         return tuple(dict.fromkeys(names))
 
     def output_fields(self, query: str | QuerySpec) -> tuple[str, ...]:
-        """The fields that are aggregated: those of ``select``, else all input fields."""
+        """The fields of the result: those of ``select``, else all input fields."""
         spec = self._spec(query)
         if spec.select is None:
             return self.input_fields(spec)

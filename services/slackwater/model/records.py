@@ -118,7 +118,10 @@ class OrderedRecord:
     [``bucket_start``, ``bucket_end``); BOUNDARY covers a run of empty buckets. Readings are
     grouped by key: key ``keys[i]`` owns ``values[f][offsets[i]:offsets[i + 1]]``; ``offsets`` is
     (len(keys) + 1,), float64 (exact: a piece is far below 2**53), rising from 0.
-    ``frontier`` (START only) is the position the writer goes on from.
+    Of a query without a window they are *rows*, in their order: ``stimes`` and ``key_index`` (n,)
+    as in a source record, and ``offsets`` is [0]; pieces are then cut between rows.
+    ``frontier`` (START only) is the position the writer goes on from. ``seq`` is the record's
+    offset where its reader counts by it (R21); it is not on the wire.
     """
 
     kind: Kind
@@ -138,6 +141,14 @@ class OrderedRecord:
     offsets: type_f64 = field(default_factory=lambda: np.zeros(1))
     fields: tuple[str, ...] = ()
     values: tuple[type_f64, ...] = ()
+    stimes: type_i64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    key_index: type_i32 = field(default_factory=lambda: np.zeros(0, np.int32))
+    seq: int = -1
+
+    @property
+    def readings(self) -> int:
+        """How many readings the record carries."""
+        return len(self.stimes) or int(self.offsets[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +184,10 @@ class DeltaRecord:
     m2: type_f64 = field(default_factory=lambda: np.zeros((0, 0)))
     min: type_f64 = field(default_factory=lambda: np.zeros((0, 0)))
     max: type_f64 = field(default_factory=lambda: np.zeros((0, 0)))
+
+
+BucketRecord = OrderedRecord | DeltaRecord
+"""What a root reads: deltas, or for a query without a window the ordered records themselves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from slackwater.model.errors import UsageError
 from slackwater.orderer.shell import OrdererShell
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.expressions import compile_predicate, compile_projection
-from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.line import Schedule
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer import OrdererConfig
@@ -39,7 +38,7 @@ def main(context: Context) -> None:
         replica=replica,
         logs=tuple(log for log, _ in logs),
         names=tuple(stream for _, stream in logs),
-        grid=Grid(definition.w_us, spec.window),
+        grid=definition.grid,
         schedule=Schedule(
             lambda e: clock.normal_time_us(e, lateness), deployment.deadline_us(spec, 1)
         ),

@@ -230,7 +230,7 @@ class Shell:
             except LogError:
                 queries = {}
             self._found |= {
-                query.name: (Grid(query.w_us, query.spec.window), query.e0_us)
+                query.name: (query.grid, query.e0_us)
                 for query in queries.values()
                 if name in query.spec.sources
             }

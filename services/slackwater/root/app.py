@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from slackwater.model.errors import UsageError
-from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.line import Schedule
 from slackwater.protocols.dpc.root import RootConfig
 from slackwater.root.shell import RootShell
@@ -29,7 +28,7 @@ def main(context: Context) -> None:
         children=tuple(deployment.child_streams(spec, child) for child in range(spec.children)),
         replicas=spec.replicas,
         fields=deployment.output_fields(spec),
-        grid=Grid(definition.w_us, spec.window),
+        grid=definition.grid,
         schedule=Schedule(
             lambda e: clock.normal_time_us(e, lateness), deployment.deadline_us(spec, 2)
         ),

@@ -32,6 +32,7 @@ from slackwater.model.deployment import (
     TimeSpec,
     TopicSpec,
     WindowSpec,
+    bucket_of_windows_us,
 )
 from slackwater.model.durations import format_duration_us, parse_duration_us
 from slackwater.model.errors import DeploymentError
@@ -47,7 +48,6 @@ from slackwater.runtime.yaml_lines import Path as Place
 
 file_bytes_max: Final = 4 * 1024 * 1024
 disorder_advised_us: Final = 100_000
-bucket_live_us: Final = 100_000
 orderer_records_per_s_max: Final = 2_000
 margin_default_us: Final = 50_000
 margin_micro_batch_us: Final = 150_000
@@ -404,12 +404,12 @@ class _Checker:
         if shape is None:
             return
         known = self._sources(shape, streams, queries, place)
-        window = self._window(shape, place)
+        sound, window = self._window(shape, place)
         self._not_yet(shape, place)
         margin = self._margin(shape, place)
         if known:
             self._expressions(shape, place)
-        if not known or window is None:
+        if not known or not sound:
             return
         self._queries[name] = QuerySpec(
             name=name,
@@ -451,10 +451,13 @@ class _Checker:
             self._findings.error((*place, "children"), reason)
         return all(source in self._streams for source in shape.from_)
 
-    def _window(self, shape: _Query, place: Place) -> WindowSpec | None:
+    def _window(self, shape: _Query, place: Place) -> tuple[bool, WindowSpec | None]:
+        """Whether it is sound, and what it is: None for a query that answers with readings."""
         if shape.window is None:
-            self._later((*place, "window"), "queries without a window")
-            return None
+            if shape.aggregate is not None:
+                reason = "needs a window: without one the readings themselves are the result"
+                self._findings.error((*place, "aggregate"), reason)
+            return shape.aggregate is None, None
         if not shape.aggregate:
             self._findings.error((*place, "aggregate"), "is required with a window")
         elif len(set(shape.aggregate)) < len(shape.aggregate):
@@ -464,8 +467,8 @@ class _Checker:
         if slide > size:
             reason = f"{format_duration_us(slide)} is larger than size, {format_duration_us(size)}"
             self._findings.error((*place, "window", "slide"), reason)
-            return None
-        return WindowSpec(size, slide)
+            return False, None
+        return True, WindowSpec(size, slide)
 
     def _not_yet(self, shape: _Query, place: Place) -> None:
         if shape.policy.failure != "process":
@@ -547,11 +550,12 @@ def _rates(deployment: Deployment) -> Iterator[tuple[str, int, float]]:
     """Records/s at each orderer: a proxy flushes at the cut points of all queries on a stream."""
     hour_us = 3_600_000_000
     per_s = hour_us / 1_000_000
-    base = Grid(bucket_live_us, None).count(0, hour_us) / per_s
+    base = Grid(bucket_of_windows_us, None).count(0, hour_us) / per_s
     rates: dict[str, float] = {}
     for stream in deployment.streams:
         readers = (q for q in deployment.queries.values() if stream in q.sources)
-        cuts = (Grid(bucket_live_us, w).count(0, hour_us) for w in {q.window for q in readers})
+        grids = {(q.bucket_wall_us, q.window) for q in readers}
+        cuts = (Grid(w, window).count(0, hour_us) for w, window in grids)
         rates[stream] = base + sum(count / per_s - base for count in cuts)
     for name, query in deployment.queries.items():
         for child in range(query.children):

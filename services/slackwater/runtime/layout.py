@@ -3,7 +3,8 @@
 One proxy a stream, one orderer a (query, child, replica), as many aggregators as the largest number
 of replicas, one root a (query, part). Replica r of every child of every query is on aggregator r:
 two replicas of one child then never share an aggregator, as trace R19 asks for, and an aggregator
-is a JVM, too dear for one fragment alone.
+is a JVM, too dear for one fragment alone. A query without a window has nothing to aggregate: its
+roots read the ordered logs themselves (R21), and a deployment of such queries starts no Spark.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slackwater.model.deployment import Deployment
+from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.runtime.supervisor import BROKER, ProcessSpec
 from slackwater.runtime.topics import (
     QueryShape,
@@ -77,7 +78,9 @@ def topic_specs(deployment: Deployment, partitions_of: Mapping[str, int]) -> tup
     wanted = {source_topic(name) for name in sources}
     wanted |= {quarantine_topic(stream) for stream in deployment.streams}
     shapes = [
-        QueryShape(query.name, query.children, query.replicas, query.parts)
+        QueryShape(
+            query.name, query.children, query.replicas, query.parts, query.window is not None
+        )
         for query in deployment.queries.values()
     ]
     # A stream behind a topic has a source log for each partition, but one quarantine.
@@ -107,12 +110,13 @@ def _proxies(deployment: Deployment) -> dict[str, str]:
 
 
 def _orderers(deployment: Deployment) -> list[str]:
-    return [f"orderer/{fragment}" for fragment, _ in _fragments(deployment)]
+    return [f"orderer/{fragment}" for fragment, _ in _fragments(deployment.queries.values())]
 
 
 def _aggregators(deployment: Deployment) -> dict[str, list[str]]:
     placed: dict[str, list[str]] = {}
-    for fragment, replica in sorted(_fragments(deployment), key=lambda pair: pair[1]):
+    windowed = (query for query in deployment.queries.values() if query.window is not None)
+    for fragment, replica in sorted(_fragments(windowed), key=lambda pair: pair[1]):
         placed.setdefault(f"aggregator/{replica}", []).append(fragment)
     return placed
 
@@ -125,8 +129,8 @@ def _roots(deployment: Deployment) -> list[str]:
     ]
 
 
-def _fragments(deployment: Deployment) -> Iterable[tuple[str, int]]:
-    for query in deployment.queries.values():
+def _fragments(queries: Iterable[QuerySpec]) -> Iterable[tuple[str, int]]:
+    for query in queries:
         for child in range(query.children):
             for replica in range(query.replicas):
                 yield f"{query.name}.{child}.{replica_letter(replica)}", replica

@@ -26,6 +26,7 @@ from slackwater.primitives.eventclock import (
     clock_from_json,
     normal_time_us,
 )
+from slackwater.primitives.windows import Grid
 from slackwater.runtime.incarnation import append_and_wait
 from slackwater.runtime.topics import REGISTRY
 from slackwater.runtime.transport import LogError, Transport, read_to_end
@@ -50,6 +51,11 @@ class QueryDefinition:
     w_us: int
     spec: QuerySpec
 
+    @property
+    def grid(self) -> Grid:
+        """Its cut points, and what it answers as one: windows, or without a window buckets."""
+        return Grid(self.w_us, self.spec.units(self.w_us))
+
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values."""
         return {
@@ -64,6 +70,11 @@ class QueryDefinition:
     def from_json(cls, data: dict[str, Any]) -> QueryDefinition:
         """The inverse of ``to_json``."""
         return cls(**(data | {"spec": QuerySpec.from_json(data["spec"])}))
+
+
+def bucket_us(query: QuerySpec, speed: float = 1.0) -> int:
+    """The width w that a query is registered with: event time, whole us, at least 1."""
+    return max(1, int(query.bucket_wall_us * speed))
 
 
 class AwaitedClock:

@@ -42,7 +42,7 @@ from slackwater.runtime.layout import (
     sources_of,
     topic_specs,
 )
-from slackwater.runtime.registry import QueryDefinition, Registry
+from slackwater.runtime.registry import QueryDefinition, Registry, bucket_us
 from slackwater.runtime.settings import Settings, settings
 from slackwater.runtime.supervisor import Event, Supervisor
 from slackwater.runtime.topics import ensure_topics, partition_count
@@ -51,8 +51,6 @@ from slackwater.runtime.truncation import Truncation
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-bucket_wall_us = 100_000
-"""w is the event time of this much wall time (section 3 of the design)."""
 proxies_ready_s_max = 5.0
 """After this long a query is registered although a proxy has not read its input to the end."""
 ready_s_max = 180.0
@@ -173,9 +171,8 @@ class Stack:
 
     async def start_rehearsal(self, e0_us: int, speed: float) -> None:
         """Register the queries, start everything and wait until all are ready for the clock."""
-        w_us = max(1, int(bucket_wall_us * speed))
         definitions = [
-            QueryDefinition(name, 0, e0_us, w_us, query)
+            QueryDefinition(name, 0, e0_us, bucket_us(query, speed), query)
             for name, query in self._deployment.queries.items()
         ]
         registry = Registry(self.transport)
@@ -301,7 +298,7 @@ class Stack:
             if e0_us is None:
                 unknown.append(name)
             else:
-                definitions.append(QueryDefinition(name, 0, e0_us, bucket_wall_us, query))
+                definitions.append(QueryDefinition(name, 0, e0_us, bucket_us(query), query))
         if definitions:
             Registry(self.transport).publish_queries(*definitions)
         return unknown

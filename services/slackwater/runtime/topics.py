@@ -38,6 +38,7 @@ class QueryShape:
     children: int = 1
     replicas: int = 2
     parts: int = 1
+    windowed: bool = True
 
     def __post_init__(self) -> None:
         assert min(self.children, self.replicas, self.parts) >= 1
@@ -103,6 +104,8 @@ def topics_for(streams: Iterable[str], queries: Iterable[QueryShape]) -> tuple[T
             specs += [_spec(template, {"stream": stream}, None) for stream in streams]
         elif "query" in words:
             for query in queries:
+                if template.get("windowed", False) and not query.windowed:
+                    continue
                 specs += [_spec(template, names, query) for names in _names(words, query)]
         else:
             specs.append(_spec(template, {}, None))

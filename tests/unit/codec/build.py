@@ -117,10 +117,24 @@ def _place(draw: DrawFn) -> dict[str, Any]:
 def ordered_records(draw: DrawFn) -> OrderedRecord:
     place = _place(draw)
     keys = len(place["keys"])
+    if keys and draw(st.booleans()):
+        return OrderedRecord(**place, **_rows(draw, keys, place["fields"]))
     runs = draw(st.lists(st.integers(0, 4), min_size=keys, max_size=keys))
     offsets = np.concatenate([[0.0], np.cumsum(runs, dtype=np.float64)])
     values = tuple(column(draw, int(offsets[-1])) for _ in place["fields"])
     return OrderedRecord(**place, offsets=offsets, values=values)
+
+
+def _rows(draw: DrawFn, keys: int, fields: tuple[str, ...]) -> dict[str, Any]:
+    n = draw(st.integers(1, 20))
+    span = draw(st.sampled_from([0, 1, 1000, 2**24 - 1, 2**24, 2**40]))
+    offsets = draw(st.lists(st.integers(0, span), min_size=n, max_size=n))
+    index = draw(st.lists(st.integers(0, keys - 1), min_size=n, max_size=n))
+    return {
+        "stimes": np.array(offsets, np.int64) + draw(times),
+        "key_index": np.array(index, np.int32),
+        "values": tuple(column(draw, n) for _ in fields),
+    }
 
 
 @st.composite

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -28,6 +29,7 @@ from slackwater.codec.avro import KeyLists, long_bytes, read_long
 from slackwater.model.errors import MalformedRecordError, SlackwaterError
 from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, SourceColumns, SourceRecord
 
+SCHEMA_DIR = Path(__file__).parents[3] / "schemas"
 BASE = 1_458_031_648_545_000
 
 # Whole records are slow to draw on a busy machine, which says nothing about the codec.
@@ -330,3 +332,78 @@ def test_lists_that_look_alike_are_not_mixed_up_and_the_cache_is_bounded(
         lists.write(out, keys)
         assert lists.read(b"".join(out), 0)[0] == tuple(keys)
         assert len(lists) <= 6
+
+
+def rows(stimes: Any, **changes: Any) -> OrderedRecord:
+    times = np.array(stimes, np.int64)
+    n = len(times)
+    place = {"bucket_start": int(times[0]), "bucket_end": int(times[-1]) + 1}
+    content = {
+        "keys": ("a", "b"),
+        "fields": ("t",),
+        "values": (np.arange(n) / 4,),
+        "stimes": times,
+        "key_index": np.arange(n, dtype=np.int32) % 2,
+    }
+    return OrderedRecord(Kind.INSERTION, 0, 1, 2, **{**place, **content, **changes})
+
+
+def test_rows_as_another_reader_sees_them() -> None:
+    theirs = fast_read("ordered", encode_ordered(rows([BASE, BASE + 5, BASE + 5])))
+    assert theirs["base_time"] == BASE
+    assert theirs["times"] == [0.0, 5.0, 5.0]
+    assert theirs["times64"] == []
+    assert theirs["keys"] == ["a", "b"]
+    assert theirs["key_index"] == [0.0, 1.0, 0.0]
+    assert theirs["columns"] == [[0.0, 0.25, 0.5]]
+    assert theirs["offsets"] == [0.0]
+
+
+@pytest.mark.parametrize(("span", "column"), [(2**24 - 1, "times"), (2**24, "times64")])
+def test_rows_are_exact_at_both_sides_of_the_float_limit(span: int, column: str) -> None:
+    stimes = [BASE, BASE + span // 2 + 1, BASE + span - 1, BASE + span]
+    data = encode_ordered(rows(stimes))
+    assert decode_ordered(data).stimes.tolist() == stimes
+    theirs = fast_read("ordered", data)
+    assert len(theirs[column]) == 4
+    assert len(theirs["times"]) + len(theirs["times64"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        ({"times64": [0.0, 5.0]}, "both fields"),
+        ({"key_index": [0.0]}, "1 key indices for 2 rows"),
+        ({"key_index": [0.0, 2.0]}, r"outside 0\.\.1"),
+        ({"key_index": [0.0, 0.5]}, "not whole"),
+        ({"key_index": [0.0, float("nan")]}, "outside"),
+        ({"times": [0.0, 0.5]}, "not whole"),
+        ({"times": [1.0, 2.0]}, "begin at their base"),
+        ({"times": [0.0, float("nan")]}, "begin at their base"),
+        ({"times": []}, "2 key indices for 0 rows"),
+        ({"columns": [[1.0]]}, "1 values for 2 rows"),
+        ({"offsets": [0.0, 1.0, 2.0]}, "3 offsets where there are rows"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(damage: dict[str, Any], sentence: str) -> None:
+    good = fast_read("ordered", encode_ordered(rows([BASE, BASE + 5])))
+    with pytest.raises(MalformedRecordError, match=sentence):
+        decode_ordered(fast_write("ordered", {**good, **damage}))
+
+
+def test_a_record_of_the_version_before_is_read_as_one_of_today() -> None:
+    """What a log held before the program was replaced: the columns of rows are not there."""
+    recorded = json.loads((SCHEMA_DIR / "fingerprints.json").read_text())["ordered"]
+    old = json.loads((SCHEMA_DIR / "recorded" / f"ordered-{recorded[0]}.avsc").read_text())
+    record = OrderedRecord(
+        Kind.INSERTION, 0, 1, 2, 100, 200, keys=("a", "b"), offsets=np.array([0.0, 1, 3]),
+        fields=("t",), values=(np.array([1.0, 2, 3]),),
+    )  # fmt: skip
+    theirs = fast_read("ordered", encode_ordered(record))
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, old, {f["name"]: theirs[f["name"]] for f in old["fields"]})
+    data = b"\xc3\x01" + bytes.fromhex(recorded[0]) + out.getvalue()
+    assert plain(decode_ordered(data)) == plain(record)
+    for cut in (data[:-1], data + b"\x00", data + b"\x02"):
+        with pytest.raises(MalformedRecordError):
+            decode_ordered(cut)

@@ -63,7 +63,7 @@ def test_the_check_tells_good_changes_from_bad_ones(name: str) -> None:
     without_default = copy.deepcopy(more)
     del without_default["fields"][-1]["default"]
     renamed = copy.deepcopy(old)
-    renamed["fields"][-1]["name"] = "other"
+    renamed["fields"][0]["name"] = "other"
     retyped = copy.deepcopy(old)
     retyped["fields"][0]["type"] = "boolean"
     for bad in (without_default, renamed, retyped):
