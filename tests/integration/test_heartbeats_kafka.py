@@ -55,6 +55,31 @@ def test_a_process_is_heard_ten_times_a_second(bootstrap: str, listener: Heartbe
     assert 7 < per_s < 11
 
 
+def test_the_health_file_is_touched_while_the_owner_is_ready_and_speaks(
+    bootstrap: str, listener: HeartbeatListener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    health = tmp_path / "healthy"
+    sender = HeartbeatSender(bootstrap, "orderer/healthy.0.a", health_file=health).start()
+    assert listener.wait_for(lambda view: view.latest("orderer/healthy.0.a") is not None, 20)
+    assert not health.exists(), "not ready yet"
+
+    def touched() -> bool:
+        health.unlink(missing_ok=True)
+        first = listener.latest("orderer/healthy.0.a")
+        assert first is not None
+        assert listener.wait_for(
+            lambda view: (view.latest("orderer/healthy.0.a") or first).at > first.at + 500_000, 20
+        )
+        return health.exists()
+
+    sender.update(ready=True)
+    assert touched()
+    monkeypatch.setattr("slackwater.runtime.heartbeats.unsaid_s_max", 0.0)
+    touched()  # one may still have been under way
+    assert not touched(), "an owner that says nothing new is not at work"
+    sender.stop()
+
+
 @pytest.mark.slow
 def test_a_listener_and_a_sender_outlive_the_broker(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "broker") as broker:

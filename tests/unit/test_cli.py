@@ -44,6 +44,7 @@ def run(
 
 COMMANDS = [
     "up",
+    "topics",
     "results",
     "status",
     "query list",

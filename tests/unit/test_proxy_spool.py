@@ -17,7 +17,7 @@ from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.primitives.windows import Grid
 from slackwater.proxy.quarantine import Quarantine
-from slackwater.proxy.sensors import inbox_of
+from slackwater.proxy.sensors import hand_over, inbox_of
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import PushBackError, Spool, Spooled
 
@@ -126,6 +126,16 @@ def ingest(world: World, **more: object) -> None:
     inbox = inbox_of(world.folder / "a", "room")
     inbox.mkdir(parents=True, exist_ok=True)
     (inbox / "job.json").write_text(json.dumps({"file": str(path)} | more))
+
+
+def test_a_file_that_plays_a_sensor_is_taken_in_once_over_all_restarts(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    path = world.file(["n,1100,1", "n,1101,2"])
+    for _ in range(3):
+        hand_over(world.folder / "a", "room", "sensor", path)
+        world.run(world.sensors(), 8)
+        world.contexts[-1].spool.close()
+    assert len(world.readings()) == 2
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -55,6 +55,19 @@ def broker() -> MemoryBroker:
     return broker
 
 
+def test_rule_27_a_start_gets_a_greater_placement_number_than_all_before(
+    broker: MemoryBroker,
+) -> None:
+    registry = Registry(broker)
+    registry.publish_queries(CLIMATE)
+    numbers = [Registry(broker).take_placement("root/climate.0") for _ in range(3)]
+    other = registry.take_placement("root/climate.1")
+    assert numbers == sorted(set(numbers))
+    assert numbers[0] > 0, "0 stands for none"
+    assert other > numbers[-1]
+    assert registry.queries() == {"climate": CLIMATE}
+
+
 def test_definitions_and_clock_come_back_as_they_were(broker: MemoryBroker) -> None:
     registry = Registry(broker)
     assert registry.clock() is None

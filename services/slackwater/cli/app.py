@@ -88,6 +88,32 @@ def up(
 
 
 @app.command()
+def topics(
+    deployment: DeploymentOption,
+    bootstrap: BootstrapOption = None,
+    inputs: Annotated[
+        int | None,
+        typer.Option(
+            "--inputs",
+            metavar="PARTITIONS",
+            help="Create the topics that streams are fed by, too, where they are missing.",
+        ),
+    ] = None,
+) -> None:
+    """Create the topics of a deployment that are missing, on any Kafka, and end.
+
+    For deployments whose processes something else starts; `slackwater up` does it by itself.
+
+    Example: slackwater topics --deployment rooms.yaml --bootstrap kafka:9092
+    """
+    from slackwater.cli.up import make_topics
+
+    if inputs is not None and inputs < 1:
+        raise UsageError(f"--inputs {inputs}: at least 1")
+    make_topics(deployment, find_bootstrap(bootstrap), inputs)
+
+
+@app.command()
 def results(
     query: Annotated[str, typer.Argument(help="The query's name.")],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on at the end.")] = False,

@@ -7,13 +7,12 @@ the proxy's inbox in the data directory.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from slackwater.cli.common import say
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.proxy.csvfile import CsvFile
-from slackwater.proxy.sensors import inbox_of
+from slackwater.proxy.sensors import hand_over
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.datadir import read_run
 from slackwater.runtime.deployment import load_deployment
@@ -44,11 +43,6 @@ def run_ingest(
     if speed is not None and not 0 < speed < float("inf"):
         raise UsageError(f"--speed {speed:g} is no speed: it must be larger than 0")
     CsvFile(spec.streams[stream], file)  # a column that is not there is told here
-    inbox = inbox_of(data_dir, stream)
-    inbox.mkdir(parents=True, exist_ok=True)
     name = f"{SystemClock().now_us()}-{file.name}"
-    job = {"file": str(file.resolve()), "speed": speed or 1.0, "as_now": as_now}
-    part = inbox / f"{name}.part"
-    part.write_text(json.dumps(job))
-    part.rename(inbox / f"{name}.json")
+    hand_over(data_dir, stream, name, file, speed=speed or 1.0, as_now=as_now)
     say(f"{file} is handed to proxy/{stream}; `slackwater status` shows how far it is")

@@ -15,7 +15,9 @@ from typing import Final
 
 from slackwater.cli.common import say, warn
 from slackwater.codec.results import format_time
-from slackwater.runtime.deployment import check_deployment
+from slackwater.runtime.deployment import check_deployment, load_deployment
+from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.registration import Registration
 from slackwater.runtime.settings import settings
 from slackwater.runtime.stack import StackOptions, StackThread
 
@@ -44,6 +46,14 @@ def run_up(deployment: Path, data_dir: Path, port: int | None, bootstrap: str | 
     finally:
         say("stopping")
         thread.stop()
+
+
+def make_topics(deployment: Path, bootstrap: str, inputs: int | None) -> None:
+    """What ``slackwater topics`` does."""
+    checked = load_deployment(deployment)
+    registration = Registration(KafkaTransport(bootstrap), checked, deployment)
+    registration.make_topics(input_partitions=inputs)
+    say(f"the topics of {deployment} are there")
 
 
 def _watch(thread: StackThread, stopping: threading.Event) -> None:

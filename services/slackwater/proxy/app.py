@@ -2,12 +2,14 @@
 
     python -m slackwater.proxy STREAM --deployment F --bootstrap B --data-dir D
         [--input FILE [--end-at US] [--end-boundary US] [--silence AT_S:FOR_S]...]
-        [--spool-bytes-max N]
+        [--sensor FILE] [--spool-bytes-max N]
 
 Three kinds of input. A stream with ``topic`` reads that topic. With ``--input`` a file is replayed,
 paced by the deployment's event clock: ``--end-at`` is the event time (us) up to which it is sent,
 ``--end-boundary`` the event time (us) that its boundary goes to at its end (R24). Otherwise the
 proxy speaks for sensors that come and go: what is spooled is sent, and boundaries follow the clock.
+``--sensor`` is such a one: a file, taken in as by ``slackwater ingest --as-now``, once over all
+restarts.
 
 ``--silence`` keeps the source log untouched for a time of a rehearsal: wall seconds after the
 anchor, and for how long. It is given at the start, so that a proxy which is killed meanwhile keeps
@@ -23,7 +25,7 @@ from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import UsageError
 from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.replaying import ReplayInput
-from slackwater.proxy.sensors import SensorInput
+from slackwater.proxy.sensors import SensorInput, hand_over
 from slackwater.proxy.shell import Context, Input, Shell, Silence
 from slackwater.proxy.spool import Spool, bytes_default_max
 from slackwater.proxy.topic import TopicInput
@@ -38,6 +40,9 @@ spool_bytes_min = 1024 * 1024
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Beside those that all processes share."""
     parser.add_argument("--input", type=Path, help="a CSV or CSV.gz file to replay")
+    parser.add_argument(
+        "--sensor", type=Path, help="a file that plays a sensor: its first reading is now"
+    )
     parser.add_argument("--end-at", type=int, metavar="US", help="event time: send no later ones")
     parser.add_argument("--end-boundary", type=int, metavar="US", help="boundary at the end")
     parser.add_argument(
@@ -124,4 +129,6 @@ def make_input(context: Context, spec: StreamSpec, arguments: argparse.Namespace
         )
     if spec.topic is not None:
         return TopicInput(context, spec.topic)
+    if arguments.sensor is not None:
+        hand_over(context.spool.path.parent.parent, spec.name, "sensor", arguments.sensor)
     return SensorInput(context)

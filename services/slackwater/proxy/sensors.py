@@ -61,6 +61,19 @@ def inbox_of(data_dir: Path, stream: str) -> Path:
     return data_dir / "proxy" / f"{stream}.inbox"
 
 
+def hand_over(
+    data_dir: Path, stream: str, name: str, file: Path, *, speed: float = 1.0, as_now: bool = True
+) -> None:
+    """Put a job into a stream's inbox, unless one of this name was there before."""
+    inbox = inbox_of(data_dir, stream)
+    inbox.mkdir(parents=True, exist_ok=True)
+    if any(inbox.glob(f"{name}.*")):
+        return
+    part = inbox / f"{name}.part"
+    part.write_text(json.dumps({"file": str(file.resolve()), "speed": speed, "as_now": as_now}))
+    part.rename(inbox / f"{name}.json")
+
+
 def job_from(path: Path) -> Job:
     """The job in a file; ``ValueError`` if it is none."""
     data: dict[str, Any] = json.loads(path.read_text())

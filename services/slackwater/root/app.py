@@ -1,4 +1,9 @@
-"""``python -m slackwater.root QUERY.PART --placement N``: one copy of one root part."""
+"""``python -m slackwater.root QUERY.PART [--placement N]``: one copy of one root part.
+
+Who keeps many processes (`slackwater up`) gives each start its placement number. A container that
+is started again by its engine comes with the same command each time: then the number is taken from
+the registry.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +29,7 @@ def main(context: Context) -> None:
         fragment=context.process,
         query=query,
         part=part,
-        placement=context.placement,
+        placement=context.placement or registry.take_placement(context.process),
         children=tuple(deployment.child_streams(spec, child) for child in range(spec.children)),
         replicas=spec.replicas,
         fields=deployment.output_fields(spec),

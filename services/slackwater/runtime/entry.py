@@ -170,7 +170,7 @@ def argument_parser(kind: str) -> argparse.ArgumentParser:
     parser.add_argument("--deployment", type=Path, required=True, help="the deployment file")
     parser.add_argument("--bootstrap", required=True, help="where the broker answers, host:port")
     parser.add_argument("--data-dir", type=Path, required=True, help="where spools and logs lie")
-    parser.add_argument("--placement", type=int, default=0, help="its placement number")
+    parser.add_argument("--placement", type=int, default=0, help="its placement number; 0: none")
     return parser
 
 

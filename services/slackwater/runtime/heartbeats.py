@@ -19,14 +19,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from slackwater.codec.records import decode_heartbeat, encode_heartbeat
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Heartbeat, Hole
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.kafka import client_config
+from slackwater.runtime.settings import settings
 from slackwater.runtime.topics import HEARTBEATS
 from slackwater.runtime.transport import LogError, PositionGoneError, Reader, Transport
 
@@ -34,18 +36,30 @@ interval_s = 0.1
 stale_s = 1.0
 """After this long without its heartbeat a process's last word counts for nothing."""
 
+unsaid_s_max = 5.0
+"""An owner that has said nothing new for so long is not healthy, though its heart beats."""
+
 _LOG = (HEARTBEATS, 0)
 
 
 class HeartbeatSender:
     """Sends this process's heartbeat every 100 ms until it is stopped; never blocks its owner."""
 
-    def __init__(self, bootstrap: str, process: str, *, clock: SystemClock | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        process: str,
+        *,
+        clock: SystemClock | None = None,
+        health_file: Path | None = None,
+    ) -> None:
         self._clock = clock or SystemClock()
         now = self._clock.now_us()
         self._beat = Heartbeat(
             process=process, pid=os.getpid(), started_at=now, at=now, inc=-1, ready=False, states={}
         )
+        self._health_file = health_file or settings().health_file
+        self._updated_s = time.monotonic()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._producer = Producer(
@@ -85,6 +99,7 @@ class HeartbeatSender:
                 holes=said.holes if holes is None else holes,
                 detail=said.detail if detail is None else dict(detail),
             )
+            self._updated_s = time.monotonic()
 
     def stop(self) -> None:
         """Send no more."""
@@ -110,9 +125,21 @@ class HeartbeatSender:
             beat = replace(self._beat, at=self._clock.now_us())
         with contextlib.suppress(BufferError, KafkaException):  # the broker is away: forgotten
             self._producer.produce(
-                HEARTBEATS, encode_heartbeat(beat), beat.process.encode(), partition=0
+                HEARTBEATS,
+                encode_heartbeat(beat),
+                beat.process.encode(),
+                partition=0,
+                on_delivery=self._delivered if beat.ready else None,
             )
         self._producer.poll(0)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        """The broker has it. For whoever looks at a file only (a container's health check)."""
+        # What its owner says is no news for ever: an owner that hangs is not at work.
+        fresh = time.monotonic() - self._updated_s < unsaid_s_max
+        if error is None and self._health_file is not None and fresh:
+            with contextlib.suppress(OSError):
+                self._health_file.touch()
 
 
 @dataclass(frozen=True, slots=True)

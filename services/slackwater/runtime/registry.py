@@ -3,8 +3,8 @@
 A query's start E0 and its grid width w are fixed when it is registered (R24, R27) and must be the
 same in every process, so they are in its definition here and nowhere else. Processes wait for the
 entries they need: what starts first does not matter. Until there is a controller the supervisor
-writes the entries; the topic is compacted by name, and an entry that is there already is left as
-it is, so that a restarted deployment goes on with the start it had.
+or the registrar writes the entries; the topic is compacted by name, and an entry that is there
+already is left as it is, so that a restarted deployment goes on with the start it had.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from slackwater.runtime.transport import LogError, Transport, read_to_end
 _LOG = (REGISTRY, 0)
 _CLOCK = "clock"
 _QUERY = "query/"
+_PLACEMENT = "placement/"
 _poll_s = 0.2
 _T = TypeVar("_T")
 
@@ -118,6 +119,14 @@ class Registry:
         """Register queries."""
         self._publish({_QUERY + query.name: query.to_json() for query in definitions})
 
+    def take_placement(self, process: str) -> int:
+        """A placement number for a start of this fragment, greater than all before (rule 27).
+
+        It is the offset that the note of this start gets in the registry's log: unique and rising
+        like an incarnation (rule 6), wherever the fragment starts and whatever disk it has lost.
+        """
+        return self._publish({_PLACEMENT + process: {}})
+
     def clock(self) -> EventClock | None:
         """The deployment's event clock; None before it is published."""
         entry = self._entries().get(_CLOCK)
@@ -145,15 +154,18 @@ class Registry:
         """Wait until the event clock is published; for ever, or ``EnvironmentProblem``."""
         return self._wait(_CLOCK, clock_from_json, timeout_s)
 
-    def _publish(self, entries: dict[str, dict[str, Any]]) -> None:
+    def _publish(self, entries: dict[str, dict[str, Any]]) -> int:
+        """Append these entries; the offset of the last one."""
+        offset = -1
         failures: list[str] = []
         writer = self._transport.writer(failures.append)
         try:
             for name, definition in entries.items():
                 record = RegistryRecord(name, json.dumps(definition, sort_keys=True))
-                append_and_wait(writer, _LOG, encode_registry(record), name.encode())
+                offset = append_and_wait(writer, _LOG, encode_registry(record), name.encode())
         finally:
             writer.close()
+        return offset
 
     def _entries(self) -> dict[str, dict[str, Any]]:
         entries: dict[str, dict[str, Any]] = {}

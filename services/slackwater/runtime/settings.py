@@ -35,6 +35,8 @@ class Settings(BaseSettings):
     """The heap of an aggregator's JVM."""
     aggregator_mode: Literal["real-time", "micro-batch"] = "real-time"
     """Micro-batch is for clusters with fewer task slots than partitions."""
+    health_file: Path | None = None
+    """Touched with each heartbeat that says "ready" and was taken; a container's check reads it."""
     truncate_every_s: float = Field(default=60.0, gt=0)
     """How often the internal logs are truncated."""
 

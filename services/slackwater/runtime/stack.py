@@ -27,8 +27,7 @@ from slackwater.model.errors import (
     SlackwaterError,
     UsageError,
 )
-from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
-from slackwater.runtime.beginning import beginning
+from slackwater.primitives.eventclock import AnchoredClock, EventClock
 from slackwater.runtime.broker import EmbeddedBroker, answers
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.datadir import DataDirectory
@@ -39,13 +38,11 @@ from slackwater.runtime.layout import (
     fragment_specs,
     process_names,
     proxy_specs,
-    sources_of,
-    topic_specs,
 )
+from slackwater.runtime.registration import Registration
 from slackwater.runtime.registry import QueryDefinition, Registry, bucket_us
 from slackwater.runtime.settings import Settings, settings
 from slackwater.runtime.supervisor import Event, Supervisor
-from slackwater.runtime.topics import ensure_topics, partition_count
 from slackwater.runtime.truncation import Truncation
 
 _log = logging.getLogger(__name__)
@@ -90,11 +87,11 @@ class Stack:
         self._on_event = on_event
         self._directory = DataDirectory(options.data_dir)
         self._background: list[asyncio.Task[None]] = []
-        self._partitions_of: dict[str, int] = {}
         self._launch: Launch | None = None
         self._supervisor: Supervisor | None = None
         self._listener: HeartbeatListener | None = None
         self._transport: KafkaTransport | None = None
+        self._registration: Registration | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -106,6 +103,12 @@ class Stack:
         """Its logs, once the broker has been started."""
         assert self._transport is not None, "not started yet"
         return self._transport
+
+    @property
+    def registration(self) -> Registration:
+        """What it needs in its logs, once the broker has been started."""
+        assert self._registration is not None, "not started yet"
+        return self._registration
 
     @property
     def supervisor(self) -> Supervisor:
@@ -135,6 +138,10 @@ class Stack:
         )
         bootstrap = await self._find_broker()
         self._transport = KafkaTransport(bootstrap)
+        path = self._options.deployment_path
+        self._registration = Registration(
+            self._transport, self._deployment, path, clock=self._clock
+        )
         self._launch = Launch(
             self._options.deployment_path.resolve(),
             bootstrap,
@@ -144,7 +151,7 @@ class Stack:
             self._options.python,
         )
         self._write_run()
-        await asyncio.to_thread(self._make_topics)
+        await asyncio.to_thread(self.registration.make_topics)
         self._listener = HeartbeatListener(self._transport).start()
         self._in_background(self._supervisor.watch_logs())
         return bootstrap
@@ -155,16 +162,15 @@ class Stack:
         Queries are registered in the background where their beginning is not known yet
         (``clock: data`` and no data).
         """
-        event_clock = await asyncio.to_thread(self._publish_live_clock)
-        registered = await asyncio.to_thread(self._registered)
+        event_clock = await asyncio.to_thread(self.registration.publish_clock)
+        missing = await asyncio.to_thread(self.registration.missing)
         proxies = proxy_specs(self._deployment, self._required_launch)
         for spec in proxies:
             await self.supervisor.start(spec)
-        missing = [name for name in self._deployment.queries if name not in registered]
         if missing:
             with contextlib.suppress(EnvironmentProblem):  # not all in time: the log tells
                 await self.wait_ready((s.name for s in proxies), proxies_ready_s_max)
-            missing = await asyncio.to_thread(self._register, missing, event_clock)
+            missing = await asyncio.to_thread(self.registration.register, missing, event_clock)
         await self._start_fragments()
         if missing:
             self._in_background(self._register_later(missing, event_clock))
@@ -249,65 +255,11 @@ class Stack:
             raise EnvironmentProblem(f"no broker answers on {given} within 10 s")
         return given
 
-    def _make_topics(self) -> None:
-        self._partitions_of = {
-            name: partition_count(self.bootstrap, stream.topic.name)
-            for name, stream in self._deployment.streams.items()
-            if stream.topic is not None
-        }
-        ensure_topics(self.bootstrap, topic_specs(self._deployment, self._partitions_of))
-
-    def _publish_live_clock(self) -> EventClock:
-        """The clock that is published already, else that of the deployment file."""
-        wanted = WallClock() if self._deployment.clock == "wall" else DataClock()
-        registry = Registry(self.transport)
-        published = registry.clock()
-        if published is None:
-            registry.publish_clock(wanted)
-            return wanted
-        if published.to_json() != wanted.to_json():
-            raise UsageError(
-                f"this data directory runs with another event clock ({published.to_json()['kind']})"
-                f" than the deployment file says ({self._deployment.clock}): choose another one"
-            )
-        return published
-
-    def _registered(self) -> dict[str, QueryDefinition]:
-        """The queries that are registered already; ``DeploymentError`` where one has changed."""
-        found = Registry(self.transport).queries()
-        for name, query in self._deployment.queries.items():
-            if name in found and found[name].spec != query:
-                raise DeploymentError(
-                    f"{self._options.deployment_path}: query {name} is registered with another"
-                    " definition: give the new one another name, or use another data directory"
-                )
-        return found
-
-    def _register(self, names: Iterable[str], event_clock: EventClock) -> list[str]:
-        """Register the queries whose beginning is known; the names of the others."""
-        sources = sources_of(self._deployment, self._partitions_of)
-        definitions, unknown = [], []
-        for name in names:
-            query = self._deployment.queries[name]
-            e0_us = beginning(
-                self.transport,
-                (source for stream in query.sources for source in sources[stream]),
-                event_clock.event(self._clock.now_us()),
-                self._deployment.lateness_us(query),
-            )
-            if e0_us is None:
-                unknown.append(name)
-            else:
-                definitions.append(QueryDefinition(name, 0, e0_us, bucket_us(query), query))
-        if definitions:
-            Registry(self.transport).publish_queries(*definitions)
-        return unknown
-
     async def _register_later(self, names: list[str], event_clock: EventClock) -> None:
         while names:
             await asyncio.sleep(_look_s)
             try:
-                names = await asyncio.to_thread(self._register, names, event_clock)
+                names = await asyncio.to_thread(self.registration.register, names, event_clock)
             except SlackwaterError as error:
                 _log.info("queries are not registered yet: %s", error)
 

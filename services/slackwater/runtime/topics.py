@@ -175,6 +175,15 @@ def ensure_topics(bootstrap: str, specs: Iterable[TopicSpec], timeout_s: float =
             )
 
 
+def ensure_inputs(
+    bootstrap: str, names: Iterable[str], partitions: int, timeout_s: float = 30.0
+) -> None:
+    """Create users' topics that are missing; one that is there is the user's, and is left alone."""
+    existing = _partition_counts(_admin(bootstrap), bootstrap, timeout_s)
+    missing = [TopicSpec(name, partitions, {}) for name in names if name not in existing]
+    ensure_topics(bootstrap, missing, timeout_s)
+
+
 def partition_count(bootstrap: str, topic: str, timeout_s: float = 10.0) -> int:
     """How many partitions an existing topic has; a missing one is the user's to create."""
     counts = _partition_counts(_admin(bootstrap), bootstrap, timeout_s)

@@ -1,0 +1,1 @@
+"""The registrar: registers the queries of a deployment whose processes something else starts."""

@@ -1,0 +1,98 @@
+"""The registrar and `slackwater topics`: a deployment whose processes something else starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slackwater.primitives.eventclock import WallClock
+from slackwater.runtime.broker import EmbeddedBroker
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.heartbeats import HeartbeatListener
+from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.registry import QueryDefinition, Registry
+from slackwater.runtime.topics import partition_count
+
+pytestmark = pytest.mark.timeout(180)
+
+DEPLOYMENT = """\
+apiVersion: slackwater/v1
+streams:
+  lab:
+    topic: {name: lab-readings, format: json}
+    key: {field: mote}
+    time: {field: at, unit: us}
+    fields: [temperature]
+    disorder: 1s
+queries:
+  climate: {from: [lab], window: {size: 1s}, aggregate: [avg], bound: BOUND}
+"""
+
+
+@pytest.fixture(name="own")
+def _own(tmp_path: Path) -> Iterator[str]:
+    """There is one registry a broker."""
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture(name="file")
+def _file(tmp_path: Path) -> Path:
+    path = tmp_path / "deployment.yaml"
+    path.write_text(DEPLOYMENT.replace("BOUND", "2s"))
+    return path
+
+
+def registrar(bootstrap: str, file: Path) -> subprocess.Popen[str]:
+    where = ["--deployment", str(file), "--bootstrap", bootstrap, "--data-dir", str(file.parent)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "slackwater.registrar", "0", *where],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"SLACKWATER_TRUNCATE_EVERY_S": "0.2"},
+    )
+
+
+def registered(bootstrap: str, process: subprocess.Popen[str]) -> QueryDefinition:
+    """What the registrar has written when it says that it is ready, and stops when told."""
+    transport = KafkaTransport(bootstrap)
+    listener = HeartbeatListener(transport).start()
+    try:
+        assert listener.wait_for(
+            lambda view: (beat := view.latest("registrar/0")) is not None and beat.ready, 90
+        )
+        definition = Registry(transport).wait_for_query("climate", 10)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=20)
+        listener.stop()
+    assert process.returncode == 0, said
+    return definition
+
+
+@pytest.mark.slow
+def test_a_second_start_finds_what_the_first_has_registered(own: str, file: Path) -> None:
+    command = [sys.executable, "-m", "slackwater.cli.app", "topics", "--deployment", str(file)]
+    for _ in range(2):
+        subprocess.run([*command, "--bootstrap", own, "--inputs", "3"], check=True, timeout=60)
+    assert partition_count(own, "lab-readings") == 3
+    assert partition_count(own, "sw.ordered.climate.0") == 4
+
+    begun_us = SystemClock().now_us()
+    first = registered(own, registrar(own, file))
+    assert Registry(KafkaTransport(own)).clock() == WallClock()
+    # Nobody has sent anything: the event clock less the lateness.
+    assert begun_us - 1_000_000 < first.e0_us < SystemClock().now_us()
+    assert registered(own, registrar(own, file)) == first
+
+    file.write_text(DEPLOYMENT.replace("BOUND", "3s"))
+    process = registrar(own, file)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "query climate is registered with another definition" in said
