@@ -23,7 +23,7 @@ from slackwater.model.records import (
     SourceColumns,
     SourceRecord,
 )
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.deltas import KeyTable, Slice
 from slackwater.primitives.panes import Share
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc import root as dpc_root
@@ -250,7 +250,7 @@ class Said:
 
     at_ms: float
     transaction: int
-    effect: Result[Share]
+    effect: Result[Share[Slice]]
 
 
 class Root:
@@ -360,7 +360,7 @@ class Stage:
         return self.root.said
 
 
-def label(effect: Result[Share]) -> str:
+def label(effect: Result[Share[Slice]]) -> str:
     """One word for what a consumer sees."""
     match effect:
         case StableWindow() | EmptyRun(stable=True):

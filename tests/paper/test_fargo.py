@@ -30,7 +30,7 @@ from slackwater.model.records import (
     SourceRecord,
 )
 from slackwater.primitives.deltamap import DeltaMap
-from slackwater.primitives.deltas import KeyTable, Slice, fold
+from slackwater.primitives.deltas import Aggregates, KeyTable, Slice, fold
 from slackwater.primitives.panes import PaneStore, window_of
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import StableWindow
@@ -314,12 +314,12 @@ def test_3_4_6_the_order_in_which_children_arrive_does_not_change_a_bit(
     """
     grid = Grid(10, WindowSpec(10, 10))
     table = KeyTable()
-    children = [PaneStore(grid, table, 1, 0) for _ in range(3)]
+    children = [PaneStore(grid, Aggregates(table, ("t",)), 0) for _ in range(3)]
     said = [slice_of({"k": [0.1 * (1 + c)]}, table) for c in range(3)]
 
     for child in order:
         children[child].add(Position(0), 10, said[child])
-    share = window_of([c.window(0, 10) for c in children], table, 1)
+    share = window_of([c.window(0, 10) for c in children], Aggregates(table, ("t",)))
 
     assert float(share.slice.sum[0, 0]) == (0.1 + 0.1 * 2) + 0.1 * 3
     assert (0.1 + 0.1 * 2) + 0.1 * 3 != 0.1 + (0.1 * 2 + 0.1 * 3)

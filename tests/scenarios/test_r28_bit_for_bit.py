@@ -6,7 +6,7 @@ import numpy as np
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import Position
-from slackwater.primitives.deltas import KeyTable, Slice
+from slackwater.primitives.deltas import Aggregates, KeyTable, Slice
 from slackwater.primitives.panes import PaneStore, window_of
 from slackwater.primitives.windows import Grid
 
@@ -28,7 +28,9 @@ class Copy:
     def __init__(self, first: int, seed: int) -> None:
         self.table = KeyTable()
         self.table.indices([str(k) for k in np.random.default_rng(seed).permutation(KEYS)])
-        self.stores = [PaneStore(GRID, self.table, 1, first) for _ in range(CHILDREN)]
+        self.stores = [
+            PaneStore(GRID, Aggregates(self.table, ("t",)), first) for _ in range(CHILDREN)
+        ]
 
     def read(self, to: int) -> None:
         for child, store in enumerate(self.stores):
@@ -46,7 +48,7 @@ class Copy:
         for store in self.stores:
             store.drop_before(start)
         shares = [store.window(start, end) for store in self.stores]
-        return window_of(shares, self.table, 1).slice.to_bytes(self.table)
+        return window_of(shares, Aggregates(self.table, ("t",))).slice.to_bytes(self.table)
 
 
 def test_a_copy_that_restarted_says_the_same() -> None:

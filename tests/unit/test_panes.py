@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import Gap, Position
-from slackwater.primitives.deltas import KeyTable, Slice, fold
+from slackwater.primitives.deltas import Aggregates, KeyTable, Slice, fold
 from slackwater.primitives.panes import (
     LivePanes,
     Notes,
@@ -49,6 +49,11 @@ def windows(grid: Grid, start: int) -> list[tuple[int, int]]:
     return [(s, grid.window_end(s)) for s in grid.window_starts_ending_by(start, END)]
 
 
+def of_figures(table: KeyTable) -> Aggregates:
+    """The contents of a query over one field."""
+    return Aggregates(table, ("t",))
+
+
 def oracle(grid: Grid, buckets: dict[tuple[int, int], Bucket], start: int, end: int) -> bytes:
     """The brackets of rule 21, spelt out, in a table of its own."""
     table = KeyTable()
@@ -60,7 +65,7 @@ def oracle(grid: Grid, buckets: dict[tuple[int, int], Bucket], start: int, end: 
 
 
 def feed(
-    store: PaneStore, buckets: dict[tuple[int, int], Bucket], table: KeyTable, cut: int = 2
+    store: PaneStore[Slice], buckets: dict[tuple[int, int], Bucket], table: KeyTable, cut: int = 2
 ) -> None:
     """Each bucket in pieces, cut between keys; empty ones as (parts of) runs."""
     for (start, end), bucket in sorted(buckets.items()):
@@ -82,7 +87,7 @@ def test_windows_have_the_bits_of_the_fixed_shape(
     grid, buckets = history
     table = KeyTable()
     table.indices(interned)
-    store = PaneStore(grid, table, 1, 0)
+    store = PaneStore(grid, of_figures(table), 0)
     feed(store, buckets, table, cut)
     for start, end in windows(grid, 0):
         assert store.window(start, end).slice.to_bytes(table) == oracle(grid, buckets, start, end)
@@ -96,7 +101,7 @@ def test_a_store_rebuilt_from_any_open_window_gives_the_same_bits(
     table = KeyTable()
     starts = windows(grid, 0)
     first = starts[min(skip, len(starts) - 1)][0]
-    store = PaneStore(grid, table, 1, first)
+    store = PaneStore(grid, of_figures(table), first)
     feed(store, buckets, table)
     for start, end in windows(grid, first):
         store.drop_before(start)
@@ -109,8 +114,8 @@ def test_live_windows_have_the_shape_of_what_was_chosen_last(
 ) -> None:
     grid, buckets = history
     table = KeyTable()
-    stable = PaneStore(grid, table, 1, 0)
-    live = LivePanes(grid, table, 1, stable, streams=("s",))
+    stable = PaneStore(grid, of_figures(table), 0)
+    live = LivePanes(grid, of_figures(table), stable, streams=("s",))
     cuts = sorted(buckets)
     stable_count = data.draw(st.integers(0, len(cuts)))
     chosen = dict(buckets)
@@ -133,8 +138,8 @@ def test_sealing_old_slices_changes_no_bit_and_bounds_what_is_kept(
 ) -> None:
     grid, buckets = history
     table = KeyTable()
-    stable = PaneStore(grid, table, 1, 0)
-    live = LivePanes(grid, table, 1, stable, streams=("s",), cells_max=2)
+    stable = PaneStore(grid, of_figures(table), 0)
+    live = LivePanes(grid, of_figures(table), stable, streams=("s",), cells_max=2)
     cuts = sorted(buckets)
     feed(stable, {at: buckets[at] for at in cuts[:before]}, table)
     for at in cuts:
@@ -155,7 +160,7 @@ TUMBLING = Grid(10, WindowSpec(30, 30))
 
 def test_a_tumbling_window_of_one_bucket_is_not_copied() -> None:
     table = KeyTable()
-    store = PaneStore(TUMBLING, table, 1, 0)
+    store = PaneStore(TUMBLING, of_figures(table), 0)
     only = slice_of({"a": 1.0}, table)
     store.add(Position(0), 10, only)
     store.advance(30)
@@ -165,8 +170,8 @@ def test_a_tumbling_window_of_one_bucket_is_not_copied() -> None:
 def test_a_bucket_counts_only_whole() -> None:
     # R32: the frontier is inside the bucket, which therefore counts as not begun.
     table = KeyTable()
-    store = PaneStore(TUMBLING, table, 1, 0)
-    live = LivePanes(TUMBLING, table, 1, store, streams=("s",))
+    store = PaneStore(TUMBLING, of_figures(table), 0)
+    live = LivePanes(TUMBLING, of_figures(table), store, streams=("s",))
     store.add(Position(0, 0), 10, slice_of({"a": 1.0}, table), last=False)
     assert len(store.open_slice()) == 0
     live.put(0, 10, slice_of({"a": 1.0, "b": 2.0}, table), Notes.of(["s1"]))
@@ -177,8 +182,8 @@ def test_a_bucket_counts_only_whole() -> None:
 
 def test_a_jump_of_a_month_is_one_step_and_one_run() -> None:
     table = KeyTable()
-    store = PaneStore(TUMBLING, table, 1, 0)
-    other = PaneStore(TUMBLING, table, 1, 0)
+    store = PaneStore(TUMBLING, of_figures(table), 0)
+    other = PaneStore(TUMBLING, of_figures(table), 0)
     month = 30 * 86_400_000_000
     for each in (store, other):
         each.advance(month)
@@ -194,7 +199,7 @@ def test_a_jump_of_a_month_is_one_step_and_one_run() -> None:
 def test_lost_readings_are_noted_in_the_windows_they_are_lost_from() -> None:
     table = KeyTable()
     grid = Grid(10, WindowSpec(30, 10))
-    store = PaneStore(grid, table, 1, 0)
+    store = PaneStore(grid, of_figures(table), 0)
     store.advance(20)
     gap = Notes.of(gap=[Gap("s1", 5)])
     store.add(Position(20), 30, slice_of({"a": 1.0}, table), gap)
@@ -210,7 +215,12 @@ def test_lost_readings_are_noted_in_the_windows_they_are_lost_from() -> None:
 def test_nothing_known_means_that_all_streams_are_missing() -> None:
     # Rule 20: the root takes the streams of a child that never spoke from the query (R31).
     table = KeyTable()
-    live = LivePanes(TUMBLING, table, 1, PaneStore(TUMBLING, table, 1, 0), streams=("s1", "s2"))
+    live = LivePanes(
+        TUMBLING,
+        of_figures(table),
+        PaneStore(TUMBLING, of_figures(table), 0),
+        streams=("s1", "s2"),
+    )
     live.put(10, 20, slice_of({"a": 1.0}, table))
     share = live.window(0, 30)
     assert share.notes.missing == {"s1", "s2"}
@@ -222,7 +232,12 @@ def test_nothing_known_means_that_all_streams_are_missing() -> None:
 
 def test_a_tentative_run_leaves_stable_buckets_and_a_stable_one_replaces_all() -> None:
     table = KeyTable()
-    live = LivePanes(TUMBLING, table, 1, PaneStore(TUMBLING, table, 1, 0), streams=("s",))
+    live = LivePanes(
+        TUMBLING,
+        of_figures(table),
+        PaneStore(TUMBLING, of_figures(table), 0),
+        streams=("s",),
+    )
     live.put(10, 20, slice_of({"a": 1.0}, table), stable=True)
     live.put(20, 30, slice_of({"b": 1.0}, table), Notes.of(["s"]))
     live.put_empty(0, 30, Notes.of(["s"]))
@@ -236,8 +251,8 @@ def test_a_tentative_run_leaves_stable_buckets_and_a_stable_one_replaces_all() -
 def test_the_bytes_kept_are_bounded() -> None:
     table = KeyTable()
     size = slice_of({"a": 1.0}, table).figures.nbytes
-    stable = PaneStore(TUMBLING, table, 1, 0)
-    live = LivePanes(TUMBLING, table, 1, stable, streams=("s",), bytes_max=3 * size)
+    stable = PaneStore(TUMBLING, of_figures(table), 0)
+    live = LivePanes(TUMBLING, of_figures(table), stable, streams=("s",), bytes_max=3 * size)
     for start in range(0, 300, 10):
         live.put(start, start + 10, slice_of({"a": 1.0}, table))
         assert len(live) <= 3
@@ -248,7 +263,7 @@ def test_the_bytes_kept_are_bounded() -> None:
 
 def test_what_is_not_next_and_what_is_not_complete_is_a_fault_of_the_caller() -> None:
     table = KeyTable()
-    store = PaneStore(TUMBLING, table, 1, 0)
+    store = PaneStore(TUMBLING, of_figures(table), 0)
     with pytest.raises(AssertionError, match="not next"):
         store.add(Position(10), 20, slice_of({"a": 1.0}, table))
     with pytest.raises(AssertionError, match="no cut point"):
@@ -264,6 +279,6 @@ def test_children_fold_in_index_order_and_their_notes_add_up() -> None:
         Share(slice_of({"a": 1.0}, table), Notes.of(["s1"], [Gap("s1", 2)])),
         Share(slice_of({"a": -1e16}, table)),
     ]
-    whole = window_of(shares, table, 1)
+    whole = window_of(shares, of_figures(table))
     assert whole.slice.sum[0, 0] == (1e16 + 1.0) - 1e16
     assert whole.notes == Notes(frozenset({"s1", "s2"}), (Gap("s1", 3),))

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slackwater.model.errors import SlackwaterError
-from slackwater.model.records import DeltaRecord
+from slackwater.model.records import BucketRecord, DeltaRecord
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -73,6 +73,7 @@ class KeyTable:
         self._rank: I64 = np.zeros(0, np.int64)
         self._order_of: tuple[I64, I64 | None, list[str]] | None = None
         self._folded: list[I64] = []
+        self._shared: dict[int, tuple[Sequence[str], I64]] = {}
 
     def __len__(self) -> int:
         return len(self._names)
@@ -127,6 +128,17 @@ class KeyTable:
         """The place of each number in key order, and all keys in key order."""
         self._sort()
         return self._rank, self._in_order
+
+    def numbers(self, keys: Sequence[str]) -> I64:
+        """``indices`` of a key list, remembered by the list's identity: codecs share lists."""
+        known = self._shared.get(id(keys))
+        if known is not None and known[0] is keys:
+            return known[1]
+        numbers = self.indices(keys)
+        if len(self._shared) >= self._lists_max:
+            self._shared.clear()
+        self._shared[id(keys)] = (keys, numbers)
+        return numbers
 
     @property
     def known(self) -> Sequence[str]:
@@ -209,6 +221,11 @@ class Slice:
         figures = np.stack(columns)
         figures += 0.0  # no negative zeros: see the module's text
         return cls(index, _frozen(figures))
+
+    @property
+    def nbytes(self) -> int:
+        """About its size in memory."""
+        return self.figures.nbytes
 
     @property
     def count(self) -> F64:
@@ -339,6 +356,35 @@ def fold(slices: Iterable[Slice], table: KeyTable, fields: int) -> Slice:
     for value in slices:
         accumulator.add(value)
     return accumulator.result()
+
+
+class Aggregates:
+    """The contents of a query with a window: a slice of figures out of each delta.
+
+    The children's shares fold left like panes do: one shape for all copies (rule 21, R28).
+    """
+
+    def __init__(self, table: KeyTable, fields: tuple[str, ...]) -> None:
+        self._table = table
+        self._fields = fields
+
+    @property
+    def empty(self) -> Slice:
+        """No keys."""
+        return Slice.empty(len(self._fields))
+
+    def of(self, record: BucketRecord) -> Slice:
+        """The slice of a delta."""
+        assert isinstance(record, DeltaRecord), "a window is made of deltas"
+        return Slice.of(record, self._table, self._fields)
+
+    def folding(self) -> Fold:
+        """An empty fold."""
+        return Fold(self._table, len(self._fields))
+
+    def together(self, shares: Iterable[Slice]) -> Slice:
+        """The children's shares, folded left."""
+        return fold(shares, self._table, len(self._fields))
 
 
 def _merge_into(a: F64, b: F64) -> None:

@@ -18,7 +18,9 @@ added (R7), on top of whatever the stable store has already. It is bounded (R5):
 beyond ``cells_max`` or ``bytes_max`` are folded from the oldest on, after which they can no more
 be replaced; what would have come is left to the stable line.
 
-Both are for one child of one query.
+Both are for one child of one query. Neither knows what a slice is made of: that is the word of a
+``Contents``, figures to be merged (``slackwater.primitives.deltas``) or, without a window, rows to
+be put behind each other (``slackwater.primitives.rows``).
 """
 
 from __future__ import annotations
@@ -28,11 +30,65 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from slackwater.model.records import Gap, Position
-from slackwater.primitives.deltas import Fold, KeyTable, Slice, fold
+from slackwater.model.records import BucketRecord, Gap, Position
 from slackwater.primitives.windows import Grid
+
+
+class Content(Protocol):
+    """What a stretch of event time contains; its length is the number of its rows."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int:
+        """About its size in memory."""
+        ...
+
+
+V = TypeVar("V", bound=Content)
+
+
+class Folding(Protocol[V]):
+    """A left fold of contents in the order of event time."""
+
+    def add(self, value: V) -> None:
+        """One more, to the right of all before."""
+        ...
+
+    def result(self) -> V:
+        """What has been folded so far; the fold may go on, the value stays."""
+        ...
+
+
+class Contents(Protocol[V]):
+    """How the contents of one query come out of records, and how they combine."""
+
+    @property
+    def empty(self) -> V:
+        """No rows: the neutral element."""
+        ...
+
+    def of(self, record: BucketRecord) -> V:
+        """What one piece of a bucket contains."""
+        ...
+
+    def folding(self) -> Folding[V]:
+        """An empty fold."""
+        ...
+
+    def together(self, shares: Iterable[V]) -> V:
+        """The children's shares of one stretch of time, in index order, as one."""
+        ...
+
+
+def folded(contents: Contents[V], values: Iterable[V]) -> V:
+    """The left fold of the values in their order."""
+    folding = contents.folding()
+    for value in values:
+        folding.add(value)
+    return folding.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +119,10 @@ NOTHING: Final = Notes()
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Share(Generic[V]):
     """One child's part in a window, or all children's together."""
 
-    slice: Slice
+    slice: V
     notes: Notes = NOTHING
 
 
@@ -76,22 +132,21 @@ class _Noted(NamedTuple):
     notes: Notes
 
 
-class PaneStore:
+class PaneStore(Generic[V]):
     """The stable slices of one child, folded into panes; ``frontier`` is where the next belongs.
 
     ``start`` has to be a window's edge where a fold of the pane shall be complete: the start of
     the first open window.
     """
 
-    def __init__(self, grid: Grid, table: KeyTable, fields: int, start: int) -> None:
+    def __init__(self, grid: Grid, contents: Contents[V], start: int) -> None:
         self._grid = grid
-        self._table = table
-        self._fields = fields
+        self._contents = contents
         self._frontier = Position(start)
-        self._open = Fold(table, fields)
-        self._pieces: list[Slice] = []  # of the bucket at the frontier
+        self._open = contents.folding()
+        self._pieces: list[V] = []  # of the bucket at the frontier
         self._starts: list[int] = []  # of the complete panes that are not empty, rising
-        self._panes: dict[int, Slice] = {}
+        self._panes: dict[int, V] = {}
         self._noted: list[_Noted] = []  # rising; empty as long as all is well
 
     @property
@@ -105,7 +160,7 @@ class PaneStore:
         return self._grid.pane_start(self._frontier.bucket_start)
 
     def add(
-        self, at: Position, bucket_end: int, value: Slice, notes: Notes = NOTHING,
+        self, at: Position, bucket_end: int, value: V, notes: Notes = NOTHING,
         *, last: bool = True,
     ) -> None:  # fmt: skip
         """The piece at the frontier. A bucket counts when its ``last`` piece is there (R32).
@@ -130,13 +185,12 @@ class PaneStore:
         self._note(self._frontier.bucket_start, to, notes)
         self._move(to)
 
-    def window(self, start: int, end: int) -> Share:
+    def window(self, start: int, end: int) -> Share[V]:
         """The child's share of a window that is complete."""
         assert end <= self._frontier.bucket_start, "the window is not complete"
-        value = fold(self.panes(start, end), self._table, self._fields)
-        return Share(value, self.notes(start, end))
+        return Share(folded(self._contents, self.panes(start, end)), self.notes(start, end))
 
-    def panes(self, start: int, end: int) -> list[Slice]:
+    def panes(self, start: int, end: int) -> list[V]:
         """The complete panes in [start, end) that have rows, in order."""
         first = bisect_left(self._starts, start)
         return [self._panes[p] for p in self._starts[first : bisect_left(self._starts, end, first)]]
@@ -149,7 +203,7 @@ class PaneStore:
                 notes += noted.notes
         return notes
 
-    def open_slice(self) -> Slice:
+    def open_slice(self) -> V:
         """The whole buckets from ``complete_to`` to the frontier's bucket."""
         return self._open.result()
 
@@ -168,12 +222,12 @@ class PaneStore:
         del self._starts[:count]
         self._noted = [noted for noted in self._noted if noted.end > e]
 
-    def fork(self, at: int) -> PaneStore:
+    def fork(self, at: int) -> PaneStore[V]:
         """Another store that goes on from ``at``: from here, or, past the frontier, from nothing.
 
         Where the open pane is taken over it goes on in the same shape.
         """
-        other = PaneStore(self._grid, self._table, self._fields, at)
+        other = PaneStore(self._grid, self._contents, at)
         if at == self._frontier.bucket_start:
             other._open.add(self.open_slice())
             other._noted = [noted for noted in self._noted if noted.end > self.complete_to]
@@ -202,49 +256,48 @@ class PaneStore:
         if len(value):
             self._starts.append(was)
             self._panes[was] = value
-        self._open = Fold(self._table, self._fields)
+        self._open = self._contents.folding()
 
 
 @dataclass(frozen=True, slots=True)
-class _Cell:
+class _Cell(Generic[V]):
     """What was chosen for [start, end): one bucket, or a run of empty ones (``value`` None)."""
 
     start: int
     end: int
-    value: Slice | None
+    value: V | None
     notes: Notes
     stable: bool
 
     @property
     def nbytes(self) -> int:
-        return 0 if self.value is None else self.value.figures.nbytes
+        return 0 if self.value is None else self.value.nbytes
 
 
-class LivePanes:
+class LivePanes(Generic[V]):
     """The slices that answers are made of before they are stable. ``streams`` are the child's.
 
     Where nothing is known of a bucket all ``streams`` are missing from it (rule 20).
     """
 
     def __init__(
-        self, grid: Grid, table: KeyTable, fields: int, stable: PaneStore,
+        self, grid: Grid, contents: Contents[V], stable: PaneStore[V],
         *, streams: Sequence[str], cells_max: int = 600, bytes_max: int = 256 << 20,
     ) -> None:  # fmt: skip
         assert cells_max > 0
         self._grid = grid
-        self._table = table
-        self._fields = fields
+        self._contents = contents
         self._stable = stable
         self._absent = Notes.of(streams)
         self._cells_max = cells_max
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._cells: list[_Cell] = []  # disjoint, rising
-        self._sealed: PaneStore | None = None
+        self._cells: list[_Cell[V]] = []  # disjoint, rising
+        self._sealed: PaneStore[V] | None = None
         self._needed_from = stable.frontier.bucket_start
 
     def put(
-        self, bucket_start: int, bucket_end: int, value: Slice, notes: Notes = NOTHING,
+        self, bucket_start: int, bucket_end: int, value: V, notes: Notes = NOTHING,
         *, stable: bool = False,
     ) -> None:  # fmt: skip
         """The slice chosen for a whole bucket. Replaces; but nothing tentative what is stable."""
@@ -254,9 +307,10 @@ class LivePanes:
         self, start: int, end: int, notes: Notes = NOTHING, *, stable: bool = False
     ) -> None:
         """The buckets of [start, end) are chosen to be empty."""
-        self._replace(_Cell(start, end, None, notes, stable))
+        run: _Cell[V] = _Cell(start, end, None, notes, stable)
+        self._replace(run)
 
-    def window(self, start: int, end: int) -> Share:
+    def window(self, start: int, end: int) -> Share[V]:
         """The child's share of a window as it is known now, and what that lacks."""
         assert start >= self._needed_from, "the window's slices have been dropped"
         self._forget_overtaken()
@@ -267,7 +321,7 @@ class LivePanes:
             share = self._pane(*pane)
             slices.append(share.slice)
             notes += share.notes
-        return Share(fold(slices, self._table, self._fields), notes)
+        return Share(folded(self._contents, slices), notes)
 
     def drop_before(self, e: int) -> None:
         """Forgets what lies before a window's start: all windows that hold it are answered."""
@@ -285,7 +339,7 @@ class LivePanes:
         sealed = self._needed_from if self._sealed is None else self._sealed.frontier.bucket_start
         return max(self._stable.frontier.bucket_start, self._needed_from, sealed)
 
-    def _replace(self, cell: _Cell) -> None:
+    def _replace(self, cell: _Cell[V]) -> None:
         self._forget_overtaken()
         start = max(cell.start, self._settled())
         if start >= cell.end:
@@ -340,18 +394,18 @@ class LivePanes:
         self._bytes -= sum(cell.nbytes for cell in self._cells[:count])
         del self._cells[:count]
 
-    def _pane(self, start: int, end: int) -> Share:
+    def _pane(self, start: int, end: int) -> Share[V]:
         """A pane that the stable line has not completed."""
         base = self._stable if self._sealed is None else self._sealed
         at = base.frontier.bucket_start
         if end <= at:
             return base.window(start, end)
         if at <= start:
-            return self._with_cells(Share(Slice.empty(self._fields)), start, end)
+            return self._with_cells(Share(self._contents.empty), start, end)
         return self._with_cells(Share(base.open_slice(), base.notes(start, at)), at, end)
 
-    def _with_cells(self, base: Share, start: int, end: int) -> Share:
-        total = Fold(self._table, self._fields)
+    def _with_cells(self, base: Share[V], start: int, end: int) -> Share[V]:
+        total = self._contents.folding()
         total.add(base.slice)
         notes, at = base.notes, start
         first = bisect_right(self._cells, start, key=lambda c: c.end)
@@ -369,16 +423,15 @@ class LivePanes:
         return Share(total.result(), notes)
 
 
-def window_of(shares: Iterable[Share], table: KeyTable, fields: int) -> Share:
-    """The whole window: the children's shares, folded left in index order (rule 21)."""
-    total, notes = Fold(table, fields), NOTHING
+def window_of(shares: Sequence[Share[V]], contents: Contents[V]) -> Share[V]:
+    """The whole window: the children's shares, in index order (rule 21)."""
+    notes = NOTHING
     for share in shares:
-        total.add(share.slice)
         notes += share.notes
-    return Share(total.result(), notes)
+    return Share(contents.together(share.slice for share in shares), notes)
 
 
-def empty_windows(stores: Sequence[PaneStore], grid: Grid, first: int) -> int:
+def empty_windows(stores: Sequence[PaneStore[V]], grid: Grid, first: int) -> int:
     """How many windows from ``first`` on are complete, and in every store without rows or notes.
 
     Constant time however many: a jump of a month is one run (R24).

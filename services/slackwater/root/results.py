@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from slackwater.codec.results import (
     Answer,
@@ -49,14 +50,14 @@ class ResultsWriter:
     keys: KeyTable
 
     def lines(
-        self, transaction: Transaction[Share], emitted_at: int
+        self, transaction: Transaction[Share[Any]], emitted_at: int
     ) -> Iterator[tuple[ResultKind, Lines]]:
         """The topic and the records, in order, a slice at a time."""
         for effect in transaction.effects:
             yield from self._lines_of(effect, emitted_at)
 
     def _lines_of(
-        self, effect: Effect[Share], emitted_at: int
+        self, effect: Effect[Share[Any]], emitted_at: int
     ) -> Iterator[tuple[ResultKind, Lines]]:
         match effect:
             case StableWindow():
@@ -71,7 +72,7 @@ class ResultsWriter:
     def _window(
         self,
         label: Label,
-        window: StableWindow[Share] | TentativeWindow[Share],
+        window: StableWindow[Share[Any]] | TentativeWindow[Share[Any]],
         emitted_at: int,
     ) -> Iterator[tuple[ResultKind, Lines]]:
         missing = window.missing if isinstance(window, TentativeWindow) else ()

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from slackwater.model.records import DeltaRecord, Gap, Kind, LogPosition, Position
+from slackwater.model.records import BucketRecord, Gap, Kind, LogPosition, Position
 
 Beginning = Position(-(2**62))
 
@@ -95,7 +95,7 @@ class DeltaCursor:
         """Where the next record is read."""
         return LogPosition(self.offset, self.next_seq, self.inc, self.frontier)
 
-    def admits(self, record: DeltaRecord) -> bool:
+    def admits(self, record: BucketRecord) -> bool:
         """Rule 10, and START: sets the incarnation and L. Moves past the record if it counts."""
         if record.seq < self.next_seq or (self._strict and record.seq > max(self.next_seq, 0)):
             return False
@@ -118,7 +118,7 @@ class DeltaCursor:
         )
 
 
-def behind(record: DeltaRecord) -> Position:
+def behind(record: BucketRecord) -> Position:
     """The position behind a record: the next piece, or the next bucket (R32)."""
     if record.kind is not Kind.BOUNDARY and record.piece + 1 < record.pieces:
         return Position(record.bucket_start, record.piece + 1)
@@ -135,7 +135,7 @@ class StableInput:
     holes: dict[int, int] = field(default_factory=dict)
     """Replica -> incarnation of the writer that left a hole in its stable log."""
 
-    def take(self, replica: int, offset: int, record: DeltaRecord, low: int) -> bool:
+    def take(self, replica: int, offset: int, record: BucketRecord, low: int) -> bool:
         """Offer a record of a replica's stable log; True if it moved the frontier.
 
         ``low`` is where the stable line stands: too far ahead of it the cursor is parked, which
@@ -189,7 +189,7 @@ class Said:
     stable: bool
     missing: tuple[str, ...]
     gap: tuple[Gap, ...]
-    pieces: dict[int, DeltaRecord]
+    pieces: dict[int, BucketRecord]
     pieces_count: int
     inc: int
 
@@ -208,7 +208,7 @@ class _ReplicaView:
     starts: list[int] = field(default_factory=list)
     said: dict[int, Said] = field(default_factory=dict)
 
-    def put(self, record: DeltaRecord, *, stable: bool) -> None:
+    def put(self, record: BucketRecord, *, stable: bool) -> None:
         """A stable slice replaces any; a tentative one what was said before it (rule 13)."""
         start = record.bucket_start
         old = self.said.get(start)
@@ -275,7 +275,7 @@ class Ingredient:
     start: int
     end: int
     stable: bool
-    pieces: tuple[DeltaRecord, ...]
+    pieces: tuple[BucketRecord, ...]
     missing: tuple[str, ...]
     gap: tuple[Gap, ...]
 
@@ -296,7 +296,7 @@ class LiveInput:
         self.low = start
         self._views = [_ReplicaView(start, start) for _ in cursors]
 
-    def take(self, replica: int, line: int, offset: int, record: DeltaRecord) -> None:
+    def take(self, replica: int, line: int, offset: int, record: BucketRecord) -> None:
         """A record of a replica's stable (line 0) or live log (line 1)."""
         cursor = self.cursors[replica][line]
         if offset < cursor.offset:

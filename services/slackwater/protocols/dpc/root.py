@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from slackwater.model.records import (
-    DeltaRecord,
+    BucketRecord,
     Hole,
     Kind,
     LogPosition,
@@ -28,13 +28,15 @@ from slackwater.model.records import (
     Position,
     RootState,
 )
-from slackwater.primitives.deltas import KeyTable, Slice, fold
+from slackwater.primitives.deltas import Aggregates, KeyTable
 from slackwater.primitives.panes import (
+    Contents,
     LivePanes,
     Notes,
     PaneStore,
     Share,
     empty_windows,
+    folded,
     window_of,
 )
 from slackwater.primitives.windows import Grid
@@ -65,7 +67,7 @@ class DeltaLog(NamedTuple):
 class Commit:
     """Write this transaction, and ``state`` as its last record; then call ``committed``."""
 
-    transaction: Transaction[Share]
+    transaction: Transaction[Share[Any]]
     state: RootState
 
 
@@ -83,7 +85,9 @@ Effect = Commit | FetchEnds
 class RootConfig:
     """What a root copy is told. ``children`` are the stream names of each child (R31).
 
-    ``e0`` is the query's start (R24). ``ahead_buckets_max`` is H of rule 12.
+    ``e0`` is the query's start (R24). ``ahead_buckets_max`` is H of rule 12. ``contents`` says what
+    an answer is made of, figures of deltas or rows as they come (R21): the lines, the cursors and
+    the order of what is written are the same for both.
     """
 
     fragment: str
@@ -97,6 +101,7 @@ class RootConfig:
     schedule: Schedule
     e0: int
     ahead_buckets_max: int = 600
+    contents: Callable[[KeyTable, tuple[str, ...]], Contents[Any]] = Aggregates
 
     @property
     def logs(self) -> list[DeltaLog]:
@@ -149,9 +154,9 @@ def initial_state(config: RootConfig) -> RootState:
 @dataclass(slots=True)
 class _Child:
     stable: StableInput
-    panes: PaneStore
+    panes: PaneStore[Any]
     live: LiveInput
-    live_panes: LivePanes
+    live_panes: LivePanes[Any]
     put_to: int
     healthy: list[bool]
 
@@ -172,8 +177,9 @@ class RootCore:
         self._grid = config.grid
         self._mute_until = dict(mute_until)
         self.keys = KeyTable()
+        self._contents = config.contents(self.keys, config.fields)
         answered = Answered(state.next_seq, state.epoch, state.stable_from, state.answered_to)
-        self.answers: Answers[Share] = Answers(answered, config.grid, self._due_at)
+        self.answers: Answers[Share[Any]] = Answers(answered, config.grid, self._due_at)
         self._windows = _Windows(config.grid)
         self.line = Line(
             len(config.children),
@@ -191,14 +197,13 @@ class RootCore:
                 cursor = self._stable_cursor(log)
                 cursor.attached = cursor.offset == self._live_position[log]
         self._asked: dict[int, dict[DeltaLog, Asked]] = {}
-        self._in_flight: Transaction[Share] | None = None
+        self._in_flight: Transaction[Share[Any]] | None = None
         self._now = 0
         self.busy = False
         self.wake_at: int | None = None
 
     def _restore(self, child: int, state: RootState) -> _Child:
         config = self._config
-        fields = len(config.fields)
         logs = {self._log_of(s): s for s in state.logs}
         pane_of = self._grid.pane_start
 
@@ -212,8 +217,8 @@ class RootCore:
             frontier,
             config.ahead_buckets_max * self._grid.w_us,
         )
-        panes = PaneStore(self._grid, self.keys, fields, state.stable_from)
-        live_panes = LivePanes(self._grid, self.keys, fields, panes, streams=config.children[child])
+        panes = PaneStore(self._grid, self._contents, state.stable_from)
+        live_panes = LivePanes(self._grid, self._contents, panes, streams=config.children[child])
         if frontier.bucket_start > state.stable_from:
             panes.advance(frontier.bucket_start)  # before E0 there is nothing
         start = max(state.answered_to, self._grid.bucket_start(config.e0))
@@ -232,7 +237,7 @@ class RootCore:
 
     # What comes in.
 
-    def receive(self, log: DeltaLog, offset: int, record: DeltaRecord) -> None:
+    def receive(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         """A record from the live consumer."""
         self._live_position[log] = offset + 1
         self._count(log, record)
@@ -247,7 +252,7 @@ class RootCore:
                 cursor.attached = True
                 self._take_stable(child, log, offset, record)
 
-    def catch_up(self, line: LineName, log: DeltaLog, offset: int, record: DeltaRecord) -> None:
+    def catch_up(self, line: LineName, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         """A record from the catch-up reader of one line."""
         cursor = self._stable_cursor(log) if line is LineName.STABLE else self._live_cursor(log)
         if cursor.attached or offset != cursor.offset:
@@ -301,7 +306,7 @@ class RootCore:
             return effects
         for child in self._children:
             self._settle(child, now)
-        stable: list[Ready[Share]] = []
+        stable: list[Ready[Share[Any]]] = []
         if self.line.stable_next == self.line.live_next:
             stable = self._stable_windows(now)
         tentative = self._live_windows(now, effects)
@@ -314,7 +319,7 @@ class RootCore:
             effects.append(Commit(transaction, self._state_after(transaction.after)))
         return effects
 
-    def _stable_windows(self, now: int) -> list[Ready[Share]]:
+    def _stable_windows(self, now: int) -> list[Ready[Share[Any]]]:
         """The next stable answers, as many as one transaction holds (rule 23)."""
         stable_to = min(c.stable.frontier.bucket_start for c in self._children)
         if not self.line.stable_ready(stable_to):
@@ -324,7 +329,7 @@ class RootCore:
         self.line.stable_answered(self.answers.plan(found).after.stable_from)
         return found
 
-    def _complete_windows(self, stable_to: int) -> Iterator[Ready[Share]]:
+    def _complete_windows(self, stable_to: int) -> Iterator[Ready[Share[Any]]]:
         """Complete windows in order, some more than a transaction may hold, not across T."""
         start, rows = self.line.stable_next, 0
         answered_to = self.answers.state.answered_to
@@ -339,7 +344,7 @@ class RootCore:
             if correcting and start >= answered_to:
                 return
 
-    def _stable_window(self, start: int) -> Ready[Share]:
+    def _stable_window(self, start: int) -> Ready[Share[Any]]:
         run = empty_windows([c.panes for c in self._children], self._grid, start)
         before = (self.answers.state.answered_to - start) // self._slide
         if before > 0:
@@ -350,8 +355,8 @@ class RootCore:
         share = self._together([c.panes.window(start, end) for c in self._children])
         return Ready(start, share, len(share.slice), gap=share.notes.lost)
 
-    def _live_windows(self, now: int, effects: list[Effect]) -> list[Ready[Share]]:
-        answers: list[Ready[Share]] = []
+    def _live_windows(self, now: int, effects: list[Effect]) -> list[Ready[Share[Any]]]:
+        answers: list[Ready[Share[Any]]] = []
         stable_to = min(c.stable.frontier.bucket_start for c in self._children)
         self.wake_at = None
         for _ in range(LIVE_WINDOWS_PER_STEP_MAX):
@@ -378,7 +383,7 @@ class RootCore:
         end = self._windows.end(self.line.live_next)
         return lambda i: live_to[i] >= end > self._children[i].live.stable_to
 
-    def _live_window(self, start: int) -> Ready[Share]:
+    def _live_window(self, start: int) -> Ready[Share[Any]]:
         """Put together what is known now of the window, and name what it lacks (rule 20)."""
         end = self._windows.end(start)
         for child in self._children:
@@ -393,8 +398,7 @@ class RootCore:
         for found in child.live.ingredients(start, end):
             notes = Notes.of(found.missing, found.gap)
             if found.pieces:
-                slices = (self._slice(piece) for piece in found.pieces)
-                value = fold(slices, self.keys, len(self._config.fields))
+                value = folded(self._contents, map(self._contents.of, found.pieces))
                 child.live_panes.put(found.start, found.end, value, notes, stable=found.stable)
             else:
                 stop = min(found.end, end)
@@ -417,12 +421,12 @@ class RootCore:
             child.put_to = max(child.put_to, settled)
             child.live.forget_before(child.put_to)
 
-    def _together(self, shares: Sequence[Share]) -> Share:
-        return window_of(shares, self.keys, len(self._config.fields))
+    def _together(self, shares: Sequence[Share[Any]]) -> Share[Any]:
+        return window_of(shares, self._contents)
 
     # Stable line.
 
-    def _take_stable(self, child: _Child, log: DeltaLog, offset: int, record: DeltaRecord) -> None:
+    def _take_stable(self, child: _Child, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         if not child.stable.take(log.replica, offset, record, self._needed_to):
             return
         notes = Notes.of((), record.gap)
@@ -432,21 +436,18 @@ class RootCore:
             child.panes.add(
                 Position(record.bucket_start, record.piece),
                 record.bucket_end,
-                self._slice(record),
+                self._contents.of(record),
                 notes,
                 last=record.piece + 1 == record.pieces,
             )
 
-    def _take_live(self, child: _Child, log: DeltaLog, offset: int, record: DeltaRecord) -> None:
+    def _take_live(self, child: _Child, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         child.live.take(log.replica, log.line, offset, record)
 
     @property
     def _needed_to(self) -> int:
         """What the stable line needs for its next window: only beyond that is it ahead."""
         return self._windows.end(self.line.stable_next)
-
-    def _slice(self, record: DeltaRecord) -> Slice:
-        return Slice.of(record, self.keys, self._config.fields)
 
     # Positions.
 
@@ -491,7 +492,7 @@ class RootCore:
             logs=tuple(logs),
         )
 
-    def _count(self, log: DeltaLog, record: DeltaRecord) -> None:
+    def _count(self, log: DeltaLog, record: BucketRecord) -> None:
         if record.seq == self._whole[log]:
             self._whole[log] += 1
 
