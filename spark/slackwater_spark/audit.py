@@ -151,9 +151,10 @@ def audit(
     end = min(answers.ends.values()) if len(answers.ends) == spec.parts else first_us
     records = _source_records(session, bootstrap, deployment, spec)
     log = _read_headers(session, records, deployment)
-    start = max(first_us, *answers.starts.values(), _up_to_slide(log.whole_from_us, spec.window))
-    readings = _readings(records, log.accepted, deployment, spec).where(f"stime >= {e0_us}")
-    wanted = _aggregate(readings, deployment, spec)
+    back = spec.join.within_us if spec.join else 0
+    whole_from = _up_to_slide(log.whole_from_us + back, spec.window)
+    start = max(first_us, *answers.starts.values(), whole_from)
+    wanted = _aggregate(_rows(records, log.accepted, deployment, spec, e0_us), deployment, spec)
     compared = _compared(wanted, results, spec, start, end)
     return _report(spec, compared, answers, log, start, end)
 
@@ -252,18 +253,20 @@ def _source_records(
     session: SparkSession, bootstrap: str, deployment: Deployment, spec: QuerySpec
 ) -> DataFrame:
     """Records of all source logs of the query, ``r`` null where one does not decode."""
-    names = [
-        # Each partition of an existing topic is a log of its own.
-        re.escape(name) + (r"\.\d+" if deployment.streams[name].topic else "")
-        for name in dict.fromkeys(deployment.streams_of(spec))
-    ]
-    pattern = rf"sw\.source\.({'|'.join(names)})"
+    names = dict.fromkeys(deployment.streams_of(spec))
+    pattern = "|".join(_topics(name, deployment) for name in names)
     raw = _kafka(session, bootstrap, {"subscribePattern": pattern})
     header = b"\xc3\x01" + fingerprint("source")
     ours = sf.expr(f"substring(value, 1, {_HEADER_BYTES})") == sf.lit(header)
     body = sf.expr(f"substring(value, {_HEADER_BYTES + 1}, {2**31 - 1})")
     record = from_avro(body, schema_json("source"), {"mode": "PERMISSIVE"})
     return raw.select("topic", "offset", sf.when(ours, record).alias("r"))
+
+
+def _topics(stream: str, deployment: Deployment) -> str:
+    """Pattern of a stream's source logs: each partition of an existing topic is one."""
+    partition = r"\.\d+" if deployment.streams[stream].topic else ""
+    return rf"sw\.source\.{re.escape(stream)}{partition}"
 
 
 def _read_headers(session: SparkSession, records: DataFrame, deployment: Deployment) -> _Logs:
@@ -307,14 +310,30 @@ def _up_to_slide(e_us: int, window: WindowSpec) -> int:
     return -(-e_us // window.slide_us) * window.slide_us
 
 
-def _readings(
-    records: DataFrame, taken: DataFrame, deployment: Deployment, spec: QuerySpec
+def _rows(
+    records: DataFrame, taken: DataFrame, deployment: Deployment, spec: QuerySpec, e0_us: int
 ) -> DataFrame:
-    """One row for each accepted reading: ``stime``, ``key``, and the query's input fields."""
-    fields = deployment.input_fields(spec)
+    """What the query computes with: its readings, or the pairs of a join."""
+    names = deployment.input_fields(spec)
+    join = spec.join
+    if join is None:
+        return _readings(records, taken, {n: n for n in names}).where(f"stime >= {e0_us}")
+    sides = []
+    for side, stream in (("left", join.left), ("right", join.right)):
+        of_side = {n: n.removeprefix(f"{side}_") for n in names if n.startswith(f"{side}_")}
+        mine = sf.col("topic").rlike(f"^{_topics(stream, deployment)}$")
+        readings = _readings(records.where(mine), taken, of_side).where(f"stime >= {e0_us}")
+        sides.append(readings.withColumnRenamed("stime", f"stime {side}").drop("floor"))
+    near = sf.expr(f"abs(`stime left` - `stime right`) <= {join.within_us}L")
+    pairs = sides[0].join(sides[1], "key").where(near)
+    return pairs.withColumn("stime", sf.expr("greatest(`stime left`, `stime right`)"))
+
+
+def _readings(records: DataFrame, taken: DataFrame, fields: Mapping[str, str]) -> DataFrame:
+    """One row for each accepted reading: ``stime``, ``key``, and ``fields`` as they are named."""
     joined = records.join(sf.broadcast(taken), ["topic", "offset"])
     # A field that the record lacks has no column: NULL, like a NaN.
-    at = {name: f"array_position(r.fields, '{name}') - 1" for name in fields}
+    at = {name: f"array_position(r.fields, '{field}') - 1" for name, field in fields.items()}
     columns = [sf.expr(f"r.columns[cast({at[name]} as int)]").alias(name) for name in fields]
     times = "if(size(r.times) > 0, cast(r.times as array<double>), r.times64)"
     exploded = joined.select(

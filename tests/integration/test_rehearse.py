@@ -75,6 +75,26 @@ queries:
     replicas: 1
 """
 
+JOIN_YAML = (
+    "apiVersion: slackwater/v1\nstreams:\n"
+    + "".join(
+        f"  {room}: {{key: {{value: house}}, time: {{column: ts, unit: ms}},"
+        " fields: [temperature, humidity]}\n"
+        for room in ROOMS[:2]
+    )
+    + """\
+queries:
+  draught:
+    from: [room-1, room-2]
+    join: {left: room-1, right: room-2, within: 20s}
+    where: left_humidity > 0
+    select: {difference: left_temperature - right_temperature, humidity: right_humidity}
+    window: {size: 1m}
+    aggregate: [count, avg, min, max]
+    bound: 2s
+"""
+)
+
 
 @dataclass
 class Ran:
@@ -143,6 +163,25 @@ def test_a_silence_of_three_bounds_turns_tentative_and_is_corrected(tmp_path: Pa
     assert all("room-2" in line["missing"] for line in in_silence)
     kinds = {line["kind"] for line in ran.lines}
     assert {"stable", "tentative", "boundary", "undo", "rec_done"} <= kinds
+
+
+def test_two_rooms_joined_while_a_room_is_silent_and_an_orderer_dies(tmp_path: Path) -> None:
+    """The join looks 20 s back: whoever starts again must have read that much again."""
+    ran = rehearse(
+        tmp_path,
+        JOIN_YAML,
+        {room: path for room, path in rooms().items() if room in ROOMS[:2]},
+        *("--speed", "60", "--duration", "16s"),
+        *("--fault", "at=4s silence room-2 for 5s", "--fault", "at=7s kill orderer/draught.0.a"),
+        *("--fault", "at=12s kill orderer"),
+    )
+    agreed(ran)
+    assert ran.report["queries"]["draught"]["n_tentative"] >= 1
+    rows = [line for line in ran.lines if line["kind"] == "stable"]
+    assert len(rows) > 10
+    assert all(set(row["fields"]) == {"difference", "humidity"} for row in rows)
+    pairs = [row["fields"]["difference"]["count"] for row in rows]
+    assert max(pairs) > 6, "a reading joins several"
 
 
 def test_decimal_commas_and_missing_values_of_a_year_of_air(tmp_path: Path) -> None:

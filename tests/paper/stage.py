@@ -35,6 +35,7 @@ from slackwater.protocols.dpc.answers import (
     TentativeWindow,
     Undo,
 )
+from slackwater.protocols.dpc.join import SJoin
 from slackwater.protocols.dpc.line import Schedule
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer import (
@@ -113,6 +114,21 @@ class Settings:
     bucket_ms: int = 100
     window_ms: int = 100
     slide_ms: int | None = None
+    join_within_ms: int | None = None
+    """Of the first source with all others; None: their union."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What is aggregated."""
+        return FIELDS if self.join_within_ms is None else ("left_v", "right_v")
+
+    def operators(self, sources: int) -> Operators:
+        """Of a query without a filter, over so many sources."""
+        join = None
+        if self.join_within_ms is not None:
+            sides = (True, *[False] * (sources - 1))
+            join = SJoin(self.join_within_ms * MS, sides, FIELDS, FIELDS)
+        return Operators(self.fields, None, None, KeyTable(), join=join)
 
     @property
     def grid(self) -> Grid:
@@ -131,6 +147,7 @@ class Orderer:
         self, sources: Sequence[Source], settings: Settings, *, child: int = 0, replica: int = 0
     ) -> None:
         self.sources = sources
+        self.settings = settings
         self.logs: dict[LineName, list[OrderedRecord]] = {line: [] for line in LineName}
         self.config = OrdererConfig(
             f"orderer/q.{child}.{'ab'[replica]}",
@@ -164,7 +181,7 @@ class Orderer:
         )
         stable.append(start)
         live.append(start)
-        operators = Operators(FIELDS, None, None, KeyTable())
+        operators = self.settings.operators(len(self.sources))
         ends = {i: len(s.log) for i, s in enumerate(self.sources)}
         core = OrdererCore(self.config, operators, state, recovered, inc=inc, mute_until=ends)
         self._read = list(core.live_offsets)
@@ -267,7 +284,7 @@ class Root:
             0,
             tuple(tuple(s.name for s in self.orderers[c, 0].sources) for c in range(children)),
             replicas,
-            FIELDS,
+            settings.fields,
             settings.grid,
             settings.schedule(2),
             e0=0,

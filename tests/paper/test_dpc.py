@@ -180,6 +180,61 @@ def test_2_3_3_definition_2_inconsistency_is_zero_again_after_the_last_stable_an
     assert since_stable == 0
 
 
+# Section 3: SUnion and SJoin.
+
+
+def test_3_sjoin_pairs_what_lies_within_its_window_in_the_order_of_sunion() -> None:
+    """Whatever the order of arrival: by time, then by place in the left and in the right stream.
+
+    Difference: a pair's time is the later of the two, so that it belongs to exactly one bucket.
+    """
+    settings = Settings(join_within_ms=100)
+    said = []
+    for right_first in (False, True):
+        light, warmth = Source("light"), Source("warmth")
+        orderer = Orderer([light, warmth], settings)
+        for source in (warmth, light) if right_first else (light, warmth):
+            times, value = ([20, 150], 1.0) if source is light else ([90, 150, 250, 251], 2.0)
+            for i, at in enumerate(times):
+                source.say([at], at, value=value + i / 10)
+                orderer.listen()
+            source.say([], 400)
+        orderer.listen()
+        orderer.step(400)
+        said.append([r for r in orderer.logs[LineName.STABLE] if r.kind is Kind.INSERTION])
+
+    assert content(said[0]) == content(said[1])
+    assert [(r.bucket_start // MS, *(v.tolist() for v in r.values)) for r in said[0]] == [
+        (0, [1.0], [2.0]),
+        (100, [1.1, 1.1], [2.0, 2.1]),
+        (200, [1.1], [2.2]),
+    ]
+
+
+def test_3_sjoin_labels_its_output_by_its_input_and_blocks_without_one_of_them() -> None:
+    """Section 4.1: without an input Join makes nothing; what it makes of tentative input is so too.
+
+    Difference: blocked, it still says that time passes, and what is missing (tentative boundaries).
+    """
+    stage = Stage(names=("s1", "s2"), settings=Settings(join_within_ms=120))
+    stage.run_to(2_000)
+
+    stage.sources["s2"].disconnect()
+    stage.run_to(7_000)
+    stage.sources["s2"].reconnect()
+    stage.run_to(10_000)
+
+    live = [r for r in stage.orderer.logs[LineName.LIVE] if r.kind is not Kind.START]
+    assert live[0].kind is Kind.TENTATIVE, "the window still holds what s2 said last"
+    assert {r.kind for r in live[2:30]} == {Kind.BOUNDARY}
+    answers = tentative(stage.said)
+    assert all(one.effect.missing == ("s2",) for one in answers[:30])  # type: ignore[union-attr]
+    undisturbed = Stage(names=("s1", "s2"), settings=Settings(join_within_ms=120))
+    undisturbed.run_to(10_000)
+    assert stable_answers(stage.said) == stable_answers(undisturbed.said)
+    check_history(stage.said)
+
+
 # Section 4.1: the data model.
 
 

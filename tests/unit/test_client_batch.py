@@ -21,6 +21,7 @@ from slackwater.client.oracle import evaluate
 from slackwater.model.deployment import (
     CsvSpec,
     FieldSpec,
+    JoinSpec,
     KeySpec,
     QuerySpec,
     StreamSpec,
@@ -208,3 +209,27 @@ def test_streams_without_a_field_have_it_missing(tmp_path: Path) -> None:
     result = compute(query(sources=("a", "b")), inputs, 0)
     assert result[0, "k"]["x"].by_stream == {"a": 1}
     assert result[0, "k"]["y"].by_stream == {"b": 1}
+
+
+def test_a_join_has_every_near_pair_at_its_later_time(tmp_path: Path) -> None:
+    left = write(tmp_path / "a.csv", "t,k,x\n0,m,1\n1,m,2\n1,n,9\n5,m,\n")
+    right = write(tmp_path / "b.csv", "t,k,x\n1,m,10\n2.5,m,20\n4,m,30\n4,o,50\n")
+    inputs = {"a": read_stream(stream(), left), "b": read_stream(stream("b"), right)}
+    joined = query(
+        sources=("a", "b"),
+        join=JoinSpec("a", "b", S),
+        where="left_x is null or left_x < 9",
+        select=(("l", "left_x"), ("r", "right_x")),
+    )
+
+    result = compute(joined, inputs, 0)
+
+    assert set(result) == {(0, "m"), (4 * S, "m")}
+    assert result[0, "m"]["l"].sum == 3.0
+    assert result[0, "m"]["r"].sum == 20.0
+    assert result[0, "m"]["r"].by_stream == {"a": 2, "b": 2}, "without either there is no row"
+    assert (result[4 * S, "m"]["l"].count, result[4 * S, "m"]["r"].sum) == (0, 30.0)
+    assert set(compute(joined, inputs, S // 2)) == set(result)
+    assert compute(joined, inputs, S // 2)[0, "m"]["l"].sum == 2.0, (
+        "what lies before E0 joins nothing"
+    )

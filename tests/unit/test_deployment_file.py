@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from slackwater.model.deployment import (
     CsvSpec,
     FieldSpec,
+    JoinSpec,
     KeySpec,
     TimeSpec,
     TopicSpec,
@@ -343,3 +344,48 @@ def test_files(tmp_path: Path) -> None:
     file.write_text("#" * (4 * 1024 * 1024 + 1), encoding="utf-8")
     with pytest.raises(DeploymentError, match="is larger than"):
         load_deployment(file)
+
+
+JOIN = """\
+apiVersion: slackwater/v1
+clock: data
+streams:
+  a: {key: {column: k}, time: {column: t, unit: s}, fields: [x, y]}
+  b: {key: {column: k}, time: {column: t, unit: s}, fields: [x]}
+  c: {key: {column: k}, time: {column: t, unit: s}, fields: [x]}
+queries:
+  q:
+    from: [b, a]
+    join: {left: a, right: b, within: 500ms}
+    where: left_y > right_x
+    select: {rise: right_x - left_x}
+    window: {size: 1s}
+    aggregate: [max]
+    bound: 2s
+"""
+
+
+def test_a_join_and_the_fields_of_its_rows() -> None:
+    deployment = parse_deployment(JOIN, "f").deployment
+
+    assert deployment.queries["q"].join == JoinSpec("a", "b", 500_000)
+    assert deployment.input_fields("q") == ("left_x", "left_y", "right_x")
+    assert deployment.output_fields("q") == ("rise",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("from: [b, a]", "from: [b, a, c]", "12: queries.q.join: left and right must be the two"),
+        ("left: a", "left: c", "12: queries.q.join: left and right must be the two sources"),
+        ("left: a", "left: b", "12: queries.q.join: left and right must be the two sources"),
+        ("500ms", "61m", "12: queries.q.join.within: 61m is too long"),
+        ("within", "near", "12: queries.q.join.near: unknown field"),
+        ("left_y", "y", "13: queries.q.where: 'y > right_x'"),
+        ("left_y", "right_y", "13: queries.q.where: 'right_y > right_x'"),
+        ("bound: 2s", "bound: 2s\n    children: 2", "18: queries.q.children: a join has one child"),
+    ],
+)
+def test_what_a_join_cannot_be(old: str, new: str, said: str) -> None:
+    with pytest.raises(DeploymentError, match=f"f:{said}"):
+        parse_deployment(JOIN.replace(old, new, 1), "f")

@@ -21,6 +21,7 @@ import gzip
 import io
 import math
 import re
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,7 +85,8 @@ class Figures:
     """The aggregate of one field in one window for one key.
 
     ``scale`` is the largest magnitude: what rounding is relative to. ``by_stream`` says how many
-    of ``count`` came from which stream, by which a tentative answer's ``missing`` can be judged.
+    of ``count`` would not be there without which stream (a joined row needs two), by which a
+    tentative answer's ``missing`` can be judged.
     """
 
     count: int
@@ -114,6 +116,8 @@ class Figures:
         raise AssertionError(f"unknown aggregate {name}")
 
 
+Row = tuple[int, tuple[str, ...], str, tuple[float | None, ...]]
+"""Time, the streams it comes from, key, values."""
 BatchResult = dict[tuple[int, str], dict[str, Figures]]
 """(window start, key) -> field -> figures."""
 
@@ -148,21 +152,57 @@ def read_stream(spec: StreamSpec, path: Path) -> StreamInput:
 def compute(query: QuerySpec, inputs: Mapping[str, StreamInput], start: int) -> BatchResult:
     """The query over all accepted readings of its streams at or after ``start`` (E0)."""
     assert query.window is not None, "a query without windows has no batch result"
+    names, rows = (_union if query.join is None else _join)(query, inputs, start)
+    kept = evaluate(query.where, query.select, names, [(key, values) for _, _, key, values in rows])
+    out_names = names if query.select is None else [name for name, _ in query.select]
+    return _windows(query, out_names, rows, kept)
+
+
+def _union(
+    query: QuerySpec, inputs: Mapping[str, StreamInput], start: int
+) -> tuple[list[str], list[Row]]:
+    """Names of the fields, and all readings: a field that a stream lacks is missing there."""
     names: list[str] = []
     for source in query.sources:
         names += [n for n in inputs[source].spec.field_names if n not in names]
-    rows: list[tuple[int, str, str, tuple[float | None, ...]]] = []
+    rows: list[Row] = []
     for source in dict.fromkeys(query.sources):
         spec = inputs[source].spec
         at = [spec.field_names.index(n) if n in spec.field_names else None for n in names]
         rows += [
-            (r.stime, source, r.key, tuple(None if i is None else r.values[i] for i in at))
+            (r.stime, (source,), r.key, tuple(None if i is None else r.values[i] for i in at))
             for r in inputs[source].accepted
             if r.stime >= start
         ]
-    kept = evaluate(query.where, query.select, names, [(key, values) for _, _, key, values in rows])
-    out_names = names if query.select is None else [name for name, _ in query.select]
-    return _windows(query, out_names, rows, kept)
+    return names, rows
+
+
+def _join(
+    query: QuerySpec, inputs: Mapping[str, StreamInput], start: int
+) -> tuple[list[str], list[Row]]:
+    """Every left reading with every right one of its key that is near enough: the later time."""
+    assert query.join is not None
+    join = query.join
+    by_key: dict[str, list[Reading]] = defaultdict(list)
+    for reading in inputs[join.right].accepted:
+        if reading.stime >= start:
+            by_key[reading.key].append(reading)
+    for readings in by_key.values():
+        readings.sort(key=_stime)
+    rows: list[Row] = []
+    for left in inputs[join.left].accepted:
+        near = by_key.get(left.key, ()) if left.stime >= start else ()
+        for right in near[bisect_left(near, left.stime - join.within_us, key=_stime) :]:
+            if right.stime > left.stime + join.within_us:
+                break
+            stime = max(left.stime, right.stime)
+            rows.append((stime, (join.left, join.right), left.key, left.values + right.values))
+    names = [f"left_{name}" for name in inputs[join.left].spec.field_names]
+    return names + [f"right_{name}" for name in inputs[join.right].spec.field_names], rows
+
+
+def _stime(reading: Reading) -> int:
+    return reading.stime
 
 
 def windows_of(stime: int, size: int, slide: int) -> Iterator[int]:
@@ -188,29 +228,29 @@ def end_boundary(queries: Iterable[QuerySpec], inputs: Mapping[str, StreamInput]
 def _windows(
     query: QuerySpec,
     names: Sequence[str],
-    rows: Sequence[tuple[int, str, str, tuple[float | None, ...]]],
+    rows: Sequence[Row],
     kept: Iterable[tuple[int, Sequence[float | None]]],
 ) -> BatchResult:
     assert query.window is not None
     size, slide = query.window.size_us, query.window.slide_us
-    # (window, key) -> one list of (stream, value) a field
-    cells: dict[tuple[int, str], list[list[tuple[str, float]]]] = {}
+    # (window, key) -> one list of (streams, value) a field
+    cells: dict[tuple[int, str], list[list[tuple[tuple[str, ...], float]]]] = {}
     for index, values in kept:
-        stime, stream, key, _ = rows[index]
+        stime, streams, key, _ = rows[index]
         for start in windows_of(stime, size, slide):
             lists = cells.get((start, key))
             if lists is None:
                 lists = cells[start, key] = [[] for _ in names]
             for column, value in zip(lists, values, strict=True):
                 if value is not None:
-                    column.append((stream, value))
+                    column.append((streams, value))
     return {
         cell: {name: _figures(column) for name, column in zip(names, lists, strict=True)}
         for cell, lists in cells.items()
     }
 
 
-def _figures(column: Sequence[tuple[str, float]]) -> Figures:
+def _figures(column: Sequence[tuple[tuple[str, ...], float]]) -> Figures:
     values = [value for _, value in column]
     if not values:
         return Figures(0, 0.0, None, None, None, 0.0, {})
@@ -219,7 +259,7 @@ def _figures(column: Sequence[tuple[str, float]]) -> Figures:
         mean = total / len(values)
         var = math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
     low, high = min(values), max(values)
-    streams = dict(Counter(stream for stream, _ in column))
+    streams = dict(Counter(stream for streams, _ in column for stream in streams))
     return Figures(len(values), total, low, high, var, max(abs(low), abs(high)), streams)
 
 

@@ -14,7 +14,7 @@ event time, ``bound`` and ``margin`` wall time.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -107,11 +107,21 @@ class WindowSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinSpec:
+    """Pairs of a ``left`` and a ``right`` reading of one key, at most ``within_us`` apart."""
+
+    left: str
+    right: str
+    within_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class QuerySpec:
     """What to compute over which streams, and how long it may take (``bound_us`` is X).
 
     Without a ``window`` the readings themselves are the result, and nothing is aggregated (R21).
-    ``select`` holds (name, expression) in the file's order; None keeps the input fields.
+    ``select`` holds (name, expression) in the file's order; None keeps the input fields. With
+    ``join`` the rows are pairs of readings of the two sources, without it readings.
     """
 
     name: str
@@ -128,6 +138,7 @@ class QuerySpec:
     children: int = 1
     parts: int = 1
     results_format: ResultsFormat = "json"
+    join: JoinSpec | None = None
 
     @property
     def bucket_wall_us(self) -> int:
@@ -149,9 +160,10 @@ class QuerySpec:
     def from_json(cls, data: Mapping[str, Any]) -> QuerySpec:
         """The inverse of ``to_json``; a missing or unknown entry is a ``TypeError``."""
         values = dict(data)
-        window, select = values.get("window"), values.get("select")
+        window, select, join = (values.get(name) for name in ("window", "select", "join"))
         values["window"] = None if window is None else WindowSpec(**window)
         values["select"] = None if select is None else tuple((n, e) for n, e in select)
+        values["join"] = None if join is None else JoinSpec(**join)
         values["sources"] = tuple(values["sources"])
         values["aggregate"] = tuple(values["aggregate"])
         return cls(**values)
@@ -178,7 +190,13 @@ class Deployment:
         return max(s.disorder_us for s in sources) + max(s.expect_every_us or 0 for s in sources)
 
     def input_fields(self, query: str | QuerySpec) -> tuple[str, ...]:
-        """All fields of the sources, in the order of first appearance over ``sources``."""
+        """What ``where`` and ``select`` see: all fields of the sources, in order of appearance.
+
+        Of a join those of its rows: ``left_<f>`` and ``right_<f>``.
+        """
+        join = self._spec(query).join
+        if join is not None:
+            return joined_fields(*(self.streams[s].field_names for s in (join.left, join.right)))
         names = (n for source in self.streams_of(query) for n in self.streams[source].field_names)
         return tuple(dict.fromkeys(names))
 
@@ -211,3 +229,8 @@ class Deployment:
 
     def _spec(self, query: str | QuerySpec) -> QuerySpec:
         return self.queries[query] if isinstance(query, str) else query
+
+
+def joined_fields(left: Sequence[str], right: Sequence[str]) -> tuple[str, ...]:
+    """The fields of a joined row."""
+    return (*(f"left_{name}" for name in left), *(f"right_{name}" for name in right))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from slackwater.model.deployment import Deployment
+from collections.abc import Sequence
+
+from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
 from slackwater.orderer.shell import OrdererShell
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.expressions import compile_predicate, compile_projection
+from slackwater.protocols.dpc.join import SJoin
 from slackwater.protocols.dpc.line import Schedule
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer import OrdererConfig
@@ -49,6 +52,7 @@ def main(context: Context) -> None:
         compile_predicate(spec.where, fields) if spec.where else None,
         compile_projection(spec.select, fields) if spec.select else None,
         KeyTable(),
+        join=sjoin(deployment, spec, config.names),
         piece_bytes_max=piece_bytes_max(),
     )
     shell = OrdererShell(
@@ -68,6 +72,15 @@ def main(context: Context) -> None:
         shell.run,
         context.stopping,
     )
+
+
+def sjoin(deployment: Deployment, spec: QuerySpec, names: Sequence[str]) -> SJoin | None:
+    """The query's join, over inputs that belong to the streams of these names."""
+    join = spec.join
+    if join is None:
+        return None
+    left, right = (deployment.streams[name].field_names for name in (join.left, join.right))
+    return SJoin(join.within_us, tuple(name == join.left for name in names), left, right)
 
 
 def source_logs(deployment: Deployment, stream: str, transport: KafkaTransport) -> list[str]:

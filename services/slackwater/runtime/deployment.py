@@ -26,6 +26,7 @@ from slackwater.model.deployment import (
     CsvSpec,
     Deployment,
     FieldSpec,
+    JoinSpec,
     KeySpec,
     QuerySpec,
     StreamSpec,
@@ -33,6 +34,7 @@ from slackwater.model.deployment import (
     TopicSpec,
     WindowSpec,
     bucket_of_windows_us,
+    joined_fields,
 )
 from slackwater.model.durations import format_duration_us, parse_duration_us
 from slackwater.model.errors import DeploymentError
@@ -49,6 +51,8 @@ from slackwater.runtime.yaml_lines import Path as Place
 file_bytes_max: Final = 4 * 1024 * 1024
 disorder_advised_us: Final = 100_000
 orderer_records_per_s_max: Final = 2_000
+join_within_us_max: Final = 3_600_000_000
+"""An orderer holds what it may still join, and reads it again at every start."""
 margin_default_us: Final = 50_000
 margin_micro_batch_us: Final = 150_000
 
@@ -235,8 +239,15 @@ class _Results(_Shape):
     format: Literal["json", "avro", "avro-registry", "columns"] = "json"
 
 
+class _Join(_Shape):
+    left: Text
+    right: Text
+    within: Duration
+
+
 class _Query(_Shape):
     from_: Annotated[tuple[Text, ...], Field(alias="from", min_length=1)]
+    join: _Join | None = None
     where: Text | None = None
     select: Annotated[dict[FieldName, Text], Field(min_length=1)] | None = None
     window: _Window | None = None
@@ -407,8 +418,9 @@ class _Checker:
         sound, window = self._window(shape, place)
         self._not_yet(shape, place)
         margin = self._margin(shape, place)
+        join = self._join(shape, place)
         if known:
-            self._expressions(shape, place)
+            self._expressions(shape, join, place)
         if not known or not sound:
             return
         self._queries[name] = QuerySpec(
@@ -426,6 +438,7 @@ class _Checker:
             children=shape.children,
             parts=shape.parts,
             results_format=shape.results.format,
+            join=join,
         )
 
     def _sources(
@@ -450,6 +463,25 @@ class _Checker:
             reason = f"{shape.children} children cannot share {len(shape.from_)} streams"
             self._findings.error((*place, "children"), reason)
         return all(source in self._streams for source in shape.from_)
+
+    def _join(self, shape: _Query, place: Place) -> JoinSpec | None:
+        join = shape.join
+        if join is None:
+            return None
+        at = (*place, "join")
+        if sorted(shape.from_) != sorted((join.left, join.right)):
+            reason = f"left and right must be the two sources of from, {', '.join(shape.from_)}"
+            self._findings.error(at, reason)
+        if shape.children > 1:
+            reason = "a join has one child: both its streams must come to the same orderer"
+            self._findings.error((*place, "children"), reason)
+        if join.within > join_within_us_max:
+            reason = (
+                f"{format_duration_us(join.within)} is too long, an orderer keeps that much of "
+                f"both streams in memory: at most {format_duration_us(join_within_us_max)}"
+            )
+            self._findings.error((*at, "within"), reason)
+        return JoinSpec(join.left, join.right, join.within)
 
     def _window(self, shape: _Query, place: Place) -> tuple[bool, WindowSpec | None]:
         """Whether it is sound, and what it is: None for a query that answers with readings."""
@@ -498,9 +530,12 @@ class _Checker:
             )
         return margin
 
-    def _expressions(self, shape: _Query, place: Place) -> None:
+    def _expressions(self, shape: _Query, join: JoinSpec | None, place: Place) -> None:
         sources = (self._streams[name].field_names for name in shape.from_)
         fields = tuple(dict.fromkeys(name for names in sources for name in names))
+        if join is not None:
+            sides = (self._streams.get(name) for name in (join.left, join.right))
+            fields = joined_fields(*(side.field_names if side else () for side in sides))
         if shape.where is not None:
             self._expression(shape.where, (*place, "where"), lambda t: compile_predicate(t, fields))
         for name, text in (shape.select or {}).items():

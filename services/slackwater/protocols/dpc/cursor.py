@@ -14,6 +14,10 @@ has its own next id and incarnation, so what it sees never reaches the stable li
 has skipped it must not forget: the boundary behind a skipped stretch says that nothing older
 *follows*, not that what was skipped has been read. Until the line is past everything that may lie
 there (``whole_from``) the stream stays incomplete, and is named in ``missing`` (guarantee 3).
+
+An operator may look back: a join needs what was passed up to ``lookback_us`` ago. A cursor keeps it
+*behind* the line, and names the place where replay must begin to have it again (R26); what was
+skipped or lost is then felt for that much longer.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
 
@@ -59,11 +64,20 @@ class SourceCursor:
         position: where to go on (rule 5); ``next_id`` -1 takes whatever comes first.
         strict: the stable line's rules; otherwise the live line's.
         disorder_us: how far below the largest time before it a reading may lie.
+        lookback_us: how long what the line has passed is still needed.
     """
 
-    def __init__(self, position: SourcePosition, *, strict: bool, disorder_us: int = 0) -> None:
+    def __init__(
+        self,
+        position: SourcePosition,
+        *,
+        strict: bool,
+        disorder_us: int = 0,
+        lookback_us: int = 0,
+    ) -> None:
         self._strict = strict
         self._disorder_us = disorder_us
+        self._lookback_us = lookback_us
         self.offset = position.offset
         self.next_id = position.next_id
         self.inc = position.inc
@@ -72,7 +86,10 @@ class SourceCursor:
         self.hole_inc: int | None = None
         """Incarnation of the writer that left a hole here, until the hole is filled (rule 11)."""
         self.bytes_held = 0
-        self._low = -(2**63)
+        """About what is buffered ahead of the line; what is behind it is not in it."""
+        self.bytes_behind = 0
+        self._low = -(2**62)
+        self._behind: deque[Chunk] = deque()
         self._chunks: deque[Chunk] = deque()
         # A log that is read for the first time and does not begin at 0 has lost its first readings.
         is_cut = position.inc < 0 < position.offset
@@ -105,12 +122,23 @@ class SourceCursor:
         self.boundary = max(self.boundary, record.boundary)
         for gap in record.gap:
             self.gaps.append((floor, self.boundary, gap))
-        above = record.readings > 0 and record.stime_max >= max(self._low, floor)
-        if above or self.boundary > max(self._low, floor):
-            chunk = Chunk(offset, record, floor, self.inc)
+        low = max(self._low - self._lookback_us, floor)
+        if self.boundary > low or (record.readings and record.stime_max >= low):
+            self._keep(Chunk(offset, record, floor, self.inc))
+        return True
+
+    def _keep(self, chunk: Chunk) -> None:
+        if not self._chunks and self._is_done(chunk, self._low):
+            self._behind.append(chunk)
+            self.bytes_behind += chunk.bytes_held
+        else:
             self._chunks.append(chunk)
             self.bytes_held += chunk.bytes_held
-        return True
+
+    def _forget(self) -> None:
+        self._behind.clear()
+        self._chunks.clear()
+        self.bytes_held = self.bytes_behind = 0
 
     def _is_next(self, record: SourceRecord) -> bool:
         if self.next_id < 0 or record.first_id == self.next_id:
@@ -149,14 +177,13 @@ class SourceCursor:
         self.next_id = -1
         self.attached = False
         self._skipped = True
-        self._chunks.clear()
-        self.bytes_held = 0
+        self._forget()
 
     # What goes out.
 
     def columns(self, start: int, end: int) -> Iterator[tuple[SourceColumns, int]]:
         """The columns that hold readings with start <= stime < end, and the floor of each."""
-        for chunk in self._chunks:
+        for chunk in chain(self._behind, self._chunks):
             record = chunk.record
             if record.readings and record.stime_max >= start and record.stime_min < end:
                 yield chunk.load(), chunk.floor
@@ -174,14 +201,19 @@ class SourceCursor:
         return best
 
     def pass_to(self, start: int) -> None:
-        """The line has taken everything below ``start``: forget it."""
+        """The line has taken everything below ``start``: forget what nobody looks back to."""
         if start <= self._low:
             return
         self._low = start
-        chunks = self._chunks
-        while chunks and self._is_done(chunks[0], start):
-            self.bytes_held -= chunks.popleft().bytes_held
-        self.gaps = [gap for gap in self.gaps if gap[1] > start]
+        needed_from = start - self._lookback_us
+        while self._chunks and self._is_done(self._chunks[0], start):
+            chunk = self._chunks.popleft()
+            self._behind.append(chunk)
+            self.bytes_held -= chunk.bytes_held
+            self.bytes_behind += chunk.bytes_held
+        while self._behind and self._is_done(self._behind[0], needed_from):
+            self.bytes_behind -= self._behind.popleft().bytes_held
+        self.gaps = [gap for gap in self.gaps if gap[1] > needed_from]
 
     def _is_done(self, chunk: Chunk, start: int) -> bool:
         record = chunk.record
@@ -191,33 +223,40 @@ class SourceCursor:
 
     def passed(self, start: int) -> int:
         """How far the stream is complete, for a line whose next bucket begins at ``start``."""
-        return self.boundary if start >= self.whole_from else min(self.boundary, start - 1)
+        if start - self._lookback_us >= self.whole_from:
+            return self.boundary
+        return min(self.boundary, start - 1)
 
-    def position(self) -> SourcePosition:
-        """Where to read from to have all that the line has not passed yet (rules 5, 25)."""
-        place = self._place()
+    @property
+    def next(self) -> SourcePosition:
+        """Where what the line has not passed yet begins (rule 5)."""
+        return self._place(self._chunks)
+
+    @property
+    def rebuild(self) -> SourcePosition:
+        """Where to read from to have all again that the line still needs (rule 25, R26)."""
+        place = self._place(self._behind or self._chunks)
         return replace(place, next_id=-1) if self._is_torn else place
 
-    def _place(self) -> SourcePosition:
-        if not self._chunks:
+    def _place(self, chunks: deque[Chunk]) -> SourcePosition:
+        if not chunks:
             return SourcePosition(self.offset, self.next_id, self.inc, self.boundary)
-        head = self._chunks[0]
+        head = chunks[0]
         return SourcePosition(head.offset, head.record.first_id, head.inc, head.floor)
 
     @property
     def _is_torn(self) -> bool:
-        """Has it skipped what the line has not passed? Without a next id a restart knows it too."""
-        return self._low < self.whole_from
+        """Has it skipped what the line still needs? Without a next id a restart knows it too."""
+        return self._low - self._lookback_us < self.whole_from
 
     def park(self) -> None:
-        """Forget what is buffered; a catch-up reader reads it again from ``position()``."""
-        position = self._place()
-        self._chunks.clear()
-        self.bytes_held = 0
-        self.offset = position.offset
-        self.next_id = position.next_id
-        self.inc = position.inc
-        self.boundary = position.boundary
+        """Forget what is buffered; a catch-up reader reads it again from where it begins."""
+        place = self._place(self._behind or self._chunks)
+        self._forget()
+        self.offset = place.offset
+        self.next_id = place.next_id
+        self.inc = place.inc
+        self.boundary = place.boundary
         self.attached = False
 
     @property

@@ -1,10 +1,10 @@
-"""Filter, Map and the grouping of a bucket by key: what lies between SUnion and SOutput.
+"""Join, Filter, Map and the grouping of a bucket by key: what lies between SUnion and SOutput.
 
 DPC section 2.1 asks operators to be deterministic functions of their input order. A bucket's
-readings are put in the order (stime, stream, id), filtered and mapped as columns, and grouped by
-key in key order; a bucket too large for one record is cut between keys by one fixed rule (R32).
-All of it is a pure function of the bucket's readings, whatever records they came in, so replicas
-agree bit for bit.
+readings are put in the order (stime, stream, id), or joined (``join.py``), filtered and mapped as
+columns, and grouped by key in key order; a bucket too large for one record is cut between keys by
+one fixed rule (R32). All of it is a pure function of the bucket's readings and of those a join
+looks back to, whatever records they came in, so replicas agree bit for bit.
 
 Nothing here runs once per reading: keys become small ints when a record's key list is first seen,
 and sorting by key is numpy's radix sort of the keys' ranks.
@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slackwater.model.errors import SlackwaterError
-from slackwater.model.records import SourceColumns, type_f64, type_i64
+from slackwater.model.records import SourceColumns, type_f64
 from slackwater.primitives.deltas import KeyTable
+from slackwater.protocols.dpc.join import SJoin, Table
 
 if TYPE_CHECKING:
     from slackwater.primitives.expressions import Predicate, Projection
@@ -45,10 +46,12 @@ class Operators:
     """The operators of one query, with the key table of one orderer.
 
     Args:
-        fields: names of the input fields, in order; a stream without one has NaN there.
+        fields: names of the input fields, in order; a stream without one has NaN there. Of a join
+            those of the joined rows.
         where: keeps a reading only if it is TRUE.
         select: the fields of the result; None: all input fields.
         keys: interned keys.
+        join: of two streams; None: their union.
         piece_bytes_max: where a bucket is cut.
         record_bytes_max: what a record can hold at most (one key cannot be cut).
     """
@@ -60,6 +63,7 @@ class Operators:
         select: Projection | None,
         keys: KeyTable,
         *,
+        join: SJoin | None = None,
         piece_bytes_max: int = 8 << 20,
         record_bytes_max: int = 15 << 20,
     ) -> None:
@@ -67,10 +71,16 @@ class Operators:
         self._where = where
         self._select = select
         self._keys = keys
+        self._join = join
         self._piece_bytes_max = piece_bytes_max
         self._record_bytes_max = record_bytes_max
         self._lists: dict[int, tuple[Sequence[str], np.ndarray]] = {}
         self._lists_max = 1_024
+
+    @property
+    def lookback_us(self) -> int:
+        """A bucket [s, e) is a function of the readings in [s - lookback, e) (R26)."""
+        return 0 if self._join is None else self._join.within_us
 
     def bucket(
         self,
@@ -80,26 +90,51 @@ class Operators:
     ) -> list[Piece]:
         """The pieces of the bucket [start, end) out of each stream's (columns, floor) in id order.
 
-        Readings outside the bucket, or below their record's floor (R23), are left out.
+        Readings outside [start - lookback, end), or below their record's floor (R23), are left out.
         """
-        parts = [
-            part
-            for columns_of_stream in streams
-            for columns, floor in columns_of_stream
-            if (part := self._slice(columns, max(start, floor), end)) is not None
-        ]
-        if not parts:
-            return []
-        stimes, index, values = _join(parts, len(self._input_fields))
-        if np.any(stimes[1:] < stimes[:-1]):
-            order = np.argsort(stimes, kind="stable")
-            index = index[order]
-            values = [column[order] for column in values]
-        return self._group(*self._apply(index, values))
+        if self._join is None:
+            rows = _in_order(self._table(streams, self._input_fields, start, end))
+        else:
+            rows = self._joined(self._join, streams, start, end)
+        return self._group(*self._apply(rows.keys, rows.values)) if len(rows.stimes) else []
+
+    def _joined(
+        self,
+        join: SJoin,
+        streams: Sequence[Iterable[tuple[SourceColumns, int]]],
+        start: int,
+        end: int,
+    ) -> Table:
+        low = start - join.within_us
+        left = [s for s, is_left in zip(streams, join.left_of, strict=True) if is_left]
+        right = [s for s, is_left in zip(streams, join.left_of, strict=True) if not is_left]
+        return join.rows(
+            self._table(left, join.left_fields, low, end),
+            self._table(right, join.right_fields, low, end),
+            start,
+        )
+
+    def _table(
+        self,
+        streams: Iterable[Iterable[tuple[SourceColumns, int]]],
+        fields: tuple[str, ...],
+        low: int,
+        high: int,
+    ) -> Table:
+        """The readings in [low, high), stream by stream in id order."""
+        return _concatenated(
+            [
+                part
+                for columns_of_stream in streams
+                for columns, floor in columns_of_stream
+                if (part := self._slice(columns, fields, max(low, floor), high)) is not None
+            ],
+            len(fields),
+        )
 
     def _slice(
-        self, columns: SourceColumns, low: int, high: int
-    ) -> tuple[type_i64, np.ndarray, list[type_f64]] | None:
+        self, columns: SourceColumns, fields: tuple[str, ...], low: int, high: int
+    ) -> Table | None:
         stimes = columns.stimes
         if len(stimes) == 0:
             return None
@@ -113,11 +148,11 @@ class Operators:
         else:
             return None
         stimes = stimes[pick]
-        values = [
+        values = tuple(
             by_name[name][pick] if name in by_name else np.full(len(stimes), np.nan)
-            for name in self._input_fields
-        ]
-        return stimes, index[pick], values
+            for name in fields
+        )
+        return Table(stimes, index[pick], values)
 
     def _numbers(self, keys: Sequence[str]) -> np.ndarray:
         """The numbers of a key list, remembered by the list's identity: codecs share lists."""
@@ -131,7 +166,7 @@ class Operators:
         return numbers
 
     def _apply(
-        self, index: np.ndarray, values: list[type_f64]
+        self, index: np.ndarray, values: Sequence[type_f64]
     ) -> tuple[np.ndarray, dict[str, type_f64]]:
         columns = dict(zip(self._input_fields, values, strict=True))
         if self._where is not None:
@@ -188,13 +223,23 @@ class Operators:
         return [*cuts, len(counts)]
 
 
-def _join(
-    parts: list[tuple[type_i64, np.ndarray, list[type_f64]]], fields: int
-) -> tuple[type_i64, np.ndarray, list[type_f64]]:
+def _in_order(table: Table) -> Table:
+    """By time; readings of one time stay in the order (stream, id)."""
+    stimes = table.stimes
+    if not np.any(stimes[1:] < stimes[:-1]):
+        return table
+    order = np.argsort(stimes, kind="stable")
+    return Table(stimes[order], table.keys[order], tuple(v[order] for v in table.values))
+
+
+def _concatenated(parts: Sequence[Table], fields: int) -> Table:
+    if not parts:
+        nothing = np.zeros(0, np.int64)
+        return Table(nothing, nothing, (np.zeros(0),) * fields)
     if len(parts) == 1:
         return parts[0]
-    return (
-        np.concatenate([p[0] for p in parts]),
-        np.concatenate([p[1] for p in parts]),
-        [np.concatenate([p[2][f] for p in parts]) for f in range(fields)],
+    return Table(
+        np.concatenate([p.stimes for p in parts]),
+        np.concatenate([p.keys for p in parts]),
+        tuple(np.concatenate([p.values[f] for p in parts]) for f in range(fields)),
     )

@@ -254,10 +254,18 @@ class OrdererCore:
         self.line = Line(
             len(config.logs), _Grid(config.grid), config.schedule, start, recovered.live_frontier
         )
-        self._stable = [SourceCursor(s.next, strict=True) for s in state.streams]
+        self._lookback_us = lookback_us = operators.lookback_us
+        self._stable = [
+            SourceCursor(s.rebuild, strict=True, lookback_us=lookback_us) for s in state.streams
+        ]
         apart = recovered.live_frontier > start
         self._live = [
-            SourceCursor(s.live if apart else s.next, strict=False, disorder_us=config.disorder_us)
+            SourceCursor(
+                s.live if apart else s.rebuild,
+                strict=False,
+                disorder_us=config.disorder_us,
+                lookback_us=lookback_us,
+            )
             for s in state.streams
         ]
         self._live_position = [c.offset for c in self._live]
@@ -412,16 +420,17 @@ class OrdererCore:
     def _nearest(self, start: int) -> int:
         """Nothing that is buffered lies between ``start`` and this time, and no gap does."""
         times = [t for c in self._stable if (t := c.next_reading(start)) is not None]
-        times += [max(g[0], start) for c in self._stable for g in c.gaps if g[1] > start]
+        back = start - self._lookback_us
+        times += [max(g[0], start) for c in self._stable for g in c.gaps if g[1] > back]
         return min(times, default=2**62)
 
     def _gap(self, start: int, end: int) -> tuple[Gap, ...]:
-        """Readings that retention took and that may have lain in [start, end) (rule 28)."""
+        """Readings that retention took and [start, end) may have needed (rule 28)."""
         return tuple(
             Gap(self._config.names[i], gap.lost)
             for i, cursor in enumerate(self._stable)
             for low, high, gap in cursor.gaps
-            if low < end and high > start
+            if low < end and high > start - self._lookback_us
         )
 
     # Live line.
@@ -448,7 +457,8 @@ class OrdererCore:
         self, kind: Kind, cursors: Sequence[SourceCursor], start: int, end: int
     ) -> list[OrderedRecord]:
         config = self._config
-        pieces = self._operators.bucket([c.columns(start, end) for c in cursors], start, end)
+        back = start - self._lookback_us
+        pieces = self._operators.bucket([c.columns(back, end) for c in cursors], start, end)
         return [
             OrderedRecord(
                 kind,
@@ -490,7 +500,10 @@ class OrdererCore:
         return self._config.ahead_buckets_max
 
     def _bound(self, stream: int) -> None:
-        """Park the cursors that have read too far ahead of their line (rules 12, G5)."""
+        """Park the cursors that have read too far ahead of their line (rules 12, G5).
+
+        What they keep behind it for a join does not count: to park would read it again.
+        """
         for line in LineName:
             cursor = self._cursors(line)[stream]
             start = self._next_of(line)
@@ -559,7 +572,7 @@ class OrdererCore:
     @property
     def held_bytes(self) -> int:
         """About what the cursors hold in memory (G5)."""
-        return sum(c.bytes_held for line in LineName for c in self._cursors(line))
+        return sum(c.bytes_held + c.bytes_behind for line in LineName for c in self._cursors(line))
 
     @property
     def holes(self) -> tuple[Hole, ...]:
@@ -584,7 +597,7 @@ class OrdererCore:
             stable_offset=max(stable_offset - 1, 0),
             live_offset=live_offset,
             streams=tuple(
-                StreamPositions(log, s.position(), s.position(), v.position())
+                StreamPositions(log, s.next, s.rebuild, v.rebuild)
                 for log, s, v in zip(self._config.logs, self._stable, self._live, strict=True)
             ),
         )
