@@ -376,16 +376,22 @@ def test_a_join_and_the_fields_of_its_rows() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("from: [b, a]", "from: [b, a, c]", "12: queries.q.join: left and right must be the two"),
-        ("left: a", "left: c", "12: queries.q.join: left and right must be the two sources"),
-        ("left: a", "left: b", "12: queries.q.join: left and right must be the two sources"),
-        ("500ms", "61m", "12: queries.q.join.within: 61m is too long"),
-        ("within", "near", "12: queries.q.join.near: unknown field"),
-        ("left_y", "y", "13: queries.q.where: 'y > right_x'"),
-        ("left_y", "right_y", "13: queries.q.where: 'right_y > right_x'"),
-        ("bound: 2s", "bound: 2s\n    children: 2", "18: queries.q.children: a join has one child"),
+        ("from: [b, a]", "from: [b, a, c]", "10: queries.q.join: left and right must be the two"),
+        ("left: a", "left: c", "10: queries.q.join: left and right must be the two sources"),
+        ("left: a", "left: b", "10: queries.q.join: left and right must be the two sources"),
+        ("500ms", "25h", "10: queries.q.join.within: 25h is too long"),
+        ("within", "near", "10: queries.q.join.near: unknown field"),
+        ("left_y", "y", "11: queries.q.where: 'y > right_x'"),
+        ("left_y", "right_y", "11: queries.q.where: 'right_y > right_x'"),
+        ("bound: 2s", "bound: 2s\n    children: 2", "16: queries.q.children: a join has one child"),
     ],
 )
 def test_what_a_join_cannot_be(old: str, new: str, said: str) -> None:
     with pytest.raises(DeploymentError, match=f"f:{said}"):
         parse_deployment(JOIN.replace(old, new, 1), "f")
+
+
+def test_a_long_join_is_warned_of() -> None:
+    assert parse_deployment(JOIN, "f").warnings == ()
+    (warning,) = parse_deployment(JOIN.replace("500ms", "61s"), "f").warnings
+    assert warning.startswith("f:10: queries.q.join.within: every bucket looks through")

@@ -51,8 +51,9 @@ from slackwater.runtime.yaml_lines import Path as Place
 file_bytes_max: Final = 4 * 1024 * 1024
 disorder_advised_us: Final = 100_000
 orderer_records_per_s_max: Final = 2_000
-join_within_us_max: Final = 3_600_000_000
+join_within_us_max: Final = 86_400_000_000
 """An orderer holds what it may still join, and reads it again at every start."""
+join_within_advised_us: Final = 60_000_000
 margin_default_us: Final = 50_000
 margin_micro_batch_us: Final = 150_000
 
@@ -572,6 +573,13 @@ class _Checker:
                         f"{format_duration_us(disorder_advised_us)}: a live reading that is on its "
                         "way for longer is late",
                     )
+        for name, query in deployment.queries.items():
+            if query.join is not None and query.join.within_us > join_within_advised_us:
+                self._findings.warn(
+                    ("queries", name, "join", "within"),
+                    "every bucket looks through the readings of so long a time: live streams of "
+                    f"several readings/s need {format_duration_us(join_within_advised_us)} or less",
+                )
         for name, child, rate in _rates(deployment):
             if rate > orderer_records_per_s_max:
                 self._findings.warn(
