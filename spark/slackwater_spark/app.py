@@ -1,7 +1,8 @@
 """The aggregator's process: keeps the streaming queries of its fragments running.
 
     python -m slackwater_spark.app 0 --fragments climate.0.a,climate.1.a --deployment F
-        --bootstrap B --data-dir D [--master M] [--mode real-time|micro-batch]
+        --bootstrap B --data-dir D [--master M] [--conf spark.NAME=VALUE]...
+        [--mode real-time|micro-batch]
 
 It holds no state and no rule but one, rule 26: a fragment goes on at the smallest ``whole`` that
 the roots' state records name, over all parts, else at the beginning of the ordered logs; where
@@ -279,6 +280,7 @@ def main(context: Context) -> None:
         data_dir / "spark",
         options.master,
         context.settings.aggregator_heap_mib_max,
+        conf=dict(_setting(text) for text in options.conf),
     )
     with ExitStack() as stack:
         # In the main thread: the kernel ends the JVM with the thread that started it.
@@ -292,6 +294,13 @@ def main(context: Context) -> None:
             spark, transport, context.bootstrap, data_dir, mode, options.batch_ms, clock
         )
         _keep(aggregator, fragments, Registry(transport), sender, listener, context.stopping)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name.startswith("spark.") or not equals:
+        raise UsageError(f"--conf {text}: write --conf spark.NAME=VALUE")
+    return name, value
 
 
 def _keep(
@@ -322,6 +331,9 @@ def _holes(listener: HeartbeatListener) -> frozenset[tuple[str, int]]:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fragments", required=True, help="such as climate.0.a,climate.1.a")
     parser.add_argument("--master", default=LOCAL_MASTER, help="a Spark master")
+    parser.add_argument(
+        "--conf", action="append", default=[], help="a setting of Spark's, as in spark.cores.max=8"
+    )
     parser.add_argument("--mode", choices=("real-time", "micro-batch"), help="how queries run")
     parser.add_argument("--batch-ms", type=int, default=3_600_000, help="length of a batch")
 

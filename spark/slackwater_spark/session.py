@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import struct
 import subprocess
 import tempfile
@@ -179,7 +180,7 @@ def _start_jvm(
         environment = os.environ | {
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
             "SPARK_CONNECT_MODE": "0",
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": _address(settings),
         }
         process = subprocess.Popen(
             command,
@@ -274,8 +275,8 @@ def _make_session(settings: SessionSettings) -> SparkSession:
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": _address(settings),
+        "spark.driver.bindAddress": _address(settings),
         "spark.local.dir": str(settings.work_dir),
         "spark.sql.warehouse.dir": str(settings.work_dir / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
@@ -309,6 +310,11 @@ def _make_session(settings: SessionSettings) -> SparkSession:
     for name, value in (conf | dict(settings.conf)).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _address(settings: SessionSettings) -> str:
+    """Where the driver listens: for itself, or where a cluster's executors can reach it."""
+    return "127.0.0.1" if settings.local else socket.gethostbyname(socket.gethostname())
 
 
 def _forget_session() -> None:

@@ -22,6 +22,8 @@ from slackwater.runtime.settings import settings
 from slackwater.runtime.stack import StackOptions, StackThread
 
 look_s: Final = 0.2
+topics_s_max: Final = 120.0
+"""A cluster that has just started makes topics slowly."""
 
 
 def run_up(deployment: Path, data_dir: Path, port: int | None, bootstrap: str | None) -> None:
@@ -52,7 +54,7 @@ def make_topics(deployment: Path, bootstrap: str, inputs: int | None) -> None:
     """What ``slackwater topics`` does."""
     checked = load_deployment(deployment)
     registration = Registration(KafkaTransport(bootstrap), checked, deployment)
-    registration.make_topics(input_partitions=inputs)
+    registration.make_topics(input_partitions=inputs, within_s=topics_s_max)
     say(f"the topics of {deployment} are there")
 
 

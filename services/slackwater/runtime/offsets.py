@@ -15,7 +15,14 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from slackwater.runtime.topics import confluent_consumer
 from slackwater.runtime.transport import Isolation, Log, NoAnswerError
@@ -54,6 +61,8 @@ class OffsetsClient:
                 found = consumer.offsets_for_times(wanted, timeout=left_s)
             except KafkaException as error:
                 found, why = [], error.args[0].str()
+                if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                    consumer = self._another(isolation, consumer)
             consumer.poll(0)  # nobody else takes the client's own events from it
             if found and all(at.error is None and at.offset >= 0 for at in found):
                 return {(at.topic, at.partition): at.offset for at in found}
@@ -64,6 +73,17 @@ class OffsetsClient:
                     f"{self._bootstrap} gave no answer in {timeout_s:g} s about {names}: {why}"
                 )
             time.sleep(_ask_again_s)
+
+    def _another(self, isolation: Isolation, stuck: Consumer) -> Consumer:
+        """A fresh client in place of one that believes a topic has no such partition.
+
+        Metadata of a topic that was being made when the client first asked: it is kept, and never
+        asked for again by this call (seen for minutes, on a broker that made topics slowly).
+        """
+        with self._lock:
+            if self._consumers.get(isolation) is stuck:
+                del self._consumers[isolation]
+        return self._consumer(isolation)
 
     def _consumer(self, isolation: Isolation) -> Consumer:
         with self._lock:

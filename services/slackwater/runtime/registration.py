@@ -50,14 +50,14 @@ class Registration:
             }
         return self._partitions_of
 
-    def make_topics(self, *, input_partitions: int | None = None) -> None:
+    def make_topics(self, *, input_partitions: int | None = None, within_s: float = 30.0) -> None:
         """Create what is missing; ``input_partitions``: users' topics too, with so many."""
         bootstrap = self._transport.bootstrap
         if input_partitions is not None:
             streams = self._deployment.streams.values()
             inputs = [stream.topic.name for stream in streams if stream.topic is not None]
-            ensure_inputs(bootstrap, inputs, input_partitions)
-        ensure_topics(bootstrap, topic_specs(self._deployment, self.partitions_of))
+            ensure_inputs(bootstrap, inputs, input_partitions, within_s)
+        ensure_topics(bootstrap, topic_specs(self._deployment, self.partitions_of), within_s)
 
     def publish_clock(self) -> EventClock:
         """The clock that is published already, else that of the deployment file."""

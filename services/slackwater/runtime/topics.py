@@ -164,7 +164,8 @@ def ensure_topics(bootstrap: str, specs: Iterable[TopicSpec], timeout_s: float =
         futures = admin.create_topics([_new_topic(spec) for spec in missing])
         for name, future in futures.items():
             _wait_created(name, future, timeout_s)
-        # The controller has made them; a broker learns of them a moment later. Another process
+        # The controller has made them; a broker learns of them and of their leaders later, on a
+        # busy machine by seconds, and a client that asks meanwhile may get stuck. Another process
         # may have been quicker, and may have wanted something else.
         existing = _wait_seen(admin, bootstrap, wanted.keys(), timeout_s)
     for name, spec in wanted.items():
@@ -264,7 +265,10 @@ def _admin(bootstrap: str) -> AdminClient:
     )
 
 
-def _partition_counts(admin: AdminClient, bootstrap: str, timeout_s: float) -> dict[str, int]:
+def _partition_counts(
+    admin: AdminClient, bootstrap: str, timeout_s: float, *, led: bool = False
+) -> dict[str, int]:
+    """Partitions by topic; ``led``: only of topics whose partitions all have a leader."""
     try:
         topics = admin.list_topics(timeout=timeout_s).topics
     except KafkaException as error:
@@ -272,7 +276,12 @@ def _partition_counts(admin: AdminClient, bootstrap: str, timeout_s: float) -> d
             f"no broker answers on {bootstrap} within {timeout_s:.0f} s: {_reason(error)}"
         ) from error
     # A topic in the making is listed with an error and no partitions.
-    return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
+    return {
+        name: len(topic.partitions)
+        for name, topic in topics.items()
+        if topic.error is None
+        and not (led and any(part.leader < 0 for part in topic.partitions.values()))
+    }
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic:
@@ -286,6 +295,10 @@ def _wait_created(name: str, future: Future[None], timeout_s: float) -> None:
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise EnvironmentProblem(f"topic {name} cannot be created: {_reason(error)}") from error
+    except TimeoutError as error:
+        raise EnvironmentProblem(
+            f"topic {name} was not created within {timeout_s:.0f} s"
+        ) from error
 
 
 def _wait_seen(
@@ -293,7 +306,7 @@ def _wait_seen(
 ) -> dict[str, int]:
     deadline = time.monotonic() + timeout_s
     while True:
-        counts = _partition_counts(admin, bootstrap, timeout_s)
+        counts = _partition_counts(admin, bootstrap, timeout_s, led=True)
         unseen = names - counts.keys()
         if not unseen:
             return counts

@@ -1,0 +1,34 @@
+"""Questions about offsets: a client that is stuck is replaced, one that is late is waited for."""
+
+from typing import cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from slackwater.runtime.kafka import client_config
+from slackwater.runtime.offsets import OffsetsClient
+from slackwater.runtime.topics import ensure_topics, topics_for
+
+
+class Stuck:
+    """Holds metadata of a topic that was in the making, and never asks again."""
+
+    asked = 0
+
+    def offsets_for_times(
+        self, wanted: list[TopicPartition], timeout: float
+    ) -> list[TopicPartition]:
+        self.asked += 1
+        raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+
+    def poll(self, timeout: float) -> None:
+        """Nothing comes."""
+
+
+def test_a_client_with_outdated_metadata_is_replaced(bootstrap: str) -> None:
+    ensure_topics(bootstrap, topics_for([], []))
+    client, stuck = OffsetsClient(bootstrap, client_config), Stuck()
+    client._consumers["read_uncommitted"] = cast(Consumer, stuck)
+    assert client.ends([("sw.registry", 0)], "read_uncommitted", 20.0).keys() == {
+        ("sw.registry", 0)
+    }
+    assert stuck.asked == 1
