@@ -36,7 +36,7 @@ from slackwater.protocols.dpc.answers import (
     Undo,
 )
 from slackwater.protocols.dpc.join import SJoin
-from slackwater.protocols.dpc.line import Schedule
+from slackwater.protocols.dpc.line import PROCESS, Policy, Schedule
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer import (
     Append,
@@ -129,6 +129,7 @@ class Settings:
             sides = (True, *[False] * (sources - 1))
             join = SJoin(self.join_within_ms * MS, sides, FIELDS, FIELDS)
         return Operators(self.fields, None, None, KeyTable(), join=join)
+    policy: Policy = PROCESS
 
     @property
     def grid(self) -> Grid:
@@ -157,6 +158,7 @@ class Orderer:
             tuple(s.name for s in sources),
             settings.grid,
             settings.schedule(1),
+            policy=settings.policy,
         )
         self.saved = initial_state(self.config, 0, [0] * len(sources))
         self.core = self._start(self.saved)
@@ -203,10 +205,13 @@ class Orderer:
                 self.core.receive(i, self._read[i], source.log[self._read[i]])
                 self._read[i] += 1
 
-    def step(self, now_ms: float) -> list[OrderedRecord]:
-        """What it writes at this time."""
-        now, written, idle = round(now_ms * MS), [], False
-        while not idle:
+    def step(self, now_ms: float, *, turns_max: int = 1_000_000) -> list[OrderedRecord]:
+        """What it writes at this time; few turns make a slow reconciliation.
+
+        A turn that asks for the ends of logs is not counted: the answer comes at once.
+        """
+        now, written, turns = round(now_ms * MS), [], 0
+        while turns < turns_max:
             for (line, stream), offset in self.core.wanted().items():
                 log = self.sources[stream].log
                 for at in range(offset, min(offset + 200, len(log))):
@@ -220,7 +225,9 @@ class Orderer:
                     case FetchEnds(streams):
                         ends = {i: len(self.sources[i].log) for i in streams}
                         self.core.ends(ends, now)
-            idle = not effects and not self.core.busy
+            turns += not any(isinstance(effect, FetchEnds) for effect in effects)
+            if not effects and not self.core.busy:
+                break
         return written
 
 
@@ -288,6 +295,7 @@ class Root:
             settings.grid,
             settings.schedule(2),
             e0=0,
+            policy=settings.policy,
         )
         self.said: list[Said] = []
         self.transactions = 0
@@ -349,6 +357,7 @@ class Stage:
     names: tuple[str, ...] = ("s1", "s2", "s3")
     settings: Settings = field(default_factory=Settings)
     tick_ms: int = 50
+    turns_max: int = 1_000_000
     now_ms: int = 0
 
     def __post_init__(self) -> None:
@@ -367,8 +376,9 @@ class Stage:
     def work(self) -> None:
         """Both stages do what is due now."""
         self.orderer.listen()
-        self.orderer.step(self.now_ms)
+        self.orderer.step(self.now_ms, turns_max=self.turns_max)
         self.root.listen()
+        self.root.core.replica_says(0, 0, self.orderer.core.line.state, self.now_ms * MS)
         self.root.step(self.now_ms)
 
     @property

@@ -9,7 +9,8 @@ on purpose, the test says so with the word *Difference*; ``docs/protocols/dpc.md
 from __future__ import annotations
 
 from collections import Counter
-from itertools import groupby
+from functools import cache
+from itertools import groupby, product
 
 import numpy as np
 import pytest
@@ -31,10 +32,12 @@ from tests.paper.stage import (
     stable_answers,
 )
 
+from slackwater.model.deployment import FailurePolicy, StabilizationPolicy
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.protocols.dpc.answers import RecDone, StableWindow, TentativeWindow, Undo
-from slackwater.protocols.dpc.line import LineState
+from slackwater.protocols.dpc.line import PROCESS, Policy
 from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.states import LineState
 
 WITHIN_MS = 2_000 - 2 * 50
 """X less both stages' margins, with the default settings: what the orderer waits for."""
@@ -493,7 +496,8 @@ def test_4_3_table_ii_a_stable_replica_is_preferred_to_one_in_up_failure() -> No
             node.listen()
             node.step(now)
             root.listen()
-            root.core.replica_says(0, 1, stable=b.core.line.state is LineState.STABLE)
+            for replica, said in enumerate((a, b)):
+                root.core.replica_says(0, replica, said.core.line.state, now * MS)
             root.step(now)
 
     assert b.core.line.state is LineState.UP_FAILURE
@@ -522,8 +526,9 @@ def test_4_3_table_ii_without_a_stable_replica_one_in_up_failure_serves() -> Non
         for node in [a, b] if now <= 4_000 else [b]:
             node.listen()
             node.step(now)
-        root.core.replica_says(0, 0, stable=now <= 4_000)
-        root.core.replica_says(0, 1, stable=b.core.line.state is LineState.STABLE)
+        if now <= 4_000:
+            root.core.replica_says(0, 0, LineState.STABLE, now * MS)
+        root.core.replica_says(0, 1, b.core.line.state, now * MS)
         root.listen()
         root.step(now)
 
@@ -857,6 +862,112 @@ def test_5_1_all_tentative_tuples_get_corrected_and_no_stable_tuple_is_duplicate
     assert stable_answers(stage.said) == stable_answers(calm.said)
     assert "tentative" in labels(stage.said)
     check_history(stage.said)
+
+
+def state(stage: Stage) -> LineState:
+    return stage.orderer.core.line.state
+
+
+# Section 6.1: what to do with new tuples in UP_FAILURE and in STABILIZATION.
+
+
+FAILURE: tuple[FailurePolicy, ...] = ("delay", "process")
+STABILIZATION: tuple[StabilizationPolicy, ...] = ("suspend", "delay", "process")
+POLICIES = [Policy(*pair) for pair in product(FAILURE, STABILIZATION)]
+
+
+@cache
+def one_failure(policy: Policy, failure_ms: int) -> Stage:
+    """X = 3 s; s1 is away for some time; redoing a second then takes a bit more than half."""
+    settings = Settings(bound_ms=3_000, policy=policy)
+    stage = Stage(settings=settings, turns_max=1)
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.run_to(2_000 + failure_ms)
+    stage.sources["s1"].reconnect()
+    stage.run_to(2_000 + 2 * failure_ms + 5_000)
+    return stage
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_6_1_all_policies_mask_a_failure_shorter_than_the_bound(policy: Policy) -> None:
+    stage = one_failure(policy, 2_000)
+    assert labels(stage.said) == ["stable"]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_6_1_figure_13_the_six_policies(policy: Policy) -> None:
+    """Proc_new stays below X unless something is suspended; consistency comes back always."""
+    stage = one_failure(policy, 10_000)
+    delays = delays_ms(stage.said)
+    healed, within = 12_000, 3_000 - 2 * 50
+
+    in_failure = {delays[s] for s in range(2_500 + within, healed - within - 500, 100)}
+    assert in_failure == ({within} if policy.failure == "delay" else {0.0})
+    new_after = [one for one in tentative(stage.said) if one.at_ms > healed + 100]
+    if policy.stabilization == "suspend":
+        assert new_after == [], "nothing tentative until the lines have joined"
+        assert max(delays.values()) > 3_000, "that is what it costs"
+    else:
+        assert new_after
+        assert max(delays.values()) <= within
+    assert labels(stage.said)[-1] == "stable"
+    assert list(stable_answers(stage.said)) == list(range(0, stage.now_ms, 100))
+    assert stable_answers(stage.said) == stable_answers(one_failure(PROCESS, 10_000).said)
+    check_history(stage.said)
+
+
+def test_6_1_figure_13_delaying_reduces_n_tentative() -> None:
+    """Delay & Delay has the fewest tentative tuples of those that keep the bound."""
+    told = {policy: len(tentative(one_failure(policy, 10_000).said)) for policy in POLICIES}
+
+    def count(failure: FailurePolicy, stabilization: StabilizationPolicy) -> int:
+        return told[Policy(failure, stabilization)]
+
+    assert count("process", "process") == max(told.values())
+    assert count("delay", "delay") < count("process", "process")
+    assert count("delay", "delay") <= count("process", "delay") <= count("process", "process")
+    assert count("delay", "delay") <= count("delay", "process") <= count("process", "process")
+    assert count("process", "suspend") < count("process", "process")
+
+
+def test_6_1_suspended_a_second_failure_brings_availability_back() -> None:
+    """Difference: suspending ends with the stabilization, also when that ends in a new failure."""
+    policy = Policy("process", "suspend")
+    stage = Stage(settings=Settings(bound_ms=1_000, policy=policy), turns_max=1)
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.run_to(12_000)
+    stage.sources["s1"].reconnect()
+    stage.run_to(13_000)
+    assert state(stage) is LineState.STABILIZATION
+    before = len(tentative(stage.said))
+    stage.sources["s2"].disconnect()
+    stage.run_to(16_000)
+    assert state(stage) is LineState.UP_FAILURE
+    again = tentative(stage.said)[before:]
+    assert again[0].at_ms == 13_000 + 100 + 900, "the deadline of the first unit that s2 lacks"
+    stage.sources["s2"].reconnect()
+    stage.run_to(30_000)
+    assert labels(stage.said)[-1] == "stable"
+    assert list(stable_answers(stage.said)) == list(range(0, 30_000, 100))
+    check_history(stage.said)
+
+
+# Section 6.2: several nodes in sequence.
+
+
+def test_6_2_only_the_stage_whose_own_input_is_missing_delays() -> None:
+    """Difference: Delay & Delay does not add D for each node; its ladder is one margin a stage.
+
+    The root passes on at once what the orderer has delayed (R13).
+    """
+    stage = one_failure(Policy("delay", "delay"), 10_000)
+    written = {
+        r.bucket_start // MS for r in stage.orderer.logs[LineName.LIVE] if r.kind is Kind.TENTATIVE
+    }
+    delays = delays_ms(stage.said)
+    assert {delays[start] for start in written if start < 9_000} == {2_900}
 
 
 # Section 6.3: assigning delays.

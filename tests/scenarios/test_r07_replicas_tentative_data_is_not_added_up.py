@@ -35,8 +35,7 @@ def test_r07_an_answer_is_made_of_one_replica_per_bucket(dies: int | None) -> No
                 continue
             node.listen()
             node.step(now)
-            stable = node.core.line.state.value == "STABLE"
-            root.core.replica_says(0, replica, stable=stable)
+            root.core.replica_says(0, replica, node.core.line.state, now * MS)
         root.listen()
         root.step(now)
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from slackwater.model.records import Hole
+from slackwater.protocols.dpc.states import LineState
 
 if TYPE_CHECKING:
     from tests.simulator.process import Process
     from tests.simulator.world import World
 
-DELAY_US = 110_000
-FRESH_US = 300_000
+DELAY_US = 50_000
+"""An orderer's period of 40 ms, and the way to the others."""
 
 
 @dataclass(slots=True)
@@ -44,17 +45,18 @@ class Heartbeats:
             while len(said.states) > 1 and said.states[1][0] <= now - DELAY_US:
                 said.states.popleft()
 
-    def says_stable(self, name: str) -> bool:
-        """Is its heartbeat fresh, and does it say STABLE?"""
+    def heard(self, name: str) -> tuple[LineState, int] | None:
+        """What a process said last, as the others know it, and when they heard it."""
         said = self._said.get(name)
         if said is None:
-            return False
+            return None
         now = self._world.scheduler.now
-        stopped = said.process.stopped_at
-        if stopped is not None and now - stopped > FRESH_US:
-            return False
         known = [state for at, state in said.states if at <= now - DELAY_US]
-        return bool(known) and known[-1] == "STABLE"
+        if not known:
+            return None
+        stopped = said.process.stopped_at
+        heard_at = now if stopped is None else min(now, stopped + DELAY_US)
+        return LineState(known[-1]), heard_at
 
     def is_hole(self, hole: Hole) -> bool:
         """Does anybody see this hole?"""

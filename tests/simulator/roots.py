@@ -69,8 +69,9 @@ class SimRoot(Process):
         for child in range(len(config.children)):
             for replica in range(config.replicas):
                 name = self.world.orderer_name(child, replica)
-                stable = self.world.heartbeats.says_stable(name)
-                core.replica_says(child, replica, stable=stable)
+                heard = self.world.heartbeats.heard(name)
+                if heard is not None:
+                    core.replica_says(child, replica, *heard)
         now = self.now
         for effect in core.step(now):
             match effect:

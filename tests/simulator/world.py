@@ -27,7 +27,7 @@ from slackwater.model.records import OrdererState, RootState, SourceRecord
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import Transaction
-from slackwater.protocols.dpc.line import Schedule
+from slackwater.protocols.dpc.line import PROCESS, Policy, Schedule
 from slackwater.protocols.dpc.orderer import OrdererConfig
 from slackwater.protocols.dpc.root import Commit, RootConfig
 
@@ -47,6 +47,7 @@ class WorldConfig:
     w_us: int = 100 * ms
     bound_us: int = 2 * second
     margin_us: int = 50 * ms
+    policy: Policy = PROCESS
     disorder_us: int = 20 * ms
     expect_every_us: dict[str, int] = field(default_factory=dict)
     habits: Habits = field(default_factory=Habits)
@@ -434,6 +435,7 @@ class World:
             ahead_bytes_max=self.config.ahead_bytes_max,
             backlog_records_max=self.config.backlog_records_max,
             disorder_us=self.config.disorder_us,
+            policy=self.config.policy,
         )
 
     def root_config(self, part: int, placement: int) -> RootConfig:
@@ -450,6 +452,7 @@ class World:
             schedule=self.schedule(2),
             e0=self.config.e0_us,
             ahead_buckets_max=self.config.ahead_buckets_max,
+            policy=self.config.policy,
         )
 
     # The history.

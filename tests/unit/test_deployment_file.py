@@ -192,8 +192,7 @@ def test_defaults() -> None:
         ("bound: 2s", "bound: 2s\n    replicas: 0", "14: queries.q.replicas: 0 is out of range"),
         ("bound: 2s", "bound: 2s\n    parts: 1.5", "14: queries.q.parts: '1.5' is not a whole"),
         ("bound: 2s", "bound: 2s\n    children: 2", "14: queries.q.children: 2 children cannot"),
-        ("bound: 2s", "bound: 2s\n    policy: {failure: delay}", "14: queries.q.policy.failure:"),
-        ("bound: 2s", "bound: 2s\n    policy: {stabilization: suspend}", "does not do stabiliz"),
+        ("bound: 2s", "bound: 2s\n    policy: {failure: suspend}", "14: queries.q.policy.failure:"),
         ("bound: 2s", "bound: 2s\n    results: {format: avro}", "14: queries.q.results.format:"),
         ("bound: 2s", "bound: 2s\n    where: c > 1", "14: queries.q.where: 'c > 1': there is no"),
         ("bound: 2s", "bound: 2s\n    where: a +", "14: queries.q.where: 'a +': is not an SQL"),
@@ -320,6 +319,24 @@ queries:
     assert len(parsed.warnings) == 1
     assert "orderer q.0 would read 2500 records/s" in parsed.warnings[0]
     assert parse(text + "    children: 2\n").warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ("{}", []),
+        ("{failure: process, stabilization: process}", []),
+        ("{failure: delay}", ["queries.q.policy.failure: delay: during a failure every answer"]),
+        ("{stabilization: delay}", ["policy.stabilization: delay: during corrections every"]),
+        ("{failure: delay, stabilization: delay}", ["policy.failure:", "policy.stabilization:"]),
+        ("{stabilization: suspend}", ["suspend: nothing new is answered while corrections are"]),
+        ("{failure: delay, stabilization: suspend}", ["policy.failure: delay", "suspend:"]),
+    ],
+)
+def test_a_policy_says_what_it_gives_up(policy: str, told: list[str]) -> None:
+    checked = parse(changed("bound: 2s", f"bound: 2s\n    policy: {policy}"))
+    assert len(checked.warnings) == len(told)
+    assert all(part in text for part, text in zip(told, checked.warnings, strict=True))
 
 
 def test_a_margin_below_what_a_stage_takes_is_warned_of() -> None:

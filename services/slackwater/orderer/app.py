@@ -10,7 +10,7 @@ from slackwater.orderer.shell import OrdererShell
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.expressions import compile_predicate, compile_projection
 from slackwater.protocols.dpc.join import SJoin
-from slackwater.protocols.dpc.line import Schedule
+from slackwater.protocols.dpc.line import Policy, Schedule
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer import OrdererConfig
 from slackwater.runtime.entry import Context
@@ -45,6 +45,7 @@ def main(context: Context) -> None:
         schedule=Schedule(
             lambda e: clock.normal_time_us(e, lateness), deployment.deadline_us(spec, 1)
         ),
+        policy=Policy(spec.failure_policy, spec.stabilization_policy),
         disorder_us=max(deployment.streams[stream].disorder_us for _, stream in logs),
     )
     operators = Operators(

@@ -8,7 +8,7 @@ the registry.
 from __future__ import annotations
 
 from slackwater.model.errors import UsageError
-from slackwater.protocols.dpc.line import Schedule
+from slackwater.protocols.dpc.line import Policy, Schedule
 from slackwater.protocols.dpc.root import RootConfig
 from slackwater.root.shell import RootShell
 from slackwater.runtime.entry import Context
@@ -37,6 +37,7 @@ def main(context: Context) -> None:
         schedule=Schedule(
             lambda e: clock.normal_time_us(e, lateness), deployment.deadline_us(spec, 2)
         ),
+        policy=Policy(spec.failure_policy, spec.stabilization_policy),
         e0=definition.e0_us,
     )
     shell = RootShell(

@@ -30,6 +30,8 @@ from slackwater.protocols.dpc.root import (
     RootCore,
     initial_state,
 )
+from slackwater.protocols.dpc.states import LineState
+from slackwater.protocols.dpc.upstream import Switched
 from slackwater.root.results import Lines, ResultsWriter
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
@@ -53,7 +55,6 @@ BROKER_S_MAX = 30.0
 """For a transaction, or a producer's start. A broker that was killed is back sooner; what takes
 longer hangs in the client (seen on a machine ten times overloaded), and a restart mends it."""
 HEARTBEAT_PERIOD_US = 50_000
-FRESH_MS_MAX = 350.0
 BATCH_BYTES_MAX = 1 << 20
 
 
@@ -94,6 +95,7 @@ class RootShell:
         self._heartbeats = HeartbeatSender(transport.bootstrap, config.fragment).start()
         self._turns = Turns()
         self._said_at = 0
+        self._switches = 0
         self._producer = asyncio.run(self._check_and_fence())
         self._core = self._restore()
         self._results = ResultsWriter(
@@ -176,7 +178,7 @@ class RootShell:
             while True:
                 read = self._read_parked()
                 now = self._clock.now_us()
-                self._look_at_replicas()
+                self._look_at_replicas(now)
                 for effect in self._core.step(now):
                     self._do(effect, producer)
                 self._say(now)
@@ -207,16 +209,16 @@ class RootShell:
                 read = True
         return read
 
-    def _look_at_replicas(self) -> None:
-        """Which replicas say STABLE, and were heard lately (Table II, R34)."""
+    def _look_at_replicas(self, now: int) -> None:
+        """What the replicas said last, and when (Table II)."""
         for child in range(len(self._config.children)):
             topic = ordered_topic(self._config.query, child)
             for replica in range(self._config.replicas):
                 name = f"orderer/{self._config.query}.{child}.{chr(ord('a') + replica)}"
                 beat, age_ms = self._listener.latest(name), self._listener.age_ms(name)
-                fresh = age_ms is not None and age_ms < FRESH_MS_MAX
-                stable = fresh and beat is not None and beat.states.get(topic) == "STABLE"
-                self._core.replica_says(child, replica, stable=stable)
+                if beat is not None and age_ms is not None and topic in beat.states:
+                    heard_at = now - round(age_ms * 1000)
+                    self._core.replica_says(child, replica, LineState(beat.states[topic]), heard_at)
 
     # Effects.
 
@@ -227,6 +229,9 @@ class RootShell:
                 task = loop.create_task(self._commit(effect, producer))
             case FetchEnds():
                 task = loop.create_task(self._fetch_ends(effect))
+            case Switched():
+                self._tell(effect)
+                return
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -235,6 +240,18 @@ class RootShell:
         if not task.cancelled() and task.exception() is not None:
             self._failed = task.exception()
         self._turns.wake()
+
+    def _tell(self, switch: Switched) -> None:
+        """In words that a measurement can read: section 5.1's two times, in ms."""
+        self._switches += 1
+        _log.info(
+            "switched from replica %d of child %d: heard %.1f ms before it was given up, "
+            "answered %.1f ms after",
+            switch.replica,
+            switch.child,
+            (switch.detected_at - switch.heard_at) / 1000,
+            (switch.answered_at - switch.detected_at) / 1000,
+        )
 
     async def _commit(self, commit: Commit, producer: AIOKafkaProducer) -> None:
         """One transaction, within a bound: what came of it is in the log, where a restart looks."""
@@ -295,6 +312,7 @@ class RootShell:
                 "epoch": answered.epoch,
                 "seq": answered.next_seq,
                 "keys": len(core.keys),
+                "switches": self._switches,
             },
         )
         if self._listener.superseded(self._config.fragment, self._config.placement):

@@ -418,6 +418,7 @@ class _Checker:
         known = self._sources(shape, streams, queries, place)
         sound, window = self._window(shape, place)
         self._not_yet(shape, place)
+        self._policy(shape, place)
         margin = self._margin(shape, place)
         join = self._join(shape, place)
         if known:
@@ -504,13 +505,26 @@ class _Checker:
         return True, WindowSpec(size, slide)
 
     def _not_yet(self, shape: _Query, place: Place) -> None:
-        if shape.policy.failure != "process":
-            self._later((*place, "policy", "failure"), "failure policies other than process")
-        if shape.policy.stabilization != "process":
-            what = "stabilization policies other than process"
-            self._later((*place, "policy", "stabilization"), what)
         if shape.results.format != "json":
             self._later((*place, "results", "format"), "results in formats other than json")
+
+    def _policy(self, shape: _Query, place: Place) -> None:
+        """What a user who chooses a policy gives up with it (DPC, section 6.1)."""
+        bound = format_duration_us(shape.bound)
+        delays = {"failure": "a failure", "stabilization": "corrections"}
+        for phase, during in delays.items():
+            if getattr(shape.policy, phase) == "delay":
+                self._findings.warn(
+                    (*place, "policy", phase),
+                    f"delay: during {during} every answer comes as late as the bound allows "
+                    f"({bound}), to have fewer tentative ones",
+                )
+        if shape.policy.stabilization == "suspend":
+            self._findings.warn(
+                (*place, "policy", "stabilization"),
+                "suspend: nothing new is answered while corrections are made: where those take "
+                f"longer than the bound ({bound}), it is not kept",
+            )
 
     def _margin(self, shape: _Query, place: Place) -> int:
         least = margin_micro_batch_us if self._micro_batch else margin_default_us

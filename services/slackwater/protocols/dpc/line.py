@@ -14,29 +14,23 @@ and what time it is; content, positions and bytes belong to its callers. A deadl
 make an input failed: its log must have been read to an end that was observed after the deadline
 (R11), so a process that was itself asleep blames nobody else.
 
+How long a unit is held back once the lines are apart is the query's *policy* (section 6.1): until
+its deadline, in the hope that it needs no correction, or not at all, and in STABILIZATION also for
+good. Only the stage whose own input is missing delays; one that is handed tentative input passes it
+on at once, else the delays of a chain would add up (R13).
+
 The paper's alternative, one copy that checkpoints, undoes and redoes (section 4.4.1), needs every
 tentative tuple buffered or a second node for as long as the failure lasts (R5).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
-
-class LineState(Enum):
-    """State of one output stream (section 8.2 keeps it per output; Figure 5 has the moves).
-
-    ``STABLE -> UP_FAILURE`` at the first tentative answer, ``UP_FAILURE -> STABILIZATION`` when no
-    input is failed any more and none that an answer was made of is tentative, back when one is
-    again, ``STABILIZATION -> STABLE`` at the join.
-    """
-
-    STABLE = "STABLE"
-    UP_FAILURE = "UP_FAILURE"
-    STABILIZATION = "STABILIZATION"
+from slackwater.model.deployment import FailurePolicy, StabilizationPolicy
+from slackwater.protocols.dpc.states import LineEvent, LineState, moved
 
 
 class Units(Protocol):
@@ -72,6 +66,22 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
+class Policy:
+    """What becomes of a unit that is not stable, once the lines are apart (section 6.1).
+
+    ``failure``: while an input is missing. ``stabilization``: while nothing is missing any more,
+    but the stable line has not caught up. *process* answers as soon as it may (rule 17), *delay*
+    at the deadline, *suspend* not at all: it gives up the bound for fewer corrections.
+    """
+
+    failure: FailurePolicy = "process"
+    stabilization: StabilizationPolicy = "process"
+
+
+PROCESS: Final = Policy()
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Nothing is due; ask again with new input, or at ``until`` (us of wall time; None: input)."""
 
@@ -104,29 +114,37 @@ class Line:
         schedule: normal times and deadlines.
         stable_next: first unit without a stable answer (S of rule 22).
         live_next: first unit without any answer (T of rule 22), not before ``stable_next``.
+        policy: of the query.
     """
 
     def __init__(
-        self, inputs: int, units: Units, schedule: Schedule, stable_next: int, live_next: int
+        self,
+        inputs: int,
+        units: Units,
+        schedule: Schedule,
+        stable_next: int,
+        live_next: int,
+        policy: Policy = PROCESS,
     ) -> None:
         assert inputs > 0
         assert stable_next <= live_next
         self._units = units
         self._schedule = schedule
+        self._policy = policy
         self._read_through: list[int | None] = [None] * inputs
-        self._from_tentative = False
+        self._event = LineEvent.HURT
+        self._watched = live_next
         self.stable_next = stable_next
         self.live_next = live_next
-        self.forked = live_next > stable_next
         self.failed: set[int] = set()
+        # What a line that was apart lacked before its restart is found out at the first judgement.
+        self.state = LineState.UP_FAILURE if live_next > stable_next else LineState.STABLE
+        """What the heartbeats say of the output (D6)."""
 
     @property
-    def state(self) -> LineState:
-        """What the heartbeats say of the output (D6)."""
-        if not self.forked:
-            return LineState.STABLE
-        hurt = self.failed or self._from_tentative
-        return LineState.UP_FAILURE if hurt else LineState.STABILIZATION
+    def forked(self) -> bool:
+        """Are the lines apart?"""
+        return self.state is not LineState.STABLE
 
     def note_read(self, input_: int, fetched_at: int) -> None:
         """The live line has read ``input_`` to an end that was fetched at ``fetched_at``.
@@ -156,19 +174,25 @@ class Line:
         deadline = self._schedule.deadline(end)
         if stable_to < end or (deadline is not None and now >= deadline):
             return False
-        self.forked = False
+        self.state = moved(self.state, LineEvent.JOINED)
         self.failed.clear()
         return True
 
     # Live line.
 
     def judge(
-        self, now: int, live_to: Sequence[int], *, tentative: Callable[[int], bool] | None = None
+        self,
+        now: int,
+        live_to: Sequence[int],
+        *,
+        tentative: Callable[[int], bool] | None = None,
+        excused: Collection[int] = (),
     ) -> Verdict:
         """What is to be done about the live line's next unit (rules 14, 17, 20).
 
         ``live_to[i]`` is how far input i has come for the live line. ``tentative(i)`` tells whether
         input i passes the unit's end only tentatively; then nobody waits for the deadline (R13).
+        ``excused`` inputs hold back because the policy says so: their silence is no failure.
         """
         start = self.live_next
         end = self._units.end(start)
@@ -176,35 +200,73 @@ class Line:
         if normal is None:
             return Wait(None)
         news_from = self._units.news_from(start)
-        self.failed = {i for i in self.failed if live_to[i] < news_from}
+        self.failed = {i for i in self.failed if live_to[i] < news_from and i not in excused}
         lagging = tuple(i for i, to in enumerate(live_to) if to < end)
-        is_tentative = tentative is not None and any(map(tentative, range(len(live_to))))
         awaited = tuple(i for i in lagging if i not in self.failed)
+        is_tentative = tentative is not None and any(map(tentative, range(len(live_to))))
         if now < normal:
             # Nothing tentative before its normal time: with every stream silent, or the boundary
             # of the only living one an hour ahead, the future would be answered at once (R36).
             return Wait(normal)
-        if not awaited and (self.forked or self.failed or is_tentative):
-            # The line is apart already, or an input is tentative: waiting would gain nothing. If
-            # all is stable the stable line will answer, as soon as its own cursors get there.
-            return self._answer(lagging, is_tentative)
+        is_whole = not is_tentative and all(i in excused for i in lagging)
+        if is_whole:
+            if self.forked:
+                self.state = moved(self.state, LineEvent.WHOLE)
+            silence = self._listen_ahead(now, live_to, excused) if self._suspends else None
+            if silence is not None:
+                return silence
+        self._event = LineEvent.HURT if lagging or is_tentative else LineEvent.WHOLE
         deadline = normal + self._schedule.answer_within_us
-        if now < deadline:
-            return Wait(deadline)
-        unread = tuple(i for i in awaited if not self._was_read_since(i, deadline))
-        if unread:
-            return ReadToEnd(unread)
-        self.failed.update(awaited)
-        return self._answer(lagging, is_tentative)
+        if awaited or self._delays(lagging, is_whole=is_whole):
+            if now < deadline:
+                return Wait(deadline)
+            unread = tuple(i for i in awaited if not self._was_read_since(i, deadline))
+            if unread:
+                return ReadToEnd(unread)
+            self.failed.update(awaited)
+        return Answer(lagging)
 
     def live_answered(self) -> None:
         """The live line has answered its next unit: from here on it is alone."""
         self.live_next = self._units.following(self.live_next)
-        self.forked = True
+        self.state = moved(self.state, self._event)
 
-    def _answer(self, lagging: tuple[int, ...], is_tentative: bool) -> Answer:
-        self._from_tentative = is_tentative
-        return Answer(lagging)
+    def _delays(self, lagging: tuple[int, ...], *, is_whole: bool) -> bool:
+        """Is the unit held back until its deadline, though no input is awaited?
+
+        If all is there and the lines are one, the stable line will answer, as soon as its own
+        cursors get there. What is tentative already has been held back where that came about.
+        """
+        if is_whole:
+            return not self.forked or self._policy.stabilization != "process"
+        return bool(lagging) and self._policy.failure == "delay"
+
+    @property
+    def _suspends(self) -> bool:
+        return self._policy.stabilization == "suspend"
+
+    def _listen_ahead(
+        self, now: int, live_to: Sequence[int], excused: Collection[int]
+    ) -> Verdict | None:
+        """Suspended: nothing is answered, unless an input fails again in what comes after.
+
+        The next unit lacks nothing and stays where it is, so the deadlines that count are those of
+        the first unit that some input has not passed. None: one of them is over, speak again.
+        """
+        unit = max(self._watched, self.live_next)
+        waited_for = [i for i in range(len(live_to)) if i not in excused]
+        while waited_for:
+            self._watched = unit
+            end = self._units.end(unit)
+            deadline = self._schedule.deadline(end)
+            if deadline is None or now < deadline:
+                return Wait(deadline)
+            silent = tuple(i for i in waited_for if live_to[i] < end)
+            if silent:
+                unread = tuple(i for i in silent if not self._was_read_since(i, deadline))
+                return ReadToEnd(unread) if unread else None
+            unit = self._units.following(unit)
+        return Wait(None)
 
     def _was_read_since(self, input_: int, deadline: int) -> bool:
         through = self._read_through[input_]

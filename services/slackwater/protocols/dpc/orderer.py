@@ -35,7 +35,7 @@ from slackwater.model.records import (
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.cursor import SourceCursor
 from slackwater.protocols.dpc.ends import Asked, step_us_max
-from slackwater.protocols.dpc.line import Answer, Line, ReadToEnd, Schedule, Wait
+from slackwater.protocols.dpc.line import PROCESS, Answer, Line, Policy, ReadToEnd, Schedule, Wait
 from slackwater.protocols.dpc.operators import Operators
 
 
@@ -90,6 +90,7 @@ class OrdererConfig:
     backlog_records_max: int = 1000
     buckets_per_step_max: int = 8
     seek_period_us: int = 100_000
+    policy: Policy = PROCESS
     disorder_us: int = 0
     """The largest ``disorder`` of the inputs: how far a skipped reading may lie ahead."""
 
@@ -252,7 +253,12 @@ class OrdererCore:
         self._resume = recovered.frontier
         start = recovered.frontier.bucket_start
         self.line = Line(
-            len(config.logs), _Grid(config.grid), config.schedule, start, recovered.live_frontier
+            len(config.logs),
+            _Grid(config.grid),
+            config.schedule,
+            start,
+            recovered.live_frontier,
+            config.policy,
         )
         self._lookback_us = lookback_us = operators.lookback_us
         self._stable = [
@@ -356,7 +362,8 @@ class OrdererCore:
                 self.wake_at = None
                 return
             start = self.line.live_next
-            match self.line.judge(now, [c.passed(start) for c in self._live]):
+            live_to = [c.passed(start) for c in self._live]
+            match self.line.judge(now, live_to, excused=self._far_ahead()):
                 case Wait(until):
                     self.wake_at = until
                     return
@@ -367,6 +374,16 @@ class OrdererCore:
                 case Answer(missing):
                     self._emit_tentative(missing, effects)
         self.busy = True
+
+    def _far_ahead(self) -> list[int]:
+        """Streams whose live cursor is parked ahead of a line that is suspended (rule 12).
+
+        They are not read on, so nothing can be said of their silence.
+        """
+        if self._config.policy.stabilization != "suspend":
+            return []
+        end = self._config.grid.next_cut(self.line.live_next)
+        return [i for i, c in enumerate(self._live) if not c.attached and c.boundary >= end]
 
     def _ask(self, inputs: tuple[int, ...], effects: list[Effect]) -> None:
         wanted = tuple(i for i in inputs if i not in self._asked)

@@ -42,9 +42,11 @@ from slackwater.primitives.panes import (
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import Answered, Answers, Ready, Transaction
 from slackwater.protocols.dpc.ends import Asked, step_us_max
-from slackwater.protocols.dpc.line import Answer, Line, ReadToEnd, Schedule, Wait
+from slackwater.protocols.dpc.line import PROCESS, Answer, Line, Policy, ReadToEnd, Schedule, Wait
 from slackwater.protocols.dpc.orderer import LineName
 from slackwater.protocols.dpc.replicated import DeltaCursor, LiveInput, StableInput
+from slackwater.protocols.dpc.states import LineState
+from slackwater.protocols.dpc.upstream import Switched, Upstream
 
 CORRECTIONS_PER_STEP_MAX: Final = 100
 CORRECTED_ROWS_MAX: Final = 20_000
@@ -78,7 +80,7 @@ class FetchEnds:
     logs: tuple[DeltaLog, ...]
 
 
-Effect = Commit | FetchEnds
+Effect = Commit | FetchEnds | Switched
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class RootConfig:
     e0: int
     ahead_buckets_max: int = 600
     contents: Callable[[KeyTable, tuple[str, ...]], Contents[Any]] = Aggregates
+    policy: Policy = PROCESS
 
     @property
     def logs(self) -> list[DeltaLog]:
@@ -158,7 +161,7 @@ class _Child:
     live: LiveInput
     live_panes: LivePanes[Any]
     put_to: int
-    healthy: list[bool]
+    upstream: Upstream
 
 
 class RootCore:
@@ -187,6 +190,7 @@ class RootCore:
             config.schedule,
             answered.stable_from,
             answered.answered_to,
+            config.policy,
         )
         self._whole = {self._log_of(s): s.whole for s in state.logs}
         self._children = [self._restore(child, state) for child in range(len(config.children))]
@@ -233,7 +237,7 @@ class RootCore:
             start,
             config.ahead_buckets_max * self._grid.w_us,
         )
-        return _Child(stable, panes, live, live_panes, start, [True] * config.replicas)
+        return _Child(stable, panes, live, live_panes, start, Upstream(config.replicas))
 
     # What comes in.
 
@@ -266,9 +270,9 @@ class RootCore:
         if cursor.offset > offset:
             cursor.attached = cursor.offset >= self._live_position[log]
 
-    def replica_says(self, child: int, replica: int, *, stable: bool) -> None:
-        """A replica's heartbeat is fresh and says STABLE, or not (R34)."""
-        self._children[child].healthy[replica] = stable
+    def replica_says(self, child: int, replica: int, state: LineState, heard_at: int) -> None:
+        """What a replica said in its latest heartbeat, and when that was heard (R34)."""
+        self._children[child].upstream.says(replica, state, heard_at)
 
     def ends(self, ends: Mapping[DeltaLog, int | None], fetched_at: int) -> None:
         """The ends of some logs as of ``fetched_at``; None: the broker gave no answer."""
@@ -301,6 +305,7 @@ class RootCore:
         self.busy = False
         effects: list[Effect] = []
         self._note_read(passed_us)
+        stale_at = [child.upstream.notice(now) for child in self._children]
         if self._in_flight is not None:
             self.wake_at = None  # ``committed`` comes first
             return effects
@@ -314,7 +319,10 @@ class RootCore:
             # Corrections are gathered only when no live answer is due (rule 23).
             stable = self._stable_windows(now)
         transaction = self.answers.plan(stable, tentative)
+        self.wake_at = min((at for at in [self.wake_at, *stale_at] if at is not None), default=None)
         if transaction:
+            if transaction.after.answered_to > transaction.before.answered_to:
+                effects += self._switches(now)
             self._in_flight = transaction
             effects.append(Commit(transaction, self._state_after(transaction.after)))
         return effects
@@ -364,8 +372,9 @@ class RootCore:
                 break  # the stable line will say it
             if self.mute:
                 return answers
-            live_to = [c.live.live_to(c.healthy) for c in self._children]
-            match self.line.judge(now, live_to, tentative=self._passes_tentatively(live_to)):
+            live_to = [c.live.live_to(c.upstream.stable(now)) for c in self._children]
+            tentative, excused = self._passes_tentatively(live_to), self._suspended(now)
+            match self.line.judge(now, live_to, tentative=tentative, excused=excused):
                 case Wait(until):
                     self.wake_at = until
                     return answers
@@ -382,6 +391,21 @@ class RootCore:
     def _passes_tentatively(self, live_to: Sequence[int]) -> Callable[[int], bool]:
         end = self._windows.end(self.line.live_next)
         return lambda i: live_to[i] >= end > self._children[i].live.stable_to
+
+    def _suspended(self, now: int) -> list[int]:
+        """Children that hold tentative buckets back until they have caught up: the policy is so."""
+        if self._config.policy.stabilization != "suspend":
+            return []
+        return [i for i, c in enumerate(self._children) if c.upstream.suspends(now)]
+
+    def _switches(self, now: int) -> list[Switched]:
+        """This answer is the first since these replicas were lost (section 5.1)."""
+        found = []
+        for i, child in enumerate(self._children):
+            lost, child.upstream.lost = child.upstream.lost, None
+            if lost is not None:
+                found.append(Switched(i, lost.replica, lost.heard_at, lost.detected_at, now))
+        return found
 
     def _live_window(self, start: int) -> Ready[Share[Any]]:
         """Put together what is known now of the window, and name what it lacks (rule 20)."""

@@ -1,0 +1,89 @@
+"""The replicas of one upstream output: what each said last, and for how long that counts.
+
+DPC, section 4.3: a consumer knows of each replica whether it is STABLE, in UP_FAILURE, in
+STABILIZATION, or gone, and Table II says whom it listens to. Here it hears all replicas' logs at
+once (``replicated.py``), so a switch costs nothing; what takes time is to find out that there is
+nothing more to wait for. A tentative bucket of one replica is not used as long as another one says
+STABLE (R34): if that one has just died, every answer waits until its last word is stale.
+
+So the word of a replica counts for ``stale_us_max``, three of its heartbeats. A replica that is
+only slow and is taken for dead costs some tentative answers that would have been stable a moment
+later, and only while another one is tentative anyway: hence a short limit, where one that started
+processes anew would have to be long. The rejected alternative, a limit of some 100 ms periods as
+others use it for take-over, held answers back for 350 ms.
+
+A *switch* is told once it has shown: when the loss was noticed, and when the first tentative answer
+after it was given (section 5.1 measures the time between the two).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from slackwater.protocols.dpc.states import LineState
+
+stale_us_max: Final = 120_000
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A replica that said STABLE is gone, or says so no more."""
+
+    replica: int
+    heard_at: int
+    detected_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """The first answer after a loss, from what another replica says."""
+
+    child: int
+    replica: int
+    heard_at: int
+    detected_at: int
+    answered_at: int
+
+
+class Upstream:
+    """All replicas of one child, in the eyes of one consumer. Times are us of wall time."""
+
+    def __init__(self, replicas: int) -> None:
+        self._words: list[tuple[LineState, int] | None] = [None] * replicas
+        self._was_stable = [False] * replicas
+        self.lost: Loss | None = None
+        """The latest loss that no answer has followed yet."""
+
+    def says(self, replica: int, state: LineState, heard_at: int) -> None:
+        """The replica's latest heartbeat, and when it was heard."""
+        self._words[replica] = (state, heard_at)
+
+    def states(self, now: int) -> list[LineState | None]:
+        """What each replica is; None: not heard lately (FAILURE in the paper)."""
+        return [self._state(word, now) for word in self._words]
+
+    def stable(self, now: int) -> list[bool]:
+        """Who says STABLE, and was heard lately."""
+        return [state is LineState.STABLE for state in self.states(now)]
+
+    def suspends(self, now: int) -> bool:
+        """Does the best of them hold tentative buckets back, until it has caught up (D10)?"""
+        said = {state for state in self.states(now) if state is not None}
+        return said == {LineState.STABILIZATION}
+
+    def notice(self, now: int) -> int | None:
+        """Look who is lost; returns when somebody's last word will be stale."""
+        for replica, (was, is_) in enumerate(zip(self._was_stable, self.stable(now), strict=True)):
+            word = self._words[replica]
+            if was and not is_ and word is not None:
+                self.lost = Loss(replica, word[1], now)
+            self._was_stable[replica] = is_
+        stale = [word[1] + stale_us_max for word in self._words if word is not None]
+        return min((at for at in stale if at > now), default=None)
+
+    @staticmethod
+    def _state(word: tuple[LineState, int] | None, now: int) -> LineState | None:
+        if word is None or now - word[1] >= stale_us_max:
+            return None
+        return word[0]

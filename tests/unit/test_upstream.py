@@ -1,0 +1,55 @@
+"""What a consumer makes of its replicas' words (DPC, Table II and section 5.1)."""
+
+from slackwater.protocols.dpc.states import LineState
+from slackwater.protocols.dpc.upstream import Loss, Upstream, stale_us_max
+
+STABLE, UP_FAILURE, STABILIZATION = LineState
+
+
+def test_a_word_counts_until_it_is_stale() -> None:
+    upstream = Upstream(2)
+    assert upstream.states(0) == [None, None]
+    upstream.says(0, STABLE, 1_000)
+    upstream.says(1, UP_FAILURE, 5_000)
+    assert upstream.states(1_000 + stale_us_max - 1) == [STABLE, UP_FAILURE]
+    assert upstream.states(1_000 + stale_us_max) == [None, UP_FAILURE]
+    assert upstream.stable(1_000) == [True, False]
+    assert upstream.notice(2_000) == 1_000 + stale_us_max, "when the first word will be stale"
+    assert upstream.notice(1_000 + stale_us_max) == 5_000 + stale_us_max
+    assert upstream.notice(10**9) is None
+
+
+def test_a_replica_that_falls_silent_is_lost_when_its_word_is_stale() -> None:
+    upstream = Upstream(2)
+    upstream.says(0, STABLE, 0)
+    upstream.notice(0)
+    upstream.notice(stale_us_max - 1)
+    assert upstream.lost is None
+    upstream.notice(stale_us_max + 500)
+    assert upstream.lost == Loss(0, 0, stale_us_max + 500)
+
+
+def test_a_replica_that_says_so_is_lost_at_once() -> None:
+    upstream = Upstream(1)
+    upstream.says(0, STABLE, 0)
+    upstream.notice(0)
+    upstream.says(0, UP_FAILURE, 40_000)
+    upstream.notice(41_000)
+    assert upstream.lost == Loss(0, 40_000, 41_000)
+    upstream.lost = None
+    upstream.notice(42_000)
+    assert upstream.lost is None, "a loss is told once"
+
+
+def test_a_child_is_suspended_when_all_that_are_heard_stabilize() -> None:
+    upstream = Upstream(2)
+    assert not upstream.suspends(0), "nobody was heard: that is no reason to wait"
+    upstream.says(0, STABILIZATION, 0)
+    assert upstream.suspends(0)
+    upstream.says(1, UP_FAILURE, 0)
+    assert not upstream.suspends(0), "that one speaks"
+    upstream.says(1, STABLE, 0)
+    assert not upstream.suspends(0), "that one will"
+    upstream.says(0, STABILIZATION, stale_us_max)
+    assert upstream.suspends(stale_us_max), "the other one is gone"
+    assert not upstream.suspends(2 * stale_us_max), "and now both are"
