@@ -114,6 +114,7 @@ class Settings:
     bucket_ms: int = 100
     window_ms: int = 100
     slide_ms: int | None = None
+    policy: Policy = PROCESS
     join_within_ms: int | None = None
     """Of the first source with all others; None: their union."""
 
@@ -129,7 +130,6 @@ class Settings:
             sides = (True, *[False] * (sources - 1))
             join = SJoin(self.join_within_ms * MS, sides, FIELDS, FIELDS)
         return Operators(self.fields, None, None, KeyTable(), join=join)
-    policy: Policy = PROCESS
 
     @property
     def grid(self) -> Grid:

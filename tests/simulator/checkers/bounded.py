@@ -27,6 +27,8 @@ def check(history: History, *, settled_to: int, slack_us: int, grace_us: int) ->
                 continue
             answered_to = said.window + config.slide_us
             deadline = normal + config.bound_us + slack_us
+            if config.policy.stabilization == "suspend":
+                continue  # gives up the bound for fewer corrections (DPC, section 6.1)
             if said.at > deadline and not excused(history, normal, said.at, grace_us):
                 late = (said.at - normal) / 1e6
                 text = f"part {part}: {name(history, said.window)} answered after {late:.3f} s"
