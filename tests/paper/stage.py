@@ -8,13 +8,15 @@ anything about the protocol.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, repeat
+from typing import Any
 
 import numpy as np
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import (
+    BucketRecord,
     DeltaRecord,
     Kind,
     OrderedRecord,
@@ -23,8 +25,9 @@ from slackwater.model.records import (
     SourceColumns,
     SourceRecord,
 )
-from slackwater.primitives.deltas import KeyTable, Slice
+from slackwater.primitives.deltas import Aggregates, KeyTable
 from slackwater.primitives.panes import Share
+from slackwater.primitives.rows import RowContents, Rows
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc import root as dpc_root
 from slackwater.protocols.dpc.answers import Effect as Result
@@ -115,6 +118,8 @@ class Settings:
     window_ms: int = 100
     slide_ms: int | None = None
     policy: Policy = PROCESS
+    rows: bool = False
+    """A query without a window: its buckets are what is answered as one (R21)."""
     join_within_ms: int | None = None
     """Of the first source with all others; None: their union."""
 
@@ -129,10 +134,12 @@ class Settings:
         if self.join_within_ms is not None:
             sides = (True, *[False] * (sources - 1))
             join = SJoin(self.join_within_ms * MS, sides, FIELDS, FIELDS)
-        return Operators(self.fields, None, None, KeyTable(), join=join)
+        return Operators(self.fields, None, None, KeyTable(), join=join, rows=self.rows)
 
     @property
     def grid(self) -> Grid:
+        if self.rows:
+            return Grid(self.bucket_ms * MS, WindowSpec(self.bucket_ms * MS, self.bucket_ms * MS))
         slide = self.slide_ms or self.window_ms
         return Grid(self.bucket_ms * MS, WindowSpec(self.window_ms * MS, slide * MS))
 
@@ -268,13 +275,18 @@ def aggregated(record: OrderedRecord, seq: int) -> DeltaRecord:
     )
 
 
+def passed_on(record: OrderedRecord, seq: int) -> BucketRecord:
+    """What a root without an aggregator reads: the ordered record, by its offset (R21)."""
+    return replace(record, seq=seq)
+
+
 @dataclass(frozen=True)
 class Said:
     """One effect of a committed transaction, and when it was committed."""
 
     at_ms: float
     transaction: int
-    effect: Result[Share[Slice]]
+    effect: Result[Share[Any]]
 
 
 class Root:
@@ -296,6 +308,10 @@ class Root:
             settings.schedule(2),
             e0=0,
             policy=settings.policy,
+            contents=RowContents if settings.rows else Aggregates,
+        )
+        self._read_as: Callable[[OrderedRecord, int], BucketRecord] = (
+            passed_on if settings.rows else aggregated
         )
         self.said: list[Said] = []
         self.transactions = 0
@@ -321,7 +337,7 @@ class Root:
             records = self._log(log)
             while self._read[log] < len(records):
                 at = self._read[log]
-                self.core.receive(log, at, aggregated(records[at], at))
+                self.core.receive(log, at, self._read_as(records[at], at))
                 self._read[log] = at + 1
 
     def step(self, now_ms: float, *, transactions_max: int = 1_000) -> list[Said]:
@@ -331,7 +347,7 @@ class Root:
             for (line, log), offset in self.core.wanted().items():
                 records = self._log(log)
                 for at in range(offset, min(offset + 200, len(records))):
-                    self.core.catch_up(line, log, at, aggregated(records[at], at))
+                    self.core.catch_up(line, log, at, self._read_as(records[at], at))
             effects = self.core.step(round(now_ms * MS))
             for effect in effects:
                 match effect:
@@ -387,7 +403,20 @@ class Stage:
         return self.root.said
 
 
-def label(effect: Result[Share[Slice]]) -> str:
+def readings(root: Root, said: Iterable[Said]) -> list[tuple[str, float, str, float]]:
+    """What a query without a window has said: (label, stime ms, key, value), in order."""
+    told: list[tuple[str, float, str, float]] = []
+    for one in said:
+        if isinstance(one.effect, StableWindow | TentativeWindow) and one.effect.content:
+            rows = one.effect.content.slice
+            assert isinstance(rows, Rows)
+            keys = root.core.keys.names(rows.index)
+            stimes = (rows.stimes / MS).tolist()
+            told += zip(repeat(label(one.effect)), stimes, keys, rows.values[0].tolist())
+    return told
+
+
+def label(effect: Result[Share[Any]]) -> str:
     """One word for what a consumer sees."""
     match effect:
         case StableWindow() | EmptyRun(stable=True):

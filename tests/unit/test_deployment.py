@@ -145,5 +145,6 @@ def test_without_a_window_a_bucket_is_what_is_answered_as_one() -> None:
     rows = dataclasses.replace(windowed, window=None, aggregate=())
     assert windowed.units(10_000) == WindowSpec(30, 10)
     assert rows.units(10_000) == WindowSpec(10_000, 10_000)
-    assert (windowed.bucket_wall_us, rows.bucket_wall_us) == (100_000, 10_000)
+    assert (windowed.bucket_us(), rows.bucket_us()) == (100_000, 10_000)
+    assert (rows.bucket_us(60), rows.bucket_us(1e-9)) == (600_000, 1)
     assert QuerySpec.from_json(rows.to_json()) == rows

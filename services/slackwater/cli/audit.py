@@ -37,6 +37,10 @@ def print_audit(bootstrap: str, data_dir: Path, query: str, deployment: Path | N
     if definition is None:
         known = ", ".join(registry.queries()) or "none"
         raise UsageError(f"there is no query {query}; registered: {known}")
+    if definition.spec.window is None:
+        raise UsageError(
+            f"query {query} has no window: the audit recomputes windows only, use a rehearsal"
+        )
     loaded = dataclasses.replace(loaded, queries={**loaded.queries, query: definition.spec})
     say("reading the logs (a Spark batch job: this takes half a minute)")
     report = run_audit(bootstrap, loaded, query, definition.e0_us)

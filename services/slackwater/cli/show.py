@@ -102,14 +102,15 @@ def print_queries(bootstrap: str) -> None:
 def describe(query: QueryDefinition) -> str:
     """A query on one line."""
     spec = query.spec
-    window = "no window"
+    window = "every reading"
     if spec.window is not None:
         window = f"window {format_duration_us(spec.window.size_us)}"
         if spec.window.slide_us != spec.window.size_us:
             window += f" every {format_duration_us(spec.window.slide_us)}"
+    answer = "  ".join(filter(None, (window, ", ".join(spec.aggregate))))
     return (
-        f"{query.name:<20} from {', '.join(spec.sources)}  {window}"
-        f"  {', '.join(spec.aggregate)}  bound {format_duration_us(spec.bound_us)}"
+        f"{query.name:<20} from {', '.join(spec.sources)}  {answer}"
+        f"  bound {format_duration_us(spec.bound_us)}"
         f"  generation {query.generation}"
     )
 

@@ -14,10 +14,12 @@ def short_time(text: str) -> str:
     return text
 
 
-def figures(fields: Mapping[str, Mapping[str, float | int | None]]) -> str:
-    """``temperature count=3 avg=20.5``, fields separated by two blanks."""
+def figures(fields: Mapping[str, Mapping[str, float | int | None] | float | None]) -> str:
+    """``temperature count=3 avg=20.5``, or ``temperature=20.5`` of a reading."""
     return "  ".join(
         f"{name} " + " ".join(f"{figure}={number(value)}" for figure, value in given.items())
+        if isinstance(given, Mapping)
+        else f"{name}={number(given)}"
         for name, given in fields.items()
     )
 
@@ -36,7 +38,7 @@ def line(record: Mapping[str, Any]) -> str:
     lacks = f"  without {missing}" if missing else ""
     match kind:
         case "stable" | "tentative":
-            when = short_time(record["window_start"])
+            when = short_time(record.get("stime", record["window_start"]))
             shown = figures(record["fields"])
             lost = "".join(f"  lost {n} of {s}" for s, n in _lost(record.get("lost")).items())
             return f"{kind:<9} {when:<26} {record['key']:<12} {shown}{lacks}{lost}"

@@ -1,6 +1,6 @@
 """Client library: follows the three result topics of a query as one stream."""
 
-from slackwater.client.answers import BestAnswers, Measures, RecDone, Undone, WindowAnswer
+from slackwater.client.answers import BestAnswers, Measures, Reading, RecDone, Undone, WindowAnswer
 from slackwater.client.follow import Client, Follow
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "Client",
     "Follow",
     "Measures",
+    "Reading",
     "RecDone",
     "Undone",
     "WindowAnswer",

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from slackwater.codec.results import Label, parse_time
 
@@ -26,11 +26,20 @@ tentative_windows_default_max = 10_000
 stable_windows_default_max = 10_000
 
 
+class Reading(NamedTuple):
+    """A row of a query without a window; ``stime`` in us since the epoch."""
+
+    stime: int
+    key: str
+    fields: Mapping[str, float | None]
+
+
 @dataclass(frozen=True, slots=True)
 class WindowAnswer:
     """One window's answer in one part; ``windows`` > 1 stands for a run of empty ones.
 
-    ``rows`` maps key to fields, ``window_start`` and ``window_end`` are us since the epoch.
+    ``rows`` maps key to fields, ``window_start`` and ``window_end`` are us since the epoch. Of a
+    query without a window the answer is ``readings``, in their order, and a window is a bucket.
     """
 
     part: int
@@ -43,6 +52,7 @@ class WindowAnswer:
     rows: Mapping[str, Mapping[str, Mapping[str, float | int | None]]]
     due_at: int
     seen_at: int
+    readings: tuple[Reading, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,7 @@ class Measures:
 @dataclass(slots=True)
 class _PartAnswers:
     rows: dict[str, Any] = field(default_factory=dict)
+    readings: list[Reading] = field(default_factory=list)
     stable: dict[int, WindowAnswer] = field(default_factory=dict)
     tentative: dict[int, WindowAnswer] = field(default_factory=dict)
     stable_end: int | None = None
@@ -115,6 +126,9 @@ class BestAnswers:
         """What the record changes, if it completes a change (rows wait for their boundary)."""
         part = self._parts.setdefault(record["part"], _PartAnswers())
         match record["kind"]:
+            case "stable" | "tentative" if "stime" in record:
+                stime = parse_time(record["stime"])
+                part.readings.append(Reading(stime, record["key"], record["fields"]))
             case "stable" | "tentative":
                 part.rows[record["key"]] = record["fields"]
             case "boundary":
@@ -145,6 +159,7 @@ class BestAnswers:
 
     def _answer(self, part: _PartAnswers, record: Record, seen_at: int) -> WindowAnswer:
         rows, part.rows = part.rows, {}
+        readings, part.readings = tuple(part.readings), []
         label: Literal["stable", "tentative"] = record["label"]
         answer = WindowAnswer(
             record["part"],
@@ -157,6 +172,7 @@ class BestAnswers:
             rows,
             parse_time(record["due_at"]),
             seen_at,
+            readings,
         )
         self._measure(part, answer)
         if label == "stable":

@@ -151,11 +151,44 @@ def read_stream(spec: StreamSpec, path: Path) -> StreamInput:
 
 def compute(query: QuerySpec, inputs: Mapping[str, StreamInput], start: int) -> BatchResult:
     """The query over all accepted readings of its streams at or after ``start`` (E0)."""
-    assert query.window is not None, "a query without windows has no batch result"
+    return _windows(query, *_kept(query, inputs, start))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One reading of the result of a query without a window, and the streams it is made of."""
+
+    stime: int
+    key: str
+    fields: Mapping[str, float | None]
+    streams: tuple[str, ...]
+
+
+RowsResult = dict[int, list[Result]]
+"""Bucket start -> its readings in their order."""
+
+
+def compute_rows(
+    query: QuerySpec, inputs: Mapping[str, StreamInput], start: int, w_us: int
+) -> RowsResult:
+    """The same without a window: what ``where`` keeps, in the order (stime, stream, id)."""
+    names, rows, kept = _kept(query, inputs, start)
+    result: RowsResult = defaultdict(list)
+    # The rows are stream by stream in the order of ``from``, and in each as they came.
+    for index, values in sorted(kept, key=lambda one: rows[one[0]][0]):
+        stime, streams, key, _ = rows[index]
+        fields = dict(zip(names, values, strict=True))
+        result[stime // w_us * w_us].append(Result(stime, key, fields, streams))
+    return dict(result)
+
+
+def _kept(
+    query: QuerySpec, inputs: Mapping[str, StreamInput], start: int
+) -> tuple[Sequence[str], Sequence[Row], Iterable[tuple[int, Sequence[float | None]]]]:
+    """The fields of the result, all rows, and (index, values) of those that ``where`` keeps."""
     names, rows = (_union if query.join is None else _join)(query, inputs, start)
     kept = evaluate(query.where, query.select, names, [(key, values) for _, _, key, values in rows])
-    out_names = names if query.select is None else [name for name, _ in query.select]
-    return _windows(query, out_names, rows, kept)
+    return names if query.select is None else [name for name, _ in query.select], rows, kept
 
 
 def _union(
@@ -213,14 +246,15 @@ def windows_of(stime: int, size: int, slide: int) -> Iterator[int]:
         start -= slide
 
 
-def end_boundary(queries: Iterable[QuerySpec], inputs: Mapping[str, StreamInput]) -> int | None:
+def end_boundary(
+    queries: Iterable[QuerySpec], inputs: Mapping[str, StreamInput], speed: float = 1.0
+) -> int | None:
     """The largest end of a window that holds a reading sent, over all queries (R24)."""
     ends = []
     for query in queries:
-        assert query.window is not None, "every query of a rehearsal has windows"
         latest = max((r.stime for s in query.sources for r in inputs[s].readings), default=None)
         if latest is not None:
-            window = query.window
+            window = query.units(query.bucket_us(speed))
             ends.append(latest // window.slide_us * window.slide_us + window.size_us)
     return max(ends, default=None)
 
@@ -231,7 +265,7 @@ def _windows(
     rows: Sequence[Row],
     kept: Iterable[tuple[int, Sequence[float | None]]],
 ) -> BatchResult:
-    assert query.window is not None
+    assert query.window is not None, "without a window the readings are the result"
     size, slide = query.window.size_us, query.window.slide_us
     # (window, key) -> one list of (streams, value) a field
     cells: dict[tuple[int, str], list[list[tuple[tuple[str, ...], float]]]] = {}

@@ -115,7 +115,7 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class _Part:
+class Part:
     """One part's history as it is walked through: S, T and what must come next."""
 
     part: int
@@ -138,8 +138,8 @@ class Checker:
         self.terms = terms
         self.batch = batch
         self.verdict = Verdict()
-        self.parts = [_Part(p, terms.first, terms.first) for p in range(terms.parts)]
-        self._seen: dict[tuple[int, str], int] = {}
+        self.parts = [Part(p, terms.first, terms.first) for p in range(terms.parts)]
+        self.seen: dict[tuple[int, str], int] = {}
         self._tentative_windows: set[int] = set()
 
     def feed(self, record: Record) -> None:
@@ -176,20 +176,29 @@ class Checker:
             if lacking > 0:
                 verdict.add("lost", f"no stable answer from {self.at(part, part.stable)}", lacking)
         answered_to = min(part.stable for part in self.parts)
-        for start, key in self.batch:
+        for start, key in self.cells():
             # Windows nobody answered are counted above, once each and not by their keys.
-            if (start, key) not in self._seen and start < answered_to:
+            if (start, key) not in self.seen and start < answered_to:
                 verdict.add("lost", f"window {start} key {key!r} has no stable row")
         verdict.windows = terms.windows
         verdict.n_tentative = len(self._tentative_windows)
         return verdict
 
-    def at(self, part: _Part, start: int) -> str:
+    def cells(self) -> Iterable[tuple[int, str]]:
+        """Each (window start, key) that has to have a stable row."""
+        return self.batch
+
+    def in_order(self, rows: Sequence[Record]) -> bool:
+        """Are the rows of a window in the order they are promised in?"""
+        keys = [row["key"] for row in rows]
+        return keys == sorted(set(keys))
+
+    def at(self, part: Part, start: int) -> str:
         """A window of a part, in words."""
         when = (_EPOCH + timedelta(microseconds=start)).isoformat()
         return f"{self.terms.query} part {part.part} window {when}"
 
-    def _seq(self, part: _Part, record: Record) -> None:
+    def _seq(self, part: Part, record: Record) -> None:
         seq = record["seq"]
         if part.seq is not None and seq < part.seq:
             self.verdict.add("doubled", f"part {part.part}: seq {seq} after {part.seq - 1}")
@@ -198,24 +207,24 @@ class Checker:
             self.verdict.add("lost", f"part {part.part}: seq {part.seq or 0} to {seq - 1} missing")
         part.seq = seq + 1
 
-    def _rows(self, part: _Part, boundary: Record) -> None:
+    def _rows(self, part: Part, boundary: Record) -> None:
         """The rows before a boundary are its window's, of its label, in key order, all there."""
         start, label, where = to_us(boundary["window_start"]), boundary["label"], None
-        keys = [row["key"] for row in part.rows]
+        rows = len(part.rows)
         if any(row["kind"] != label or to_us(row["window_start"]) != start for row in part.rows):
             where = "is closed by a boundary of another window or label"
-        elif keys != sorted(set(keys)):
-            where = "has rows out of key order"
-        elif len(keys) != boundary["keys"]:
-            where = f"has {len(keys)} rows, its boundary says {boundary['keys']}"
+        elif not self.in_order(part.rows):
+            where = "has rows out of order"
+        elif rows != boundary["keys"]:
+            where = f"has {rows} rows, its boundary says {boundary['keys']}"
         elif any(row["missing"] != boundary["missing"] for row in part.rows):
             where = "has rows whose missing differs from its boundary's"
-        elif keys and boundary["windows"] != 1:
+        elif rows and boundary["windows"] != 1:
             where = "has rows and stands for a run of empty windows"
         if where is not None:
             self.verdict.add("wrong", f"{self.at(part, start)} {where}")
 
-    def _run(self, part: _Part, boundary: Record) -> tuple[int, int]:
+    def _run(self, part: Part, boundary: Record) -> tuple[int, int]:
         """Start of the first and of the window after the last that a boundary answers."""
         start = to_us(boundary["window_start"])
         behind = start + boundary["windows"] * self.terms.slide
@@ -223,7 +232,7 @@ class Checker:
             self.verdict.add("wrong", f"{self.at(part, start)}: window_end does not fit")
         return start, behind
 
-    def _tentative(self, part: _Part, boundary: Record) -> None:
+    def _tentative(self, part: Part, boundary: Record) -> None:
         start, behind = self._run(part, boundary)
         add = self.verdict.add
         if start < part.stable:
@@ -247,15 +256,15 @@ class Checker:
         part.answered = behind
         part.answers.append(("tentative", start, behind, to_us(boundary["seen_at"])))
         self._early(part, boundary, start)
-        self._honest(part, boundary, start)
+        self.honest(part, boundary, start)
 
-    def _early(self, part: _Part, boundary: Record, start: int) -> None:
+    def _early(self, part: Part, boundary: Record, start: int) -> None:
         """Nothing tentative before its normal time (R36), and ``due_at`` is that time."""
         due = self.terms.due(start + self.terms.size)
         if to_us(boundary["emitted_at"]) < due - EARLY_US:
             self.verdict.add("wrong", f"{self.at(part, start)} is tentative before its time")
 
-    def _honest(self, part: _Part, boundary: Record, start: int) -> None:
+    def honest(self, part: Part, boundary: Record, start: int) -> None:
         """What a tentative row lacks, the streams it names have brought, and no other."""
         excused = set(boundary["missing"])
         rows = {row["key"]: row for row in part.rows}
@@ -282,7 +291,7 @@ class Checker:
                 self._by_window.setdefault(cell[0], []).append(cell)
         return self._by_window.get(start, [])
 
-    def _stable(self, part: _Part, boundary: Record) -> None:
+    def _stable(self, part: Part, boundary: Record) -> None:
         start, behind = self._run(part, boundary)
         add = self.verdict.add
         if start < part.stable:
@@ -306,15 +315,16 @@ class Checker:
         if part.undo_to is not None and part.stable > part.undo_to:
             part.undo_to = None
             part.rec_done_due = part.stable == part.answered
-        self._exact(part)
+        self.exact(part)
 
-    def _exact(self, part: _Part) -> None:
+    def exact(self, part: Part) -> None:
+        """The rows of a stable answer are the batch's."""
         for row in part.rows:
             cell = (to_us(row["window_start"]), row["key"])
-            if cell in self._seen:
+            if cell in self.seen:
                 self.verdict.add("doubled", f"{self.at(part, cell[0])} key {row['key']!r}")
                 continue
-            self._seen[cell] = part.part
+            self.seen[cell] = part.part
             expected = self.batch.get(cell)
             if expected is None:
                 self.verdict.add("wrong", f"{self.at(part, cell[0])} key {row['key']!r} is no key")
@@ -323,7 +333,7 @@ class Checker:
             if found is not None:
                 self.verdict.add("wrong", f"{self.at(part, cell[0])} key {row['key']!r}: {found}")
 
-    def _undo(self, part: _Part, record: Record) -> None:
+    def _undo(self, part: Part, record: Record) -> None:
         first, last = to_us(record["undo_from"]), to_us(record["undo_to"])
         if part.undo_to is not None or part.rec_done_due or part.rows:
             self.verdict.add("wrong", f"part {part.part}: UNDO inside other answers")
@@ -336,7 +346,7 @@ class Checker:
         self.verdict.undone += (last - first) // self.terms.slide + 1
         part.undo_to = last
 
-    def _rec_done(self, part: _Part, record: Record) -> None:
+    def _rec_done(self, part: Part, record: Record) -> None:
         if part.stable != part.answered or not part.rec_done_due or record["epoch"] != part.epoch:
             self.verdict.add("wrong", f"part {part.part}: REC_DONE({record['epoch']}) out of place")
         part.rec_done_due = False

@@ -4,7 +4,8 @@ Users and their tools read these, so names, order and spelling are fixed. Every 
 ``query, part, seq, kind, epoch``; then
 
 - a row (kind ``stable`` or ``tentative``): ``window_start, window_end, key, fields, missing``,
-  ``lost`` (only where retention took readings away), ``due_at, emitted_at``;
+  ``lost`` (only where retention took readings away), ``due_at, emitted_at``; of a query without a
+  window it is a reading, with its ``stime`` behind ``window_end`` and one number or null a field;
 - a ``boundary``: ``label, window_start, window_end, windows, keys, missing, due_at, emitted_at``;
 - ``undo``: ``undo_from, undo_to, emitted_at``; ``rec_done``: ``emitted_at``;
 - ``gap``: ``stream, lost, gap_from, gap_to, emitted_at``.
@@ -30,7 +31,7 @@ import numpy as np
 import orjson
 
 from slackwater.model.errors import MalformedRecordError
-from slackwater.model.records import type_f64
+from slackwater.model.records import type_f64, type_i64
 
 Label = Literal["stable", "tentative"]
 
@@ -78,6 +79,14 @@ class Figures:
         return Figures(*(column[:, start:stop] for column in columns))
 
 
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Rows of a query without a window: ``stimes`` (n,) and ``values`` (fields, n)."""
+
+    stimes: type_i64
+    values: type_f64
+
+
 _Aggregate = Callable[[Figures], np.ndarray[Any, Any]]
 
 
@@ -107,6 +116,7 @@ AGGREGATES: Final[Mapping[str, _Aggregate]] = {
 class Answer:
     """One window's rows of one part, before they are text. Every key given gets a row.
 
+    ``figures`` are those of each key, or, without a window, readings in their order.
     ``due_at`` and ``emitted_at`` are wall time. ``lost`` is how many readings retention took away.
     """
 
@@ -119,8 +129,8 @@ class Answer:
     window_end: int
     keys: Sequence[str]
     fields: Sequence[str]
-    figures: Figures
-    aggregate: Sequence[str]
+    figures: Figures | Readings
+    aggregate: Sequence[str] = ()
     missing: Sequence[str] = ()
     lost: int = 0
     due_at: int
@@ -138,10 +148,20 @@ def encode_rows(
     if start >= stop:
         return []
     kafka_keys, key_texts = _key_texts(answer.keys[start:stop])
-    columns = _figure_texts(answer, start, stop)
+    columns = [key_texts, *_number_texts(answer, start, stop)]
+    if isinstance(answer.figures, Readings):
+        columns.insert(0, _time_texts(answer.figures.stimes[start:stop]))
     seqs = range(answer.first_seq + start, answer.first_seq + stop)
-    values = map(_row_template(answer).__mod__, zip(seqs, key_texts, *columns, strict=True))
+    values = map(_row_template(answer).__mod__, zip(seqs, *columns, strict=True))
     return list(zip(kafka_keys, values, strict=True))
+
+
+def _time_texts(times: type_i64) -> list[bytes]:
+    """``format_time`` of each, most of them at once."""
+    if len(times) and not (int(times.min()) >= _US_MIN and int(times.max()) <= _US_MAX):
+        return [format_time(us).encode() for us in times.tolist()]
+    texts = np.datetime_as_string(times.astype("datetime64[us]"), unit="us", timezone="UTC")
+    return texts.astype("S").tolist()  # type: ignore[no-any-return]
 
 
 def _key_texts(keys: Sequence[str]) -> tuple[list[bytes], list[bytes]]:
@@ -154,11 +174,14 @@ def _key_texts(keys: Sequence[str]) -> tuple[list[bytes], list[bytes]]:
     return [key.encode() for key in keys], [orjson.dumps(key)[1:-1] for key in keys]
 
 
-def _figure_texts(answer: Answer, start: int, stop: int) -> list[list[bytes]]:
+def _number_texts(answer: Answer, start: int, stop: int) -> list[list[bytes]]:
     """One list of numbers as JSON for each field and aggregate."""
-    figures = answer.figures.cut(start, stop)
-    with np.errstate(all="ignore"):  # what overflows or is undefined is null
-        columns = [AGGREGATES[name](figures) for name in answer.aggregate]
+    if isinstance(answer.figures, Readings):
+        columns = [answer.figures.values[:, start:stop]]
+    else:
+        figures = answer.figures.cut(start, stop)
+        with np.errstate(all="ignore"):  # what overflows or is undefined is null
+            columns = [AGGREGATES[name](figures) for name in answer.aggregate]
     return [
         orjson.dumps(np.ascontiguousarray(column[field]), option=orjson.OPT_SERIALIZE_NUMPY)[
             1:-1
@@ -171,6 +194,8 @@ def _figure_texts(answer: Answer, start: int, stop: int) -> list[list[bytes]]:
 def _row_template(answer: Answer) -> bytes:
     """A row with holes for seq, key and each figure."""
     hole = "\0"
+    rows = isinstance(answer.figures, Readings)
+    numbers = hole if rows else dict(zip(answer.aggregate, repeat(hole)))
     row: dict[str, Any] = {
         "query": answer.query,
         "part": answer.part,
@@ -179,8 +204,9 @@ def _row_template(answer: Answer) -> bytes:
         "epoch": answer.epoch,
         "window_start": format_time(answer.window_start),
         "window_end": format_time(answer.window_end),
+        **({"stime": hole} if rows else {}),
         "key": hole,
-        "fields": {name: dict(zip(answer.aggregate, repeat(hole))) for name in answer.fields},
+        "fields": dict.fromkeys(answer.fields, numbers),
         "missing": sorted(answer.missing),
     }
     if answer.lost:
@@ -188,7 +214,9 @@ def _row_template(answer: Answer) -> bytes:
     row["due_at"] = format_time(answer.due_at)
     row["emitted_at"] = format_time(answer.emitted_at)
     text = orjson.dumps(row).replace(b"%", b"%%")
-    text = text.replace(b'"key":"\\u0000"', b'"key":"%b"').replace(b'"\\u0000"', b"%b")
+    for name in (b"stime", b"key"):
+        text = text.replace(b'"%b":"\\u0000"' % name, b'"%b":"%%b"' % name, 1)
+    text = text.replace(b'"\\u0000"', b"%b")
     return text.replace(b'"seq":1,', b'"seq":%d,', 1)
 
 

@@ -140,10 +140,10 @@ class QuerySpec:
     results_format: ResultsFormat = "json"
     join: JoinSpec | None = None
 
-    @property
-    def bucket_wall_us(self) -> int:
-        """Its w is the event time of this much wall time, fixed when it is registered."""
-        return bucket_of_rows_us if self.window is None else bucket_of_windows_us
+    def bucket_us(self, speed: float = 1.0) -> int:
+        """The width w that it is registered with: event time, in whole us and at least 1."""
+        wall_us = bucket_of_rows_us if self.window is None else bucket_of_windows_us
+        return max(1, int(wall_us * speed))
 
     def units(self, w_us: int) -> WindowSpec:
         """What is answered as one: its windows, or without a window its buckets of ``w_us``.

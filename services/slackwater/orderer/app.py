@@ -55,6 +55,7 @@ def main(context: Context) -> None:
         KeyTable(),
         join=sjoin(deployment, spec, config.names),
         piece_bytes_max=piece_bytes_max(),
+        rows=spec.window is None,
     )
     shell = OrdererShell(
         transport,

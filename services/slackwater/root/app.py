@@ -7,7 +7,11 @@ the registry.
 
 from __future__ import annotations
 
+from functools import partial
+
 from slackwater.model.errors import UsageError
+from slackwater.primitives.deltas import Aggregates
+from slackwater.primitives.rows import RowContents
 from slackwater.protocols.dpc.line import Policy, Schedule
 from slackwater.protocols.dpc.root import RootConfig
 from slackwater.root.shell import RootShell
@@ -39,6 +43,9 @@ def main(context: Context) -> None:
         ),
         policy=Policy(spec.failure_policy, spec.stabilization_policy),
         e0=definition.e0_us,
+        contents=Aggregates
+        if spec.window is not None
+        else partial(RowContents, part=part, parts=spec.parts),
     )
     shell = RootShell(
         transport,

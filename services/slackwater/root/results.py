@@ -14,14 +14,16 @@ from slackwater.codec.results import (
     Answer,
     Figures,
     Label,
+    Readings,
     encode_boundary,
     encode_gap,
     encode_rec_done,
     encode_rows,
     encode_undo,
 )
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.deltas import KeyTable, Slice
 from slackwater.primitives.panes import Share
+from slackwater.primitives.rows import Rows
 from slackwater.protocols.dpc.answers import (
     Effect,
     EmptyRun,
@@ -78,7 +80,7 @@ class ResultsWriter:
         missing = window.missing if isinstance(window, TentativeWindow) else ()
         if window.rows:
             assert window.content is not None
-            names, figures = window.content.slice.sorted(self.keys)
+            names, figures = self._content(window.content.slice)
             answer = Answer(
                 query=self.query,
                 part=self.part,
@@ -89,7 +91,7 @@ class ResultsWriter:
                 window_end=window.window_end,
                 keys=names,
                 fields=self.fields,
-                figures=Figures(*figures),
+                figures=figures,
                 aggregate=self.aggregate,
                 missing=missing,
                 lost=sum(gap.lost for gap in window.gap),
@@ -112,6 +114,13 @@ class ResultsWriter:
             emitted_at=emitted_at,
         )
         yield label, [(None, boundary)]
+
+    def _content(self, content: Slice | Rows) -> tuple[list[str], Figures | Readings]:
+        """The keys of the rows, and their numbers: figures in key order, rows in their own."""
+        if isinstance(content, Rows):
+            return self.keys.names(content.index), Readings(content.stimes, content.values)
+        names, figures = content.sorted(self.keys)
+        return names, Figures(*figures)
 
     def _empty_run(self, run: EmptyRun, emitted_at: int) -> tuple[ResultKind, Lines]:
         label: Label = "stable" if run.stable else "tentative"

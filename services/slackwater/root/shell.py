@@ -17,13 +17,12 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from slackwater.codec.records import decode_delta, encode_root_state
+from slackwater.codec.records import encode_root_state
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import Kind, RootState
 from slackwater.protocols.dpc.orderer import LineName
 from slackwater.protocols.dpc.root import (
     Commit,
-    DeltaLog,
     Effect,
     FetchEnds,
     RootConfig,
@@ -32,6 +31,7 @@ from slackwater.protocols.dpc.root import (
 )
 from slackwater.protocols.dpc.states import LineState
 from slackwater.protocols.dpc.upstream import Switched
+from slackwater.root.inputs import inputs_of
 from slackwater.root.results import Lines, ResultsWriter
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
@@ -39,7 +39,6 @@ from slackwater.runtime.kafka import CatchUpReader, KafkaTransport
 from slackwater.runtime.state import read_root_states
 from slackwater.runtime.topics import (
     aiokafka_producer,
-    deltas_topic,
     ordered_topic,
     results_topic,
     state_topic,
@@ -68,7 +67,8 @@ class RootShell:
     Args:
         transport: where the logs are.
         config: what the core is told.
-        aggregate: which figures the results carry.
+        aggregate: which figures the results carry; none without a window, whose root passes the
+            orderers' rows on (R21).
         end_timeout_us: how long the broker may take to name an end (half a margin, R11).
         observe: told of (frontier, now), where the event clock follows the data (R12).
     """
@@ -87,10 +87,8 @@ class RootShell:
         self._config = config
         self._clock = SystemClock()
         self._end_timeout_s = end_timeout_us / 1e6
-        topic = deltas_topic(config.query, config.part)
-        self._logs: dict[Log, DeltaLog] = {
-            (topic, log.partition(config.replicas)): log for log in config.logs
-        }
+        self._inputs = inputs_of(config, windowed=bool(aggregate))
+        self._logs = self._inputs.logs
         self._partition = {log: at for at, log in self._logs.items()}
         self._heartbeats = HeartbeatSender(transport.bootstrap, config.fragment).start()
         self._turns = Turns()
@@ -158,8 +156,9 @@ class RootShell:
 
     def on_record(self, log: Log, offset: int, value: bytes) -> None:
         """A record from the live consumer."""
-        record = decode_delta(value, f"{log[0]}:{log[1]}:{offset}")
-        self._core.receive(self._logs[log], offset, record)
+        of = self._logs[log]
+        record = self._inputs.decode(of, log, offset, value)
+        self._core.receive(of, offset, record)
         if self._observe is not None and record.kind is not Kind.START:
             self._observe(record.bucket_end, self._clock.now_us())
         self._turns.wake()
@@ -203,9 +202,9 @@ class RootShell:
                 {self._partition[log]: at for (of, log), at in wanted.items() if of is line}
             )
             for raw in reader.poll(0.0, CATCH_UP_RECORDS_MAX):
-                record = decode_delta(raw.value, f"{raw.topic}:{raw.partition}:{raw.offset}")
-                log = self._logs[raw.topic, raw.partition]
-                self._core.catch_up(line, log, raw.offset, record)
+                at = (raw.topic, raw.partition)
+                record = self._inputs.decode(self._logs[at], at, raw.offset, raw.value)
+                self._core.catch_up(line, self._logs[at], raw.offset, record)
                 read = True
         return read
 

@@ -611,7 +611,7 @@ def _rates(deployment: Deployment) -> Iterator[tuple[str, int, float]]:
     rates: dict[str, float] = {}
     for stream in deployment.streams:
         readers = (q for q in deployment.queries.values() if stream in q.sources)
-        grids = {(q.bucket_wall_us, q.window) for q in readers}
+        grids = {(q.bucket_us(), q.window) for q in readers}
         cuts = (Grid(w, window).count(0, hour_us) for w, window in grids)
         rates[stream] = base + sum(count / per_s - base for count in cuts)
     for name, query in deployment.queries.items():

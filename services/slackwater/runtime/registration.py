@@ -18,7 +18,7 @@ from slackwater.runtime.beginning import beginning
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.layout import sources_of, topic_specs
-from slackwater.runtime.registry import QueryDefinition, Registry, bucket_us
+from slackwater.runtime.registry import QueryDefinition, Registry
 from slackwater.runtime.topics import ensure_inputs, ensure_topics, partition_count
 
 
@@ -100,7 +100,7 @@ class Registration:
             if e0_us is None:
                 unknown.append(name)
             else:
-                definitions.append(QueryDefinition(name, 0, e0_us, bucket_us(query), query))
+                definitions.append(QueryDefinition(name, 0, e0_us, query.bucket_us(), query))
         if definitions:
             Registry(self._transport).publish_queries(*definitions)
         return unknown

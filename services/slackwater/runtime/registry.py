@@ -73,11 +73,6 @@ class QueryDefinition:
         return cls(**(data | {"spec": QuerySpec.from_json(data["spec"])}))
 
 
-def bucket_us(query: QuerySpec, speed: float = 1.0) -> int:
-    """The width w that a query is registered with: event time, whole us, at least 1."""
-    return max(1, int(query.bucket_wall_us * speed))
-
-
 class AwaitedClock:
     """The deployment's event clock, whether it is published yet or not.
 

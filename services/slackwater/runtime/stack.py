@@ -40,7 +40,7 @@ from slackwater.runtime.layout import (
     proxy_specs,
 )
 from slackwater.runtime.registration import Registration
-from slackwater.runtime.registry import QueryDefinition, Registry, bucket_us
+from slackwater.runtime.registry import QueryDefinition, Registry
 from slackwater.runtime.settings import Settings, settings
 from slackwater.runtime.supervisor import Event, Supervisor
 from slackwater.runtime.truncation import Truncation
@@ -178,7 +178,7 @@ class Stack:
     async def start_rehearsal(self, e0_us: int, speed: float) -> None:
         """Register the queries, start everything and wait until all are ready for the clock."""
         definitions = [
-            QueryDefinition(name, 0, e0_us, bucket_us(query, speed), query)
+            QueryDefinition(name, 0, e0_us, query.bucket_us(speed), query)
             for name, query in self._deployment.queries.items()
         ]
         registry = Registry(self.transport)

@@ -3,7 +3,8 @@
 DPC's nodes truncate an output buffer when all that read it have acknowledged. Here the state
 records are the acknowledgements. A deltas partition is needed from where the root's two lines go
 on. An ordered log is needed from the smallest ``whole`` (an aggregator that starts begins there,
-rule 26) and from where its own writer begins to read it when it starts (rule 25). A log whose
+rule 26; of a query without a window the root reads it itself, and needs it as it needs deltas) and
+from where its own writer begins to read it when it starts (rule 25). A log whose
 reader has not said anything yet is kept whole. Source logs are not touched: the audit recomputes
 from them, their retention is the user's.
 
@@ -33,7 +34,8 @@ _log = logging.getLogger(__name__)
 
 def not_needed(query: QuerySpec, states: Mapping[str, OrdererState | RootState]) -> dict[Log, int]:
     """Per log the offset below which nothing is needed; logs that are needed whole are absent."""
-    return _deltas(query, states) | _ordered(query, states)
+    deltas = {} if query.window is None else _deltas(query, states)
+    return deltas | _ordered(query, states)
 
 
 def _deltas(query: QuerySpec, states: Mapping[str, OrdererState | RootState]) -> dict[Log, int]:
@@ -51,16 +53,18 @@ def _deltas(query: QuerySpec, states: Mapping[str, OrdererState | RootState]) ->
 
 
 def _ordered(query: QuerySpec, states: Mapping[str, OrdererState | RootState]) -> dict[Log, int]:
-    wholes: dict[tuple[int, int, int], list[int]] = {}
+    firsts: dict[tuple[int, int, int], list[int]] = {}
     for part in range(query.parts):
         copies = list(_copies(query, part, states))
         if not copies:
             return {}  # a part that has not spoken needs everything
         for copy in copies:
             for log in copy.logs:
-                wholes.setdefault((log.child, log.replica, log.line), []).append(log.whole)
+                read = min(log.stable.offset, log.live.offset)
+                first = read if query.window is None else log.whole
+                firsts.setdefault((log.child, log.replica, log.line), []).append(first)
     needed: dict[Log, int] = {}
-    for (child, replica, line), said in wholes.items():
+    for (child, replica, line), said in firsts.items():
         own = states.get(f"orderer/{query.name}.{child}.{replica_letter(replica)}")
         if isinstance(own, OrdererState):
             mine = own.live_offset if line else own.stable_offset

@@ -14,13 +14,21 @@ reading of the files.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from slackwater.client.batch import BatchResult, StreamInput, compute, end_boundary, read_stream
-from slackwater.client.check import Terms
+from slackwater.client.batch import (
+    BatchResult,
+    StreamInput,
+    compute,
+    compute_rows,
+    end_boundary,
+    read_stream,
+)
+from slackwater.client.check import Checker, Terms
+from slackwater.client.check_rows import RowChecker
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.durations import format_duration_us, parse_duration_us
 from slackwater.model.errors import DeploymentError, UsageError
@@ -68,11 +76,11 @@ class Plan:
 
     def terms(self, query: QuerySpec, anchor_wall: int) -> Terms:
         """What the checkers hold one query to."""
-        assert query.window is not None, "plan refuses queries without a window"
+        units = query.units(query.bucket_us(self.speed))
         return Terms(
             query=query.name,
-            size=query.window.size_us,
-            slide=query.window.slide_us,
+            size=units.size_us,
+            slide=units.slide_us,
             parts=query.parts,
             aggregate=query.aggregate,
             bound=query.bound_us,
@@ -93,6 +101,14 @@ class Plan:
     def expected(self, query: QuerySpec) -> BatchResult:
         """The batch result of one query over what will have been sent."""
         return compute(query, self.inputs, self.start)
+
+    def judge(self, query: QuerySpec) -> Callable[[Terms], Checker]:
+        """Who compares one query with its batch result."""
+        if query.window is None:
+            rows = compute_rows(query, self.inputs, self.start, query.bucket_us(self.speed))
+            return lambda terms: RowChecker(terms, rows, computed=query.select is not None)
+        result = self.expected(query)
+        return lambda terms: Checker(terms, result)
 
 
 def make_plan(
@@ -119,7 +135,7 @@ def make_plan(
     start, last = min(times), max(times)
     limit = None if duration_us is None else start + int(duration_us * speed)
     sent = read if limit is None else {n: stream.until(limit) for n, stream in read.items()}
-    end = end_boundary(deployment.queries.values(), sent)
+    end = end_boundary(deployment.queries.values(), sent, speed)
     if end is None:
         raise DeploymentError("no query has a reading within the replay")
     replay_us = int((last - start) / speed)
@@ -198,10 +214,6 @@ def _check_inputs(deployment: Deployment, paths: Mapping[str, Path]) -> None:
     if not deployment.queries:
         raise DeploymentError("the deployment has no query: there is nothing to rehearse")
     for query in deployment.queries.values():
-        if query.window is None:
-            raise DeploymentError(
-                f"query {query.name} has no window: such queries come in a later version"
-            )
         for source in query.sources:
             if source in deployment.queries:
                 raise DeploymentError(

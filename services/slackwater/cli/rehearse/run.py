@@ -23,8 +23,7 @@ import orjson
 from slackwater.cli.rehearse.plan import Plan, targets
 from slackwater.cli.rehearse.report import Outcome, make_outcome, start_line
 from slackwater.cli.rehearse.stage import Event, Stage
-from slackwater.client.batch import BatchResult
-from slackwater.client.check import Checker
+from slackwater.client.check import Checker, Terms
 from slackwater.client.follow import Follower, Seen
 from slackwater.client.merge import Cut
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
@@ -127,13 +126,13 @@ class Rehearsal:
         plan = self._plan
         self._watcher.phase("starting Kafka, Spark and the processes")
         with ThreadPoolExecutor(1) as pool:  # the start mostly waits for others
-            computing = pool.submit(self._expected)
+            computing = pool.submit(self._judges)
             self._stage.prepare()
-            expected = computing.result()
+            judges = computing.result()
         threads = self._follow()
         anchor_wall = self._stage.begin()
         self._checkers = {
-            name: Checker(plan.terms(query, anchor_wall), expected[name])
+            name: judges[name](plan.terms(query, anchor_wall))
             for name, query in plan.deployment.queries.items()
         }
         out.write(orjson.dumps(start_line(plan, anchor_wall)) + b"\n")
@@ -153,9 +152,9 @@ class Rehearsal:
             outcome.findings.insert(0, self._unfinished())
         return outcome
 
-    def _expected(self) -> dict[str, BatchResult]:
+    def _judges(self) -> dict[str, Callable[[Terms], Checker]]:
         queries = self._plan.deployment.queries
-        return {name: self._plan.expected(query) for name, query in queries.items()}
+        return {name: self._plan.judge(query) for name, query in queries.items()}
 
     # Reading the results.
 

@@ -1,10 +1,11 @@
-"""Join, Filter, Map and the grouping of a bucket by key: what lies between SUnion and SOutput.
+"""Join, Filter, Map and the packing of a bucket: what lies between SUnion and SOutput.
 
 DPC section 2.1 asks operators to be deterministic functions of their input order. A bucket's
 readings are put in the order (stime, stream, id), or joined (``join.py``), filtered and mapped as
-columns, and grouped by key in key order; a bucket too large for one record is cut between keys by
-one fixed rule (R32). All of it is a pure function of the bucket's readings and of those a join
-looks back to, whatever records they came in, so replicas agree bit for bit.
+columns, and packed: by key in key order for a query with a window, whose readings will be
+aggregated, else as rows in their order (R21). A bucket too large for one record is cut by one fixed
+rule, between keys or between rows (R32). All of it is a pure function of the bucket's readings and
+of those a join looks back to, whatever records they came in, so replicas agree bit for bit.
 
 Nothing here runs once per reading: keys become small ints when a record's key list is first seen,
 and sorting by key is numpy's radix sort of the keys' ranks.
@@ -13,19 +14,23 @@ and sorting by key is numpy's radix sort of the keys' ranks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from slackwater.model.errors import SlackwaterError
-from slackwater.model.records import SourceColumns, type_f64
+from slackwater.model.records import SourceColumns, type_f64, type_i32, type_i64
 from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.join import SJoin, Table
 
 if TYPE_CHECKING:
     from slackwater.primitives.expressions import Predicate, Projection
+
+
+key_bytes: Final = 40
+"""What a key is taken to need: the limit of a record leaves room for longer ones."""
 
 
 class PieceTooLargeError(SlackwaterError):
@@ -34,12 +39,17 @@ class PieceTooLargeError(SlackwaterError):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One record's worth of a bucket: keys in key order, their readings by cumulative offsets."""
+    """One record's worth of a bucket: keys in key order, their readings by cumulative offsets.
+
+    Rows have a time and a key index each instead of ``offsets``.
+    """
 
     keys: Sequence[str]
     offsets: type_f64
     fields: tuple[str, ...]
     values: tuple[type_f64, ...]
+    stimes: type_i64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    key_index: type_i32 = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 class Operators:
@@ -54,6 +64,7 @@ class Operators:
         join: of two streams; None: their union.
         piece_bytes_max: where a bucket is cut.
         record_bytes_max: what a record can hold at most (one key cannot be cut).
+        rows: pack the readings as rows in their order, not grouped by key.
     """
 
     def __init__(
@@ -66,6 +77,7 @@ class Operators:
         join: SJoin | None = None,
         piece_bytes_max: int = 8 << 20,
         record_bytes_max: int = 15 << 20,
+        rows: bool = False,
     ) -> None:
         self._input_fields = fields
         self._where = where
@@ -74,8 +86,7 @@ class Operators:
         self._join = join
         self._piece_bytes_max = piece_bytes_max
         self._record_bytes_max = record_bytes_max
-        self._lists: dict[int, tuple[Sequence[str], np.ndarray]] = {}
-        self._lists_max = 1_024
+        self._pack = self._in_rows if rows else self._by_key
 
     @property
     def lookback_us(self) -> int:
@@ -96,7 +107,8 @@ class Operators:
             rows = _in_order(self._table(streams, self._input_fields, start, end))
         else:
             rows = self._joined(self._join, streams, start, end)
-        return self._group(*self._apply(rows.keys, rows.values)) if len(rows.stimes) else []
+        stimes, index, columns = self._apply(rows)
+        return self._pack(stimes, index, columns) if len(index) else []
 
     def _joined(
         self,
@@ -138,7 +150,7 @@ class Operators:
         stimes = columns.stimes
         if len(stimes) == 0:
             return None
-        index = self._numbers(columns.keys)[columns.key_index]
+        index = self._keys.numbers(columns.keys)[columns.key_index]
         by_name = dict(zip(columns.fields, columns.values, strict=True))
         inside = (stimes >= low) & (stimes < high)
         if inside.all():
@@ -154,33 +166,21 @@ class Operators:
         )
         return Table(stimes, index[pick], values)
 
-    def _numbers(self, keys: Sequence[str]) -> np.ndarray:
-        """The numbers of a key list, remembered by the list's identity: codecs share lists."""
-        known = self._lists.get(id(keys))
-        if known is not None and known[0] is keys:
-            return known[1]
-        numbers = self._keys.indices(keys)
-        if len(self._lists) >= self._lists_max:
-            self._lists.clear()
-        self._lists[id(keys)] = (keys, numbers)
-        return numbers
-
-    def _apply(
-        self, index: np.ndarray, values: Sequence[type_f64]
-    ) -> tuple[np.ndarray, dict[str, type_f64]]:
-        columns = dict(zip(self._input_fields, values, strict=True))
-        if self._where is not None:
+    def _apply(self, rows: Table) -> tuple[type_i64, np.ndarray, dict[str, type_f64]]:
+        stimes, index = rows.stimes, rows.keys
+        columns = dict(zip(self._input_fields, rows.values, strict=True))
+        if self._where is not None and len(index):
             keep = self._where.mask(columns, index, self._keys.known)
             if not keep.all():
-                index = index[keep]
+                stimes, index = stimes[keep], index[keep]
                 columns = {name: column[keep] for name, column in columns.items()}
-        if self._select is not None:
+        if self._select is not None and len(index):
             columns = self._select.apply(columns, index, self._keys.known)
-        return index, columns
+        return stimes, index, columns
 
-    def _group(self, index: np.ndarray, columns: dict[str, type_f64]) -> list[Piece]:
-        if len(index) == 0:
-            return []
+    def _by_key(
+        self, _stimes: type_i64, index: np.ndarray, columns: dict[str, type_f64]
+    ) -> list[Piece]:
         ranks, by_rank = self._keys.ranks()
         small = np.uint16 if len(by_rank) <= 1 << 16 else np.int64  # numpy's radix sort
         rank = ranks.astype(small)[index]
@@ -202,9 +202,26 @@ class Operators:
             for low, high in pairwise(cuts)
         ]
 
+    def _in_rows(
+        self, stimes: type_i64, index: np.ndarray, columns: dict[str, type_f64]
+    ) -> list[Piece]:
+        ranks, by_rank = self._keys.ranks()
+        fields = tuple(columns)
+        rows_max = max(1, self._piece_bytes_max // (8 * len(fields) + 12 + key_bytes))
+        pieces = []
+        for low in range(0, len(index), rows_max):
+            cut = slice(low, low + rows_max)
+            present, key_index = np.unique(ranks[index[cut]], return_inverse=True)
+            whole = len(present) == len(by_rank)
+            names = by_rank if whole else [by_rank[i] for i in present.tolist()]
+            values = tuple(columns[name][cut] for name in fields)
+            places = key_index.astype(np.int32)
+            pieces.append(Piece(names, np.zeros(1), fields, values, stimes[cut], places))
+        return pieces
+
     def _cuts(self, counts: np.ndarray, fields: int) -> list[int]:
         """Cut between keys: a piece ends before the key that would make it too large."""
-        sizes = counts * (8 * fields) + 40
+        sizes = counts * (8 * fields) + key_bytes
         if int(sizes.sum()) <= self._piece_bytes_max:
             return [0, len(counts)]
         if int(sizes.max()) > self._record_bytes_max:

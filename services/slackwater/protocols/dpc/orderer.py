@@ -227,7 +227,7 @@ class OrdererCore:
 
     Args:
         config: what it is told.
-        operators: Filter and Map, and the grouping by key.
+        operators: Filter and Map, and how a bucket is packed.
         state: the state record.
         recovered: where the own logs end.
         inc: offset of this writer's START in its stable log.
@@ -422,7 +422,7 @@ class OrdererCore:
             stamped = replace(
                 record,
                 first_id=self._next_id,
-                last_id=self._next_id + int(record.offsets[-1]) - 1,
+                last_id=self._next_id + record.readings - 1,
                 gap=gap,
             )
             effects.append(Append(LineName.STABLE, stamped))
@@ -490,6 +490,8 @@ class OrdererCore:
                 offsets=piece.offsets,
                 fields=piece.fields,
                 values=piece.values,
+                stimes=piece.stimes,
+                key_index=piece.key_index,
             )
             for i, piece in enumerate(pieces)
         ]

@@ -1,0 +1,164 @@
+"""R21: a query without a window has a root too, a pass-through that everybody reads.
+
+Its R ordered logs have different tentative contents and no common seq; the root selects, merges the
+children, and writes each bucket at most once tentatively and exactly once for good (rule 22).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from tests.paper.stage import Orderer, Root, Settings, Source, Stage, labels, readings
+
+from slackwater.model.records import Kind, OrderedRecord
+from slackwater.primitives.rows import RowContents
+from slackwater.protocols.dpc.answers import EmptyRun, StableWindow, TentativeWindow, Undo
+from slackwater.protocols.dpc.orderer import LineName
+
+ROWS = Settings(bucket_ms=10, rows=True)
+
+
+def world(names: tuple[str, ...], children: int = 1, replicas: int = 1) -> tuple[
+    dict[str, Source], list[Orderer], Root
+]:  # fmt: skip
+    sources = {name: Source(name) for name in names}
+    share = len(names) // children
+    orderers = [
+        Orderer(
+            list(sources.values())[c * share : (c + 1) * share], ROWS, child=c, replica=r
+        )
+        for c in range(children)
+        for r in range(replicas)
+    ]  # fmt: skip
+    return sources, orderers, Root(orderers, ROWS)
+
+
+def work(orderers: list[Orderer], root: Root, now_ms: float) -> None:
+    for orderer in orderers:
+        orderer.listen()
+        orderer.step(now_ms)
+    root.listen()
+    root.step(now_ms)
+
+
+def test_children_are_merged_by_time_and_then_by_child() -> None:
+    sources, orderers, root = world(("s1", "s2"), children=2)
+    sources["s1"].say([1, 5, 9], 20, value=1.0, key="a")
+    sources["s2"].say([0, 5, 15], 20, value=2.0, key="b")
+    work(orderers, root, 21)
+    assert readings(root, root.said) == [
+        ("stable", 0, "b", 2.0),
+        ("stable", 1, "a", 1.0),
+        ("stable", 5, "a", 1.0),
+        ("stable", 5, "b", 2.0),
+        ("stable", 9, "a", 1.0),
+        ("stable", 15, "b", 2.0),
+    ]
+    buckets = [one.effect for one in root.said if isinstance(one.effect, StableWindow)]
+    assert [(b.window_start, b.window_end, b.rows) for b in buckets] == [
+        (0, 10_000, 5),
+        (10_000, 20_000, 1),
+    ]
+
+
+def test_a_failure_is_answered_tentatively_undone_and_replaced_in_one_transaction() -> None:
+    sources, orderers, root = world(("s1", "s2"))
+    sources["s2"].disconnect()
+    sources["s1"].say([3], 3_000, value=1.0)
+    sources["s2"].say([2], 3_000, value=2.0)
+    deadline_ms = 10 + 2_000
+    for now in (11, deadline_ms - 101, deadline_ms - 99, deadline_ms):
+        work(orderers, root, now)
+    assert readings(root, root.said) == [("tentative", 3, "k", 1.0)]
+    said = root.said[0].effect
+    assert isinstance(said, TentativeWindow)
+    assert said.missing == ("s2",)
+    sources["s2"].reconnect()
+    work(orderers, root, deadline_ms + 1)
+    # Two seconds are 200 buckets, of which a transaction corrects a hundred (rule 23).
+    told = labels(root.said)
+    assert told[:5] == ["tentative", "undo", "stable", "undo", "stable"]
+    assert told.count("rec_done") == 1
+    assert readings(root, root.said)[1:] == [("stable", 2, "k", 2.0), ("stable", 3, "k", 1.0)]
+    undo, first = (
+        next(one for one in root.said if isinstance(one.effect, kind))
+        for kind in (Undo, StableWindow)
+    )
+    assert undo.transaction == first.transaction
+
+
+def test_replicas_tell_one_story_and_the_second_takes_over_without_a_seam() -> None:
+    sources, orderers, root = world(("s1",), replicas=2)
+    a, b = orderers
+    sources["s1"].say([1, 11], 20)
+    work([a, b], root, 21)
+    sources["s1"].say([21, 31], 40)
+    work([b], root, 41)  # a is gone
+    assert [stime for _, stime, _, _ in readings(root, root.said)] == [1, 11, 21, 31]
+    assert labels(root.said) == ["stable"]
+
+
+def test_the_parts_share_the_keys_and_lose_none() -> None:
+    sources, orderers, whole = world(("s1",))
+    parts = [Root(orderers, ROWS) for _ in range(3)]
+    for part, root in enumerate(parts):
+        contents = partial(RowContents, part=part, parts=3)
+        root.config = replace(root.config, part=part, contents=contents)
+        root.crash()
+    for i in range(9):
+        sources["s1"].say([i], i, key=f"key-{i}")
+    sources["s1"].say([], 10)
+    for root in (whole, *parts):
+        work(orderers, root, 11)
+    told = [readings(root, root.said) for root in parts]
+    assert all(0 < len(one) < 9 for one in told)
+    assert sorted(row for one in told for row in one) == readings(whole, whole.said)
+
+
+def test_a_run_of_empty_buckets_is_one_boundary() -> None:
+    sources, orderers, root = world(("s1",))
+    sources["s1"].say([5], 10)
+    sources["s1"].say([], 60_000)
+    work(orderers, root, 60_001)
+    assert len(root.said) == 2
+    run = root.said[-1].effect
+    assert isinstance(run, EmptyRun)
+    assert (run.window_start, run.window_end, run.windows) == (10_000, 60_000_000, 5_999)
+
+
+def test_r32_a_bucket_in_several_pieces_counts_when_all_are_there() -> None:
+    _sources, orderers, root = world(("s1",))
+    log = orderers[0].logs[LineName.STABLE]
+
+    def piece(number: int, stimes: list[int]) -> OrderedRecord:
+        n = len(stimes)
+        return OrderedRecord(
+            Kind.INSERTION, 0, 0, 0, 0, 10_000, number, 2, keys=("k",), fields=("v",),
+            values=(np.full(n, float(number)),), stimes=np.array(stimes),
+            key_index=np.zeros(n, np.int32),
+        )  # fmt: skip
+
+    log.append(piece(0, [1_000, 4_000]))
+    root.listen()
+    root.step(11)
+    assert root.said == []
+    log.append(piece(1, [4_000, 9_000]))
+    root.listen()
+    root.step(12)
+    told = [(stime, value) for _, stime, _, value in readings(root, root.said)]
+    assert told == [(1, 0.0), (4, 0.0), (4, 1.0), (9, 1.0)]
+
+
+def test_r27_a_restarted_root_goes_on_where_the_log_ends() -> None:
+    stage = Stage(settings=ROWS, tick_ms=10)
+    stage.run_to(100)
+    before = readings(stage.root, stage.said)
+    stage.root.crash()
+    stage.run_to(200)
+    told = readings(stage.root, stage.said)
+    assert told[: len(before)] == before
+    assert [stime for _, stime, _, _ in told] == sorted(stime for _, stime, _, _ in told)
+    assert len(told) == 3 * 20
+    assert labels(stage.said) == ["stable"]
