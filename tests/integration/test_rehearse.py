@@ -42,6 +42,24 @@ FELT = """\
     bound: 2s
     replicas: 1
 """
+READINGS_YAML = (
+    ROOMS_YAML
+    + """\
+queries:
+  warm:
+    from: [room-1, room-2]
+    where: temperature > 20
+    select: {f: temperature * 1.8 + 32, humidity: humidity}
+    bound: 1s
+    replicas: 1
+  humid:
+    from: [room-1, room-2]
+    bound: 1s
+    children: 2
+    parts: 2
+    replicas: 1
+"""
+)
 ROAD_YAML = """\
 apiVersion: slackwater/v1
 streams:
@@ -182,6 +200,29 @@ def test_two_rooms_joined_while_a_room_is_silent_and_an_orderer_dies(tmp_path: P
     assert all(set(row["fields"]) == {"difference", "humidity"} for row in rows)
     pairs = [row["fields"]["difference"]["count"] for row in rows]
     assert max(pairs) > 6, "a reading joins several"
+
+
+def test_every_reading_in_order_without_a_window_and_without_spark(tmp_path: Path) -> None:
+    """R21: a silence, then the death of a root; one query has two children and two parts."""
+    ran = rehearse(
+        tmp_path,
+        READINGS_YAML,
+        {room: path for room, path in rooms().items() if room in ROOMS[:2]},
+        *("--speed", "60", "--duration", "14s"),
+        *("--fault", "at=2s silence room-2 for 6s", "--fault", "at=10s kill root/humid.0"),
+    )
+    agreed(ran)
+    assert not [e for e in ran.report["events"] if e["process"].startswith("aggregator")]
+    assert ran.report["queries"]["warm"]["n_tentative"] >= 3
+    rows = [line for line in ran.lines if line["kind"] == "stable"]
+    assert {row["part"] for row in rows if row["query"] == "humid"} == {0, 1}
+    warm = [row for row in rows if row["query"] == "warm"]
+    assert len(warm) > 50
+    assert [row["stime"] for row in warm] == sorted(row["stime"] for row in warm)
+    assert all(row["window_start"] <= row["stime"] < row["window_end"] for row in warm)
+    assert all(set(row["fields"]) == {"f", "humidity"} for row in warm)
+    runs = [line["windows"] for line in ran.lines if line["kind"] == "boundary"]
+    assert max(runs) > 1, "empty buckets share a boundary where they come together"
 
 
 def test_decimal_commas_and_missing_values_of_a_year_of_air(tmp_path: Path) -> None:

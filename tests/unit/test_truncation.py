@@ -54,6 +54,16 @@ def test_rule_26_ordered_logs_from_the_smallest_whole_over_the_parts() -> None:
     assert not_needed(CLIMATE, said)["sw.ordered.climate.0", 0] == 66
 
 
+def test_r21_without_a_window_the_root_needs_the_ordered_logs_as_it_needs_deltas() -> None:
+    rows = replace(CLIMATE, window=None, aggregate=())
+    said = states(root(0, A_STABLE), root(1, A_LIVE, A_STABLE), orderer("a", stable=100, live=100))
+    assert not_needed(rows, said) == {
+        ("sw.ordered.climate.0", 0): 40,
+        ("sw.ordered.climate.0", 1): 10,
+    }
+    assert not_needed(rows, states(root(0, A_STABLE), orderer("a", 9, 9))) == {}
+
+
 def test_rule_25_ordered_logs_from_where_their_writer_reads_them() -> None:
     said = states(root(0, A_STABLE), root(1, A_STABLE), orderer("a", stable=50, live=0))
     assert not_needed(CLIMATE, said)["sw.ordered.climate.0", 0] == 50

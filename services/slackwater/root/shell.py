@@ -38,6 +38,7 @@ from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
 from slackwater.runtime.kafka import CatchUpReader, KafkaTransport
 from slackwater.runtime.state import read_root_states
 from slackwater.runtime.topics import (
+    ResultKind,
     aiokafka_producer,
     ordered_topic,
     results_topic,
@@ -262,9 +263,13 @@ class RootShell:
         """The results in their order, then the state record (rule 23)."""
         emitted_at = self._clock.now_us()
         await producer.begin_transaction()
+        # One open batch a topic: a batch is a request of its own, and they go one after the other.
+        batches: dict[ResultKind, Any] = {}
         for kind, lines in self._results.lines(commit.transaction, emitted_at):
-            await self._send(producer, results_topic(self._config.query, kind), lines)
+            await self._add(producer, batches, kind, lines)
             await asyncio.sleep(0)
+        for kind, batch in batches.items():
+            await self._send(producer, kind, batch)
         await producer.send(
             state_topic(self._config.query),
             encode_root_state(commit.state),
@@ -273,13 +278,23 @@ class RootShell:
         )
         await producer.commit_transaction()
 
-    async def _send(self, producer: AIOKafkaProducer, topic: str, lines: Lines) -> None:
-        batch = producer.create_batch()
+    async def _add(
+        self,
+        producer: AIOKafkaProducer,
+        batches: dict[ResultKind, Any],
+        kind: ResultKind,
+        lines: Lines,
+    ) -> None:
+        batch = batches[kind] if kind in batches else producer.create_batch()
         for key, value in lines:
             if batch.append(key=key, value=value, timestamp=None) is None:
-                await producer.send_batch(batch, topic, partition=self._config.part)
+                await self._send(producer, kind, batch)
                 batch = producer.create_batch()
                 batch.append(key=key, value=value, timestamp=None)
+        batches[kind] = batch
+
+    async def _send(self, producer: AIOKafkaProducer, kind: ResultKind, batch: Any) -> None:
+        topic = results_topic(self._config.query, kind)
         await producer.send_batch(batch, topic, partition=self._config.part)
 
     async def _fetch_ends(self, effect: FetchEnds) -> None:

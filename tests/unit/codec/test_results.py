@@ -18,6 +18,7 @@ from slackwater.codec.results import (
     AGGREGATES,
     Answer,
     Figures,
+    Readings,
     encode_boundary,
     encode_gap,
     encode_rec_done,
@@ -246,3 +247,39 @@ def test_times_at_the_edges(us: int, text: str) -> None:
 def test_a_time_without_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="zone"):
         parse_time("2016-03-15T08:47:28.545000")
+
+
+def test_rows_of_a_query_without_a_window() -> None:
+    stimes = np.array([1_458_031_648_545_000, 1_458_031_648_545_001], np.int64)
+    values = np.array([[21.5, np.nan], [np.inf, -0.25]])
+    answer = Answer(
+        query="plain", part=1, first_seq=7, label="tentative", epoch=2,
+        window_start=1_458_031_648_540_000, window_end=1_458_031_648_550_000,
+        keys=['a"b', "stime"], fields=("temperature", "stime"),
+        figures=Readings(stimes, values), missing=("room-2",), due_at=5, emitted_at=6,
+    )  # fmt: skip
+    rows = [parse_result(value) for _, value in encode_rows(answer)]
+    assert [key for key, _ in encode_rows(answer)] == [b'a"b', b"stime"]
+    assert list(rows[0]) == [
+        "query", "part", "seq", "kind", "epoch", "window_start", "window_end", "stime", "key",
+        "fields", "missing", "due_at", "emitted_at",
+    ]  # fmt: skip
+    assert [row["seq"] for row in rows] == [7, 8]
+    assert [row["stime"] for row in rows] == [format_time(us) for us in stimes.tolist()]
+    assert [row["key"] for row in rows] == ['a"b', "stime"]
+    assert [row["fields"] for row in rows] == [
+        {"temperature": 21.5, "stime": None},
+        {"temperature": None, "stime": -0.25},
+    ]
+    assert encode_rows(answer, 1) == encode_rows(answer)[1:]
+
+
+@pytest.mark.parametrize("year_us", [-(2**60), 2**60])
+def test_stimes_outside_the_calendar_are_written_like_all_times(year_us: int) -> None:
+    answer = Answer(
+        query="q", part=0, first_seq=0, label="stable", epoch=0, window_start=0, window_end=1,
+        keys=["k"], fields=("v",), figures=Readings(np.array([year_us]), np.array([[1.0]])),
+        due_at=0, emitted_at=0,
+    )  # fmt: skip
+    ((_, value),) = encode_rows(answer)
+    assert parse_result(value)["stime"] == format_time(year_us)
