@@ -36,6 +36,7 @@ from slackwater.protocols.dpc.answers import (
     RecDone,
     StableWindow,
     TentativeWindow,
+    Transaction,
     Undo,
 )
 from slackwater.protocols.dpc.join import SJoin
@@ -47,6 +48,7 @@ from slackwater.protocols.dpc.orderer import (
     LineName,
     OrdererConfig,
     OrdererCore,
+    Recovered,
     initial_state,
     recover,
 )
@@ -122,11 +124,17 @@ class Settings:
     """A query without a window: its buckets are what is answered as one (R21)."""
     join_within_ms: int | None = None
     """Of the first source with all others; None: their union."""
+    before: int = 0
+    """Stages of other queries that a reading passes first, in a chain."""
+    stages: int = 2
+    """On the whole path."""
+    reads: tuple[str, ...] = FIELDS
+    """The fields of its sources."""
 
     @property
     def fields(self) -> tuple[str, ...]:
         """What is aggregated."""
-        return FIELDS if self.join_within_ms is None else ("left_v", "right_v")
+        return self.reads if self.join_within_ms is None else ("left_v", "right_v")
 
     def operators(self, sources: int) -> Operators:
         """Of a query without a filter, over so many sources."""
@@ -143,8 +151,8 @@ class Settings:
         slide = self.slide_ms or self.window_ms
         return Grid(self.bucket_ms * MS, WindowSpec(self.window_ms * MS, slide * MS))
 
-    def schedule(self, stage: int, stages: int = 2) -> Schedule:
-        within = self.bound_ms - (stages - stage + 1) * self.margin_ms
+    def schedule(self, stage: int) -> Schedule:
+        within = self.bound_ms - (self.stages - self.before - stage + 1) * self.margin_ms
         return Schedule(lambda e: e, within * MS)
 
 
@@ -178,7 +186,18 @@ class Orderer:
             list(enumerate(live))[state.live_offset :],
         )
         inc = len(stable)
-        start = OrderedRecord(
+        start = self.start_record(inc, recovered)
+        stable.append(start)
+        live.append(start)
+        operators = self.settings.operators(len(self.sources))
+        ends = {i: len(s.log) for i, s in enumerate(self.sources)}
+        core = OrdererCore(self.config, operators, state, recovered, inc=inc, mute_until=ends)
+        self._read = list(core.live_offsets)
+        return core
+
+    def start_record(self, inc: int, recovered: Recovered) -> OrderedRecord:
+        """What begins an incarnation."""
+        return OrderedRecord(
             Kind.START,
             self.config.child,
             self.config.replica,
@@ -188,13 +207,6 @@ class Orderer:
             first_id=recovered.next_id,
             frontier=recovered.frontier,
         )
-        stable.append(start)
-        live.append(start)
-        operators = self.settings.operators(len(self.sources))
-        ends = {i: len(s.log) for i, s in enumerate(self.sources)}
-        core = OrdererCore(self.config, operators, state, recovered, inc=inc, mute_until=ends)
-        self._read = list(core.live_offsets)
-        return core
 
     def crash(self, state: OrdererState | None = None) -> None:
         """Memory is gone; it starts again from its state record and its own logs (section 4.5)."""
@@ -315,6 +327,7 @@ class Root:
         )
         self.said: list[Said] = []
         self.transactions = 0
+        self.on_commit: Callable[[Transaction[Share[Any]]], None] = lambda _: None
         self.state = dpc_root.initial_state(self.config)
         self.core = self._start(self.state)
 
@@ -356,6 +369,7 @@ class Root:
                             Said(now_ms, self.transactions, e) for e in transaction.effects
                         ]
                         self.transactions += 1
+                        self.on_commit(transaction)
                         self.state = state
                         self.core.committed()
                     case dpc_root.FetchEnds(logs):

@@ -280,6 +280,7 @@ def a_zombie_lies() -> None:
     from tests.simulator.story import Story
 
     from slackwater.model.records import Kind, SourceRecord
+    from slackwater.protocols.dpc.cursor import SourceCursor
 
     story = Story(replicas=1, bound_us=1_000_000)
     story.time_passes(3)
@@ -288,7 +289,9 @@ def a_zombie_lies() -> None:
     story.time_passes(1.5)
     now = story.world.scheduler.now
     assert isinstance(zombie, SimProxy)
-    next_id = story.orderer()._stable[0].next_id
+    cursor = story.orderer()._stable[0]
+    assert isinstance(cursor, SourceCursor)
+    next_id = cursor.next_id
     lie = SourceRecord(
         Kind.BOUNDARY, "s1", zombie.inc, next_id, next_id - 1, now + 900_000, now, now
     )

@@ -207,8 +207,8 @@ def test_streams_without_a_field_have_it_missing(tmp_path: Path) -> None:
         "b": read_stream(other, write(tmp_path / "b.csv", "t,k,y\n1,k,5\n")),
     }
     result = compute(query(sources=("a", "b")), inputs, 0)
-    assert result[0, "k"]["x"].by_stream == {"a": 1}
-    assert result[0, "k"]["y"].by_stream == {"b": 1}
+    assert result[0, "k"]["x"].by_stream == {"a": 1, "b": 0}
+    assert result[0, "k"]["y"].by_stream == {"a": 0, "b": 1}
 
 
 def test_a_join_has_every_near_pair_at_its_later_time(tmp_path: Path) -> None:

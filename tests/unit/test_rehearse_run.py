@@ -53,7 +53,7 @@ class MemoryStage:
 
     def _answer(self, anchor: int) -> None:
         query = self.plan.deployment.queries["climate"]
-        root = Root(self.plan.terms(query, anchor), self.plan.expected(query))
+        root = Root(self.plan.terms(query, anchor), self.plan.expected()[0][query.name])
         said = 0
         for label, windows in self.steps:
             if label == "tentative":

@@ -41,6 +41,12 @@ def print_audit(bootstrap: str, data_dir: Path, query: str, deployment: Path | N
         raise UsageError(
             f"query {query} has no window: the audit recomputes windows only, use a rehearsal"
         )
+    read = loaded.queries_of(definition.spec)
+    if read:
+        raise UsageError(
+            f"query {query} reads {', '.join(read)}: an audit recomputes from readings, and this"
+            " version does not do chains yet; audit what it reads"
+        )
     loaded = dataclasses.replace(loaded, queries={**loaded.queries, query: definition.spec})
     say("reading the logs (a Spark batch job: this takes half a minute)")
     report = run_audit(bootstrap, loaded, query, definition.e0_us)

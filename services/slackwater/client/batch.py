@@ -85,8 +85,8 @@ class Figures:
     """The aggregate of one field in one window for one key.
 
     ``scale`` is the largest magnitude: what rounding is relative to. ``by_stream`` says how many
-    of ``count`` would not be there without which stream (a joined row needs two), by which a
-    tentative answer's ``missing`` can be judged.
+    of ``count`` would not be there without which stream (a joined row needs two, a row of another
+    query all that are in it), by which a tentative answer's ``missing`` can be judged.
     """
 
     count: int
@@ -149,9 +149,39 @@ def read_stream(spec: StreamSpec, path: Path) -> StreamInput:
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What one source brings to a query: names of its fields, and rows."""
+
+    fields: tuple[str, ...]
+    rows: Sequence[Row]
+
+
+def compute_all(
+    queries: Iterable[QuerySpec],
+    inputs: Mapping[str, StreamInput],
+    start: int,
+    speed: float = 1.0,
+) -> tuple[dict[str, BatchResult], dict[str, RowsResult]]:
+    """All queries, with and without a window, each given behind those that it reads."""
+    sources = {name: stream_source(name, sent, start) for name, sent in inputs.items()}
+    windows: dict[str, BatchResult] = {}
+    rows: dict[str, RowsResult] = {}
+    for query in queries:
+        name, fields = query.name, output_names(query, sources)
+        if query.window is None:
+            rows[name] = rows_from(query, sources, query.bucket_us(speed))
+            sources[name] = rows_source(query, rows[name], fields)
+        else:
+            windows[name] = compute_from(query, sources)
+            sources[name] = windows_source(query, windows[name], fields)
+    return windows, rows
+
+
 def compute(query: QuerySpec, inputs: Mapping[str, StreamInput], start: int) -> BatchResult:
     """The query over all accepted readings of its streams at or after ``start`` (E0)."""
-    return _windows(query, *_kept(query, inputs, start))
+    sources = {name: stream_source(name, sent, start) for name, sent in inputs.items()}
+    return compute_from(query, sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +202,47 @@ def compute_rows(
     query: QuerySpec, inputs: Mapping[str, StreamInput], start: int, w_us: int
 ) -> RowsResult:
     """The same without a window: what ``where`` keeps, in the order (stime, stream, id)."""
-    names, rows, kept = _kept(query, inputs, start)
+    sources = {name: stream_source(name, sent, start) for name, sent in inputs.items()}
+    return rows_from(query, sources, w_us)
+
+
+def stream_source(name: str, sent: StreamInput, start: int) -> Source:
+    """The accepted readings of a stream, from ``start`` on."""
+    rows = [(r.stime, (name,), r.key, r.values) for r in sent.accepted if r.stime >= start]
+    return Source(sent.spec.field_names, rows)
+
+
+def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str]) -> Source:
+    """The exact results of a query as readings of another: a row at its window's last instant."""
+    assert query.window is not None, "without a window the readings are the result"
+    rows: list[Row] = []
+    for (window, key), figures in sorted(result.items()):
+        streams = dict.fromkeys(s for of in figures.values() for s in of.by_stream)
+        values = tuple(figures[n].get(figure) for n in fields for figure in query.aggregate)
+        rows.append((window + query.window.size_us - 1, (*streams, query.name), key, values))
+    return Source(tuple(f"{n}_{figure}" for n in fields for figure in query.aggregate), rows)
+
+
+def rows_source(query: QuerySpec, result: RowsResult, fields: Sequence[str]) -> Source:
+    """The same of a query without a window: its rows are readings as they are."""
+    rows = [
+        (one.stime, (*one.streams, query.name), one.key, tuple(one.fields[n] for n in fields))
+        for _, bucket in sorted(result.items())
+        for one in bucket
+    ]
+    return Source(tuple(fields), rows)
+
+
+def compute_from(query: QuerySpec, sources: Mapping[str, Source]) -> BatchResult:
+    """The windows of a query over what its sources bring."""
+    return _windows(query, *_kept(query, sources))
+
+
+def rows_from(query: QuerySpec, sources: Mapping[str, Source], w_us: int) -> RowsResult:
+    """The rows of a query without a window, over what its sources bring."""
+    names, rows, kept = _kept(query, sources)
     result: RowsResult = defaultdict(list)
-    # The rows are stream by stream in the order of ``from``, and in each as they came.
+    # The rows are source by source in the order of ``from``, and in each as they came.
     for index, values in sorted(kept, key=lambda one: rows[one[0]][0]):
         stime, streams, key, _ = rows[index]
         fields = dict(zip(names, values, strict=True))
@@ -183,59 +251,65 @@ def compute_rows(
 
 
 def _kept(
-    query: QuerySpec, inputs: Mapping[str, StreamInput], start: int
+    query: QuerySpec, sources: Mapping[str, Source]
 ) -> tuple[Sequence[str], Sequence[Row], Iterable[tuple[int, Sequence[float | None]]]]:
     """The fields of the result, all rows, and (index, values) of those that ``where`` keeps."""
-    names, rows = (_union if query.join is None else _join)(query, inputs, start)
+    names = input_names(query, sources)
+    rows = (_union if query.join is None else _join)(query, sources)
     kept = evaluate(query.where, query.select, names, [(key, values) for _, _, key, values in rows])
-    return names if query.select is None else [name for name, _ in query.select], rows, kept
+    return output_names(query, sources), rows, kept
 
 
-def _union(
-    query: QuerySpec, inputs: Mapping[str, StreamInput], start: int
-) -> tuple[list[str], list[Row]]:
-    """Names of the fields, and all readings: a field that a stream lacks is missing there."""
-    names: list[str] = []
-    for source in query.sources:
-        names += [n for n in inputs[source].spec.field_names if n not in names]
+def input_names(query: QuerySpec, sources: Mapping[str, Source]) -> list[str]:
+    """What ``where`` and ``select`` see, in the order of first appearance."""
+    if query.join is not None:
+        sides = (("left", query.join.left), ("right", query.join.right))
+        return [f"{side}_{name}" for side, source in sides for name in sources[source].fields]
+    return list(dict.fromkeys(n for source in query.sources for n in sources[source].fields))
+
+
+def output_names(query: QuerySpec, sources: Mapping[str, Source]) -> list[str]:
+    """The fields of its results."""
+    if query.select is not None:
+        return [name for name, _ in query.select]
+    return input_names(query, sources)
+
+
+def _union(query: QuerySpec, sources: Mapping[str, Source]) -> list[Row]:
+    """All readings: a field that a source lacks is missing there."""
+    names = input_names(query, sources)
     rows: list[Row] = []
     for source in dict.fromkeys(query.sources):
-        spec = inputs[source].spec
-        at = [spec.field_names.index(n) if n in spec.field_names else None for n in names]
+        fields = sources[source].fields
+        at = [fields.index(n) if n in fields else None for n in names]
         rows += [
-            (r.stime, (source,), r.key, tuple(None if i is None else r.values[i] for i in at))
-            for r in inputs[source].accepted
-            if r.stime >= start
+            (stime, streams, key, tuple(None if i is None else values[i] for i in at))
+            for stime, streams, key, values in sources[source].rows
         ]
-    return names, rows
+    return rows
 
 
-def _join(
-    query: QuerySpec, inputs: Mapping[str, StreamInput], start: int
-) -> tuple[list[str], list[Row]]:
+def _join(query: QuerySpec, sources: Mapping[str, Source]) -> list[Row]:
     """Every left reading with every right one of its key that is near enough: the later time."""
     assert query.join is not None
     join = query.join
-    by_key: dict[str, list[Reading]] = defaultdict(list)
-    for reading in inputs[join.right].accepted:
-        if reading.stime >= start:
-            by_key[reading.key].append(reading)
-    for readings in by_key.values():
-        readings.sort(key=_stime)
+    by_key: dict[str, list[Row]] = defaultdict(list)
+    for row in sources[join.right].rows:
+        by_key[row[2]].append(row)
+    for rows_of_key in by_key.values():
+        rows_of_key.sort(key=_stime)
     rows: list[Row] = []
-    for left in inputs[join.left].accepted:
-        near = by_key.get(left.key, ()) if left.stime >= start else ()
-        for right in near[bisect_left(near, left.stime - join.within_us, key=_stime) :]:
-            if right.stime > left.stime + join.within_us:
+    for stime, streams, key, values in sources[join.left].rows:
+        near = by_key.get(key, [])
+        for right in near[bisect_left(near, stime - join.within_us, key=_stime) :]:
+            if right[0] > stime + join.within_us:
                 break
-            stime = max(left.stime, right.stime)
-            rows.append((stime, (join.left, join.right), left.key, left.values + right.values))
-    names = [f"left_{name}" for name in inputs[join.left].spec.field_names]
-    return names + [f"right_{name}" for name in inputs[join.right].spec.field_names], rows
+            rows.append((max(stime, right[0]), streams + right[1], key, values + right[3]))
+    return rows
 
 
-def _stime(reading: Reading) -> int:
-    return reading.stime
+def _stime(row: Row) -> int:
+    return row[0]
 
 
 def windows_of(stime: int, size: int, slide: int) -> Iterator[int]:
@@ -249,13 +323,23 @@ def windows_of(stime: int, size: int, slide: int) -> Iterator[int]:
 def end_boundary(
     queries: Iterable[QuerySpec], inputs: Mapping[str, StreamInput], speed: float = 1.0
 ) -> int | None:
-    """The largest end of a window that holds a reading sent, over all queries (R24)."""
-    ends = []
+    """The largest end of a window that holds a reading sent, over all queries (R24).
+
+    Each query is given behind those that it reads, whose last row may lie in a window of its own
+    that ends later. A boundary that lets that window close lets all close that end before it, in
+    every query: what a query answers up to there is its readers' boundary up to there.
+    """
+    ends: list[int] = []
+    latest = {
+        name: max(r.stime for r in sent.readings) for name, sent in inputs.items() if sent.readings
+    }
     for query in queries:
-        latest = max((r.stime for s in query.sources for r in inputs[s].readings), default=None)
-        if latest is not None:
+        found = [latest[source] for source in query.sources if source in latest]
+        if found:
             window = query.units(query.bucket_us(speed))
-            ends.append(latest // window.slide_us * window.slide_us + window.size_us)
+            end = max(found) // window.slide_us * window.slide_us + window.size_us
+            latest[query.name] = max(found) if query.window is None else end - 1
+            ends.append(end)
     return max(ends, default=None)
 
 
@@ -268,7 +352,7 @@ def _windows(
     assert query.window is not None, "without a window the readings are the result"
     size, slide = query.window.size_us, query.window.slide_us
     # (window, key) -> one list of (streams, value) a field
-    cells: dict[tuple[int, str], list[list[tuple[tuple[str, ...], float]]]] = {}
+    cells: dict[tuple[int, str], list[list[tuple[tuple[str, ...], float | None]]]] = {}
     for index, values in kept:
         stime, streams, key, _ = rows[index]
         for start in windows_of(stime, size, slide):
@@ -276,25 +360,28 @@ def _windows(
             if lists is None:
                 lists = cells[start, key] = [[] for _ in names]
             for column, value in zip(lists, values, strict=True):
-                if value is not None:
-                    column.append((streams, value))
+                column.append((streams, value))
     return {
         cell: {name: _figures(column) for name, column in zip(names, lists, strict=True)}
         for cell, lists in cells.items()
     }
 
 
-def _figures(column: Sequence[tuple[tuple[str, ...], float]]) -> Figures:
-    values = [value for _, value in column]
+def _figures(column: Sequence[tuple[tuple[str, ...], float | None]]) -> Figures:
+    values = [value for _, value in column if value is not None]
+    # With 0 those that brought nothing but missing values: a row is there because of them.
+    by_stream: Counter[str] = Counter()
+    for streams, value in column:
+        for stream in streams:
+            by_stream[stream] += value is not None
     if not values:
-        return Figures(0, 0.0, None, None, None, 0.0, {})
+        return Figures(0, 0.0, None, None, None, 0.0, by_stream)
     total, var = math.fsum(values), None
     if len(values) > 1:
         mean = total / len(values)
         var = math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
     low, high = min(values), max(values)
-    streams = dict(Counter(stream for streams, _ in column for stream in streams))
-    return Figures(len(values), total, low, high, var, max(abs(low), abs(high)), streams)
+    return Figures(len(values), total, low, high, var, max(abs(low), abs(high)), by_stream)
 
 
 @dataclass(frozen=True, slots=True)

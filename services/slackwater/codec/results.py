@@ -6,7 +6,8 @@ Users and their tools read these, so names, order and spelling are fixed. Every 
 - a row (kind ``stable`` or ``tentative``): ``window_start, window_end, key, fields, missing``,
   ``lost`` (only where retention took readings away), ``due_at, emitted_at``; of a query without a
   window it is a reading, with its ``stime`` behind ``window_end`` and one number or null a field;
-- a ``boundary``: ``label, window_start, window_end, windows, keys, missing, due_at, emitted_at``;
+- a ``boundary``: ``label, window_start, window_end, windows, keys, missing``, ``lost`` as above,
+  ``due_at, emitted_at``;
 - ``undo``: ``undo_from, undo_to, emitted_at``; ``rec_done``: ``emitted_at``;
 - ``gap``: ``stream, lost, gap_from, gap_to, emitted_at``.
 
@@ -232,10 +233,14 @@ def encode_boundary(
     windows: int = 1,
     keys: int,
     missing: Sequence[str] = (),
+    lost: int = 0,
     due_at: int,
     emitted_at: int,
 ) -> bytes:
-    """What closes a window's rows, or answers a run of ``windows`` empty windows."""
+    """What closes a window's rows, or answers a run of ``windows`` empty windows.
+
+    ``lost`` is in the rows too; a window whose readings are all gone has none.
+    """
     assert windows >= 1
     return orjson.dumps(
         {
@@ -246,6 +251,7 @@ def encode_boundary(
             "windows": windows,
             "keys": keys,
             "missing": sorted(missing),
+            **({"lost": lost} if lost else {}),
             "due_at": format_time(due_at),
             "emitted_at": format_time(emitted_at),
         }

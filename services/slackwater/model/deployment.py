@@ -178,15 +178,28 @@ class Deployment:
     queries: Mapping[str, QuerySpec]
 
     def streams_of(self, query: str | QuerySpec) -> tuple[str, ...]:
-        """Names of the query's source streams, in the order of its ``from``."""
+        """Names of what the query reads, streams or queries, in the order of its ``from``."""
         return self._spec(query).sources
+
+    def queries_of(self, query: str | QuerySpec) -> tuple[str, ...]:
+        """The queries among its sources: the links of a chain (R20)."""
+        return tuple(name for name in self.streams_of(query) if name in self.queries)
+
+    def source_streams(self, query: str | QuerySpec) -> tuple[str, ...]:
+        """The streams that reach the query, through other queries too, each named once."""
+        found: dict[str, None] = {}
+        for name in self.streams_of(query):
+            found |= dict.fromkeys(self.source_streams(name) if name in self.queries else (name,))
+        return tuple(found)
 
     def lateness_us(self, query: str | QuerySpec) -> int:
         """How much later than wall(e) the normal time of e lies, in event time (rule 15).
 
-        The largest ``disorder`` among the sources, plus the largest ``expect_every`` among them.
+        The largest ``disorder`` among its source streams, plus the largest ``expect_every`` among
+        them. A chain adds nothing: a row of a window has the window's end as its event time, and
+        is there when that is due.
         """
-        sources = [self.streams[name] for name in self.streams_of(query)]
+        sources = [self.streams[name] for name in self.source_streams(query)]
         return max(s.disorder_us for s in sources) + max(s.expect_every_us or 0 for s in sources)
 
     def input_fields(self, query: str | QuerySpec) -> tuple[str, ...]:
@@ -196,9 +209,22 @@ class Deployment:
         """
         join = self._spec(query).join
         if join is not None:
-            return joined_fields(*(self.streams[s].field_names for s in (join.left, join.right)))
-        names = (n for source in self.streams_of(query) for n in self.streams[source].field_names)
+            return joined_fields(self.fields_of(join.left), self.fields_of(join.right))
+        names = (n for source in self.streams_of(query) for n in self.fields_of(source))
         return tuple(dict.fromkeys(names))
+
+    def fields_of(self, source: str) -> tuple[str, ...]:
+        """What a source brings: a stream its fields, a query those of its results (R20).
+
+        With a window one for each figure, ``temperature_avg``; figures have no ``_`` in their
+        names, so that no two of them meet.
+        """
+        if source not in self.queries:
+            return self.streams[source].field_names
+        query, fields = self.queries[source], self.output_fields(source)
+        if query.window is None:
+            return fields
+        return tuple(f"{field}_{figure}" for field in fields for figure in query.aggregate)
 
     def output_fields(self, query: str | QuerySpec) -> tuple[str, ...]:
         """The fields of the result: those of ``select``, else all input fields."""
@@ -215,17 +241,32 @@ class Deployment:
         start = child * base + min(child, longer)
         return spec.sources[start : start + base + (child < longer)]
 
+    def in_order(self) -> tuple[QuerySpec, ...]:
+        """All queries, each behind those that it reads."""
+        return tuple(sorted(self.queries.values(), key=self.stages))
+
     def stages(self, query: str | QuerySpec) -> int:
-        """SUnions on the way of a reading: orderer and root; there are no chains yet."""
-        self._spec(query)
-        return 2
+        """SUnions on the longest way of a reading to its results: two for each query of a chain."""
+        return 2 + max((self.stages(name) for name in self.queries_of(query)), default=0)
+
+    def bound_us(self, query: str | QuerySpec) -> int:
+        """The X that holds for it: the smallest bound among itself and all chained on it (R13)."""
+        spec = self._spec(query)
+        return min([spec.bound_us, *(self.bound_us(reader) for reader in self._readers(spec))])
 
     def deadline_us(self, query: str | QuerySpec, stage: int) -> int:
-        """Wall time from normal time to the deadline of a stage, counted from 1 (rule 15)."""
+        """Wall time from normal time to the deadline of its orderer (1) or its root (2).
+
+        Rule 15: X less one margin for each stage from this one to the end of the path, on the path
+        that leaves the least. What reads a query must have its answer by its own first deadline.
+        """
         spec = self._spec(query)
-        stages = self.stages(spec)
-        assert 1 <= stage <= stages, f"query {spec.name} has no stage {stage}"
-        return spec.bound_us - (stages - stage + 1) * spec.margin_us
+        assert 1 <= stage <= 2, f"query {spec.name} has no stage {stage}"
+        needed = [self.deadline_us(reader, 1) for reader in self._readers(spec)]
+        return min([spec.bound_us, *needed]) - (3 - stage) * spec.margin_us
+
+    def _readers(self, query: QuerySpec) -> list[QuerySpec]:
+        return [other for other in self.queries.values() if query.name in other.sources]
 
     def _spec(self, query: str | QuerySpec) -> QuerySpec:
         return self.queries[query] if isinstance(query, str) else query

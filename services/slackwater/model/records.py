@@ -111,6 +111,38 @@ class SourceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultBatch:
+    """One window of one result partition, or a run of empty ones, as readings for another query.
+
+    As a stream (R20) a window's rows have the event time window end - 1 us. So the batch accounts
+    for the event times from ``floor``, that instant, up to ``boundary``, the same instant of the
+    window behind: batches of neighbouring windows touch, stable and tentative ones alike.
+    ``offset`` is that of its first record, ``next_offset`` one past its last; in between, and up
+    to the next batch, offsets may be taken by markers of transactions. Ids are the rows' ``seq``.
+    """
+
+    kind: Kind
+    stream: str
+    offset: int
+    next_offset: int
+    floor: int
+    boundary: int
+    first_id: int
+    last_id: int
+    missing: tuple[str, ...] = ()
+    lost: int = 0
+    bytes_held: int = 0
+    stime_min: int = 0
+    stime_max: int = 0
+    columns: Readings | None = None
+
+    @property
+    def readings(self) -> int:
+        """How many rows the batch carries."""
+        return self.last_id - self.first_id + 1
+
+
+@dataclass(frozen=True, slots=True)
 class OrderedRecord:
     """One record of ``sw.ordered.<query>.<child>``.
 

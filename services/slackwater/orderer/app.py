@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from slackwater.codec.result_batches import ResultStream
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
 from slackwater.orderer.shell import OrdererShell
@@ -16,7 +18,7 @@ from slackwater.protocols.dpc.orderer import OrdererConfig
 from slackwater.runtime.entry import Context
 from slackwater.runtime.faust_worker import run_fragment
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.registry import AwaitedClock, Registry
+from slackwater.runtime.registry import AwaitedClock, QueryDefinition, Registry
 from slackwater.runtime.topics import partition_count, piece_bytes_max
 
 
@@ -29,24 +31,22 @@ def main(context: Context) -> None:
     clock = AwaitedClock(registry)
     spec = definition.spec
     lateness = deployment.lateness_us(spec)
-    logs = [
-        (log, stream)
-        for stream in deployment.child_streams(spec, child)
-        for log in source_logs(deployment, stream, transport)
-    ]
+    streams = deployment.child_streams(spec, child)
+    logs = list(inputs(deployment, streams, registry, transport))
     fields = deployment.input_fields(spec)
     config = OrdererConfig(
         fragment=context.process,
         child=child,
         replica=replica,
-        logs=tuple(log for log, _ in logs),
-        names=tuple(stream for _, stream in logs),
+        logs=tuple(log.name for log in logs),
+        names=tuple(log.source for log in logs),
         grid=definition.grid,
         schedule=Schedule(
             lambda e: clock.normal_time_us(e, lateness), deployment.deadline_us(spec, 1)
         ),
         policy=Policy(spec.failure_policy, spec.stabilization_policy),
-        disorder_us=max(deployment.streams[stream].disorder_us for _, stream in logs),
+        disorder_us=max(log.disorder_us for log in logs),
+        results={i: log.promise for i, log in enumerate(logs) if log.promise is not None},
     )
     operators = Operators(
         fields,
@@ -65,6 +65,7 @@ def main(context: Context) -> None:
         e0=definition.e0_us,
         end_timeout_us=spec.margin_us // 2,
         observe=clock.observe if deployment.clock == "data" else None,
+        results={i: log.results for i, log in enumerate(logs) if log.results is not None},
     )
     run_fragment(
         context.process,
@@ -73,6 +74,8 @@ def main(context: Context) -> None:
         shell.on_record,
         shell.run,
         context.stopping,
+        isolation=shell.isolation,
+        positions=shell.positions,
     )
 
 
@@ -83,6 +86,57 @@ def sjoin(deployment: Deployment, spec: QuerySpec, names: Sequence[str]) -> SJoi
         return None
     left, right = (deployment.streams[name].field_names for name in (join.left, join.right))
     return SJoin(join.within_us, tuple(name == join.left for name in names), left, right)
+
+
+@dataclass(frozen=True, slots=True)
+class InputLog:
+    """One log that the orderer reads; ``source`` is what the deployment file calls its input.
+
+    A part of a query is two of them, its stable topic with ``promise``, and its tentative one.
+    """
+
+    name: str
+    source: str
+    disorder_us: int = 0
+    results: ResultStream | None = None
+    promise: int | None = None
+
+
+def inputs(
+    deployment: Deployment,
+    sources: Sequence[str],
+    registry: Registry,
+    transport: KafkaTransport,
+) -> Iterator[InputLog]:
+    """The logs of streams and queries, in the order that all replicas have."""
+    for source in sources:
+        if source in deployment.queries:
+            yield from result_logs(deployment, registry.wait_for_query(source))
+            continue
+        disorder_us = deployment.streams[source].disorder_us
+        for log in source_logs(deployment, source, transport):
+            yield InputLog(log, source, disorder_us)
+
+
+def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator[InputLog]:
+    """Of each part of a query the stable and then the tentative topic (R20)."""
+    spec, grid = definition.spec, definition.grid
+    window = spec.window
+    if window is None:
+        promise = grid.bucket_start(definition.e0_us)
+    else:
+        # No row before the first window's, and that is at the last instant of the window.
+        promise = grid.window_end(grid.first_window_holding(definition.e0_us)) - 1
+    for part in range(spec.parts):
+        stream = ResultStream(
+            spec.name,
+            part,
+            deployment.output_fields(spec),
+            spec.aggregate,
+            None if window is None else window.slide_us,
+        )
+        yield InputLog(stream.name, spec.name, results=stream, promise=promise)
+        yield InputLog(f"{stream.name}/tentative", spec.name, results=stream)
 
 
 def source_logs(deployment: Deployment, stream: str, transport: KafkaTransport) -> list[str]:

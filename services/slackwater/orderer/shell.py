@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
 from slackwater.codec.records import decode_ordered, decode_source, encode_ordered
+from slackwater.codec.result_batches import Assembler, ResultStream
 from slackwater.model.errors import MalformedRecordError, SlackwaterError
 from slackwater.model.records import Kind, OrderedRecord, OrdererState, Position
 from slackwater.protocols.dpc.operators import Operators
@@ -30,11 +31,19 @@ from slackwater.protocols.dpc.orderer import (
     recover,
 )
 from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.faust_worker import Positions
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
 from slackwater.runtime.kafka import CatchUpReader, KafkaTransport, start_incarnation
 from slackwater.runtime.state import read_orderer_state, write_orderer_state
-from slackwater.runtime.topics import ordered_partition, ordered_topic, source_topic
+from slackwater.runtime.topics import (
+    ResultKind,
+    ordered_partition,
+    ordered_topic,
+    results_topic,
+    source_topic,
+)
 from slackwater.runtime.transport import (
+    Isolation,
     Log,
     PositionGoneError,
     RawRecord,
@@ -48,6 +57,8 @@ SAVE_PERIOD_US = 1_000_000
 HEARTBEAT_PERIOD_US = 50_000
 CATCH_UP_RECORDS_MAX = 20
 CATCH_UP_PREFETCH_KIB = 8 * 1024
+CATCH_UP_ROWS_MAX = 2_000
+"""Of a result topic, where a row is a record: a few milliseconds."""
 
 
 class SupersededError(SlackwaterError):
@@ -73,6 +84,7 @@ class OrdererShell:
         e0: the query's start.
         end_timeout_us: how long the broker may take to name an end (half a margin, R11).
         observe: told of (boundary, now), where the event clock follows the data (R12).
+        results: the logs that are result topics of another query, by their number.
     """
 
     def __init__(
@@ -85,14 +97,19 @@ class OrdererShell:
         e0: int,
         end_timeout_us: int,
         observe: Callable[[int, int], None] | None = None,
+        results: Mapping[int, ResultStream] | None = None,
     ) -> None:
         self._observe = observe
+        self._results = dict(results or {})
+        # Rows of an aborted transaction are no results. Source logs have no transactions.
+        self.isolation: Isolation = "read_committed" if self._results else "read_uncommitted"
+        self.positions = Positions() if self._results else None
         self._transport = transport
         self._query = query
         self._config = config
         self._clock = SystemClock()
         self._end_timeout_s = end_timeout_us / 1e6
-        self._sources = [(source_topic(log), 0) for log in config.logs]
+        self._sources = [self._log_of(i) for i in range(len(config.logs))]
         self._stream_of = {log: i for i, log in enumerate(self._sources)}
         topic = ordered_topic(query, config.child)
         self._own = [
@@ -115,6 +132,28 @@ class OrdererShell:
         self._catch_up = [
             CatchUpReader(transport, prefetch_kib_max=CATCH_UP_PREFETCH_KIB) for _ in LineName
         ]
+        self._catch_up_results = [
+            CatchUpReader(
+                transport, isolation="read_committed", prefetch_kib_max=CATCH_UP_PREFETCH_KIB
+            )
+            for _ in LineName
+        ]
+        self._arriving = {i: Assembler(of, str(of.name)) for i, of in self._results.items()}
+        self._replaying = {
+            (line, i): Assembler(of, str(of.name))
+            for line in LineName
+            for i, of in self._results.items()
+        }
+        self._handled: dict[Log, int] = {}
+        self._asking_positions = False
+
+    def _log_of(self, stream: int) -> Log:
+        """Where a log of the config lies."""
+        results = self._results.get(stream)
+        if results is None:
+            return source_topic(self._config.logs[stream]), 0
+        kind: ResultKind = "stable" if stream in self._config.results else "tentative"
+        return results_topic(results.query, kind), results.part
 
     # Start: rule 25.
 
@@ -154,7 +193,7 @@ class OrdererShell:
         recovered = found[0]
         self._sole = SoleWriter(inc + 1)
         self._append(LineName.LIVE, self._start_record(inc, recovered))
-        ends = self._transport.end_offsets(self._sources)
+        ends = self._transport.end_offsets(self._sources, isolation=self.isolation)
         mute_until = {i: ends[log] for log, i in self._stream_of.items()}
         self._heartbeats.update(inc=inc, states={self._own[0][0]: "UP_FAILURE"})
         _log.info("incarnation %d goes on from %s", inc, recovered.frontier)
@@ -192,7 +231,12 @@ class OrdererShell:
     def on_record(self, log: Log, offset: int, value: bytes) -> None:
         """A record from the live consumer."""
         stream = self._stream_of[log]
-        if self._core.needs(stream, offset):
+        if stream in self._results:
+            self._handled[log] = offset
+            batch = self._arriving[stream].take(offset, value)
+            if batch is not None:
+                self._core.receive_results(stream, batch)
+        elif self._core.needs(stream, offset):
             record = decode_source(value, f"{log[0]}:0:{offset}")
             self._core.receive(stream, offset, record)
             if self._observe is not None:
@@ -203,7 +247,8 @@ class OrdererShell:
         """Step the core for ever."""
         self._loop = asyncio.get_running_loop()
         while True:
-            read = self._read_parked()
+            read = self._read_parked() | self._read_parked_results()
+            self._ask_positions()
             now = self._clock.now_us()
             for effect in self._core.step(now):
                 self._do(effect, now)
@@ -211,7 +256,8 @@ class OrdererShell:
             if read or self._core.busy:
                 await asyncio.sleep(0)  # the live consumer first
                 continue
-            await self._turns.wait(now, self._core.wake_at, parked=bool(self._core.wanted()))
+            awaited = bool(self._core.wanted()) or self._asking_positions
+            await self._turns.wait(now, self._core.wake_at, parked=awaited)
 
     def _read_parked(self) -> bool:
         """Feed the parked cursors, at most one small batch each."""
@@ -222,7 +268,7 @@ class OrdererShell:
             positions = {
                 self._sources[stream]: offset
                 for (of, stream), offset in wanted.items()
-                if of is line
+                if of is line and stream not in self._results
             }
             reader.want(positions)
             try:
@@ -237,6 +283,54 @@ class OrdererShell:
                 read = True
         return read
 
+    def _read_parked_results(self) -> bool:
+        """The same for result topics, where a window is what counts, and a row is a record."""
+        if not self._results:
+            return False
+        wanted = self._core.wanted()
+        read = False
+        for line in LineName:
+            reader = self._catch_up_results[line]
+            mine = [i for of, i in wanted if of is line and i in self._results]
+            reader.want(
+                {self._sources[i]: self._replaying[line, i].resume(wanted[line, i]) for i in mine}
+            )
+            try:
+                records = reader.poll(0.0, CATCH_UP_ROWS_MAX)
+            except PositionGoneError as gone:
+                self._skip_gone(line, gone)
+                continue
+            for raw in records:
+                stream = self._stream_of[raw.topic, raw.partition]
+                batch = self._replaying[line, stream].take(raw.offset, raw.value)
+                if batch is not None:
+                    self._core.catch_up_results(line, stream, batch)
+            for stream in mine:
+                if self._replaying[line, stream].is_between:
+                    position = reader.position(self._sources[stream])
+                    self._core.caught_up_to(line, stream, position)
+            read = read or bool(records)
+        return read
+
+    def _ask_positions(self) -> None:
+        """Learn how far the live consumer is, where the end of a log may be a marker (R11)."""
+        if self.positions is None or self._asking_positions or not self._core.asks_positions:
+            return
+        self._asking_positions = True
+        self._start_task(self._note_positions(self.positions))
+
+    async def _note_positions(self, positions: Positions) -> None:
+        try:
+            for log, (position, handed) in (await positions.ask()).items():
+                stream = self._stream_of[log]
+                if stream not in self._results or not self._arriving[stream].is_between:
+                    continue
+                if self._handled.get(log, -1) >= handed:
+                    self._core.read_to(stream, position)
+        finally:
+            self._asking_positions = False
+            self._turns.wake()
+
     def _skip_gone(self, line: LineName, gone: PositionGoneError) -> None:
         log = (gone.topic, gone.partition)
         beginning = self._transport.beginning_offsets([log])[log]
@@ -250,11 +344,14 @@ class OrdererShell:
             case Append(line, record):
                 self._append(line, record)
             case FetchEnds(streams):
-                task = asyncio.get_running_loop().create_task(self._fetch_ends(streams))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._start_task(self._fetch_ends(streams))
             case SaveState():
                 self._saved_at = 0
+
+    def _start_task(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _append(self, line: LineName, record: OrderedRecord) -> None:
         self._appended += 1
@@ -273,7 +370,9 @@ class OrdererShell:
     async def _fetch_ends(self, streams: Sequence[int]) -> None:
         asked_at = self._clock.now_us()
         logs = [self._sources[stream] for stream in streams]
-        ends = await self._transport.end_offsets_async(logs, timeout_s=self._end_timeout_s)
+        ends = await self._transport.end_offsets_async(
+            logs, isolation=self.isolation, timeout_s=self._end_timeout_s
+        )
         self._core.ends(
             {s: None if ends is None else ends[self._sources[s]] for s in streams}, asked_at
         )

@@ -110,6 +110,7 @@ class ResultsWriter:
             window_end=window.window_end,
             keys=window.rows,
             missing=missing,
+            lost=sum(gap.lost for gap in window.gap),
             due_at=_or(window.due_at, emitted_at),
             emitted_at=emitted_at,
         )

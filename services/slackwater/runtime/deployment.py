@@ -281,6 +281,8 @@ class _Checker:
         self._micro_batch = micro_batch
         self._streams: dict[str, StreamSpec] = {}
         self._queries: dict[str, QuerySpec] = {}
+        self._needed_us: dict[str, int] = {}
+        """Per query the margins of all stages on the longest way to its results."""
 
     def deployment(self) -> Deployment | None:
         """None if anything was wrong."""
@@ -289,13 +291,35 @@ class _Checker:
         streams, queries = self._section("streams"), self._section("queries")
         for name, value in streams.items():
             self._stream(name, value)
-        for name, value in queries.items():
-            self._query(name, value, streams, queries)
+        for name in self._in_order(queries):
+            self._query(name, queries[name], streams, queries)
         if top is None or self._findings.any():
             return None
         deployment = Deployment(top.clock, self._streams, self._queries)
         self._advise(deployment)
         return deployment
+
+    def _in_order(self, queries: Mapping[str, Any]) -> list[str]:
+        """Each query behind those that it reads; a circle is an error where it closes."""
+        done: list[str] = []
+        open_: list[str] = []
+
+        def visit(name: str) -> None:
+            open_.append(name)
+            for i, source in enumerate(_written_sources(queries[name])):
+                if source in open_:
+                    circle = " -> ".join([*open_[open_.index(source) :], source])
+                    self._findings.error(
+                        ("queries", name, "from", i), f"queries cannot read in a circle: {circle}"
+                    )
+                elif source in queries and source not in done:
+                    visit(source)
+            done.append(open_.pop())
+
+        for name in queries:
+            if name not in done:
+                visit(name)
+        return done
 
     def _section(self, name: str) -> Mapping[str, Any]:
         section = self._content.get(name) if isinstance(self._content, dict) else None
@@ -419,7 +443,7 @@ class _Checker:
         sound, window = self._window(shape, place)
         self._not_yet(shape, place)
         self._policy(shape, place)
-        margin = self._margin(shape, place)
+        margin = self._margin(name, shape, place)
         join = self._join(shape, place)
         if known:
             self._expressions(shape, join, place)
@@ -450,7 +474,7 @@ class _Checker:
         queries: Mapping[str, Any],
         place: Place,
     ) -> bool:
-        """True if all sources are sound streams."""
+        """True if all sources are sound streams or queries."""
         for i, source in enumerate(shape.from_):
             at = (*place, "from", i)
             if source in shape.from_[:i]:
@@ -458,19 +482,24 @@ class _Checker:
             elif source in streams:
                 continue
             elif source in queries:
-                self._later(at, f"chains ({source!r} is a query)")
+                if isinstance(self._content, dict) and self._content.get("clock") == "data":
+                    self._later(at, f"chains with clock: data ({source!r} is a query)")
             else:
-                self._findings.error(at, f"there is no stream {source!r}{_meant(source, streams)}")
+                meant = _meant(source, [*streams, *queries])
+                self._findings.error(at, f"there is no stream or query {source!r}{meant}")
         if shape.children > len(shape.from_):
             reason = f"{shape.children} children cannot share {len(shape.from_)} streams"
             self._findings.error((*place, "children"), reason)
-        return all(source in self._streams for source in shape.from_)
+        return all(source in self._streams or source in self._queries for source in shape.from_)
 
     def _join(self, shape: _Query, place: Place) -> JoinSpec | None:
         join = shape.join
         if join is None:
             return None
         at = (*place, "join")
+        for side, source in (("left", join.left), ("right", join.right)):
+            if source in self._queries:
+                self._later((*at, side), f"joins of queries ({source!r} is one)")
         if sorted(shape.from_) != sorted((join.left, join.right)):
             reason = f"left and right must be the two sources of from, {', '.join(shape.from_)}"
             self._findings.error(at, reason)
@@ -526,15 +555,22 @@ class _Checker:
                 f"longer than the bound ({bound}), it is not kept",
             )
 
-    def _margin(self, shape: _Query, place: Place) -> int:
+    def _margin(self, name: str, shape: _Query, place: Place) -> int:
         least = margin_micro_batch_us if self._micro_batch else margin_default_us
         margin = least if shape.margin is None else shape.margin
-        stages = 2  # Deployment.stages: orderer and root, there are no chains yet
-        if shape.bound < stages * margin:
+        before = max((self._needed_us.get(source, 0) for source in shape.from_), default=0)
+        needed = self._needed_us[name] = before + 2 * margin
+        if shape.bound < needed:
+            stages = (
+                f"the stages of the queries it reads, and two of its own with a margin of "
+                f"{format_duration_us(margin)},"
+                if before
+                else f"2 stages with a margin of {format_duration_us(margin)}"
+            )
             self._findings.error(
                 (*place, "bound"),
-                f"{format_duration_us(shape.bound)} cannot be kept: {stages} stages with a margin "
-                f"of {format_duration_us(margin)} need {format_duration_us(stages * margin)}",
+                f"{format_duration_us(shape.bound)} cannot be kept: {stages} need "
+                f"{format_duration_us(needed)}",
             )
         if margin < least:
             mode = "in micro-batches" if self._micro_batch else "of this pipeline"
@@ -546,7 +582,8 @@ class _Checker:
         return margin
 
     def _expressions(self, shape: _Query, join: JoinSpec | None, place: Place) -> None:
-        sources = (self._streams[name].field_names for name in shape.from_)
+        known = Deployment("wall", self._streams, self._queries)
+        sources = (known.fields_of(name) for name in shape.from_)
         fields = tuple(dict.fromkeys(name for names in sources for name in names))
         if join is not None:
             sides = (self._streams.get(name) for name in (join.left, join.right))
@@ -614,9 +651,19 @@ def _rates(deployment: Deployment) -> Iterator[tuple[str, int, float]]:
         grids = {(q.bucket_us(), q.window) for q in readers}
         cuts = (Grid(w, window).count(0, hour_us) for w, window in grids)
         rates[stream] = base + sum(count / per_s - base for count in cuts)
+    for query in deployment.queries.values():
+        # At least the boundaries of its windows; how many rows they have nobody knows yet.
+        slide_us = query.units(query.bucket_us()).slide_us
+        rates[query.name] = query.parts * 1_000_000 / slide_us
     for name, query in deployment.queries.items():
         for child in range(query.children):
             yield name, child, sum(rates[s] for s in deployment.child_streams(query, child))
+
+
+def _written_sources(query: Any) -> list[str]:
+    """The names in a query's ``from``, as far as they are names at all."""
+    written = query.get("from") if isinstance(query, dict) else None
+    return [name for name in written if isinstance(name, str)] if isinstance(written, list) else []
 
 
 def _topic_spec(topic: _Topic | None) -> TopicSpec | None:

@@ -52,10 +52,59 @@ _COORDINATOR_ERRORS = {
 }
 
 
+class Positions:
+    """How far Faust's consumer has read, beyond its last record (R11).
+
+    In a log of transactions the markers take offsets and are never handed over: only the client's
+    own position passes them. Asked for in the consumer's event loop, where it cannot change while
+    it is looked at.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._consumer: aiokafka.AIOKafkaConsumer | None = None
+        self._handed: dict[Log, int] = {}
+
+    def belong_to(
+        self, loop: asyncio.AbstractEventLoop, consumer: aiokafka.AIOKafkaConsumer
+    ) -> None:
+        """The consumer and the loop it lives in; both made anew, nothing is handed over yet."""
+        self._loop, self._consumer = loop, consumer
+        self._handed.clear()
+
+    def note(self, records: Mapping[Any, Sequence[Any]]) -> None:
+        """These records are on their way to the agent."""
+        for partition, messages in records.items():
+            if messages:
+                self._handed[partition.topic, partition.partition] = messages[-1].offset
+
+    async def ask(self) -> dict[Log, tuple[int, int]]:
+        """Per log its position, and the last record below it that was handed over (-1: none)."""
+        if self._loop is None:
+            return {}
+        asked = asyncio.run_coroutine_threadsafe(self._look(), self._loop)
+        return await asyncio.wrap_future(asked)
+
+    async def _look(self) -> dict[Log, tuple[int, int]]:
+        subscription = None if self._consumer is None else self._consumer._subscription.subscription
+        if subscription is None or subscription.assignment is None:
+            return {}
+        states = {tp: subscription.assignment.state_value(tp) for tp in subscription.assignment.tps}
+        return {
+            (tp.topic, tp.partition): (
+                state.position,
+                self._handed.get((tp.topic, tp.partition), -1),
+            )
+            for tp, state in states.items()
+            if state is not None and state.has_valid_position
+        }
+
+
 class _Thread(driver.AIOKafkaConsumerThread):
     """Faust's consumer thread, with what Faust has no setting for."""
 
     isolation: Isolation = "read_uncommitted"
+    positions: Positions | None = None
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         consumer = super()._create_worker_consumer(transport)
@@ -63,7 +112,15 @@ class _Thread(driver.AIOKafkaConsumerThread):
         consumer._isolation_level = self.isolation
         consumer._fetch_max_wait_ms = FETCH_MAX_WAIT_MS
         consumer._retry_backoff_ms = RETRY_BACKOFF_MS
+        if self.positions is not None:
+            self.positions.belong_to(self.thread_loop, consumer)
         return consumer
+
+    async def _fetch_records(self, *args: Any, **kwargs: Any) -> Any:
+        records = await super()._fetch_records(*args, **kwargs)
+        if self.positions is not None:
+            self.positions.note(records)
+        return records
 
 
 class _Consumer(driver.Consumer):
@@ -89,17 +146,20 @@ def run_fragment(
     stopping: threading.Event,
     *,
     isolation: Isolation = "read_uncommitted",
+    positions: Positions | None = None,
 ) -> None:
     """Read all of the topics in ``offsets`` from there on, until ``stopping`` is set.
 
     ``offsets`` must name every partition of each topic. ``on_record`` is called in the event loop
     for each record in the order of its log; ``run`` is a coroutine that runs beside it, and whose
-    end, by an error above all, ends the process. Does not return.
+    end, by an error above all, ends the process. ``positions`` will know how far the consumer has
+    read. Does not return.
     """
     group = f"sw-{name.replace('/', '-')}-{os.getpid()}-{os.urandom(4).hex()}"
     topics = sorted({topic for topic, _ in offsets})
     _begin_at(bootstrap, group, offsets)
     _Thread.isolation = isolation
+    _Thread.positions = positions
     app = _app(group, bootstrap)
     _attach(app, topics, on_record, run, stopping)
     worker = _Worker(app, loglevel="WARNING", redirect_stdouts=False, override_logging=False)

@@ -86,21 +86,30 @@ class Registration:
         return [name for name in self._deployment.queries if name not in found]
 
     def register(self, names: Iterable[str], event_clock: EventClock) -> list[str]:
-        """Register the queries whose beginning is known; the names of the others."""
-        sources = sources_of(self._deployment, self.partitions_of)
-        definitions, unknown = [], []
-        for name in names:
-            query = self._deployment.queries[name]
-            e0_us = beginning(
-                self._transport,
-                (source for stream in query.sources for source in sources[stream]),
-                event_clock.event(self._clock.now_us()),
-                self._deployment.lateness_us(query),
-            )
+        """Register the queries whose beginning is known; the names of the others.
+
+        A query that reads others begins where the streams behind them do, and comes after them.
+        """
+        deployment, wanted = self._deployment, set(names)
+        sources = sources_of(deployment, self.partitions_of)
+        definitions: list[QueryDefinition] = []
+        unknown: list[str] = []
+        for query in deployment.in_order():
+            if query.name not in wanted:
+                continue
+            e0_us = None
+            if not set(unknown).intersection(deployment.queries_of(query)):
+                streams = deployment.source_streams(query)
+                e0_us = beginning(
+                    self._transport,
+                    (source for stream in streams for source in sources[stream]),
+                    event_clock.event(self._clock.now_us()),
+                    deployment.lateness_us(query),
+                )
             if e0_us is None:
-                unknown.append(name)
+                unknown.append(query.name)
             else:
-                definitions.append(QueryDefinition(name, 0, e0_us, query.bucket_us(), query))
+                definitions.append(QueryDefinition(query.name, 0, e0_us, query.bucket_us(), query))
         if definitions:
             Registry(self._transport).publish_queries(*definitions)
         return unknown

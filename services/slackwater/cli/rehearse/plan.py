@@ -16,14 +16,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
 from slackwater.client.batch import (
     BatchResult,
+    RowsResult,
     StreamInput,
-    compute,
-    compute_rows,
+    compute_all,
     end_boundary,
     read_stream,
 )
@@ -83,12 +84,13 @@ class Plan:
             slide=units.slide_us,
             parts=query.parts,
             aggregate=query.aggregate,
-            bound=query.bound_us,
+            bound=self.deployment.bound_us(query),
             lateness=self.deployment.lateness_us(query),
             speed=self.speed,
             anchor_wall=anchor_wall,
             anchor_event=self.start,
             end=self.end,
+            chained=bool(self.deployment.queries_of(query)),
         )
 
     def done_us(self, anchor_wall: int) -> int:
@@ -98,17 +100,24 @@ class Plan:
             for query in self.deployment.queries.values()
         )
 
-    def expected(self, query: QuerySpec) -> BatchResult:
-        """The batch result of one query over what will have been sent."""
-        return compute(query, self.inputs, self.start)
+    def expected(self) -> tuple[dict[str, BatchResult], dict[str, RowsResult]]:
+        """The batch result of each query, with and without a window, over what will be sent."""
+        return compute_all(self.deployment.in_order(), self.inputs, self.start, self.speed)
 
-    def judge(self, query: QuerySpec) -> Callable[[Terms], Checker]:
-        """Who compares one query with its batch result."""
-        if query.window is None:
-            rows = compute_rows(query, self.inputs, self.start, query.bucket_us(self.speed))
-            return lambda terms: RowChecker(terms, rows, computed=query.select is not None)
-        result = self.expected(query)
-        return lambda terms: Checker(terms, result)
+    def judges(self) -> dict[str, Callable[[Terms], Checker]]:
+        """Who compares each query with its batch result."""
+        windows, rows = self.expected()
+        return {
+            query.name: self._row_judge(query, rows[query.name])
+            if query.window is None
+            else partial(Checker, batch=windows[query.name])
+            for query in self.deployment.queries.values()
+        }
+
+    def _row_judge(self, query: QuerySpec, rows: RowsResult) -> Callable[[Terms], Checker]:
+        # What another query has computed is rounded in another order, too.
+        computed = query.select is not None or bool(self.deployment.queries_of(query))
+        return partial(RowChecker, expected=rows, computed=computed)
 
 
 def make_plan(
@@ -135,7 +144,7 @@ def make_plan(
     start, last = min(times), max(times)
     limit = None if duration_us is None else start + int(duration_us * speed)
     sent = read if limit is None else {n: stream.until(limit) for n, stream in read.items()}
-    end = end_boundary(deployment.queries.values(), sent, speed)
+    end = end_boundary(deployment.in_order(), sent, speed)
     if end is None:
         raise DeploymentError("no query has a reading within the replay")
     replay_us = int((last - start) / speed)
@@ -214,11 +223,7 @@ def _check_inputs(deployment: Deployment, paths: Mapping[str, Path]) -> None:
     if not deployment.queries:
         raise DeploymentError("the deployment has no query: there is nothing to rehearse")
     for query in deployment.queries.values():
-        for source in query.sources:
-            if source in deployment.queries:
-                raise DeploymentError(
-                    f"query {query.name} reads query {source}: chains come in a later version"
-                )
+        for source in deployment.source_streams(query):
             if source not in paths:
                 raise UsageError(
                     f"query {query.name} needs stream {source}: add --input {source}=FILE"

@@ -38,7 +38,7 @@ def start_line(plan: Plan, anchor_wall: int) -> dict[str, Any]:
         "speed": plan.speed,
         "disorder": {name: deployment.streams[name].disorder_us / 1e6 for name in plan.inputs},
         "lateness": {name: deployment.lateness_us(name) / 1e6 for name in deployment.queries},
-        "bound": {name: query.bound_us / 1e6 for name, query in deployment.queries.items()},
+        "bound": {name: deployment.bound_us(name) / 1e6 for name in deployment.queries},
     }
 
 

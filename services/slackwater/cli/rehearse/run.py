@@ -153,8 +153,7 @@ class Rehearsal:
         return outcome
 
     def _judges(self) -> dict[str, Callable[[Terms], Checker]]:
-        queries = self._plan.deployment.queries
-        return {name: self._plan.judge(query) for name, query in queries.items()}
+        return self._plan.judges()
 
     # Reading the results.
 

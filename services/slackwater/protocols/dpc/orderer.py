@@ -17,8 +17,8 @@ effects. The shell carries them out in their order; it polls its input before it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from slackwater.model.records import (
@@ -28,12 +28,21 @@ from slackwater.model.records import (
     OrderedRecord,
     OrdererState,
     Position,
+    ResultBatch,
+    SourceColumns,
     SourcePosition,
     SourceRecord,
     StreamPositions,
 )
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.cursor import SourceCursor
+from slackwater.protocols.dpc.chain import (
+    ResultCursor,
+    Unread,
+    live_columns,
+    live_missing,
+    passed,
+)
+from slackwater.protocols.dpc.cursor import Cursor, LiveCursor, SourceCursor
 from slackwater.protocols.dpc.ends import Asked, step_us_max
 from slackwater.protocols.dpc.line import PROCESS, Answer, Line, Policy, ReadToEnd, Schedule, Wait
 from slackwater.protocols.dpc.operators import Operators
@@ -73,8 +82,11 @@ Effect = Append | FetchEnds | SaveState
 class OrdererConfig:
     """What an orderer is told at its start.
 
-    ``logs`` names each input's log (``sw.source.<log>``), ``names`` the stream of the deployment
-    file that ``missing`` shall name. The bounds are rule 12's H and the size of a piece (R32).
+    ``logs`` names each log it reads (``sw.source.<log>``), ``names`` the stream or query of the
+    deployment file that ``missing`` shall name. A part of a query is two logs, the stable and then
+    the tentative topic; ``results`` has the number of the first, and what is promised of the part
+    before its first record: no row below that time. The bounds are rule 12's H and the size of a
+    piece (R32).
     """
 
     fragment: str
@@ -93,6 +105,19 @@ class OrdererConfig:
     policy: Policy = PROCESS
     disorder_us: int = 0
     """The largest ``disorder`` of the inputs: how far a skipped reading may lie ahead."""
+    results: Mapping[int, int] = field(default_factory=dict)
+    backlog_rows_max: int = 100_000
+    """In a result topic each row is a record, and a window may have many."""
+
+    @property
+    def inputs(self) -> tuple[tuple[int, ...], ...]:
+        """The logs of each input, in order: one of a stream, two of a query's part."""
+        behind = {log + 1 for log in self.results}
+        return tuple(
+            (i, i + 1) if i in self.results else (i,)
+            for i in range(len(self.logs))
+            if i not in behind
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +153,13 @@ def initial_state(config: OrdererConfig, e0: int, offsets: Sequence[int]) -> Ord
     was read, the loss is a gap (R15) and not an empty time.
     """
     start = config.grid.bucket_start(e0)
+    promises = {i: at for log, at in config.results.items() for i in (log, log + 1)}
+
+    def position(log: int, offset: int) -> SourcePosition:
+        if log in promises:
+            return SourcePosition(offset, 0, -1, max(e0, promises[log]))
+        return SourcePosition(offset, 0 if offset else -1, -1, e0)
+
     return OrdererState(
         config.fragment,
         frontier=start,
@@ -136,9 +168,9 @@ def initial_state(config: OrdererConfig, e0: int, offsets: Sequence[int]) -> Ord
         stable_offset=0,
         live_offset=0,
         streams=tuple(
-            StreamPositions(log, position, position, position)
-            for log, offset in zip(config.logs, offsets, strict=True)
-            for position in [SourcePosition(offset, 0 if offset else -1, -1, e0)]
+            StreamPositions(log, at, at, at)
+            for i, (log, offset) in enumerate(zip(config.logs, offsets, strict=True))
+            for at in [position(i, offset)]
         ),
     )
 
@@ -253,38 +285,48 @@ class OrdererCore:
         self._resume = recovered.frontier
         start = recovered.frontier.bucket_start
         self.line = Line(
-            len(config.logs),
+            len(config.inputs),
             _Grid(config.grid),
             config.schedule,
             start,
             recovered.live_frontier,
             config.policy,
         )
-        self._lookback_us = lookback_us = operators.lookback_us
-        self._stable = [
-            SourceCursor(s.rebuild, strict=True, lookback_us=lookback_us) for s in state.streams
-        ]
+        self._lookback_us = operators.lookback_us
+        self._input_of = {log: i for i, logs in enumerate(config.inputs) for log in logs}
         apart = recovered.live_frontier > start
-        self._live = [
-            SourceCursor(
-                s.live if apart else s.rebuild,
-                strict=False,
-                disorder_us=config.disorder_us,
-                lookback_us=lookback_us,
-            )
-            for s in state.streams
-        ]
+        self._stable: list[Cursor] = []
+        self._live: list[LiveCursor] = []
+        for log, positions in enumerate(state.streams):
+            self._open(log, positions.rebuild, positions.live if apart else positions.rebuild)
         self._live_position = [c.offset for c in self._live]
         for stable, live in zip(self._stable, self._live, strict=True):
             live.attached = True
             stable.attached = stable.offset == live.offset
         self._asked: dict[int, Asked] = {}
+        self._read_through: dict[int, int] = {}
         self._stepped_at: int | None = None
         self._seek_asked_at = -(2**62)
         self.busy = False
         self.wake_at: int | None = None
         self.counters = _Counters()
         self._pass_all()
+
+    def _open(self, log: int, stable: SourcePosition, live: SourcePosition) -> None:
+        """The two lines' cursors in one log."""
+        name, disorder_us = self._config.names[log], self._config.disorder_us
+        if log in self._config.results:
+            self._stable.append(ResultCursor(stable, name, strict=True))
+            self._live.append(ResultCursor(live, name, strict=False))
+        elif log - 1 in self._config.results:
+            self._stable.append(Unread())
+            self._live.append(ResultCursor(live, name, strict=False))
+        else:
+            back_us = self._lookback_us
+            self._stable.append(SourceCursor(stable, strict=True, lookback_us=back_us))
+            self._live.append(
+                SourceCursor(live, strict=False, disorder_us=disorder_us, lookback_us=back_us)
+            )
 
     # What comes in.
 
@@ -313,8 +355,49 @@ class OrdererCore:
         if cursor.attached or offset != cursor.offset:
             return  # fetched before the cursor was attached, or parked elsewhere
         cursor.offer(offset, record)
+        self._attach(cursor, stream)
+
+    def _attach(self, cursor: Cursor, stream: int) -> None:
+        """A parked cursor is attached where it has reached the live consumer (rule 12)."""
         ahead = cursor.offset - self._live_position[stream]
-        cursor.attached = 0 <= ahead <= self._config.backlog_records_max
+        cursor.attached = 0 <= ahead <= self._backlog_max(stream)
+
+    # What comes in from result topics: offsets have holes, where markers of transactions lie.
+
+    def receive_results(self, stream: int, batch: ResultBatch) -> None:
+        """A window from the live consumer: it feeds the attached cursors (rule 12)."""
+        before = self._live_position[stream]
+        self._live_position[stream] = max(before, batch.next_offset)
+        for cursor in (self._stable[stream], self._live[stream]):
+            # Nothing that can be seen lies between what the consumer brought before and this.
+            if cursor.attached or before <= cursor.offset <= batch.offset:
+                cursor.attached = True
+                cursor.offer(batch.offset, batch)
+        self._bound(stream)
+
+    def catch_up_results(self, line: LineName, stream: int, batch: ResultBatch) -> None:
+        """A window from the catch-up reader of one line, which reads in order from its cursor."""
+        cursor = self._cursors(line)[stream]
+        if cursor.attached or batch.offset < cursor.offset:
+            return
+        cursor.offer(batch.offset, batch)
+        self._attach(cursor, stream)
+
+    def read_to(self, stream: int, position: int) -> None:
+        """The live consumer has handed over all that can be seen below ``position`` (R11)."""
+        before = self._live_position[stream]
+        self._live_position[stream] = max(before, position)
+        for cursor in (self._stable[stream], self._live[stream]):
+            if isinstance(cursor, ResultCursor) and (cursor.attached or cursor.offset >= before):
+                cursor.attached = True
+                cursor.read_to(position)
+
+    def caught_up_to(self, line: LineName, stream: int, position: int) -> None:
+        """The catch-up reader of one line has handed over all below ``position``."""
+        cursor = self._cursors(line)[stream]
+        if isinstance(cursor, ResultCursor) and not cursor.attached:
+            cursor.read_to(position)
+            self._attach(cursor, stream)
 
     def position_gone(self, line: LineName, stream: int, beginning: int) -> None:
         """Retention took the record a parked cursor needs next (rule 28)."""
@@ -328,13 +411,19 @@ class OrdererCore:
             cursor = self._live[stream]
             self._asked.setdefault(stream, Asked(cursor.offset)).answer(end, fetched_at)
             behind = cursor.boundary < self.line.live_next
-            if end is not None and behind and self._is_backlog(cursor, end):
+            if end is not None and behind and self._is_backlog(stream, end):
                 self.counters.skipped += end - cursor.offset
                 cursor.seek(end)
             self._note_read(stream)
 
-    def _is_backlog(self, cursor: SourceCursor, end: int) -> bool:
-        return self.line.forked and end - cursor.offset > self._config.backlog_records_max
+    def _is_backlog(self, stream: int, end: int) -> bool:
+        ahead = end - self._live[stream].offset
+        return self.line.forked and ahead > self._backlog_max(stream)
+
+    def _backlog_max(self, stream: int) -> int:
+        config = self._config
+        is_rows = stream in config.results or stream - 1 in config.results
+        return config.backlog_rows_max if is_rows else config.backlog_records_max
 
     # What goes out.
 
@@ -362,8 +451,10 @@ class OrdererCore:
                 self.wake_at = None
                 return
             start = self.line.live_next
-            live_to = [c.passed(start) for c in self._live]
-            match self.line.judge(now, live_to, excused=self._far_ahead()):
+            live_to = [self._passed(logs, start) for logs in self._config.inputs]
+            is_tentative = self._passes_tentatively(live_to)
+            excused = self._far_ahead()
+            match self.line.judge(now, live_to, tentative=is_tentative, excused=excused):
                 case Wait(until):
                     self.wake_at = until
                     return
@@ -383,10 +474,43 @@ class OrdererCore:
         if self._config.policy.stabilization != "suspend":
             return []
         end = self._config.grid.next_cut(self.line.live_next)
-        return [i for i, c in enumerate(self._live) if not c.attached and c.boundary >= end]
+        ahead = [not c.attached and c.boundary >= end for c in self._live]
+        return [i for i, logs in enumerate(self._config.inputs) if any(ahead[log] for log in logs)]
+
+    def _passed(self, logs: tuple[int, ...], start: int) -> int:
+        """How far an input is complete for the live line, tentatively or not."""
+        if len(logs) == 1:
+            return self._live[logs[0]].passed(start)
+        return passed(start, self._live_pair(logs))
+
+    def _passes_tentatively(self, live_to: Sequence[int]) -> Callable[[int], bool] | None:
+        """Tells of an input whether only its tentative topic passes the next bucket (R13)."""
+        if not self._config.results:
+            return None
+        start = self.line.live_next
+        end = self._config.grid.next_cut(start)
+
+        def is_tentative(i: int) -> bool:
+            logs = self._config.inputs[i]
+            if len(logs) == 1:
+                return False
+            stable, _ = self._live_pair(logs)
+            return live_to[i] >= end > stable.reach(start)
+
+        return is_tentative
+
+    def _live_pair(self, logs: tuple[int, ...]) -> tuple[ResultCursor, ResultCursor]:
+        stable, tentative = (self._live[log] for log in logs)
+        assert isinstance(stable, ResultCursor)
+        assert isinstance(tentative, ResultCursor)
+        return stable, tentative
 
     def _ask(self, inputs: tuple[int, ...], effects: list[Effect]) -> None:
-        wanted = tuple(i for i in inputs if i not in self._asked)
+        logs = (log for i in inputs for log in self._config.inputs[i])
+        self._ask_logs(logs, effects)
+
+    def _ask_logs(self, logs: Iterable[int], effects: list[Effect]) -> None:
+        wanted = tuple(i for i in logs if i not in self._asked)
         if wanted:
             for i in wanted:
                 self._asked[i] = Asked(self._live[i].offset)
@@ -397,7 +521,11 @@ class OrdererCore:
         asked = self._asked.get(stream)
         if asked is not None and asked.is_read(self._live[stream].offset, passed_us):
             del self._asked[stream]
-            self.line.note_read(stream, asked.fetched_at)
+            self._read_through[stream] = asked.fetched_at
+            input_ = self._input_of[stream]
+            through = [self._read_through.get(log) for log in self._config.inputs[input_]]
+            if None not in through:
+                self.line.note_read(input_, min(at for at in through if at is not None))
 
     # Stable line.
 
@@ -414,7 +542,9 @@ class OrdererCore:
             end = max(end, self._config.grid.bucket_start(min(stable_to, nearest)))
             records = []
         else:
-            records = self._content(Kind.INSERTION, self._stable, start, end)
+            back = start - self._lookback_us
+            columns = [c.columns(back, end) for c in self._stable]
+            records = self._content(Kind.INSERTION, columns, start, end)
         if not records:
             records = [self._empty(start, end)]
         gap = self._gap(start, end)
@@ -456,8 +586,9 @@ class OrdererCore:
         forking = not self.line.forked
         start = self.line.live_next
         end = self._config.grid.next_cut(start)
-        names = tuple(sorted({self._config.names[i] for i in missing}))
-        records = self._content(Kind.TENTATIVE, self._live, start, end)
+        names = self._missing(missing, start, end)
+        columns = list(self._live_columns(start - self._lookback_us, end))
+        records = self._content(Kind.TENTATIVE, columns, start, end)
         effects.extend(
             Append(LineName.LIVE, replace(record, missing=names))
             for record in records or [self._empty(start, end)]
@@ -470,12 +601,30 @@ class OrdererCore:
                 self._park(LineName.STABLE, stream)
             effects.append(SaveState())
 
+    def _missing(self, inputs: tuple[int, ...], start: int, end: int) -> tuple[str, ...]:
+        """Inputs that have not passed, and what the tentative answers of others lack (R20)."""
+        names = {self._config.names[self._config.inputs[i][0]] for i in inputs}
+        for logs in self._config.inputs:
+            if len(logs) > 1:
+                names.update(live_missing(*self._live_pair(logs), start, end))
+        return tuple(sorted(names))
+
+    def _live_columns(self, start: int, end: int) -> Iterator[Iterable[tuple[SourceColumns, int]]]:
+        for logs in self._config.inputs:
+            if len(logs) == 1:
+                yield self._live[logs[0]].columns(start, end)
+            else:
+                yield live_columns(*self._live_pair(logs), start, end)
+
     def _content(
-        self, kind: Kind, cursors: Sequence[SourceCursor], start: int, end: int
+        self,
+        kind: Kind,
+        columns: Sequence[Iterable[tuple[SourceColumns, int]]],
+        start: int,
+        end: int,
     ) -> list[OrderedRecord]:
         config = self._config
-        back = start - self._lookback_us
-        pieces = self._operators.bucket([c.columns(back, end) for c in cursors], start, end)
+        pieces = self._operators.bucket(columns, start, end)
         return [
             OrderedRecord(
                 kind,
@@ -502,7 +651,7 @@ class OrdererCore:
 
     # Cursors.
 
-    def _cursors(self, line: LineName) -> list[SourceCursor]:
+    def _cursors(self, line: LineName) -> Sequence[Cursor]:
         return self._stable if line is LineName.STABLE else self._live
 
     def _next_of(self, line: LineName) -> int:
@@ -563,7 +712,7 @@ class OrdererCore:
             if cursor.boundary < self.line.live_next and i not in self._asked
         )
         self._seek_asked_at = now
-        self._ask(behind, effects)
+        self._ask_logs(behind, effects)
 
     # What others want to know.
 
@@ -587,6 +736,12 @@ class OrdererCore:
                 if self._live[stream].offset < log_end and self._live[stream].boundary < end
             }
         return bool(self._mute_until)
+
+    @property
+    def asks_positions(self) -> bool:
+        """Does it matter now how far the readers of result topics are, beyond the last record?"""
+        waited_for = self._asked.keys() | self._mute_until.keys()
+        return any(isinstance(self._live[log], ResultCursor) for log in waited_for)
 
     @property
     def held_bytes(self) -> int:
@@ -616,7 +771,10 @@ class OrdererCore:
             stable_offset=max(stable_offset - 1, 0),
             live_offset=live_offset,
             streams=tuple(
-                StreamPositions(log, s.next, s.rebuild, v.rebuild)
-                for log, s, v in zip(self._config.logs, self._stable, self._live, strict=True)
+                StreamPositions(log, of.next, of.rebuild, live.rebuild)
+                for log, stable, live in zip(
+                    self._config.logs, self._stable, self._live, strict=True
+                )
+                for of in [live if isinstance(stable, Unread) else stable]
             ),
         )

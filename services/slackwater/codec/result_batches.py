@@ -1,0 +1,179 @@
+"""Result lines -> batches of readings: what a chained query reads (R20).
+
+A result topic has one record a row, and behind a window's rows the boundary that closes them. A
+root writes them in fenced transactions that never cut a window, so a reader of committed records
+sees rows, boundary, rows, boundary, whatever batches its client hands over. The assembler turns
+them into one ``ResultBatch`` a window. Only kind and boundary are looked at when a record comes;
+the rows are parsed together, once, when somebody wants their columns: what lies below a line's
+place is never parsed at all.
+
+Offsets have holes, where markers of transactions and aborted records lie; nothing here counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from slackwater.codec.results import parse_result, parse_time
+from slackwater.model.errors import MalformedRecordError
+from slackwater.model.records import Kind, ResultBatch, SourceColumns, type_f64
+
+_kind: Final = b'"kind":"'
+_rows: Final = (b"stable", b"tentative")
+_row_bytes: Final = 64
+"""What a row takes beside its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultStream:
+    """One part of a query as a stream of another: ``<query>/<part>``.
+
+    ``slide_us`` is None for a query without a window, whose rows bring their own event times.
+    """
+
+    query: str
+    part: int
+    fields: tuple[str, ...]
+    aggregate: tuple[str, ...]
+    slide_us: int | None
+
+    @property
+    def name(self) -> str:
+        """As logs and state records name it."""
+        return f"{self.query}/{self.part}"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns: a field for each figure, ``temperature_avg``."""
+        if self.slide_us is None:
+            return self.fields
+        return tuple(f"{field}_{figure}" for field in self.fields for figure in self.aggregate)
+
+
+class Assembler:
+    """Puts the records of one result partition together, in the order of their offsets."""
+
+    def __init__(self, stream: ResultStream, where: str = "") -> None:
+        self._stream = stream
+        self._where = where
+        self._rows: list[bytes] = []
+        self._first: int | None = None
+        self._from = self._next = 0
+
+    def take(self, offset: int, value: bytes) -> ResultBatch | None:
+        """The next record; the window's batch if this was its boundary."""
+        if self._first is None:
+            self._first = offset
+        self._next = offset + 1
+        if _kind_of(value) in _rows:
+            self._rows.append(value)
+            return None
+        line = parse_result(value, f"{self._where}:{offset}")
+        if line["kind"] != "boundary":
+            raise MalformedRecordError(f"{self._where}:{offset}", f"a {line['kind']} has no place")
+        batch = self._batch(line, offset)
+        self._rows, self._first, self._from = [], None, offset + 1
+        return batch
+
+    @property
+    def is_between(self) -> bool:
+        """Is the last window that was begun complete?"""
+        return self._first is None
+
+    def resume(self, wanted: int) -> int:
+        """Where to read on for a batch that begins at ``wanted`` or behind.
+
+        In the middle of a window that was begun there: behind what is held of it. Else anew.
+        """
+        if self._first is not None and self._from <= wanted <= self._first:
+            return self._next
+        self.restart(wanted)
+        return wanted
+
+    def restart(self, offset: int) -> None:
+        """Reading begins at ``offset``, where a window may begin."""
+        self._rows, self._first, self._from = [], None, offset
+
+    def _batch(self, line: Mapping[str, Any], offset: int) -> ResultBatch:
+        stream = self._stream
+        if len(self._rows) != line["keys"]:
+            reason = f"a boundary of {line['keys']} rows behind {len(self._rows)}"
+            raise MalformedRecordError(f"{self._where}:{offset}", reason)
+        assert self._first is not None
+        start, end = parse_time(line["window_start"]), parse_time(line["window_end"])
+        is_tentative = line["label"] == "tentative"
+        rows = Rows(stream, self._rows, end - 1) if self._rows else None
+        if stream.slide_us is None:
+            floor, boundary = start, end
+        else:
+            # A run of empty windows ends with its last; the first one's end is the floor.
+            floor = end - 1 - (line["windows"] - 1) * stream.slide_us
+            boundary = end - 1 + stream.slide_us
+        return ResultBatch(
+            Kind.TENTATIVE if is_tentative else Kind.INSERTION if rows else Kind.BOUNDARY,
+            stream.name,
+            self._first,
+            offset + 1,
+            floor,
+            boundary,
+            line["seq"] - line["keys"],
+            line["seq"] - 1,
+            tuple(line["missing"]),
+            int(line.get("lost", 0)),
+            sum(map(len, self._rows)) + _row_bytes * len(self._rows),
+            stime_min=floor,
+            stime_max=floor if stream.slide_us is not None else boundary - 1,
+            columns=rows,
+        )
+
+
+class Rows:
+    """The rows of one window, parsed when they are first needed."""
+
+    def __init__(self, stream: ResultStream, lines: Sequence[bytes], stime: int) -> None:
+        self._stream = stream
+        self._lines: Sequence[bytes] | None = lines
+        self._stime = stime
+        self._columns: SourceColumns | None = None
+
+    def load(self) -> SourceColumns:
+        """The columns, in the order of the rows; a figure that is null is a missing value."""
+        if self._columns is None:
+            assert self._lines is not None
+            rows = orjson.loads(b"[" + b",".join(self._lines) + b"]")
+            self._columns, self._lines = self._parsed(rows), None
+        return self._columns
+
+    def _parsed(self, rows: list[dict[str, Any]]) -> SourceColumns:
+        stream = self._stream
+        places: dict[str, int] = {}
+        index = [places.setdefault(row["key"], len(places)) for row in rows]
+        fields = [row["fields"] for row in rows]
+        if stream.slide_us is None:
+            stimes = np.array([parse_time(row["stime"]) for row in rows], np.int64)
+            values = [_column([of[name] for of in fields]) for name in stream.fields]
+        else:
+            stimes = np.full(len(rows), self._stime, np.int64)
+            values = [
+                _column([of[name][figure] for of in fields])
+                for name in stream.fields
+                for figure in stream.aggregate
+            ]
+        return SourceColumns(
+            stimes, np.array(index, np.int32), list(places), stream.columns, tuple(values)
+        )
+
+
+def _column(figures: list[float | None]) -> type_f64:
+    return np.array(figures, np.float64)  # None is NaN
+
+
+def _kind_of(value: bytes) -> bytes:
+    """The kind, without parsing: it stands behind names and numbers that hold no quote."""
+    at = value.find(_kind) + len(_kind)
+    return value[at : value.find(b'"', at)]

@@ -1,0 +1,85 @@
+"""DPC, section 6.3: chains of nodes, here of queries. Rows D9 and D5 of docs/protocols/dpc.md.
+
+The paper gives each SUnion of a chain all of X at the first failure, since all of them see it at
+the same time; tentative tuples and boundaries that come from above are passed on at once. Ours
+differs in one thing: the deadlines are a ladder, one margin apart, so that a stage above speaks
+before the one below gives up on it (R13).
+"""
+
+from __future__ import annotations
+
+from tests.paper.chain import Chain, missing_of
+from tests.paper.stage import Settings, first_answers, label, labels, stable_answers
+
+from slackwater.model.records import Kind
+from slackwater.protocols.dpc.orderer import LineName
+
+WINDOWS = Settings(window_ms=500)
+
+
+def tentative_delays_ms(chain: Chain) -> list[float]:
+    first = first_answers(chain.said)
+    return [
+        said.at_ms - start - chain.b.window_ms
+        for start, said in first.items()
+        if label(said.effect) == "tentative"
+    ]
+
+
+def test_6_3_a_chain_costs_one_bound() -> None:
+    chain = Chain()
+    chain.run_to(3_000)
+    chain.sources["s1"].disconnect()
+    chain.run_to(10_000)
+
+    delays = tentative_delays_ms(chain)
+    # The first stage speaks four margins before X; what it says passes the others at once.
+    assert delays
+    assert max(delays) == delays[0] == 2_000 - 4 * 50
+
+
+def test_6_3_a_failure_shorter_than_the_bound_leaves_no_tentative_tuple_in_a_chain() -> None:
+    """Of X = 8 s all but the margins of four stages are usable: 7.7 s, whatever the length."""
+    patient = Settings(window_ms=500, bound_ms=8_000)
+    chain = Chain(a=patient, b=patient)
+    chain.run_to(3_000)
+    chain.sources["s1"].disconnect()
+    chain.run_to(3_000 + 7_700)
+    chain.sources["s1"].reconnect()
+    chain.run_to(14_000)
+
+    assert labels(chain.a_root.said) == ["stable"]
+    assert labels(chain.said) == ["stable"]
+
+
+def test_4_2_3_tentative_boundaries_travel_downstream() -> None:
+    """The chained orderer forks when what it reads passes tentatively, not at its deadline."""
+    chain = Chain(others=("s3",), a=WINDOWS, b=WINDOWS)
+    chain.run_to(3_000)
+    chain.sources["s1"].disconnect()
+    chain.run_to(10_000)
+
+    heard = [s for s in chain.a_root.said if label(s.effect) == "tentative"]
+    passed_on = [s for s in chain.said if label(s.effect) == "tentative"]
+    assert heard[0].at_ms == passed_on[0].at_ms, "before b's own deadline, two margins later"
+    assert {missing_of(s) for s in passed_on} == {("s1",)}
+    live = [r for r in chain.b_orderer.logs[LineName.LIVE] if r.kind is not Kind.START]
+    assert live
+    assert chain.b_orderer.logs[LineName.STABLE][-1].bucket_end <= 3_500_000
+
+
+def test_4_4_a_chain_is_corrected_by_each_of_its_nodes() -> None:
+    chain = Chain(others=("s3",), a=WINDOWS, b=WINDOWS)
+    chain.run_to(3_000)
+    chain.sources["s1"].disconnect()
+    chain.run_to(8_000)
+    chain.sources["s1"].reconnect()
+    chain.run_to(12_000)
+
+    for said in (chain.a_root.said, chain.said):
+        assert "undo" in labels(said)
+        assert "rec_done" in labels(said)
+        assert labels(said)[-1] == "stable"
+    whole = Chain(others=("s3",), a=WINDOWS, b=WINDOWS)
+    whole.run_to(12_000)
+    assert stable_answers(chain.said) == stable_answers(whole.said)

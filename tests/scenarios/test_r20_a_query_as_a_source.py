@@ -1,0 +1,171 @@
+"""R20: a query reads another: which row falls where, what is missing, and who corrects it."""
+
+from __future__ import annotations
+
+from tests.paper.chain import Chain, missing_of
+from tests.paper.stage import (
+    MS,
+    Said,
+    Settings,
+    first_answers,
+    label,
+    labels,
+    stable_answers,
+)
+
+from slackwater.protocols.dpc.answers import TentativeWindow
+
+
+def tentative(said: list[Said]) -> list[Said]:
+    return [one for one in said if label(one.effect) == "tentative"]
+
+
+def named(said: list[Said]) -> set[str]:
+    return {name for one in tentative(said) for name in missing_of(one)}
+
+
+def _effect(said: Said) -> object:
+    return said.effect
+
+
+def test_a_window_s_row_falls_into_the_reader_s_window_that_ends_with_it() -> None:
+    """With stime = window end, [0, 500) would be counted in [500, 1000)."""
+    chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500, bucket_ms=100))
+    chain.run_to(3_000)
+    # Every window of a has one row, with three figures, in b's window of the same time.
+    found = stable_answers(chain.said)
+    assert sorted(found) == [0, 500, 1_000, 1_500, 2_000, 2_500]
+    a = stable_answers(chain.a_root.said)
+    for start, (count, total) in found.items():
+        of_a = a[start]
+        assert count == 3
+        assert total == of_a[0] + of_a[1] + of_a[1] / of_a[0]
+
+
+def test_a_reader_s_windows_are_much_shorter_and_nothing_is_tentative() -> None:
+    """Query a answers once in 60 s; its promise reaches to just before the next answer."""
+    chain = Chain(
+        others=("s3",),
+        a=Settings(window_ms=60_000, bucket_ms=100),
+        b=Settings(window_ms=1_000, bucket_ms=100),
+        tick_ms=250,
+    )
+    chain.run_to(125_000)
+    assert labels(chain.said) == ["stable"]
+    assert len(stable_answers(chain.said)) >= 124
+    late = [s.at_ms - start - 1_000 for start, s in first_answers(chain.said).items()]
+    assert max(late) <= 250
+
+
+def test_a_sliding_query_as_a_source() -> None:
+    chain = Chain(
+        a=Settings(window_ms=1_000, slide_ms=250), b=Settings(window_ms=1_000, bucket_ms=50)
+    )
+    chain.run_to(5_000)
+    assert labels(chain.said) == ["stable"]
+    found = stable_answers(chain.said)
+    assert found[2_000][0] == 12  # four windows end in it, three figures each
+
+
+def test_a_query_that_says_nothing_is_missing_itself() -> None:
+    chain = Chain(others=("s3",), a=Settings(window_ms=500), b=Settings(window_ms=500))
+    chain.run_to(3_000)
+    chain.dead.add("a_root")
+    chain.run_to(8_000)
+    assert named(chain.said) == {"a"}
+    chain.dead.clear()
+    chain.run_to(11_000)
+    assert labels(chain.said)[-1] == "stable"
+    # What a left unsaid it answers exactly, so b's were undone and replaced.
+    assert "undo" in labels(chain.said)
+    assert "rec_done" in labels(chain.said)
+    assert labels(chain.a_root.said) == ["stable"]
+
+
+def test_what_the_source_query_lacked_is_named_by_its_source() -> None:
+    chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
+    chain.run_to(3_000)
+    chain.sources["s2"].disconnect()
+    chain.run_to(8_000)
+    assert named(chain.said) == {"s2"}
+    chain.sources["s2"].reconnect()
+    chain.run_to(11_000)
+    assert labels(chain.said)[-1] == "stable"
+
+
+def test_a_correction_of_the_source_query_corrects_its_reader() -> None:
+    """Nobody forwards an UNDO: b's own root decides (R3)."""
+    chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
+    chain.run_to(3_000)
+    chain.sources["s2"].disconnect()
+    chain.run_to(8_000)
+    before = tentative(chain.said)
+    assert before
+    chain.sources["s2"].reconnect()
+    chain.run_to(11_000)
+    undamaged = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
+    undamaged.run_to(11_000)
+    found, expected = stable_answers(chain.said), stable_answers(undamaged.said)
+    assert found == expected
+    undone = [one.effect for one in chain.said if label(one.effect) == "undo"]
+    assert undone
+    replaced = {
+        e.window_start // MS for e in map(_effect, before) if isinstance(e, TentativeWindow)
+    }
+    assert replaced <= set(found)
+
+
+def test_the_reader_s_orderer_restarts_while_its_source_query_is_tentative() -> None:
+    chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
+    chain.run_to(3_000)
+    chain.sources["s2"].disconnect()
+    chain.run_to(6_000)
+    chain.b_orderer.save()
+    chain.run_to(7_000)
+    answered = first_answers(chain.said)
+    chain.b_orderer.crash()
+    chain.run_to(9_000)
+    again = first_answers(chain.said)
+    assert len(again) > len(answered)
+    assert named(chain.said) == {"s2"}
+    chain.sources["s2"].reconnect()
+    chain.run_to(12_000)
+    undamaged = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
+    undamaged.run_to(12_000)
+    assert stable_answers(chain.said) == stable_answers(undamaged.said)
+
+
+def test_a_restart_from_the_beginning_reads_the_whole_history() -> None:
+    """Without a state record, and with tentative answers in the topics that count no more."""
+    chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
+    chain.dead |= {"b_orderer", "b_root"}
+    chain.run_to(1_000)
+    chain.sources["s2"].disconnect()
+    chain.run_to(5_000)
+    chain.sources["s2"].reconnect()
+    chain.run_to(7_000)
+    chain.dead.clear()
+    chain.b_orderer.crash()
+    chain.b_root.crash()
+    chain.run_to(9_000)
+    assert labels(chain.said) == ["stable"]
+    undamaged = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
+    undamaged.run_to(9_000)
+    assert stable_answers(chain.said) == stable_answers(undamaged.said)
+
+
+def test_what_retention_took_from_the_results_is_said() -> None:
+    """A reader that comes after its log was cut names the loss, and answers."""
+    chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
+    chain.dead |= {"b_orderer", "b_root"}
+    chain.run_to(4_000)
+    stable = chain.topics.records["stable"]
+    del stable[: len(stable) // 2]
+    chain.dead.clear()
+    chain.b_orderer.crash()
+    chain.b_root.crash()
+    chain.run_to(6_000)
+    assert "gap" in labels(chain.said)
+    assert labels(chain.said)[-1] == "stable"
+    gaps = [r.gap for records in chain.b_orderer.logs.values() for r in records if r.gap]
+    assert all(g.stream == "a" and g.lost > 0 for gap in gaps for g in gap)

@@ -1,0 +1,148 @@
+"""Result lines as batches for a chained query: the same whatever the reader's own batches are."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.codec.result_batches import Assembler, ResultStream
+from slackwater.codec.results import Answer, Figures, Label, encode_boundary, encode_rows
+from slackwater.model.errors import MalformedRecordError
+from slackwater.model.records import Kind, ResultBatch
+
+SLIDE = 1_000_000
+STREAM = ResultStream("climate", 0, ("t", "h"), ("count", "avg"), SLIDE)
+
+
+def window(
+    start: int, keys: list[str], seq: int, label: Label, *, lost: int = 0, windows: int = 1
+) -> list[bytes]:
+    n = len(keys)
+    columns = (np.arange(1.0, 2 * n + 1).reshape(2, n),) * 5
+    answer = Answer(
+        query="climate",
+        part=0,
+        first_seq=seq,
+        label=label,
+        epoch=0,
+        window_start=start,
+        window_end=start + SLIDE,
+        keys=sorted(keys),
+        fields=STREAM.fields,
+        figures=Figures(*columns),
+        aggregate=STREAM.aggregate,
+        missing=("s1",) if label == "tentative" else (),
+        lost=lost,
+        due_at=0,
+        emitted_at=0,
+    )
+    boundary = encode_boundary(
+        query="climate",
+        part=0,
+        seq=seq + n,
+        epoch=0,
+        label=label,
+        window_start=start,
+        window_end=start + windows * SLIDE,
+        windows=windows,
+        keys=n,
+        missing=answer.missing,
+        lost=lost,
+        due_at=0,
+        emitted_at=0,
+    )
+    return [value for _, value in encode_rows(answer)] + [boundary]
+
+
+def assembled(lines: list[tuple[int, bytes]]) -> list[ResultBatch]:
+    assembler = Assembler(STREAM)
+    return [b for at, value in lines if (b := assembler.take(at, value)) is not None]
+
+
+@st.composite
+def topics(draw: st.DrawFn) -> list[tuple[int, bytes]]:
+    """Windows one behind the other; markers take offsets behind some of them."""
+    lines: list[tuple[int, bytes]] = []
+    offset = seq = start = 0
+    names = st.lists(st.text(min_size=1, max_size=5), unique=True, max_size=4)
+    for keys in draw(st.lists(names, max_size=6)):
+        windows = 1 if keys else draw(st.integers(1, 3))
+        label: Label = draw(st.sampled_from(("stable", "tentative")))
+        for value in window(start, keys, seq, label, windows=windows):
+            lines.append((offset, value))
+            offset += 1
+        seq += len(keys) + 1
+        start += windows * SLIDE
+        offset += draw(st.integers(0, 3))
+    return lines
+
+
+@given(topics())
+def test_neighbouring_windows_touch_and_rows_lie_at_their_window_s_end(
+    lines: list[tuple[int, bytes]],
+) -> None:
+    batches = assembled(lines)
+    assert len(batches) == sum(b'"kind":"boundary"' in value for _, value in lines)
+    for before, behind in pairwise(batches):
+        assert before.boundary == behind.floor
+        assert before.next_offset <= behind.offset
+    for batch in batches:
+        assert (batch.floor + 1) % SLIDE == 0
+        if batch.readings:
+            assert batch.columns is not None
+            columns = batch.columns.load()
+            assert (columns.stimes == batch.floor).all()
+            assert len(columns.stimes) == batch.readings
+            assert columns.fields == ("t_count", "t_avg", "h_count", "h_avg")
+
+
+@given(topics(), st.integers(0, 40), st.integers(1, 5))
+def test_a_reader_that_reads_in_small_pieces_gets_the_same_batches(
+    lines: list[tuple[int, bytes]], skipped: int, most: int
+) -> None:
+    """It asks each time where to go on for the window that it still lacks, and may begin late."""
+    whole = assembled(lines)
+    wanted = whole[min(skipped, len(whole) - 1)].offset if whole else 0
+    expected = [b for b in whole if b.offset >= wanted]
+    assembler, found = Assembler(STREAM), []
+    for _ in range(len(lines) + 1):
+        at = assembler.resume(wanted)
+        for offset, value in [pair for pair in lines if pair[0] >= at][:most]:
+            batch = assembler.take(offset, value)
+            if batch is not None:
+                found.append(batch)
+                wanted = batch.next_offset
+    assert [key(b) for b in found] == [key(b) for b in expected]
+
+
+def key(batch: ResultBatch) -> tuple[object, ...]:
+    rows = None if batch.columns is None else [v.tolist() for v in batch.columns.load().values]
+    return (batch.kind, batch.offset, batch.next_offset, batch.floor, batch.boundary, rows)
+
+
+def test_what_a_boundary_says_is_in_the_batch() -> None:
+    (batch,) = assembled(list(enumerate(window(0, ["b", "a"], 7, "tentative", lost=3))))
+    assert batch.kind is Kind.TENTATIVE
+    assert (batch.first_id, batch.last_id, batch.missing, batch.lost) == (7, 8, ("s1",), 3)
+    assert batch.columns is not None
+    assert list(batch.columns.load().keys) == ["a", "b"]
+
+
+def test_a_figure_that_is_null_is_a_missing_value() -> None:
+    lines = window(0, ["a"], 0, "stable")
+    lines[0] = lines[0].replace(b'"avg":1.0', b'"avg":null', 1)
+    (batch,) = assembled(list(enumerate(lines)))
+    assert batch.columns is not None
+    values = dict(zip(batch.columns.load().fields, batch.columns.load().values, strict=True))
+    assert np.isnan(values["t_avg"][0])
+    assert values["t_count"][0] == 1
+
+
+def test_rows_that_the_boundary_does_not_count_are_an_error() -> None:
+    lines = window(0, ["a", "b"], 0, "stable")
+    with pytest.raises(MalformedRecordError, match="2 rows behind 1"):
+        assembled(list(enumerate(lines[1:])))
