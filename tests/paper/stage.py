@@ -122,6 +122,7 @@ class Settings:
     policy: Policy = PROCESS
     rows: bool = False
     """A query without a window: its buckets are what is answered as one (R21)."""
+    empty_wait_ms: int = 0
     join_within_ms: int | None = None
     """Of the first source with all others; None: their union."""
     before: int = 0
@@ -321,6 +322,7 @@ class Root:
             e0=0,
             policy=settings.policy,
             contents=RowContents if settings.rows else Aggregates,
+            empty_wait_us=settings.empty_wait_ms * MS,
         )
         self._read_as: Callable[[OrderedRecord, int], BucketRecord] = (
             passed_on if settings.rows else aggregated

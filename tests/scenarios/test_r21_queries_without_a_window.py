@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from tests.paper.stage import Orderer, Root, Settings, Source, Stage, labels, readings
+from tests.paper.stage import Orderer, Root, Settings, Source, Stage, label, labels, readings
 
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.primitives.rows import RowContents
@@ -162,3 +162,47 @@ def test_r27_a_restarted_root_goes_on_where_the_log_ends() -> None:
     assert [stime for _, stime, _, _ in told] == sorted(stime for _, stime, _, _ in told)
     assert len(told) == 3 * 20
     assert labels(stage.said) == ["stable"]
+
+
+IDLE = replace(ROWS, empty_wait_ms=100)
+
+
+def idle_stage() -> tuple[Source, Source, Stage]:
+    stage = Stage(names=("s1", "s2"), settings=IDLE, tick_ms=10)
+    one, two = stage.sources.values()
+    return one, two, stage
+
+
+def test_an_idle_query_writes_runs_and_a_reading_waits_for_none() -> None:
+    one, two, stage = idle_stage()
+    for now in range(10, 1_010, 10):
+        one.say([now - 5] if now == 500 else [], now)
+        two.say([], now)
+        stage.now_ms = now
+        stage.work()
+    rows = [one for one in stage.said if isinstance(one.effect, StableWindow) and one.effect.rows]
+    assert [one.at_ms for one in rows] == [500]
+    assert stage.root.transactions <= 12, "not a hundred"
+    assert labels(stage.said) == ["stable"]
+    runs = [(one.at_ms, one.effect) for one in stage.said if isinstance(one.effect, EmptyRun)]
+    assert max(at_ms - run.window_start / 1_000 for at_ms, run in runs) <= 120
+
+
+def test_an_idle_query_in_a_failure_writes_runs_too() -> None:
+    one, two, stage = idle_stage()
+    two.disconnect()
+    for now in range(10, 4_010, 10):
+        one.say([now - 5] if now == 3_500 else [], now)
+        two.say([], now)
+        stage.now_ms = now
+        stage.work()
+    told = [one for one in stage.said if label(one.effect) == "tentative"]
+    assert {getattr(one.effect, "missing") for one in told} == {("s2",)}  # noqa: B009
+    (row,) = (one for one in told if isinstance(one.effect, TentativeWindow) and one.effect.rows)
+    assert row.at_ms == 3_500
+    late = [one for one in told if one.at_ms > 2_100]
+    assert 10 < len(late) < 40, "runs of a tenth of a second, over two seconds"
+    two.reconnect()
+    stage.now_ms += 10
+    stage.work()
+    assert labels(stage.said)[-2:] == ["stable", "rec_done"]

@@ -8,9 +8,10 @@ the registry.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any, Final
 
+from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
-from slackwater.primitives.deltas import Aggregates
 from slackwater.primitives.rows import RowContents
 from slackwater.protocols.dpc.line import Policy, Schedule
 from slackwater.protocols.dpc.root import RootConfig
@@ -18,6 +19,9 @@ from slackwater.root.shell import RootShell
 from slackwater.runtime.entry import Context
 from slackwater.runtime.faust_worker import run_fragment
 from slackwater.runtime.registry import AwaitedClock, Registry
+
+empty_wait_us_max: Final = 100_000
+"""An idle query writes ten boundaries a second, not a hundred."""
 
 
 def main(context: Context) -> None:
@@ -43,9 +47,7 @@ def main(context: Context) -> None:
         ),
         policy=Policy(spec.failure_policy, spec.stabilization_policy),
         e0=definition.e0_us,
-        contents=Aggregates
-        if spec.window is not None
-        else partial(RowContents, part=part, parts=spec.parts),
+        **({} if spec.window is not None else _of_rows(deployment, spec, part)),
     )
     shell = RootShell(
         transport,
@@ -62,6 +64,13 @@ def main(context: Context) -> None:
         shell.run,
         context.stopping,
     )
+
+
+def _of_rows(deployment: Deployment, spec: QuerySpec, part: int) -> dict[str, Any]:
+    """A query without a window: rows, and buckets so short that empty ones are told in runs."""
+    wait_us = min(empty_wait_us_max, deployment.deadline_us(spec, 2) // 2)
+    contents = partial(RowContents, part=part, parts=spec.parts)
+    return {"contents": contents, "empty_wait_us": max(wait_us, 0)}
 
 
 def parse_name(name: str) -> tuple[str, int]:

@@ -16,7 +16,7 @@ ends, go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from slackwater.model.records import (
@@ -104,6 +104,8 @@ class RootConfig:
     e0: int
     ahead_buckets_max: int = 600
     contents: Callable[[KeyTable, tuple[str, ...]], Contents[Any]] = Aggregates
+    empty_wait_us: int = 0
+    """So long after its normal time an answer without rows may wait for others, to be one run."""
     policy: Policy = PROCESS
 
     @property
@@ -205,6 +207,7 @@ class RootCore:
         self._now = 0
         self.busy = False
         self.wake_at: int | None = None
+        self._empty_until: int | None = None
 
     def _restore(self, child: int, state: RootState) -> _Child:
         config = self._config
@@ -303,6 +306,7 @@ class RootCore:
         passed_us = max(now - self._now, 0) if self._now else 0
         self._now = now
         self.busy = False
+        self._empty_until = None
         effects: list[Effect] = []
         self._note_read(passed_us)
         stale_at = [child.upstream.notice(now) for child in self._children]
@@ -334,6 +338,8 @@ class RootCore:
             return []
         self.line.try_join(now, stable_to, attached=True)
         found = list(self._complete_windows(stable_to))
+        if self._waits(found, now):
+            return []
         self.line.stable_answered(self.answers.plan(found).after.stable_from)
         return found
 
@@ -363,7 +369,51 @@ class RootCore:
         share = self._together([c.panes.window(start, end) for c in self._children])
         return Ready(start, share, len(share.slice), gap=share.notes.lost)
 
+    def _waits(self, found: Sequence[Ready[Share[Any]]], now: int) -> bool:
+        """Nothing but emptiness, and not long due: idle queries must not write all the time.
+
+        Corrections never wait, and nothing that has rows does: what is empty before it goes along.
+        """
+        self._empty_until = None
+        if not self._config.empty_wait_us or not found:
+            return False
+        start = found[0].window_start
+        if start < self.answers.state.answered_to or any(r.rows or r.gap for r in found):
+            return False
+        normal = self._config.schedule.normal_time(self._windows.end(start))
+        if normal is None or now >= normal + self._config.empty_wait_us:
+            return False
+        self._empty_until = normal + self._config.empty_wait_us
+        return True
+
     def _live_windows(self, now: int, effects: list[Effect]) -> list[Ready[Share[Any]]]:
+        line, put_to = self.line, [child.put_to for child in self._children]
+        before = line.live_next, line.state
+        answers = self._due_windows(now, effects)
+        if answers and self._waits(answers, now):
+            line.live_next, line.state = before
+            for child, at in zip(self._children, put_to, strict=True):
+                child.put_to = at  # what comes until then counts too
+            answers, self.busy = [], False
+        if self._empty_until is not None and not answers:
+            until = self._empty_until
+            self.wake_at = until if self.wake_at is None else min(self.wake_at, until)
+            self.busy = False
+        return self._in_runs(answers) if self._config.empty_wait_us else answers
+
+    def _in_runs(self, answers: Sequence[Ready[Share[Any]]]) -> list[Ready[Share[Any]]]:
+        """Neighbours without rows that lack the same are one run."""
+        runs: list[Ready[Share[Any]]] = []
+        for ready in answers:
+            last = runs[-1] if runs else None
+            alone = last is None or last.rows or last.gap or ready.rows or ready.gap
+            if last is None or alone or last.missing != ready.missing:
+                runs.append(ready)
+            else:
+                runs[-1] = replace(last, content=None, windows=last.windows + 1)
+        return runs
+
+    def _due_windows(self, now: int, effects: list[Effect]) -> list[Ready[Share[Any]]]:
         answers: list[Ready[Share[Any]]] = []
         stable_to = min(c.stable.frontier.bucket_start for c in self._children)
         self.wake_at = None
