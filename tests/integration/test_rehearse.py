@@ -56,7 +56,7 @@ queries:
     from: [room-1, room-2]
     bound: 1s
     children: 2
-    parts: 2
+    parts: 3
     replicas: 1
 """
 )
@@ -203,19 +203,19 @@ def test_two_rooms_joined_while_a_room_is_silent_and_an_orderer_dies(tmp_path: P
 
 
 def test_every_reading_in_order_without_a_window_and_without_spark(tmp_path: Path) -> None:
-    """R21: a silence, then the death of a root; one query has two children and two parts."""
+    """R21: a silence, then the death of a root; one query has two children and three parts."""
     ran = rehearse(
         tmp_path,
         READINGS_YAML,
         {room: path for room, path in rooms().items() if room in ROOMS[:2]},
         *("--speed", "60", "--duration", "14s"),
-        *("--fault", "at=2s silence room-2 for 6s", "--fault", "at=10s kill root/humid.0"),
+        *("--fault", "at=2s silence room-2 for 6s", "--fault", "at=10s kill root/humid.1"),
     )
     agreed(ran)
     assert not [e for e in ran.report["events"] if e["process"].startswith("aggregator")]
     assert ran.report["queries"]["warm"]["n_tentative"] >= 3
     rows = [line for line in ran.lines if line["kind"] == "stable"]
-    assert {row["part"] for row in rows if row["query"] == "humid"} == {0, 1}
+    assert {row["part"] for row in rows if row["query"] == "humid"} == {1, 2}
     warm = [row for row in rows if row["query"] == "warm"]
     assert len(warm) > 50
     assert [row["stime"] for row in warm] == sorted(row["stime"] for row in warm)
