@@ -1,38 +1,121 @@
-"""``python -m tests.simulator --seeds N --from K``: many seeds; the first failure ends the run."""
+"""``python -m tests.simulator``: many seeds on all cores, one seed, or a plan; failures shrink.
+
+The first failure ends the run, unless it is told to keep going. It is made as small as a minute
+allows, and printed with the command that repeats it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from os import cpu_count
+from pathlib import Path
 
-from tests.simulator.run import simulate
+from tests.simulator.plans import Plan, draw
+from tests.simulator.run import Outcome, run
+from tests.simulator.shrink import shrink
+from tests.simulator.trace import trace
+
+CHUNK = 25
 
 
 def main() -> int:
-    """Run the seeds, print the rate."""
+    """Run what was asked for; 1 if a guarantee was broken."""
+    options = _options()
+    if options.plan or options.seed is not None:
+        return _one(options)
+    return _many(options)
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulator", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100, help="how many")
-    parser.add_argument("--from", dest="first", type=int, default=0, help="the first")
+    parser.add_argument("--seeds", type=int, default=100, help="how many seeds")
+    parser.add_argument("--from", dest="first", type=int, default=0, help="the first of them")
+    parser.add_argument("--jobs", type=int, default=cpu_count() or 1, help="processes")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a failure")
-    options = parser.parse_args()
-    began, simulated, failed = time.monotonic(), 0, 0
-    done = 0
-    for seed in range(options.first, options.first + options.seeds):
-        done += 1
-        outcome = simulate(seed)
+    parser.add_argument("--seed", type=int, help="this seed alone")
+    parser.add_argument("--plan", help="a plan as JSON, or the name of a file that holds one")
+    parser.add_argument("--shrink-s", type=float, default=60, help="how long to shrink; 0: not")
+    parser.add_argument("--show", action="store_true", help="print the plan, do not run it")
+    return parser.parse_args()
+
+
+def _one(options: argparse.Namespace) -> int:
+    plan = draw(options.seed) if options.plan is None else _plan(options.plan)
+    if options.show:
+        _say(plan.to_json())
+        return 0
+    outcome = run(plan)
+    if outcome.violation is None:
+        _say(f"seed {plan.seed}: every guarantee holds ({outcome.events} events)")
+        return 0
+    _tell(outcome, options.shrink_s)
+    return 1
+
+
+def _plan(text: str) -> Plan:
+    return Plan.from_json(text if text.lstrip().startswith("{") else Path(text).read_text("utf-8"))
+
+
+def _many(options: argparse.Namespace) -> int:
+    began = time.monotonic()
+    done = failed = simulated = 0
+    for seeds, simulated_us, broken in _chunks(options.first, options.seeds, options.jobs):
+        done += seeds
+        simulated += simulated_us
+        for seed in broken:
+            failed += 1
+            _tell(run(draw(seed)), options.shrink_s)
+        rate = done / (time.monotonic() - began)
+        if done % (40 * CHUNK) == 0 or failed:
+            _say(f"{done} seeds, {failed} failed, {rate:.1f} seeds a second")
+        if failed and not options.keep_going:
+            break
+    took = time.monotonic() - began
+    _say(
+        f"{done} seeds, {failed} failed, {took:.0f} s, {done / took:.1f} seeds and "
+        f"{simulated / 1e6 / took:.0f} simulated seconds a second, {options.jobs} processes"
+    )
+    return 1 if failed else 0
+
+
+def _chunks(first: int, count: int, jobs: int) -> Iterator[tuple[int, int, list[int]]]:
+    """How many seeds were run, how long they lived, which of them failed."""
+    starts = range(first, first + count, CHUNK)
+    ranges = [range(at, min(at + CHUNK, first + count)) for at in starts]
+    if jobs == 1:
+        yield from map(_chunk, ranges)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        futures = [pool.submit(_chunk, seeds) for seeds in ranges]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _chunk(seeds: range) -> tuple[int, int, list[int]]:
+    simulated, failed = 0, []
+    for seed in seeds:
+        outcome = run(draw(seed))
         simulated += outcome.simulated_us
         if outcome.violation is not None:
-            failed += 1
-            print(outcome, flush=True)  # noqa: T201 (a command)
-            if not options.keep_going:
-                break
-        if done % 100 == 0:
-            print(f"{done} seeds, {failed} failed", flush=True)  # noqa: T201
-    took = time.monotonic() - began
-    rate = simulated / 1e6 / took
-    print(f"{done} seeds, {failed} failed, {took:.1f} s, {rate:.0f} simulated s per s")  # noqa: T201
-    return 1 if failed else 0
+            failed.append(seed)
+    return len(seeds), simulated, failed
+
+
+def _tell(failed: Outcome, shrink_s: float) -> None:
+    if shrink_s > 0:
+        failed = shrink(failed, seconds_max=shrink_s)
+    _say(trace(failed))
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 (a command)
 
 
 if __name__ == "__main__":

@@ -1,26 +1,31 @@
 """The aggregator as the pure function it is: one ordered record in, one delta per part out.
 
-The real one is native Spark expressions; here the same figures are made with numpy. It may run
+The real one is native Spark expressions; here the same figures are made one by one. It may run
 twice, send what it sent before, and be late: deltas have their identity from the record's offset.
 A record that does not decode gives VOID (rule 19).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
+from itertools import pairwise
+from math import isnan, nan
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
 from tests.simulator.process import Process
 
-from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, RootState
+from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, RootState, type_f64
 
 if TYPE_CHECKING:
     from tests.simulator.kafka import Log
     from tests.simulator.world import World
 
 
+@lru_cache(maxsize=4096)
 def part_of(key: str, parts: int) -> int:
     """Which part a key belongs to."""
     return crc32(key.encode()) % parts
@@ -30,54 +35,61 @@ def aggregate(record: OrderedRecord | None, seq: int, parts: int) -> list[DeltaR
     """One delta for each part."""
     if record is None:
         return [DeltaRecord(Kind.VOID, 0, 0, -1, 0, 0, seq) for _ in range(parts)]
-    return [_of_part(record, seq, part, parts) for part in range(parts)]
+    figures = _figures(record)
+    return [_of_part(record, figures, seq, part, parts) for part in range(parts)]
 
 
-def _of_part(record: OrderedRecord, seq: int, part: int, parts: int) -> DeltaRecord:
+def _figures(record: OrderedRecord) -> list[list[list[float]]]:
+    """By field and key: count, sum, m2, min, max. Plain loops: a bucket has a dozen readings."""
+    runs = list(pairwise(map(int, record.offsets.tolist())))
+    columns = [values.tolist() for values in record.values]
+    return [[_five(values[low:high]) for low, high in runs] for values in columns]
+
+
+def _five(run: list[float]) -> list[float]:
+    run = [value for value in run if not isnan(value)]
+    if not run:
+        return [0.0, 0.0, 0.0, nan, nan]
+    total = sum(run)
+    mean = total / len(run)
+    return [len(run), total, sum((v - mean) * (v - mean) for v in run), min(run), max(run)]
+
+
+def _of_part(
+    record: OrderedRecord, figures: list[list[list[float]]], seq: int, part: int, parts: int
+) -> DeltaRecord:
     mine = [i for i, key in enumerate(record.keys) if part_of(key, parts) == part]
     keys = tuple(record.keys[i] for i in mine)
-    shape = (len(record.fields), len(mine))
-    figures = [np.zeros(shape) for _ in range(5)]
-    figures[3][:] = figures[4][:] = np.nan
-    for f, values in enumerate(record.values):
-        for k, i in enumerate(mine):
-            run = values[int(record.offsets[i]) : int(record.offsets[i + 1])]
-            run = run[~np.isnan(run)]
-            if len(run):
-                for figure, value in zip(figures, _five(run), strict=True):
-                    figure[f, k] = value
+    columns: Sequence[type_f64] = _NOTHING
+    if mine:
+        table = np.array([[of_field[i] for i in mine] for of_field in figures], float)
+        columns = tuple(table[:, :, i] for i in range(5))
     return DeltaRecord(
-        kind=record.kind,
-        child=record.child,
-        replica=record.replica,
-        inc=record.inc,
-        bucket_start=record.bucket_start,
-        bucket_end=record.bucket_end,
-        seq=seq,
-        piece=record.piece,
-        pieces=record.pieces,
-        first_id=record.first_id,
-        last_id=record.last_id,
-        frontier=record.frontier,
-        missing=record.missing,
-        gap=record.gap,
-        keys=keys,
-        keys_hash=_hash(keys),
-        fields=record.fields,
-        count=figures[0],
-        sum=figures[1],
-        m2=figures[2],
-        min=figures[3],
-        max=figures[4],
+        record.kind,
+        record.child,
+        record.replica,
+        record.inc,
+        record.bucket_start,
+        record.bucket_end,
+        seq,
+        record.piece,
+        record.pieces,
+        record.first_id,
+        record.last_id,
+        record.frontier,
+        record.missing,
+        record.gap,
+        keys,
+        _hash(keys),
+        record.fields,
+        *columns,
     )
 
 
-def _five(run: np.ndarray) -> tuple[float, float, float, float, float]:
-    total = float(run.sum())
-    apart = run - total / len(run)
-    return len(run), total, float((apart * apart).sum()), float(run.min()), float(run.max())
+_NOTHING: Sequence[type_f64] = (np.zeros((0, 0)),) * 5
 
 
+@lru_cache(maxsize=4096)
 def _hash(keys: tuple[str, ...]) -> int:
     if not keys:
         return 0
@@ -107,6 +119,7 @@ class SimAggregator(Process):
                 self._inputs.append((log, (child, replica, line)))
                 self._next[log.name] = max(offset, log.beginning)
                 self.watch(log)
+        self.world.works(self)
         self.turn_in(0)
 
     def turn(self) -> None:

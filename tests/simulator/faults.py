@@ -1,15 +1,19 @@
-"""Faults by chance: which, when and for how long, drawn from the seed before the run.
+"""Faults: what may befall a world, and which, when and for how long, drawn from a seed.
 
-A plan is data, so that a failing one can be printed, shortened and repeated.
+A plan is data, so that a failing one can be printed, shortened and repeated. A fault is written as
+people read it: ``at=1.2s silence s1 for 0.4s``; ``parse`` is the inverse of ``str``.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.simulator.clock import ms, second
+from tests.simulator.config import WorldConfig
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -17,105 +21,158 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault; times in us from the world's start."""
+    """One fault; times in us from the world's start. ``by`` is its size, where it has one."""
 
     at: int
     what: str
-    whom: str
+    whom: str = ""
     for_us: int = 0
+    by: int = 0
 
     def __str__(self) -> str:
-        """A line of a trace."""
-        length = f" for {self.for_us / second:g} s" if self.for_us else ""
-        return f"{self.at / second:9.3f} s  {self.what} {self.whom}{length}"
+        """As ``parse`` reads it."""
+        words = [f"at={self.at / second:.10g}s", self.what, *filter(None, [self.whom])]
+        words += ["for", f"{self.for_us / second:.10g}s"] if self.for_us else []
+        words += ["by", f"{self.by}"] if self.by else []
+        return " ".join(words)
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """The inverse of ``str``."""
+        found = _FORM.fullmatch(text.strip())
+        if found is None or found["what"] not in STRIKES:
+            raise ValueError(f"not a fault: {text!r}")
+        at, length = (round(float(found[name] or 0) * second) for name in ("at", "for"))
+        return cls(at, found["what"], found["whom"] or "", length, int(found["by"] or 0))
 
     def strike(self, world: World) -> None:
         """Let it happen."""
-        match self.what:
-            case "silence":
-                world.silence(self.whom, self.for_us)
-            case "kill":
-                world.kill(self.whom)
-            case "pause":
-                world.pause(self.whom, self.for_us)
-            case "replace":
-                world.pause(self.whom, self.for_us, replaced=True)
-            case "broker":
-                world.broker_away(self.for_us)
-            case "double":
-                world.double(int(self.whom), self.for_us)
-            case "deaf":
-                orderer, stream = self.whom.split(" ")
-                world.deafen(orderer, stream, self.for_us)
-            case "damage":
-                world.damage(self.whom)
-            case "lose":
-                world.lose(self.whom, self.for_us)
-            case _:
-                raise ValueError(self.what)
+        STRIKES[self.what](world, self)
 
 
-KINDS = {
+_FORM: Final = re.compile(
+    r"at=(?P<at>[\d.e+-]+)s (?P<what>\S+)(?: (?P<whom>.*?))??(?: for (?P<for>[\d.e+-]+)s)?"
+    r"(?: by (?P<by>-?\d+))?"
+)
+
+STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {
+    "silence": lambda world, f: world.silence(f.whom, f.for_us),
+    "kill": lambda world, f: world.kill(f.whom),
+    "pause": lambda world, f: world.pause(f.whom, f.for_us),
+    "replace": lambda world, f: world.pause(f.whom, f.for_us, replaced=True),
+    "broker": lambda world, f: world.broker_away(f.for_us),
+    "double": lambda world, f: world.double(int(f.whom), f.for_us),
+    "deaf": lambda world, f: world.deafen(f.whom.split()[0], f.whom.split()[1], f.for_us),
+    "damage": lambda world, f: world.damage(f.whom),
+    "lose": lambda world, f: world.lose(f.whom, f.for_us),
+    "slow": lambda world, f: world.slow_down(f.whom, f.for_us, f.by),
+    "full": lambda world, f: world.fill_disk(f.whom, f.for_us),
+    "step": lambda world, f: world.step_clock(f.whom, f.by),
+    "cut": lambda world, f: world.cut(f.whom, f.by),
+    "truncate": lambda world, _: world.truncate(),
+}
+"""To add a fault: an act of the world, a line here, and a drawing in ``_Drawing``."""
+
+WEIGHTS: Final = {
     "silence": 6,
-    "flap": 2,
+    "flap": 3,
     "kill": 8,
     "pause": 4,
-    "replace": 4,
+    "replace": 5,
     "broker": 1,
     "double": 2,
     "deaf": 2,
     "damage": 1,
     "lose": 3,
+    "slow": 2,
+    "full": 1,
+    "step": 1,
+    "cut": 1,
+    "truncate": 2,
 }
 
 
-def plan(rng: Random, world: World, until_us: int, count: int) -> list[Fault]:
-    """``count`` faults before ``until_us``, in the order of time."""
+def plan(rng: Random, config: WorldConfig, until_us: int, count: int) -> tuple[Fault, ...]:
+    """``count`` faults (a flapping source is several) before ``until_us``, in the order of time."""
+    draw = _Drawing(rng, config)
     faults: list[Fault] = []
-    streams, replicas = world.config.streams, world.config.replicas
-    for _ in range(count):
-        at = rng.randrange(second, until_us)
-        kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
-        length = _length(rng)
-        match kind:
-            case "silence":
-                faults.append(Fault(at, kind, rng.choice(streams), length))
-            case "flap":
-                stream = rng.choice(streams)
-                for _ in range(rng.randint(2, 6)):
-                    length = rng.randrange(100 * ms, 3 * second)
-                    faults.append(Fault(at, "silence", stream, length))
-                    at += length + rng.randrange(20 * ms, 600 * ms)
-            case "kill" | "pause" | "replace":
-                whom = rng.choice(world.names)
-                faults.append(Fault(at, kind, whom, 0 if kind == "kill" else length))
-            case "lose":
-                whom = rng.choice([n for n in world.names if not n.startswith("root")])
-                faults.append(Fault(at, kind, whom, rng.randrange(ms, 400 * ms)))
-            case "broker":
-                faults.append(Fault(at, kind, "", rng.randrange(100 * ms, 4 * second)))
-            case "double":
-                faults.append(Fault(at, kind, str(rng.randrange(replicas)), length))
-            case "deaf":
-                child = rng.randrange(len(world.config.children))
-                name = world.orderer_name(child, rng.randrange(replicas))
-                stream = rng.choice(world.config.children[child])
-                faults.append(Fault(at, kind, f"{name} {stream}", length))
-            case "damage":
-                if replicas == 1:
-                    continue  # nobody else has the record: an open question, see the decisions
-                child = rng.randrange(len(world.config.children))
-                log = world.ordered_log(child, rng.randrange(replicas), rng.randrange(2))
-                faults.append(Fault(at, kind, log.name))
-    return sorted(faults, key=lambda f: f.at)
+    for kind in rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=count):
+        at = rng.randrange(config.bound_us // 2, until_us) // ms * ms
+        faults += getattr(draw, kind, draw.other)(at, kind)
+    return tuple(sorted(faults, key=lambda f: f.at))
 
 
-def _length(rng: Random) -> int:
-    """Short, about as long as the bound, or long."""
-    return rng.choice(
-        [
-            rng.randrange(20 * ms, 500 * ms),
-            rng.randrange(500 * ms, 3 * second),
-            rng.randrange(3 * second, 12 * second),
-        ]
-    )
+class _Drawing:
+    """Lengths are drawn relative to the bound: shorter, about as long, or much longer."""
+
+    def __init__(self, rng: Random, config: WorldConfig) -> None:
+        self._rng, self._config = rng, config
+
+    def silence(self, at: int, kind: str) -> list[Fault]:
+        return [Fault(at, kind, self._stream(), self._length())]
+
+    full = silence
+
+    def flap(self, at: int, kind: str) -> list[Fault]:
+        stream, bound, faults = self._stream(), self._config.bound_us, []
+        for _ in range(self._rng.randint(2, 6)):
+            length = self._between(0.05, 1.5)
+            faults.append(Fault(at, "silence", stream, length))
+            at += length + self._rng.randrange(10 * ms, bound // 3)
+        return faults
+
+    def kill(self, at: int, kind: str) -> list[Fault]:
+        return [Fault(at, kind, self._rng.choice(self._config.names))]
+
+    def other(self, at: int, kind: str) -> list[Fault]:
+        """Pauses of every kind of process, with and without a successor."""
+        return [Fault(at, kind, self._rng.choice(self._config.names), self._length())]
+
+    def lose(self, at: int, kind: str) -> list[Fault]:
+        writers = [n for n in self._config.names if not n.startswith("root")]
+        return [Fault(at, kind, self._rng.choice(writers), self._between(0.01, 0.3))]
+
+    def slow(self, at: int, kind: str) -> list[Fault]:
+        writers = [n for n in self._config.names if not n.startswith("root")]
+        late = self._between(0.05, 1.5)
+        return [Fault(at, kind, self._rng.choice(writers), self._length(), late)]
+
+    def broker(self, at: int, kind: str) -> list[Fault]:
+        return [Fault(at, kind, "", self._between(0.1, 2.5))]
+
+    def double(self, at: int, kind: str) -> list[Fault]:
+        return [Fault(at, kind, str(self._rng.randrange(self._config.replicas)), self._length())]
+
+    def deaf(self, at: int, kind: str) -> list[Fault]:
+        child = self._rng.randrange(len(self._config.children))
+        name = self._config.orderer_name(child, self._rng.randrange(self._config.replicas))
+        stream = self._rng.choice(self._config.children[child])
+        return [Fault(at, kind, f"{name} {stream}", self._length())]
+
+    def damage(self, at: int, kind: str) -> list[Fault]:
+        if self._config.replicas == 1:
+            return []  # nobody else has the record: see the decision on E0, "open"
+        child = self._rng.randrange(len(self._config.children))
+        partition = self._rng.randrange(2 * self._config.replicas)
+        return [Fault(at, kind, f"sw.ordered.q.{child}:{partition}")]
+
+    def step(self, at: int, kind: str) -> list[Fault]:
+        by = self._rng.choice([-1, 1]) * self._rng.choice([self._between(0.2, 3), 3_600 * second])
+        return [Fault(at, kind, self._rng.choice(self._config.names), 0, by)]
+
+    def cut(self, at: int, kind: str) -> list[Fault]:
+        return [Fault(at, kind, f"sw.source.{self._stream()}", 0, self._rng.randint(1, 12))]
+
+    def truncate(self, at: int, kind: str) -> list[Fault]:
+        again = at + self._rng.randrange(self._config.bound_us)
+        return [Fault(at, kind), Fault(again // ms * ms, kind)]
+
+    def _stream(self) -> str:
+        return self._rng.choice(self._config.streams)
+
+    def _length(self) -> int:
+        return self._between(*self._rng.choice([(0.05, 0.8), (0.8, 2.0), (2.0, 6.0)]))
+
+    def _between(self, low: float, high: float) -> int:
+        bound = self._config.bound_us
+        return self._rng.randrange(round(low * bound), round(high * bound)) // ms * ms + ms

@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tests.simulator.history import Note
+
 from slackwater.model.records import Hole
 from slackwater.protocols.dpc.states import LineState
 
@@ -29,6 +31,8 @@ class Heartbeats:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._delay_us = world.config.paced(DELAY_US)
+        self._with_holes: dict[str, _Said] = {}
         self._said: dict[str, _Said] = {}
 
     def say(self, process: Process, state: str, holes: tuple[Hole, ...]) -> None:
@@ -39,10 +43,14 @@ class Heartbeats:
             if not self._world.is_present(process):
                 return
             said = self._said[process.name] = _Said(process)
-        said.holes = holes
+        if holes != said.holes:
+            said.holes = holes
+            if holes:
+                self._with_holes[process.name] = said
         if not said.states or said.states[-1][1] != state:
             said.states.append((now, state))
-            while len(said.states) > 1 and said.states[1][0] <= now - DELAY_US:
+            self._world.history.said.append(Note(now, process.name, f"says {state}"))
+            while len(said.states) > 1 and said.states[1][0] <= now - self._delay_us:
                 said.states.popleft()
 
     def heard(self, name: str) -> tuple[LineState, int] | None:
@@ -51,13 +59,16 @@ class Heartbeats:
         if said is None:
             return None
         now = self._world.scheduler.now
-        known = [state for at, state in said.states if at <= now - DELAY_US]
-        if not known:
+        known = None
+        for at, state in said.states:
+            if at <= now - self._delay_us:
+                known = state
+        if known is None:
             return None
         stopped = said.process.stopped_at
-        heard_at = now if stopped is None else min(now, stopped + DELAY_US)
-        return LineState(known[-1]), heard_at
+        heard_at = now if stopped is None else min(now, stopped + self._delay_us)
+        return LineState(known), heard_at
 
     def is_hole(self, hole: Hole) -> bool:
         """Does anybody see this hole?"""
-        return any(s.process.speaks and hole in s.holes for s in self._said.values())
+        return any(s.process.speaks and hole in s.holes for s in self._with_holes.values())

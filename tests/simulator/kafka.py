@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from tests.simulator.clock import Scheduler
 
@@ -54,6 +54,7 @@ class Log(Generic[V]):
         self.beginning = 0
         self.watchers: list[Watcher] = []
         self._entries: list[Entry[V]] = []
+        self._gone: list[Entry[V]] = []
 
     @property
     def end(self) -> int:
@@ -82,6 +83,8 @@ class Log(Generic[V]):
         if offset < self.beginning:
             raise PositionGoneError(self.name)
         first = offset - self.beginning
+        if first >= len(self._entries):
+            return []
         some = self._entries[first : first + records_max]
         return [(offset + i, entry.value) for i, entry in enumerate(some)]
 
@@ -100,6 +103,7 @@ class Log(Generic[V]):
     def cut(self, beginning: int) -> None:
         """Retention: what lies before ``beginning`` is gone."""
         beginning = min(max(beginning, self.beginning), self.end)
+        self._gone += self._entries[: beginning - self.beginning]
         del self._entries[: beginning - self.beginning]
         self.beginning = beginning
 
@@ -111,11 +115,16 @@ class Log(Generic[V]):
         """All that is held."""
         return self.read(self.beginning, len(self._entries))
 
+    def all_values(self) -> list[tuple[int, V | None]]:
+        """Also what retention took: for the history, no process may ask."""
+        return [(i, entry.value) for i, entry in enumerate((*self._gone, *self._entries))]
 
-@dataclass(slots=True)
-class _Send:
+
+class _Send(NamedTuple):
     due: int
-    act: Callable[[], None]
+    log: Log[object]
+    value: object
+    delivered: Callable[[int], None] | None
 
 
 @dataclass(eq=False)
@@ -195,8 +204,11 @@ class Producer:
         self._latency_us = latency_us
         self._queue: deque[_Send] = deque()
         self._last_due = 0
+        self._sent_at = -1
         self.lose_next = False
         """The next send fails for good in the client, those behind it arrive (R1)."""
+        self.late_us = 0
+        """How much later than usual all that is sent arrives."""
         self.allowed: int | None = None
         """After a kill: how many of the waiting sends still arrive."""
         broker.producers.append(self)
@@ -211,15 +223,13 @@ class Producer:
             self.lose_next = False
             return
         scheduler = self._broker.scheduler
-        self._last_due = max(self._last_due, scheduler.now + scheduler.between(*self._latency_us))
-
-        def act() -> None:
-            offset = log.append(value)
-            if delivered is not None:
-                delivered(offset)
-
-        self._queue.append(_Send(self._last_due, act))
-        scheduler.at(self._last_due, self.pump)
+        if not self._queue or self._sent_at != scheduler.now:
+            # What is sent at once travels together, as a batch does.
+            self._sent_at = scheduler.now
+            due = scheduler.now + scheduler.between(*self._latency_us) + self.late_us
+            self._last_due = max(self._last_due, due)
+            scheduler.at(self._last_due, self.pump)
+        self._queue.append(_Send(self._last_due, log, value, delivered))
 
     def kill(self) -> None:
         """The process is gone: some of what is under way arrives, the rest never does."""
@@ -234,4 +244,7 @@ class Producer:
                     self._queue.clear()
                     return
                 self.allowed -= 1
-            self._queue.popleft().act()
+            _, log, value, delivered = self._queue.popleft()
+            offset = log.append(value)
+            if delivered is not None:
+                delivered(offset)

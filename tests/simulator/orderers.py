@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 SAVE_PERIOD_US = 1_000_000
 CATCH_UP_RECORDS_MAX = 20
+CATCH_UP_WAIT_US = 3_000
 STEP_US = 200
 
 
@@ -63,6 +64,7 @@ class SimOrderer(Process):
         self._delivered_to = [0, 0]
         self._pending: _Pending | None = None
         self._saved_at = 0
+        self._save_period_us = world.config.paced(SAVE_PERIOD_US)
 
     # Start: rule 25.
 
@@ -122,6 +124,7 @@ class SimOrderer(Process):
         self._saved_at = self.now
         for log in self.sources:
             self.watch(log)
+        self.world.works(self)
         self.turn()
 
     # The loop.
@@ -143,10 +146,10 @@ class SimOrderer(Process):
                     self._saved_at = 0
         self._look_after(core, now)
         cost = STEP_US + read * self.world.config.record_us
-        if read or core.busy or self._is_behind:
+        if core.busy or self._is_behind:
             self.turn_in(cost)
-        elif core.wanted():
-            self.turn_in(3_000)
+        elif self._has_parked_records(core):
+            self.turn_in(max(CATCH_UP_WAIT_US, cost))
         if core.wake_at is not None:
             self.turn_in(max(core.wake_at - now, cost))
 
@@ -154,6 +157,12 @@ class SimOrderer(Process):
     def _is_behind(self) -> bool:
         places = zip(self.config.logs, self._positions, self.sources, strict=True)
         return any(at < log.end for name, at, log in places if name not in self.deaf_to)
+
+    def _has_parked_records(self, core: OrdererCore) -> bool:
+        """Without them there is no need to look again: what is appended wakes the loop."""
+        return self.world.broker.up and any(
+            offset < self.sources[i].end for (_, i), offset in core.wanted().items()
+        )
 
     def _read_live(self, core: OrdererCore) -> int:
         if not self.world.broker.up:
@@ -221,7 +230,7 @@ class SimOrderer(Process):
         if self._pending is not None and self._delivered >= self._pending.appended:
             self.producer.send(self.world.state_log, self._pending.state)
             self._pending = None
-        if self._pending is None and now - self._saved_at >= SAVE_PERIOD_US:
+        if self._pending is None and now - self._saved_at >= self._save_period_us:
             self._saved_at = now
             offsets = [to or self.inc for to in self._delivered_to]
             self._pending = _Pending(core.snapshot(*offsets), self._appended)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from tests.simulator.clock import Act
 from tests.simulator.kafka import Log, Producer
 
+from slackwater.runtime.clock import OBSERVE_EVERY_US, SlewedClock
+
 if TYPE_CHECKING:
     from tests.simulator.world import World
 
@@ -28,15 +30,31 @@ class Process(ABC):
         self.stopped_at: int | None = None
         """Since when it does not speak: killed or paused."""
         self.skew_us = world.skew_us.get(name, 0)
+        self._clock: SlewedClock | None = None
+        self._observed_at = 0
         self.producer = Producer(world.broker)
         self._deferred: list[Act] = []
+        self._watched: list[Log[object]] = []
         self._turn_at: int | None = None
+        self._fetch_us = world.config.fetch_us
         self._woken = 0
 
     @property
     def now(self) -> int:
         """The time by this process's own clock."""
-        return self.world.scheduler.now + self.skew_us
+        at = self.world.scheduler.now
+        if self._clock is None:
+            return at + self.skew_us
+        if at - self._observed_at >= OBSERVE_EVERY_US:
+            self._observed_at = at
+            self._clock.observe(at + self.world.skew_us.get(self.name, 0), at)
+        return self._clock.now_us(at)
+
+    def clock_stepped(self) -> None:
+        """From now on the product's slewed clock matters; until then it equals wall time."""
+        if self._clock is None:
+            at = self._observed_at = self.world.scheduler.now
+            self._clock = SlewedClock(at + self.skew_us, at)
 
     @property
     def speaks(self) -> bool:
@@ -60,6 +78,9 @@ class Process(ABC):
         self.alive = False
         self.stopped_at = self.world.scheduler.now
         self.producer.kill()
+        for log in self._watched:
+            log.watchers.remove(self._on_append)
+        self._watched.clear()
         self.world.note(self.name, "killed")
 
     def pause(self) -> None:
@@ -83,16 +104,19 @@ class Process(ABC):
 
     def watch(self, log: Log[object]) -> None:
         """Take a turn soon after something was appended."""
+        self._watched.append(log)
+        log.watchers.append(self._on_append)
 
-        def appended() -> None:
-            if self.alive:
-                self.turn_in(self.world.scheduler.between(*self.world.config.fetch_us))
-
-        log.watchers.append(appended)
+    def _on_append(self) -> None:
+        soonest, latest = self._fetch_us
+        scheduler = self.world.scheduler
+        if self._turn_at is None or self._turn_at > scheduler.now + soonest:
+            self.turn_in(scheduler.between(soonest, latest))
 
     def turn_in(self, delay_us: int) -> None:
         """Take a turn by then."""
-        at = self.world.scheduler.now + max(delay_us, 0)
+        scheduler = self.world.scheduler
+        at = scheduler.now + max(delay_us, 0)
         if self._turn_at is not None and self._turn_at <= at:
             return
         self._turn_at = at
@@ -100,11 +124,15 @@ class Process(ABC):
         mine = self._woken
 
         def act() -> None:
-            if self._woken == mine:
+            if self._woken != mine or not self.alive:
+                return
+            if self.paused:
+                self._deferred.append(act)
+            else:
                 self._turn_at = None
                 self.turn()
 
-        self.later(delay_us, act)
+        scheduler.at(at, act)
 
     @abstractmethod
     def turn(self) -> None:

@@ -32,6 +32,9 @@ class Habits:
     jitter_us: int = 0
     keys: int = 2
     nan_every: int = 17
+    late_every: int = 0
+    """One reading in so many comes later than its stream promises; 0: none."""
+    late_us: int = 0
 
 
 class Sensor:
@@ -43,17 +46,27 @@ class Sensor:
         self._at = start_us + self._rng.randrange(max(habits.every_us, 1))
         self.extra: list[tuple[int, Reading]] = []
         """Readings that a scenario adds, and when they arrive."""
+        self._again: list[Reading] = []
         own = [f"{stream}/{i}" for i in range(habits.keys)]
         self._keys = [*own, *shared_keys]
 
+    def again(self, unkept: list[Reading]) -> None:
+        """Whoever had taken these has died before it kept them."""
+        self._again += unkept
+        unkept.clear()
+
     def until(self, now_us: int) -> list[Reading]:
         """What has arrived since the last time."""
-        readings = [reading for at, reading in self.extra if at < now_us]
-        self.extra = [(at, reading) for at, reading in self.extra if at >= now_us]
-        rng, habits = self._rng, self._habits
+        readings, self._again = self._again, []
+        if self.extra:
+            readings += [reading for at, reading in self.extra if at < now_us]
+            self.extra = [(at, reading) for at, reading in self.extra if at >= now_us]
+        chance, habits, keys = self._rng.random, self._habits, self._keys
         while self._at < now_us:
-            stime = self._at - (rng.randrange(habits.jitter_us) if habits.jitter_us else 0)
-            value = nan if rng.randrange(habits.nan_every) == 0 else rng.randrange(-80, 80) / 8
-            readings.append(Reading(stime, rng.choice(self._keys), value))
-            self._at += max(1, rng.randrange(habits.every_us // 2, habits.every_us * 3 // 2 + 1))
+            stime = self._at - int(chance() * habits.jitter_us)
+            if habits.late_every and chance() * habits.late_every < 1:
+                stime -= int(chance() * habits.late_us)
+            value = nan if chance() * habits.nan_every < 1 else int(chance() * 160 - 80) / 8
+            readings.append(Reading(stime, keys[int(chance() * len(keys))], value))
+            self._at += max(1, int((chance() + 0.5) * habits.every_us))
         return readings

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 LIVE_RECORDS_MAX = 200
 CATCH_UP_RECORDS_MAX = 50
+CATCH_UP_WAIT_US = 3_000
 STEP_US = 200
 RECORD_US = 20
 
@@ -56,6 +57,7 @@ class SimRoot(Process):
         self._positions = self.core.live_offsets
         for partition in self._logs.values():
             self.watch(partition)
+        self.world.works(self)
         self.turn()
 
     # The loop.
@@ -65,13 +67,14 @@ class SimRoot(Process):
         if core is None:
             return
         read = self._read_live(core) + self._read_parked(core)
-        config = self.world.config
+        config, ahead_us = self.world.config, self.now - self.world.scheduler.now
         for child in range(len(config.children)):
             for replica in range(config.replicas):
                 name = self.world.orderer_name(child, replica)
                 heard = self.world.heartbeats.heard(name)
                 if heard is not None:
-                    core.replica_says(child, replica, *heard)
+                    state, at = heard
+                    core.replica_says(child, replica, state, at + ahead_us)
         now = self.now
         for effect in core.step(now):
             match effect:
@@ -81,12 +84,23 @@ class SimRoot(Process):
                     self._begin(core, effect)
         self.world.heartbeats.say(self, core.line.state.value, core.holes)
         cost = STEP_US + read * RECORD_US
-        if read or core.busy:
+        if core.busy or self._is_behind:
             self.turn_in(cost)
-        elif core.wanted():
-            self.turn_in(3_000)
+        elif self._has_parked_records(core):
+            self.turn_in(max(CATCH_UP_WAIT_US, cost))
         if core.wake_at is not None and self._commit is None:
             self.turn_in(max(core.wake_at - now, cost))
+
+    @property
+    def _is_behind(self) -> bool:
+        up = self.world.broker.up
+        return up and any(self._positions[log] < at.end for log, at in self._logs.items())
+
+    def _has_parked_records(self, core: RootCore) -> bool:
+        """Without them there is no need to look again: what is appended wakes the loop."""
+        return self.world.broker.up and any(
+            offset < self._logs[log].end for (_, log), offset in core.wanted().items()
+        )
 
     def _read_live(self, core: RootCore) -> int:
         if not self.world.broker.up:

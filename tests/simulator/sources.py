@@ -38,6 +38,10 @@ class Spool:
     resume: Resume = field(default_factory=Resume)
     silent_until: int = -1
     """The link between the proxy and Kafka is cut until then."""
+    unkept: list[Reading] = field(default_factory=list)
+    """Readings that the sensor has sent and that are not kept yet: it will send them again."""
+    full_until: int = -1
+    """Nothing more can be kept until then."""
     ended: bool = False
     """The input has ended (a file, a sensor switched off for good)."""
 
@@ -67,7 +71,7 @@ class SimProxy(Process):
         self.core: SourceCore | None = None
         self.inc = -1
         self._unsent: deque[SourceRecord] = deque()
-        self._records_sent = 0
+        self._refused: list[tuple[str, Reading]] = []
 
     def start(self) -> None:
         """Rule 6: read the log, append START, read on to it; then data."""
@@ -102,7 +106,9 @@ class SimProxy(Process):
         self._unsent = deque(replace(r, inc=self.inc) for r in spool.records)
         promise = max(spool.resume.promise, scan.promise)
         self.core = SourceCore(self._rules, replace(spool.resume, promise=promise))
+        self.sensor.again(spool.unkept)
         self.core.read_by([self.world.config.grid], None)
+        self.world.works(self)
         self.turn()
 
     def turn(self) -> None:
@@ -120,16 +126,40 @@ class SimProxy(Process):
         self.turn_in(wait)
 
     def _flush(self, core: SourceCore, now: int) -> None:
-        readings = self.sensor.until(now) if self.is_present else []
-        if readings:
-            core.offer(arrived(readings))
-        # A zombie hears nothing, so it has nothing to promise (R10).
-        clock_us = now - self.clock_behind_us if self.is_present else None
-        records = core.flush(self.inc, clock_us=clock_us)
-        if self.is_present:
+        if not self.is_present:
+            # A zombie hears nothing, so it has nothing to promise (R10).
+            self._unsent.extend(core.flush(self.inc))
+            return
+        is_full = self.world.scheduler.now < self.spool.full_until
+        if not (is_full and core.waiting):  # else sensors are pushed back, and keep what they have
+            self._take_in(core)
+        before = core.saved()
+        records = core.flush(self.inc, clock_us=now - self.clock_behind_us)
+        if is_full:
+            core.restore(before)  # what could not be kept is neither promised nor sent
+            return
+        self._keep()
+        if records:
             self.spool.records.extend(records)
             self.spool.resume = Resume(core.next_id, core.promise, core.largest, core.position)
         self._unsent.extend(records)
+
+    def _take_in(self, core: SourceCore) -> None:
+        """All that the sensor has by now, by true time: its clock is not ours."""
+        readings = self.sensor.until(self.world.scheduler.now)
+        if not readings:
+            return
+        self.spool.unkept += readings
+        for refused in core.offer(arrived(readings)):
+            self._refused += [(refused.reason, readings[i]) for i in refused.indices.tolist()]
+
+    def _keep(self) -> None:
+        """What was taken in is in the spool or in quarantine: the sensor may forget it."""
+        spool, history = self.spool, self.world.history
+        history.sent.setdefault(self.stream, []).extend(spool.unkept)
+        history.refused.setdefault(self.stream, []).extend(self._refused)
+        spool.unkept.clear()
+        self._refused.clear()
 
     @property
     def is_present(self) -> bool:

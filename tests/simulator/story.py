@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from tests.simulator.checkers import check
 from tests.simulator.checkers.answers import answers
 from tests.simulator.clock import second
-from tests.simulator.run import check
 from tests.simulator.world import E0_US, World, WorldConfig
 
 from slackwater.protocols.dpc.answers import RecDone, Undo

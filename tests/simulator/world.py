@@ -7,134 +7,26 @@ when, and which faults there were. Checkers see the history and the source logs,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, NamedTuple
-
 from tests.simulator.aggregator import SimAggregator
-from tests.simulator.clock import Scheduler, ms, second
+from tests.simulator.clock import Scheduler, second
+from tests.simulator.config import E0_US, WorldConfig, spread
 from tests.simulator.heartbeats import Heartbeats
+from tests.simulator.history import Committed, History, Note, Outage, Rows, Sample
 from tests.simulator.kafka import Broker, Log
 from tests.simulator.orderers import SimOrderer
 from tests.simulator.process import Process
-from tests.simulator.readings import Habits, Sensor
+from tests.simulator.readings import Sensor
 from tests.simulator.roots import SimRoot, newest_root_state
 from tests.simulator.sources import FIELDS, SimProxy, Spool
 
-from slackwater.model.deployment import WindowSpec
-from slackwater.model.records import OrdererState, RootState, SourceRecord
+from slackwater.model.records import OrderedRecord, OrdererState, RootState, SourceRecord
 from slackwater.primitives.deltas import KeyTable
-from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import Transaction
-from slackwater.protocols.dpc.line import PROCESS, Policy, Schedule
+from slackwater.protocols.dpc.line import Schedule
 from slackwater.protocols.dpc.orderer import OrdererConfig
 from slackwater.protocols.dpc.root import Commit, RootConfig
+from slackwater.runtime.truncation import not_needed
 
-E0_US = 1_000_000 * second
-"""When a world begins: a round number, so that traces can be read."""
-
-
-@dataclass(frozen=True)
-class WorldConfig:
-    """What is simulated; times in us. ``children`` lists the streams of each child."""
-
-    children: tuple[tuple[str, ...], ...] = (("s1", "s2"),)
-    replicas: int = 2
-    parts: int = 1
-    window_us: int = 1 * second
-    slide_us: int = 1 * second
-    w_us: int = 100 * ms
-    bound_us: int = 2 * second
-    margin_us: int = 50 * ms
-    policy: Policy = PROCESS
-    disorder_us: int = 20 * ms
-    expect_every_us: dict[str, int] = field(default_factory=dict)
-    habits: Habits = field(default_factory=Habits)
-    e0_us: int = E0_US
-    record_readings_max: int = 10_000
-    piece_bytes_max: int = 8 << 20
-    ahead_buckets_max: int = 600
-    ahead_bytes_max: int = 256 << 20
-    backlog_records_max: int = 1000
-    zombie_us: tuple[int, int] = (0, 400 * ms)
-    """How long a process that was replaced works on."""
-    record_us: int = 30
-    """What it takes an orderer to read a record that it needs."""
-    aggregate_us: int = 0
-    """What it takes an aggregator's task to make the deltas of a record."""
-    live_records_max: int = 100
-    """Most records that an orderer's consumer gives it of one log at a time."""
-    fetch_us: tuple[int, int] = (500, 4 * ms)
-    restart_us: tuple[int, int] = (300 * ms, 900 * ms)
-
-    @cached_property
-    def grid(self) -> Grid:
-        """Buckets and windows."""
-        return Grid(self.w_us, WindowSpec(self.window_us, self.slide_us))
-
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """All streams, in the children's order."""
-        return tuple(s for child in self.children for s in child)
-
-    @property
-    def lateness_us(self) -> int:
-        """Rule 15."""
-        return self.disorder_us + max(self.expect_every_us.values(), default=0)
-
-    @property
-    def first_window(self) -> int:
-        """The first window that holds E0."""
-        return self.grid.first_window_holding(self.e0_us)
-
-    def answer_within_us(self, stage: int) -> int:
-        """The ladder of deadlines (R13): stage 1 orderer, 2 root."""
-        return self.bound_us - (2 - stage + 1) * self.margin_us
-
-    def normal_time(self, e: int) -> int:
-        """Event time is wall time here."""
-        return e + self.lateness_us
-
-
-class Committed(NamedTuple):
-    """One transaction of a part, as a read-committed reader sees it."""
-
-    at: int
-    part: int
-    placement: int
-    transaction: Transaction[Any]
-    keys: dict[int, list[tuple[str, tuple[float, ...]]]]
-    """Rows of each window: key, and (count, sum, m2, min, max) of the one field."""
-
-
-class Note(NamedTuple):
-    """Something that happened to a process."""
-
-    at: int
-    process: str
-    what: str
-
-
-class Sample(NamedTuple):
-    """What the processes held in memory at a time: bytes of readings, buckets, windows."""
-
-    at: int
-    held: dict[str, int]
-
-
-@dataclass
-class History:
-    """What a checker may see."""
-
-    config: WorldConfig
-    committed: list[Committed] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    unavailable: list[tuple[int, int]] = field(default_factory=list)
-    """Times at which some stage had no copy that could work (G2 does not hold then)."""
-    source_logs: dict[str, list[tuple[int, SourceRecord]]] = field(default_factory=dict)
-    ended_at: int = 0
+__all__ = ["E0_US", "History", "World", "WorldConfig", "spread"]
 
 
 class World:
@@ -147,7 +39,8 @@ class World:
         self.broker = Broker(self.scheduler)
         self.heartbeats = Heartbeats(self)
         self.history = History(self.config)
-        self.skew_us: dict[str, int] = {}
+        self.skew_us = dict(self.config.skew_us)
+        """By process, how far its machine's clock is ahead now."""
         self.spools = {s: Spool() for s in self.config.streams}
         self.sensors = {
             s: Sensor(s, seed, self.config.habits, self.config.e0_us) for s in self.config.streams
@@ -160,6 +53,8 @@ class World:
         """Names of processes that the supervisor does not start again."""
         self._placements = 0
         self._down: dict[str, int] = {}
+        self._hurt: dict[str, Outage] = {}
+        self._given_up: dict[str, int] = {}
 
     # Supervision.
 
@@ -170,30 +65,11 @@ class World:
         for child in range(len(self.config.children)):
             for replica in range(self.config.replicas):
                 self._start(self.orderer_name(child, replica))
-        for name in self.aggregator_names:
+        for name in self.config.aggregator_names:
             self._start(name)
         for part in range(self.config.parts):
             self._start(f"root/q.{part}")
         self._sample()
-
-    @property
-    def aggregator_names(self) -> list[str]:
-        """One for each replica: fragments of two replicas run in different aggregators (R19)."""
-        return [f"aggregator/{r}" for r in range(self.config.replicas)]
-
-    @property
-    def names(self) -> list[str]:
-        """All processes, as status prints them."""
-        return [
-            *(f"proxy/{s}" for s in self.config.streams),
-            *(
-                self.orderer_name(c, r)
-                for c in range(len(self.config.children))
-                for r in range(self.config.replicas)
-            ),
-            *self.aggregator_names,
-            *(f"root/q.{p}" for p in range(self.config.parts)),
-        ]
 
     def _start(self, name: str) -> None:
         kind, _, rest = name.partition("/")
@@ -213,6 +89,8 @@ class World:
         else:
             process = self.roots[int(rest.split(".")[1])] = SimRoot(self, int(rest.split(".")[1]))
         self.note(name, "started")
+        if abs(self.skew_us.get(name, 0)) > self.config.margin_us // 2:
+            self.history.clocks_agree = False
         process.start()
         self._judge()
 
@@ -239,6 +117,7 @@ class World:
 
     def kill(self, name: str, *, stays_down: bool = False) -> None:
         """Kill -9; the supervisor starts it again soon, unless it shall stay down."""
+        self.hurt(name, "down")
         process = self.present(name)
         if process.alive:
             process.kill()
@@ -274,6 +153,7 @@ class World:
         process = self.present(name)
         if not process.alive or process.paused:
             return
+        self.hurt(name, "down")
         process.pause()
         self.scheduler.after(for_us, lambda: self._wake(process))
         if replaced:
@@ -284,6 +164,7 @@ class World:
         if not self.is_present(process):
             self._outlive(process)
         process.wake()
+        self.works(process)
         self._judge()
 
     def _outlive(self, zombie: Process) -> None:
@@ -294,6 +175,21 @@ class World:
                 zombie.kill()
 
         self.scheduler.after(self.scheduler.between(*self.config.zombie_us), sees)
+
+    def hurt(self, whom: str, what: str) -> None:
+        """An outage begins, unless there is one already."""
+        self._hurt.setdefault(whom, Outage(self.scheduler.now, -1, f"{whom} {what}"))
+
+    def over(self, whom: str) -> None:
+        """It ends."""
+        outage = self._hurt.pop(whom, None)
+        if outage is not None:
+            self.history.outages.append(outage._replace(end=self.scheduler.now))
+
+    def works(self, process: Process) -> None:
+        """The process does its work, as far as it knows."""
+        if self.is_present(process) and process.speaks:
+            self.over(process.name)
 
     def next_placement(self) -> int:
         """The supervisor's counter."""
@@ -307,18 +203,90 @@ class World:
         self.note(f"proxy/{stream}", f"silent for {for_us / second:g} s")
         until = self.scheduler.now + for_us
         self.spools[stream].silent_until = max(self.spools[stream].silent_until, until)
-        self.scheduler.after(for_us, lambda: self.proxies[stream].turn_in(0))
+        self.hurt(f"link of {stream}", "cut")
+
+        def back() -> None:
+            if self.spools[stream].silent_until <= self.scheduler.now:
+                self.over(f"link of {stream}")
+                self.proxies[stream].turn_in(0)
+
+        self.scheduler.after(for_us, back)
+
+    def fill_disk(self, stream: str, for_us: int) -> None:
+        """The spool of a stream's proxy can keep nothing more: sensors are pushed back."""
+        self.note(f"proxy/{stream}", f"has no room on its disk for {for_us / second:g} s")
+        spool = self.spools[stream]
+        spool.full_until = max(spool.full_until, self.scheduler.now + for_us)
+        self.hurt(f"disk of {stream}", "full")
+
+        def room() -> None:
+            if spool.full_until <= self.scheduler.now:
+                self.over(f"disk of {stream}")
+                self.proxies[stream].turn_in(0)
+
+        self.scheduler.after(for_us, room)
+
+    def slow_down(self, name: str, for_us: int, by_us: int) -> None:
+        """What the process sends arrives later than usual, in its order."""
+        process = self.present(name)
+        self.note(name, f"sends {by_us / second:g} s late for {for_us / second:g} s")
+        self.hurt(f"sends of {name}", "late")
+        process.producer.late_us = by_us
+
+        def fast() -> None:
+            process.producer.late_us = 0
+            self.scheduler.after(by_us, lambda: self.over(f"sends of {name}"))
+
+        self.scheduler.after(for_us, fast)
+
+    def step_clock(self, name: str, by_us: int) -> None:
+        """The clock of a process's machine jumps; a running process only leans towards it."""
+        self.note(name, f"clock steps by {by_us / second:g} s")
+        self.skew_us[name] = self.skew_us.get(name, 0) + by_us
+        process = self._present(name)
+        if process is not None:
+            process.clock_stepped()
+
+    def cut(self, log_name: str, keep: int) -> None:
+        """Retention: only the last ``keep`` records are left, whoever still needs the others."""
+        log = self.broker.log(log_name)
+        if log.end - keep > log.beginning:
+            log.cut(log.end - keep)
+            self.note("broker", f"{log_name} now begins at {log.beginning}")
+            kind, _, stream = log_name.rpartition(".")
+            if kind == "sw.source":
+                self.history.cut.add(stream)
+
+    def truncate(self) -> None:
+        """What the supervisor does once a minute (D15): gives up what nobody needs now."""
+        states: dict[str, OrdererState | RootState] = {}
+        for part, root in enumerate(self.root_states()):
+            if root is not None:
+                states[f"root/q.{part}"] = root
+        for name in self.config.orderer_names:
+            orderer = self.orderer_state(name)
+            if orderer is not None:
+                states[name] = orderer
+        needed = {
+            f"{topic}:{partition}": offset
+            for (topic, partition), offset in not_needed(self.config.query, states).items()
+        }
+        for name, offset in needed.items():
+            self.broker.log(name).cut(min(offset, self._given_up.get(name, 0)))
+        self._given_up = needed
 
     def broker_away(self, for_us: int) -> None:
         """Kill -9 the broker, and start it again later."""
         if not self.broker.up:
             return
         self.note("broker", "away")
+        self.hurt("broker", "away")
         self.broker.go_away()
         self._judge()
 
         def back() -> None:
             self.note("broker", "back")
+            self.over("broker")
             self.broker.come_back()
             self._judge()
 
@@ -339,9 +307,11 @@ class World:
         assert isinstance(process, SimOrderer)
         process.deaf_to.add(stream)
         self.note(orderer, f"deaf to {stream}")
+        self.hurt(f"{orderer} to {stream}", "deaf")
         self._judge()
 
         def hears() -> None:
+            self.over(f"{orderer} to {stream}")
             process.deaf_to.discard(stream)
             process.turn_in(0)
             self._judge()
@@ -354,6 +324,7 @@ class World:
         if not process.speaks:
             return
         self.note(name, "loses a record")
+        self.hurt(name, "down")
         process.producer.lose_next = True
         self.scheduler.after(lives_on_us, lambda: self.restart(process) if process.alive else None)
 
@@ -363,12 +334,13 @@ class World:
         if log.end > log.beginning:
             self.note("broker", f"{log_name} is damaged at {log.end - 1}")
             log.damage(log.end - 1)
+            self.history.damaged += 1
 
     # Names and logs.
 
     def orderer_name(self, child: int, replica: int) -> str:
         """As status prints it."""
-        return f"orderer/q.{child}.{chr(ord('a') + replica)}"
+        return self.config.orderer_name(child, replica)
 
     def ordered_topic(self, child: int) -> str:
         """The topic's name, as in a hole's name."""
@@ -436,6 +408,7 @@ class World:
             backlog_records_max=self.config.backlog_records_max,
             disorder_us=self.config.disorder_us,
             policy=self.config.policy,
+            seek_period_us=self.config.seek_period_us,
         )
 
     def root_config(self, part: int, placement: int) -> RootConfig:
@@ -463,7 +436,7 @@ class World:
 
     def committed(self, part: int, placement: int, commit: Commit, table: KeyTable) -> None:
         """A transaction counts from now on."""
-        keys: dict[int, list[tuple[str, tuple[float, ...]]]] = {}
+        keys: dict[int, Rows] = {}
         for effect in commit.transaction.effects:
             content = getattr(effect, "content", None)
             seq = effect.seq
@@ -472,7 +445,7 @@ class World:
                 columns = figures[:, 0, :].T.tolist()
                 keys[seq] = [(k, tuple(c)) for k, c in zip(names, columns, strict=True)]
         self.history.committed.append(
-            Committed(self.scheduler.now, part, placement, commit.transaction, keys)
+            Committed(self.scheduler.now, part, placement, commit.transaction, keys, commit.state)
         )
 
     def _judge(self) -> None:
@@ -514,7 +487,7 @@ class World:
             if root.core is not None and root.alive:
                 held[f"root/q.{part}"] = root.core.held_slices
         self.history.samples.append(Sample(self.scheduler.now, held))
-        self.scheduler.after(second, self._sample)
+        self.scheduler.after(self.config.paced(second), self._sample)
 
     # Running.
 
@@ -527,8 +500,16 @@ class World:
         for name in sorted(self.held_down):
             self.bring_back(name)
         for stream in self.config.streams:
-            self.spools[stream].silent_until = -1
+            self.spools[stream].silent_until = self.spools[stream].full_until = -1
             self.proxies[stream].turn_in(0)
+        for name in self.config.names:
+            self.present(name).producer.late_us = 0
+            if abs(self.skew_us.get(name, 0)) > self.config.margin_us // 2:
+                self.skew_us[name] = 0
+                self.kill(name)  # takes the right time over
+        for whom in list(self._hurt):
+            if whom not in self.config.names and whom != "broker":
+                self.over(whom)
         for orderer in self.orderers.values():
             orderer.deaf_to.clear()
             orderer.turn_in(0)
@@ -539,22 +520,21 @@ class World:
         history = self.history
         if "all" in self._down:
             history.unavailable.append((self._down["all"], self.scheduler.now))
+        for whom in list(self._hurt):
+            self.over(whom)
         history.ended_at = self.scheduler.now
         for stream in self.config.streams:
             history.source_logs[stream] = [
                 (offset, value)
-                for offset, value in self.source_log(stream).values()
+                for offset, value in self.source_log(stream).all_values()
                 if isinstance(value, SourceRecord)
             ]
+        for child in range(len(self.config.children)):
+            for replica in range(self.config.replicas):
+                for line in (0, 1):
+                    history.ordered_logs[child, replica, line] = [
+                        (offset, value)
+                        for offset, value in self.ordered_log(child, replica, line).all_values()
+                        if isinstance(value, OrderedRecord)
+                    ]
         return history
-
-
-def spread(items: Sequence[str], children: int) -> tuple[tuple[str, ...], ...]:
-    """Streams over children, neighbours together."""
-    base, longer = divmod(len(items), children)
-    found, at = [], 0
-    for child in range(children):
-        size = base + (child < longer)
-        found.append(tuple(items[at : at + size]))
-        at += size
-    return tuple(found)

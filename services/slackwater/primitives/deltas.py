@@ -176,7 +176,7 @@ class KeyTable:
                 if number.setdefault(key, len(names)) == len(names):
                     names.append(key)
             index = np.fromiter((number[key] for key in keys), np.int64, len(keys))
-        if len(np.unique(index)) != len(index):
+        if len(set(index.tolist())) != len(index):
             raise ValueError("a key list names a key twice")
         index.setflags(write=False)
         return index

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.simulator.world import History
+from tests.simulator.history import History, Rows
 
 from slackwater.protocols.dpc.answers import EmptyRun, StableWindow, TentativeWindow
 
@@ -27,8 +27,10 @@ class Said(NamedTuple):
     window: int
     stable: bool
     missing: tuple[str, ...]
-    rows: list[tuple[str, tuple[float, ...]]]
-    lost: bool
+    rows: Rows
+    lost: tuple[str, ...] = ()
+    """Streams of which retention took readings."""
+    epoch: int = 0
 
 
 def answers(history: History) -> Iterator[Said]:
@@ -40,19 +42,21 @@ def answers(history: History) -> Iterator[Said]:
                 case StableWindow():
                     yield Said(
                         committed.at, committed.part, effect.window_start, True, (),
-                        committed.keys.get(effect.seq, []), bool(effect.gap),
+                        committed.keys.get(effect.seq, []),
+                        tuple(gap.stream for gap in effect.gap), effect.epoch,
                     )  # fmt: skip
                 case TentativeWindow():
                     yield Said(
                         committed.at, committed.part, effect.window_start, False, effect.missing,
-                        committed.keys.get(effect.seq, []), bool(effect.gap),
+                        committed.keys.get(effect.seq, []),
+                        tuple(gap.stream for gap in effect.gap), effect.epoch,
                     )  # fmt: skip
                 case EmptyRun():
                     for i in range(effect.windows):
                         window = effect.window_start + i * slide
                         yield Said(
                             committed.at, committed.part, window, effect.stable, effect.missing,
-                            [], False,
+                            [], (), effect.epoch,
                         )  # fmt: skip
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from math import isnan, nan
 
 from tests.simulator.aggregator import part_of
+from tests.simulator.config import WorldConfig
 from tests.simulator.readings import Reading
 from tests.simulator.sources import columns
-from tests.simulator.world import WorldConfig
 
 from slackwater.model.records import Kind, SourceRecord
 
@@ -64,7 +64,10 @@ class Figures:
 Rows = dict[str, tuple[float, float, float, float, float]]
 
 
-def windows(config: WorldConfig, streams: Iterable[list[Reading]], part: int) -> dict[int, Rows]:
+Cells = dict[int, Rows]
+
+
+def windows(config: WorldConfig, streams: Iterable[list[Reading]], part: int) -> Cells:
     """Rows by window start and key, for one part."""
     grid = config.grid
     cells: dict[int, dict[str, Figures]] = defaultdict(lambda: defaultdict(Figures))

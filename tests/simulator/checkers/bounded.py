@@ -1,43 +1,66 @@
 """Guarantee 2, bounded: a first answer within X of the normal time, and none before it.
 
-Not while some stage had no copy that could work, nor until such a copy has read what it missed:
-``grace_us`` after that.
+Not while some stage had no copy that could work, nor until such a copy has read what it missed.
+And its second sentence: a failure that ends, with what it held back read, before X less the
+stages' margins leaves no tentative result. Only where the clocks agree within the margin (R12).
 """
 
 from __future__ import annotations
 
-from tests.simulator.checkers.answers import Violation, answers, name
-from tests.simulator.world import History
+from tests.simulator.checkers.answers import Said, Violation
+from tests.simulator.checkers.facts import Facts
 
 
-def check(history: History, *, settled_to: int, slack_us: int, grace_us: int) -> None:
-    """First answers by normal time + X + ``slack_us``; tentative ones not before normal time."""
-    config = history.config
-    skew = slack_us
-    for part in range(config.parts):
-        answered_to = config.first_window
-        for said in answers(history):
-            if said.part != part:
-                continue
-            normal = config.normal_time(config.grid.window_end(said.window))
-            if not said.stable and said.at < normal - skew:
-                text = f"{name(history, said.window)} is tentative {normal - said.at} us early"
-                raise Violation("bounded", said.at, text)
-            if said.window < answered_to:
-                continue
-            answered_to = said.window + config.slide_us
-            deadline = normal + config.bound_us + slack_us
-            if config.policy.stabilization == "suspend":
-                continue  # gives up the bound for fewer corrections (DPC, section 6.1)
-            if said.at > deadline and not excused(history, normal, said.at, grace_us):
-                late = (said.at - normal) / 1e6
-                text = f"part {part}: {name(history, said.window)} answered after {late:.3f} s"
-                raise Violation("bounded", said.at, text)
-        normal = config.normal_time(config.grid.window_end(answered_to))
-        if normal + config.bound_us + slack_us < settled_to:
-            raise Violation("bounded", settled_to, f"{name(history, answered_to)} has no answer")
+def check(facts: Facts) -> None:
+    """In time, not before its time, and not for nothing."""
+    if not facts.history.clocks_agree:
+        return
+    for part, said in enumerate(facts.answers):
+        _in_time(facts, part, said)
+        _for_a_reason(facts, part, said)
 
 
-def excused(history: History, normal: int, at: int, grace_us: int) -> bool:
+def _in_time(facts: Facts, part: int, answers: list[Said]) -> None:
+    config, slack = facts.config, facts.slack_us
+    answered_to = config.first_window
+    # Suspending gives up the bound for fewer corrections (DPC, section 6.1).
+    suspends = config.policy.stabilization == "suspend"
+    for said in answers:
+        normal = config.normal_time(config.grid.window_end(said.window))
+        if not said.stable and said.at < normal - config.margin_us:
+            text = f"{facts.name(said.window)} is tentative {normal - said.at} us early"
+            raise Violation("bounded", said.at, text)
+        if said.window < answered_to:
+            continue
+        answered_to = said.window + config.slide_us
+        is_late = said.at > normal + config.bound_us + slack
+        if is_late and not suspends and not _excused(facts, normal, said.at):
+            late = (said.at - normal) / 1e6
+            text = f"part {part}: {facts.name(said.window)} answered after {late:.3f} s"
+            raise Violation("bounded", said.at, text)
+    normal = config.normal_time(config.grid.window_end(answered_to))
+    if normal + config.bound_us + slack < facts.settled_to:
+        text = f"part {part}: {facts.name(answered_to)} has no answer"
+        raise Violation("bounded", facts.settled_to, text)
+
+
+def _excused(facts: Facts, normal: int, at: int) -> bool:
     """Was some stage without a copy at a time that can have delayed the answer?"""
-    return any(low <= at and high + grace_us >= normal for low, high in history.unavailable)
+    grace = facts.grace_us
+    return any(low <= at and high + grace >= normal for low, high in facts.history.unavailable)
+
+
+def _for_a_reason(facts: Facts, part: int, answers: list[Said]) -> None:
+    """The first tentative answer of an epoch follows a failure that was long enough."""
+    config, epoch = facts.config, 0
+    masked_us = config.bound_us - 2 * config.margin_us - facts.recovery_us
+    long = [o for o in facts.outages if o.end - o.start >= masked_us]
+    for said in answers:
+        if said.stable or said.epoch == epoch:
+            continue
+        epoch = said.epoch
+        normal = config.normal_time(config.grid.window_end(said.window))
+        if not any(o.start <= said.at and o.end + facts.grace_us >= normal for o in long):
+            text = f"part {part}: {facts.name(said.window)} is tentative, misses {said.missing}, "
+            text += f"and no failure near it was longer than {masked_us / 1e6:g} s"
+            raise Violation("bounded", said.at, text)

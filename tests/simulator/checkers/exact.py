@@ -1,38 +1,45 @@
-"""Guarantee 1, exact: stable results equal the batch computation, for every window, once each."""
+"""Guarantee 1, exact: stable results equal the batch computation, for every window, once each.
+
+Where retention outran a reader the answer says so (``lost``), and has no reading too many.
+"""
 
 from __future__ import annotations
 
-from tests.simulator.checkers.answers import Violation, answers, name
-from tests.simulator.checkers.batch import accepted, same, windows
-from tests.simulator.world import History
+from tests.simulator.checkers.answers import Said, Violation
+from tests.simulator.checkers.batch import Rows, same
+from tests.simulator.checkers.facts import Facts
 
 
-def check(history: History, settled_to: int) -> None:
-    """Every window that ends by ``settled_to`` has exactly one stable answer, the right one."""
-    config = history.config
-    readings = [accepted(log) for log in history.source_logs.values()]
-    slide = config.slide_us
-    for part in range(config.parts):
-        expected = windows(config, readings, part)
+def check(facts: Facts) -> None:
+    """Every settled window has exactly one stable answer, the right one."""
+    config = facts.config
+    for part, answers in enumerate(facts.answers):
         next_window = config.first_window
-        for said in answers(history):
-            if said.part != part or not said.stable:
+        for said in answers:
+            if not said.stable:
                 continue
             if said.window != next_window:
-                text = f"part {part}: {name(history, said.window)} is answered for good, "
-                raise Violation("exact", said.at, text + f"{name(history, next_window)} is next")
-            next_window += slide
-            rows = dict(said.rows)
-            keys = [key for key, _ in said.rows]
-            if keys != sorted(set(keys)):
-                raise Violation("exact", said.at, f"rows of {name(history, said.window)}: {keys}")
-            wanted = expected.get(said.window, {})
-            if said.lost:
-                continue
-            for key in sorted(rows.keys() | wanted.keys()):
-                if key not in rows or key not in wanted or not same(rows[key], wanted[key]):
-                    text = f"{name(history, said.window)} {key}: {rows.get(key)}"
-                    raise Violation("exact", said.at, f"{text}, the batch has {wanted.get(key)}")
-        if config.grid.window_end(next_window) <= settled_to:
-            text = f"part {part}: {name(history, next_window)} has no stable answer at the end"
-            raise Violation("exact", history.ended_at, text)
+                text = f"part {part}: {facts.name(said.window)} is answered for good, "
+                raise Violation("exact", said.at, text + f"{facts.name(next_window)} is next")
+            next_window += config.slide_us
+            _equal(facts, said, facts.expected[part].get(said.window, {}))
+        if config.grid.window_end(next_window) <= facts.settled_to:
+            text = f"part {part}: {facts.name(next_window)} has no stable answer at the end"
+            raise Violation("exact", facts.history.ended_at, text)
+
+
+def _equal(facts: Facts, said: Said, wanted: Rows) -> None:
+    rows = dict(said.rows)
+    keys = [key for key, _ in said.rows]
+    if keys != sorted(set(keys)):
+        raise Violation("exact", said.at, f"rows of {facts.name(said.window)}: {keys}")
+    if said.lost and not set(said.lost) <= facts.history.cut:
+        text = f"{facts.name(said.window)} lost readings of {said.lost}, of which nothing was cut"
+        raise Violation("exact", said.at, text)
+    for key in sorted(rows.keys() | wanted.keys()):
+        have, want = rows.get(key), wanted.get(key)
+        if said.lost and want is not None and (have is None or have[0] <= want[0]):
+            continue
+        if have is None or want is None or not same(have, want):
+            text = f"{facts.name(said.window)} {key}: {have}, the batch has {want}"
+            raise Violation("exact", said.at, text)

@@ -6,33 +6,34 @@ stream must be among ``missing``; and what it has, it must not have twice.
 
 from __future__ import annotations
 
-from tests.simulator.checkers.answers import Violation, answers, name
-from tests.simulator.checkers.batch import Rows, accepted, same, windows
-from tests.simulator.world import History
+from tests.simulator.checkers.answers import Said, Violation
+from tests.simulator.checkers.batch import Rows, same
+from tests.simulator.checkers.facts import Facts
 
 
-def check(history: History) -> None:
+def check(facts: Facts) -> None:
     """Every tentative answer names every stream whose readings it lacks."""
-    config = history.config
-    readings = [accepted(log) for log in history.source_logs.values()]
-    for part in range(config.parts):
-        whole = windows(config, readings, part)
-        for said in answers(history):
-            if said.part != part or said.stable:
-                continue
-            rows = dict(said.rows)
-            wanted: Rows = whole.get(said.window, {})
-            for key in sorted(rows.keys() | wanted.keys()):
-                have, want = rows.get(key), wanted.get(key)
-                stream = key.partition("/")[0]
-                if have is not None and (want is None or have[0] > want[0]):
-                    text = f"tentative {name(history, said.window)} {key} counts {have}, not {want}"
-                    raise Violation("honest", said.at, text)
-                lacks = want is not None and (have is None or not same(have, want))
-                if lacks and "/" in key and stream not in said.missing:
-                    text = f"tentative {name(history, said.window)} lacks readings of {stream} "
-                    text += f"({key}: {have}, not {want}), but misses only {said.missing}"
-                    raise Violation("honest", said.at, text)
-                if lacks and "/" not in key and not said.missing:
-                    text = f"tentative {name(history, said.window)} lacks {key}, misses nothing"
-                    raise Violation("honest", said.at, text)
+    for part, answers in enumerate(facts.answers):
+        for said in answers:
+            if not said.stable:
+                _named(facts, said, facts.expected[part].get(said.window, {}))
+
+
+def _named(facts: Facts, said: Said, wanted: Rows) -> None:
+    rows = dict(said.rows)
+    unsaid = {*said.missing, *said.lost}
+    for key in sorted(rows.keys() | wanted.keys()):
+        have, want = rows.get(key), wanted.get(key)
+        if have is not None and (want is None or have[0] > want[0]):
+            text = f"tentative {facts.name(said.window)} {key} counts {have}, not {want}"
+            raise Violation("honest", said.at, text)
+        if want is None or (have is not None and same(have, want)):
+            continue
+        stream = key.partition("/")[0]
+        if "/" in key and stream not in unsaid:
+            text = f"tentative {facts.name(said.window)} lacks readings of {stream} "
+            text += f"({key}: {have}, not {want}), but misses only {said.missing}"
+            raise Violation("honest", said.at, text)
+        if "/" not in key and not unsaid:
+            text = f"tentative {facts.name(said.window)} lacks {key}, misses nothing"
+            raise Violation("honest", said.at, text)

@@ -1,15 +1,44 @@
-"""Guarantee 5, bounded memory: what a process holds does not grow with the length of a failure."""
+"""Guarantee 5, bounded memory: what a process holds does not grow with the length of a failure.
+
+The bounds follow from the deployment alone: what rule 12 lets a line read ahead, and what lies
+between a reading's arrival and its window's answer when nothing fails.
+"""
 
 from __future__ import annotations
 
 from tests.simulator.checkers.answers import Violation
-from tests.simulator.world import History
+from tests.simulator.checkers.facts import Facts
+from tests.simulator.clock import ms, second
+from tests.simulator.config import WorldConfig
 
 
-def check(history: History, *, orderer_bytes_max: int, root_slices_max: int) -> None:
+def check(facts: Facts) -> None:
     """No sample of any process is above its bound."""
-    for sample in history.samples:
+    orderer, root = orderer_bytes_max(facts.config), root_slices_max(facts.config)
+    for sample in facts.history.samples:
         for process, held in sample.held.items():
-            bound = orderer_bytes_max if process.startswith("orderer") else root_slices_max
+            bound = orderer if process.startswith("orderer") else root
             if held > bound:
                 raise Violation("memory", sample.at, f"{process} holds {held}, more than {bound}")
+
+
+def span_us(config: WorldConfig) -> int:
+    """Event time that is under way in a healthy world, generously."""
+    near = config.bound_us + config.lateness_us + config.window_us + config.skew_us_max
+    return 2 * near + 300 * ms
+
+
+def orderer_bytes_max(config: WorldConfig) -> int:
+    """Two lines, each with H of every stream, in buckets or bytes, and what is under way."""
+    ahead_us = span_us(config) + config.ahead_buckets_max * config.w_us
+    per_second = 48 * second // config.habits.every_us + 48 * second // config.w_us
+    streams = max(map(len, config.children))
+    of_buckets = streams * per_second * ahead_us // second
+    of_bytes = config.ahead_bytes_max + streams * per_second * span_us(config) // second
+    return 4_000 + 2 * min(of_buckets, of_bytes)
+
+
+def root_slices_max(config: WorldConfig) -> int:
+    """Per child: buckets and places of both logs of every replica, 2 H ahead, and the cells."""
+    buckets = span_us(config) // config.w_us + 2 * config.ahead_buckets_max
+    return 100 + len(config.children) * (600 + buckets * (1 + 3 * config.replicas))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.answer_history import History as AnswerHistory
 from tests.simulator.checkers.answers import Violation
-from tests.simulator.world import History
+from tests.simulator.checkers.facts import Facts
 
 
-def check(history: History) -> None:
+def check(facts: Facts) -> None:
     """Each transaction keeps what the rules promise; raises at the first that does not."""
-    config = history.config
+    history, config = facts.history, facts.config
     for part in range(config.parts):
         checker = AnswerHistory(config.first_window, config.slide_us)
         for committed in history.committed:

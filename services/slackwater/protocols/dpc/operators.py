@@ -150,15 +150,12 @@ class Operators:
         stimes = columns.stimes
         if len(stimes) == 0:
             return None
+        inside = np.flatnonzero((stimes >= low) & (stimes < high))
+        if len(inside) == 0:
+            return None
+        pick = slice(None) if len(inside) == len(stimes) else inside
         index = self._keys.numbers(columns.keys)[columns.key_index]
         by_name = dict(zip(columns.fields, columns.values, strict=True))
-        inside = (stimes >= low) & (stimes < high)
-        if inside.all():
-            pick: slice | np.ndarray = slice(None)
-        elif inside.any():
-            pick = np.flatnonzero(inside)
-        else:
-            return None
         stimes = stimes[pick]
         values = tuple(
             by_name[name][pick] if name in by_name else np.full(len(stimes), np.nan)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Final
 
 from slackwater.model.records import (
     Gap,
@@ -53,6 +54,10 @@ class LineName(IntEnum):
 
     STABLE = 0
     LIVE = 1
+
+
+LINES: Final = tuple(LineName)
+"""For loops: iterating over an enum costs ten times as much as over a tuple."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -672,7 +677,7 @@ class OrdererCore:
 
         What they keep behind it for a join does not count: to park would read it again.
         """
-        for line in LineName:
+        for line in LINES:
             cursor = self._cursors(line)[stream]
             start = self._next_of(line)
             span = self._lookahead_buckets(line) * self._config.grid.w_us
@@ -685,7 +690,7 @@ class OrdererCore:
     def wanted(self) -> dict[tuple[LineName, int], int]:
         """Where the catch-up readers shall read: (line, stream) -> offset, for hungry cursors."""
         wanted = {}
-        for line in LineName:
+        for line in LINES:
             start = self._next_of(line)
             span = self._lookahead_buckets(line) * self._config.grid.w_us // 2
             held_max = self._config.ahead_bytes_max // len(self._config.logs) // 2
@@ -698,7 +703,7 @@ class OrdererCore:
         return wanted
 
     def _pass_all(self) -> None:
-        for line in LineName:
+        for line in LINES:
             for cursor in self._cursors(line):
                 cursor.pass_to(self._next_of(line))
 
@@ -746,7 +751,7 @@ class OrdererCore:
     @property
     def held_bytes(self) -> int:
         """About what the cursors hold in memory (G5)."""
-        return sum(c.bytes_held + c.bytes_behind for line in LineName for c in self._cursors(line))
+        return sum(c.bytes_held + c.bytes_behind for line in LINES for c in self._cursors(line))
 
     @property
     def holes(self) -> tuple[Hole, ...]:

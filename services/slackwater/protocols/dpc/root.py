@@ -194,6 +194,7 @@ class RootCore:
             answered.answered_to,
             config.policy,
         )
+        self._logs = config.logs
         self._whole = {self._log_of(s): s.whole for s in state.logs}
         self._children = [self._restore(child, state) for child in range(len(config.children))]
         self._live_position = {log: self._live_cursor(log).offset for log in config.logs}
@@ -528,7 +529,7 @@ class RootCore:
     def wanted(self) -> dict[tuple[LineName, DeltaLog], int]:
         """Where the catch-up readers shall read: parked cursors that can go on (rule 12)."""
         wanted: dict[tuple[LineName, DeltaLog], int] = {}
-        for log in self._config.logs:
+        for log in self._logs:
             child = self._children[log.child]
             live = self._live_cursor(log)
             if not live.attached and child.live.is_hungry(live):
@@ -549,7 +550,7 @@ class RootCore:
         """The state record of a transaction: what a restart needs (rules 23, 27)."""
         start = self._grid.bucket_start(self._config.e0)
         logs = []
-        for log in self._config.logs:
+        for log in self._logs:
             live = self._live_cursor(log).trail.at(after.answered_to)
             stable = live
             if log.line is LineName.STABLE:
@@ -572,7 +573,7 @@ class RootCore:
 
     def _ask(self, inputs: tuple[int, ...], effects: list[Effect]) -> None:
         wanted = [child for child in inputs if child not in self._asked]
-        logs = tuple(log for log in self._config.logs if log.child in wanted)
+        logs = tuple(log for log in self._logs if log.child in wanted)
         for child in wanted:
             mine = [log for log in logs if log.child == child]
             self._asked[child] = {log: Asked(self._live_cursor(log).offset) for log in mine}

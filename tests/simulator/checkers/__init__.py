@@ -1,0 +1,32 @@
+"""The guarantees, one file each; every one sees the history of a run and nothing else.
+
+``check`` raises the first ``Violation``. To add one: a module with ``check(facts)``, a line here,
+and a test in ``test_checkers.py`` that makes it fail on a doctored history.
+"""
+
+from __future__ import annotations
+
+from tests.simulator.checkers import (
+    bounded,
+    convergent,
+    counted,
+    exact,
+    honest,
+    logs,
+    memory,
+    order,
+)
+from tests.simulator.checkers.answers import Violation
+from tests.simulator.checkers.facts import Facts
+from tests.simulator.history import History
+
+__all__ = ["Facts", "Violation", "check"]
+
+CHECKERS = (order, logs, exact, honest, bounded, convergent, memory, counted)
+
+
+def check(history: History) -> None:
+    """All guarantees."""
+    facts = Facts(history)
+    for checker in CHECKERS:
+        checker.check(facts)

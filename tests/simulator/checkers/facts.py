@@ -1,0 +1,82 @@
+"""What all checkers need of a history, worked out once: its answers, and the batch computation."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from tests.simulator.checkers.answers import Said, answers, name
+from tests.simulator.checkers.batch import Cells, accepted, windows
+from tests.simulator.clock import ms, second
+from tests.simulator.history import History, Outage
+from tests.simulator.readings import Reading
+
+
+class Facts:
+    """A history, and what follows from it. The times that a checker allows are here."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.config = history.config
+
+    @cached_property
+    def answers(self) -> list[list[Said]]:
+        """By part, in the order of the log."""
+        found: list[list[Said]] = [[] for _ in range(self.config.parts)]
+        for said in answers(self.history):
+            found[said.part].append(said)
+        return found
+
+    @cached_property
+    def accepted(self) -> dict[str, list[Reading]]:
+        """By stream: the readings that count."""
+        return {stream: accepted(log) for stream, log in self.history.source_logs.items()}
+
+    @cached_property
+    def expected(self) -> list[Cells]:
+        """By part: the batch computation over them."""
+        streams = list(self.accepted.values())
+        return [windows(self.config, streams, part) for part in range(self.config.parts)]
+
+    @cached_property
+    def outages(self) -> list[Outage]:
+        """Neighbours together: what ends has to be read before it is over."""
+        merged: list[Outage] = []
+        for outage in sorted(self.history.outages):
+            last = merged[-1] if merged else None
+            if last is not None and outage.start <= last.end + self.recovery_us:
+                end = max(last.end, outage.end)
+                merged[-1] = Outage(last.start, end, f"{last.what}, {outage.what}")
+            else:
+                merged.append(outage)
+        return merged
+
+    @property
+    def settled_to(self) -> int:
+        """Windows that end by then have a stable answer at the end."""
+        config = self.config
+        return (
+            self.history.ended_at
+            - config.bound_us
+            - config.lateness_us
+            - config.window_us
+            - config.paced(second)
+        )
+
+    @property
+    def slack_us(self) -> int:
+        """How late an answer may be that is in time: clocks, transactions, a loop's turn."""
+        return 20 * ms + self.config.paced(60 * ms)
+
+    @property
+    def recovery_us(self) -> int:
+        """What it takes to read what a short failure has held back."""
+        return 50 * ms + self.config.paced(60 * ms)
+
+    @property
+    def grace_us(self) -> int:
+        """What it takes to be well again after a failure of any length."""
+        return self.config.bound_us + self.config.paced(3 * second)
+
+    def name(self, window: int) -> str:
+        """A window as traces print it."""
+        return name(self.history, window)

@@ -1,0 +1,111 @@
+"""What the logs themselves must be, whoever reads them (rules 3, 4, 8, 22 to 24).
+
+Replicas agree bit for bit on every bucket, and with themselves when they say it again; stable ids
+are contiguous; who writes has said START; a root's state record says what its transaction did.
+"""
+
+from __future__ import annotations
+
+from tests.simulator.checkers.answers import Violation
+from tests.simulator.checkers.facts import Facts
+
+from slackwater.model.records import Kind, OrderedRecord, Position
+
+Content = tuple[object, ...]
+
+
+def check(facts: Facts) -> None:
+    """Ordered logs, then the state records."""
+    _source_writers(facts)
+    for child in range(len(facts.config.children)):
+        said: dict[tuple[int, int], Content] = {}
+        for replica in range(facts.config.replicas):
+            starts = _stable_log(facts, child, replica, said)
+            for offset, record in facts.history.ordered_logs.get((child, replica, 1), []):
+                if record.inc not in starts:
+                    text = f"live log {child}.{replica}: offset {offset} is of nobody: {record.inc}"
+                    raise _violation(facts, text)
+    _states(facts)
+
+
+def _violation(facts: Facts, text: str) -> Violation:
+    return Violation("logs", facts.history.ended_at, text)
+
+
+def _source_writers(facts: Facts) -> None:
+    for stream, log in facts.history.source_logs.items():
+        starts = {offset for offset, record in log if record.kind is Kind.START}
+        for offset, record in log:
+            if record.kind is not Kind.START and record.inc not in starts:
+                raise _violation(facts, f"{stream}: offset {offset} is of nobody: {record.inc}")
+
+
+def _stable_log(
+    facts: Facts, child: int, replica: int, said: dict[tuple[int, int], Content]
+) -> set[int]:
+    """Reads it by rule 11; returns the incarnations that wrote it."""
+    starts: set[int] = set()
+    inc, next_id = -1, None
+    frontier: Position | None = None
+    for offset, record in facts.history.ordered_logs.get((child, replica, 0), []):
+        if record.kind is Kind.START:
+            starts.add(offset)
+            inc, frontier, next_id = offset, record.frontier, record.first_id
+            continue
+        if record.kind is Kind.VOID or record.inc < inc:
+            continue
+        if record.inc not in starts:
+            raise _violation(facts, f"stable log {child}.{replica}: {offset} is of nobody")
+        if Position(record.bucket_start, record.piece) != frontier:
+            continue
+        if record.kind is Kind.INSERTION and record.first_id != next_id:
+            text = f"stable log {child}.{replica}: id {record.first_id} at {offset}, not {next_id}"
+            raise _violation(facts, text)
+        next_id = record.last_id + 1
+        frontier = _behind(record)
+        _agree(facts, record, said)
+    return starts
+
+
+def _behind(record: OrderedRecord) -> Position:
+    if record.kind is Kind.INSERTION and record.piece + 1 < record.pieces:
+        return Position(record.bucket_start, record.piece + 1)
+    return Position(record.bucket_end)
+
+
+def _agree(facts: Facts, record: OrderedRecord, said: dict[tuple[int, int], Content]) -> None:
+    if record.kind is Kind.BOUNDARY or record.gap:
+        return
+    content: Content = (
+        record.bucket_end,
+        record.pieces,
+        tuple(record.keys),
+        record.offsets.tobytes(),
+        tuple(v.tobytes() for v in record.values),
+    )
+    if said.setdefault((record.bucket_start, record.piece), content) != content:
+        at = (record.bucket_start - facts.config.e0_us) / 1e6
+        text = f"child {record.child}: the bucket at {at:g} s was said in two ways"
+        if not facts.history.cut:
+            raise _violation(facts, text)
+
+
+def _states(facts: Facts) -> None:
+    """The state record is that of its transaction; placements and ``whole`` never decrease."""
+    placements: dict[int, int] = {}
+    wholes: dict[tuple[int, int, int, int], int] = {}
+    for committed in facts.history.committed:
+        state, after = committed.state, committed.transaction.after
+        if state is None:
+            continue
+        told = (state.next_seq, state.epoch, state.stable_from, state.answered_to)
+        if told != (after.next_seq, after.epoch, after.stable_from, after.answered_to):
+            raise Violation("logs", committed.at, f"the state record says {told}, not {after}")
+        if state.placement < placements.get(committed.part, -1):
+            raise Violation("logs", committed.at, f"placement {state.placement} answers again")
+        placements[committed.part] = state.placement
+        for log in state.logs:
+            key = (committed.part, log.child, log.replica, log.line)
+            if log.whole < wholes.get(key, 0):
+                raise Violation("logs", committed.at, f"`whole` of {key} went back to {log.whole}")
+            wholes[key] = log.whole

@@ -1,0 +1,143 @@
+"""What is simulated: one deployment with one query, as plain values.
+
+``pace`` scales the times of the surroundings (restarts, heartbeats, state records): a world whose
+bound is a tenth of a real one's lives ten times as fast, and has as many faults in a tenth of the
+events. What the product itself fixes in real time is not scaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tests.simulator.clock import ms, second
+from tests.simulator.readings import Habits
+
+from slackwater.model.deployment import QuerySpec, WindowSpec
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.line import PROCESS, Policy
+
+E0_US = 1_000_000 * second
+"""When a world begins: a round number, so that traces can be read."""
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """Times in us. ``children`` lists the streams of each child."""
+
+    children: tuple[tuple[str, ...], ...] = (("s1", "s2"),)
+    replicas: int = 2
+    parts: int = 1
+    window_us: int = 1 * second
+    slide_us: int = 1 * second
+    w_us: int = 100 * ms
+    bound_us: int = 2 * second
+    margin_us: int = 50 * ms
+    policy: Policy = PROCESS
+    disorder_us: int = 20 * ms
+    expect_every_us: dict[str, int] = field(default_factory=dict)
+    habits: Habits = field(default_factory=Habits)
+    skew_us: dict[str, int] = field(default_factory=dict)
+    """By process: how far its machine's clock is ahead."""
+    e0_us: int = E0_US
+    record_readings_max: int = 10_000
+    piece_bytes_max: int = 8 << 20
+    ahead_buckets_max: int = 600
+    ahead_bytes_max: int = 256 << 20
+    backlog_records_max: int = 1000
+    seek_period_us: int = 100 * ms
+    pace: float = 1.0
+    zombie_us: tuple[int, int] = (0, 400 * ms)
+    """How long a process that was replaced works on."""
+    record_us: int = 30
+    """What it takes an orderer to read a record that it needs."""
+    aggregate_us: int = 0
+    """What it takes an aggregator's task to make the deltas of a record."""
+    live_records_max: int = 100
+    """Most records that an orderer's consumer gives it of one log at a time."""
+    fetch_us: tuple[int, int] = (500, 4 * ms)
+    restart_us: tuple[int, int] = (300 * ms, 900 * ms)
+
+    @cached_property
+    def grid(self) -> Grid:
+        """Buckets and windows."""
+        return Grid(self.w_us, WindowSpec(self.window_us, self.slide_us))
+
+    @cached_property
+    def streams(self) -> tuple[str, ...]:
+        """All streams, in the children's order."""
+        return tuple(s for child in self.children for s in child)
+
+    @property
+    def lateness_us(self) -> int:
+        """Rule 15."""
+        return self.disorder_us + max(self.expect_every_us.values(), default=0)
+
+    @property
+    def first_window(self) -> int:
+        """The first window that holds E0."""
+        return self.grid.first_window_holding(self.e0_us)
+
+    @property
+    def skew_us_max(self) -> int:
+        """How far the clocks of two machines are apart."""
+        return max(self.skew_us.values(), default=0) - min(self.skew_us.values(), default=0)
+
+    def paced(self, us: int) -> int:
+        """A time of the surroundings in this world."""
+        return round(us * self.pace)
+
+    def answer_within_us(self, stage: int) -> int:
+        """The ladder of deadlines (R13): stage 1 orderer, 2 root."""
+        return self.bound_us - (2 - stage + 1) * self.margin_us
+
+    def normal_time(self, e: int) -> int:
+        """Event time is wall time here."""
+        return e + self.lateness_us
+
+    def orderer_name(self, child: int, replica: int) -> str:
+        """As status prints it."""
+        return f"orderer/q.{child}.{chr(ord('a') + replica)}"
+
+    @property
+    def aggregator_names(self) -> list[str]:
+        """One for each replica: fragments of two replicas run in different aggregators (R19)."""
+        return [f"aggregator/{r}" for r in range(self.replicas)]
+
+    @property
+    def orderer_names(self) -> list[str]:
+        """All replicas of all children."""
+        at = [(c, r) for c in range(len(self.children)) for r in range(self.replicas)]
+        return [self.orderer_name(c, r) for c, r in at]
+
+    @property
+    def root_names(self) -> list[str]:
+        """All parts."""
+        return [f"root/q.{p}" for p in range(self.parts)]
+
+    @property
+    def names(self) -> list[str]:
+        """All processes, as status prints them."""
+        proxies = [f"proxy/{s}" for s in self.streams]
+        return [*proxies, *self.orderer_names, *self.aggregator_names, *self.root_names]
+
+    @property
+    def query(self) -> QuerySpec:
+        """The query, as what reads deployments knows it."""
+        return QuerySpec(
+            "q", self.streams, None, None, WindowSpec(self.window_us, self.slide_us), ("sum",),
+            self.bound_us, self.margin_us, replicas=self.replicas,
+            children=len(self.children), parts=self.parts,
+        )  # fmt: skip
+
+
+def spread(items: Sequence[str], children: int) -> tuple[tuple[str, ...], ...]:
+    """Streams over children, neighbours together."""
+    base, longer = divmod(len(items), children)
+    found, at = [], 0
+    for child in range(children):
+        size = base + (child < longer)
+        found.append(tuple(items[at : at + size]))
+        at += size
+    return tuple(found)

@@ -1,0 +1,86 @@
+"""The history of a world: what was sent, logged and committed, when, and which faults there were.
+
+Checkers see this and nothing else: no core, no process, no model of Kafka.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tests.simulator.config import WorldConfig
+from tests.simulator.readings import Reading
+
+from slackwater.model.records import OrderedRecord, RootState, SourceRecord
+from slackwater.protocols.dpc.answers import Transaction
+
+Rows = list[tuple[str, tuple[float, ...]]]
+
+
+class Committed(NamedTuple):
+    """One transaction of a part, as a read-committed reader sees it."""
+
+    at: int
+    part: int
+    placement: int
+    transaction: Transaction[Any]
+    keys: dict[int, Rows]
+    """Rows of each window, by its seq: key, and (count, sum, m2, min, max) of the one field."""
+    state: RootState | None = None
+    """The state record of the same transaction."""
+
+
+class Note(NamedTuple):
+    """Something that happened to a process, or that it said."""
+
+    at: int
+    process: str
+    what: str
+
+
+class Outage(NamedTuple):
+    """Something was not as it should be, from ``start`` until all of it was over."""
+
+    start: int
+    end: int
+    what: str
+
+
+class Sample(NamedTuple):
+    """What the processes held in memory at a time: bytes of readings, buckets, windows."""
+
+    at: int
+    held: dict[str, int]
+
+
+@dataclass
+class History:
+    """What a checker may see."""
+
+    config: WorldConfig
+    committed: list[Committed] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    """What befell the processes."""
+    said: list[Note] = field(default_factory=list)
+    """What their heartbeats said, each change of it."""
+    samples: list[Sample] = field(default_factory=list)
+    outages: list[Outage] = field(default_factory=list)
+    unavailable: list[tuple[int, int]] = field(default_factory=list)
+    """Times at which some stage had no copy that could work (G2 does not hold then)."""
+    sent: dict[str, list[Reading]] = field(default_factory=dict)
+    """What each sensor has handed over, in its order."""
+    refused: dict[str, list[tuple[str, Reading]]] = field(default_factory=dict)
+    """By stream: what went to quarantine, and why."""
+    source_logs: dict[str, list[tuple[int, SourceRecord]]] = field(default_factory=dict)
+    """All that was ever in them, also what retention took."""
+    ordered_logs: dict[tuple[int, int, int], list[tuple[int, OrderedRecord]]] = field(
+        default_factory=dict
+    )
+    """By (child, replica, line): all that was ever in them and decodes."""
+    damaged: int = 0
+    """How many records were damaged in the logs."""
+    cut: set[str] = field(default_factory=set)
+    """Streams of which retention took something."""
+    clocks_agree: bool = True
+    """Within the margin, all the time (R12)."""
+    ended_at: int = 0

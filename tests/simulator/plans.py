@@ -1,0 +1,140 @@
+"""Plans: everything that a run is a function of, as a value that can be printed and repeated.
+
+A seed is drawn into a plan (a deployment and its faults) before anything runs. Worlds are small
+and quick: the bound X is a fraction of a second, the surroundings keep pace with it, and the
+lengths of faults are drawn relative to X, so that a life of some seconds holds as many failures
+shorter than, about as long as, and much longer than X as one of a minute would.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from random import Random
+from typing import Any
+
+from tests.simulator.clock import ms
+from tests.simulator.config import WorldConfig, spread
+from tests.simulator.faults import Fault, plan
+from tests.simulator.readings import Habits
+
+from slackwater.protocols.dpc.line import Policy
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``seed`` decides what is left to chance: delays, readings, what a kill leaves behind."""
+
+    seed: int
+    config: WorldConfig
+    length_us: int
+    faults: tuple[Fault, ...]
+
+    def to_json(self) -> str:
+        """One line; only what differs from the defaults."""
+        config = {
+            f.name: value
+            for f in fields(WorldConfig)
+            if (value := getattr(self.config, f.name)) != _default(f)
+        }
+        if "habits" in config:
+            config["habits"] = asdict(self.config.habits)
+        if "policy" in config:
+            config["policy"] = asdict(self.config.policy)
+        whole = {"seed": self.seed, "length_us": self.length_us, "config": config}
+        return json.dumps({**whole, "faults": [str(f) for f in self.faults]})
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """The inverse."""
+        data = json.loads(text)
+        config = data["config"]
+        if "habits" in config:
+            config["habits"] = Habits(**config["habits"])
+        if "policy" in config:
+            config["policy"] = Policy(**config["policy"])
+        if "children" in config:
+            config["children"] = tuple(map(tuple, config["children"]))
+        for name in ("zombie_us", "fetch_us", "restart_us"):
+            if name in config:
+                config[name] = tuple(config[name])
+        faults = tuple(Fault.parse(text) for text in data["faults"])
+        return cls(data["seed"], WorldConfig(**config), data["length_us"], faults)
+
+    @property
+    def command(self) -> str:
+        """How to see this very run again."""
+        if self == draw(self.seed):
+            return f"python -m tests.simulator --seed {self.seed}"
+        return f"python -m tests.simulator --plan '{self.to_json()}'"
+
+
+def _default(field: Any) -> Any:
+    return field.default if field.default is not MISSING else field.default_factory()
+
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed."""
+    rng = Random(f"plan/{seed}")
+    config = draw_config(rng)
+    length_us = 2_000 * ms + rng.choice([4, 6]) * config.bound_us
+    faults = plan(rng, config, length_us, rng.choice([1, 2, 3, 4, 6, 9]))
+    return Plan(seed, config, length_us, faults)
+
+
+def draw_config(rng: Random) -> WorldConfig:
+    """A deployment: small, but of every shape."""
+    streams = [f"s{i + 1}" for i in range(rng.randint(1, 3))]
+    bound = rng.choice([300, 300, 500, 800]) * ms
+    size = rng.choice([200, 300, 400]) * ms
+    slide = rng.choice([size, size, size, size // 2, size * 3 // 10])
+    disorder = rng.choice([0, 10 * ms, 60 * ms])
+    config = WorldConfig(
+        children=spread(streams, rng.randint(1, min(2, len(streams)))),
+        replicas=rng.choice([1, 1, 2, 2, 3]),
+        parts=rng.choice([1, 1, 1, 2]),
+        window_us=size,
+        slide_us=slide,
+        w_us=rng.choice([50, 65, 100]) * ms,
+        bound_us=bound,
+        margin_us=rng.choice([20, 30]) * ms,
+        policy=Policy(
+            rng.choice(["process", "process", "delay"]),
+            rng.choice(["process", "process", "process", "delay", "suspend"]),
+        ),
+        disorder_us=disorder,
+        expect_every_us={rng.choice(streams): 200 * ms} if rng.random() < 0.15 else {},
+        habits=Habits(
+            every_us=rng.choice([10, 40, 150]) * ms,
+            jitter_us=disorder,
+            keys=rng.randint(1, 2),
+            late_every=rng.choice([0, 0, 20]),
+            late_us=2 * bound,
+        ),
+        record_readings_max=rng.choice([3, 10_000]),
+        piece_bytes_max=rng.choice([100, 8 << 20]),
+        ahead_buckets_max=rng.choice([8, 30, 600]),
+        ahead_bytes_max=rng.choice([2_000, 256 << 20]),
+        backlog_records_max=rng.choice([6, 15, 1000]),
+        seek_period_us=30 * ms,
+        pace=0.3,
+        zombie_us=rng.choice([(0, 100 * ms), (bound, 3 * bound)]),
+        restart_us=rng.choice([(50 * ms, 250 * ms), (bound, 2 * bound)]),
+    )
+    return replace(config, skew_us=draw_skew(rng, config))
+
+
+def draw_skew(rng: Random, config: WorldConfig) -> dict[str, int]:
+    """Clocks agree within the margin (R12), but for some worlds, where some do not at all."""
+    small = config.margin_us // 2
+    match rng.choice(["none", "none", "small", "small", "large"]):
+        case "none":
+            return {}
+        case "small":
+            return {name: rng.randrange(-small, small) for name in config.names}
+        case _:
+            bound = config.bound_us
+            return {
+                name: rng.randrange(-2 * bound, 2 * bound)
+                for name in rng.sample(config.names, rng.randint(1, 2))
+            }

@@ -1,0 +1,141 @@
+"""Shrinking: a failing plan becomes the smallest one that still breaks the same guarantee.
+
+Delta debugging (Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input"): first
+faults are left out, in halves and then one by one; then the deployment is made plainer, one
+property at a time, and what is left of the faults shorter. A step is kept if the plan fails in the
+same way; the seed stays, so what chance decides changes as little as it can. Time is bounded: what
+has been reached by then is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from time import monotonic
+from typing import Final
+
+from tests.simulator.clock import ms, second
+from tests.simulator.config import E0_US, WorldConfig
+from tests.simulator.faults import Fault
+from tests.simulator.plans import Plan
+from tests.simulator.run import Outcome, run
+
+DEFAULTS: Final = WorldConfig()
+
+
+def shrink(failed: Outcome, *, seconds_max: float = 60.0) -> Outcome:
+    """The smallest failing outcome that was found in time."""
+    assert failed.violation is not None
+    until = monotonic() + seconds_max
+    best, guarantee = failed, failed.violation.guarantee
+    while True:
+        for candidate in smaller(best):
+            if monotonic() > until:
+                return best
+            outcome = run(candidate)
+            if outcome.violation is not None and outcome.violation.guarantee == guarantee:
+                best = outcome
+                break  # begin again from here
+        else:
+            return best
+
+
+def smaller(outcome: Outcome) -> Iterator[Plan]:
+    """Plans that are plainer than this one, the greatest steps first."""
+    plan = outcome.plan
+    yield from _without_faults(plan)
+    yield from _shorter_life(outcome)
+    for simplify in SIMPLER:
+        config = simplify(plan.config)
+        if config != plan.config:
+            faults = tuple(fault for fault in plan.faults if _fits(fault, config))
+            yield replace(plan, config=config, faults=faults)
+    yield from _shorter_faults(plan)
+
+
+def _without_faults(plan: Plan) -> Iterator[Plan]:
+    faults, size = plan.faults, len(plan.faults)
+    while size > 0:
+        for start in range(0, len(faults), size):
+            yield replace(plan, faults=faults[:start] + faults[start + size :])
+        size = size // 2
+
+
+def _shorter_life(outcome: Outcome) -> Iterator[Plan]:
+    assert outcome.violation is not None
+    plan, broken_us = outcome.plan, outcome.violation.at - E0_US
+    for length in (0, broken_us, plan.length_us // 2):
+        if 0 <= length <= plan.length_us - 200 * ms:
+            yield replace(plan, length_us=length // ms * ms)
+
+
+def _shorter_faults(plan: Plan) -> Iterator[Plan]:
+    for i, fault in enumerate(plan.faults):
+        shorter = [replace(fault, for_us=fault.for_us // 2 // ms * ms)] * (fault.for_us > 60 * ms)
+        rounded = replace(
+            fault,
+            at=round(fault.at, -5) or fault.at,
+            for_us=round(fault.for_us, -5) or fault.for_us,
+        )
+        earlier = [replace(fault, at=second)] * (fault.at > second + 100 * ms)
+        for other in (*shorter, *earlier, rounded):
+            if other != fault:
+                faults = (*plan.faults[:i], other, *plan.faults[i + 1 :])
+                yield replace(plan, faults=tuple(sorted(faults, key=lambda f: f.at)))
+
+
+def _fits(fault: Fault, config: WorldConfig) -> bool:
+    """Is what it befalls there?"""
+    whom = fault.whom
+    match fault.what:
+        case "silence" | "full":
+            return whom in config.streams
+        case "cut":
+            return whom.removeprefix("sw.source.") in config.streams
+        case "double":
+            return int(whom) < config.replicas
+        case "deaf":
+            name, stream = whom.split()
+            return name in config.orderer_names and stream in config.streams
+        case "damage":
+            child, _, partition = whom.removeprefix("sw.ordered.q.").partition(":")
+            there = int(child) < len(config.children) and int(partition) < 2 * config.replicas
+            return there and config.replicas > 1
+        case "broker" | "truncate":
+            return True
+        case _:
+            return whom in config.names
+
+
+# What a plainer deployment is, one property each.
+
+SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
+    lambda c: replace(c, replicas=1, skew_us=_known(c, replicas=1)),
+    lambda c: replace(c, replicas=min(c.replicas, 2), skew_us=_known(c, replicas=2)),
+    lambda c: replace(c, children=(c.streams,)),
+    lambda c: replace(c, children=c.children[:1]),
+    lambda c: replace(c, children=tuple(child[:1] for child in c.children)),
+    lambda c: replace(c, children=tuple(child[:2] for child in c.children)),
+    lambda c: replace(c, parts=1),
+    lambda c: replace(c, policy=DEFAULTS.policy),
+    lambda c: replace(c, skew_us={}),
+    lambda c: replace(c, expect_every_us={}),
+    lambda c: replace(c, slide_us=c.window_us),
+    lambda c: replace(c, habits=replace(c.habits, late_every=0, late_us=0)),
+    lambda c: replace(c, disorder_us=0, habits=replace(c.habits, jitter_us=0)),
+    lambda c: replace(c, habits=replace(c.habits, keys=1)),
+    lambda c: replace(c, habits=replace(c.habits, every_us=max(c.habits.every_us, 150 * ms))),
+    lambda c: replace(c, w_us=100 * ms, window_us=200 * ms, slide_us=200 * ms),
+    lambda c: replace(c, record_readings_max=DEFAULTS.record_readings_max),
+    lambda c: replace(c, piece_bytes_max=DEFAULTS.piece_bytes_max),
+    lambda c: replace(c, ahead_buckets_max=DEFAULTS.ahead_buckets_max),
+    lambda c: replace(c, ahead_bytes_max=DEFAULTS.ahead_bytes_max),
+    lambda c: replace(c, backlog_records_max=DEFAULTS.backlog_records_max),
+    lambda c: replace(c, zombie_us=(0, 100 * ms)),
+    lambda c: replace(c, restart_us=(50 * ms, 250 * ms)),
+]
+
+
+def _known(config: WorldConfig, replicas: int) -> dict[str, int]:
+    names = set(replace(config, replicas=min(replicas, config.replicas)).names)
+    return {name: skew for name, skew in config.skew_us.items() if name in names}
