@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
+from tests.simulator.kafka import PositionGoneError
 from tests.simulator.process import Process
 
 from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, RootState, type_f64
@@ -132,7 +133,11 @@ class SimAggregator(Process):
                 self.turn_in(left_us)
                 continue
             cost_us = self.world.config.aggregate_us
-            some = log.read(self._next[log.name], 20 if cost_us else 500)
+            try:
+                some = log.read(self._next[log.name], 20 if cost_us else 500)
+            except PositionGoneError:
+                self.world.restart(self)  # it never skips (``failOnDataLoss``)
+                return
             for offset, value in some:
                 self._aggregate(value, offset, at)
                 self._next[log.name] = offset + 1
