@@ -20,7 +20,7 @@ SPARK_CLASSES := $(JARS)/spark/classes.jsa
 BROKER_POM   := services/slackwater/runtime/broker-pom/pom.xml
 SPARK_POM    := spark/pom.xml
 
-.PHONY: help setup demo test check fmt lint types arch unit integration sim mutants bench clean
+.PHONY: help setup demo test check fmt lint types arch unit integration images containers sim mutants bench clean
 
 help: ## this list
 	@echo "slackwater: windows over sensor streams that never stall and never lie"
@@ -92,7 +92,14 @@ unit: setup ## tests without processes: units, papers, scenarios, simulator, pro
 	@$(BIN)/pytest -m "not integration" $(ARGS)
 
 integration: setup ## tests on a real broker and real processes
-	@$(BIN)/pytest -m integration $(ARGS)
+	@$(BIN)/pytest -m "integration and not containers" $(ARGS)
+
+images: ## build the container images, with stand-ins for public ones that cannot be pulled
+	@compose/offline/prepare.sh
+	@docker compose -f compose/compose.yaml --progress quiet build
+
+containers: setup ## tests on containers; need Docker, and the images of make images
+	@$(BIN)/pytest -m containers $(ARGS)
 
 sim: setup ## the whole system in virtual time under SEEDS=1000 seeds, FROM=0 on
 	@$(BIN)/python -m tests.simulator --seeds $(SEEDS) --from $(FROM) $(ARGS)

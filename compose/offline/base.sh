@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A stand-in for a public Debian base image, made of Debian packages: for machines that reach a
-# package mirror but no image registry. An image of that name which is there already is left alone.
+# A public Debian base image; where it cannot be pulled, a stand-in made of Debian packages, for
+# machines that reach a package mirror but no image registry. One that is there is left alone.
 #
 #   base.sh [IMAGE]              default debian:bookworm-slim; run as root
 set -euo pipefail
@@ -9,6 +9,7 @@ image=${1:-debian:bookworm-slim}
 suite=${image#*:}
 suite=${suite%%-*}
 if docker image inspect "$image" >/dev/null 2>&1; then exit; fi
+if "$(dirname "$0")/pull.sh" "$image"; then exit; fi
 echo "base: building a stand-in for $image"
 
 if ! command -v debootstrap >/dev/null; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the stand-in for apache/kafka from Maven's jars. An image of that name which was pulled is
-# left alone; a stand-in is built anew where these files have changed.
+# The image apache/kafka; where it cannot be pulled, a stand-in made of Maven's jars. One that was
+# pulled is left alone; a stand-in is built anew where these files have changed.
 #
 #   build.sh [VERSION]           default 4.3.1; BASE: the image to build on
 set -euo pipefail
@@ -9,7 +9,9 @@ cd "$(dirname "$0")"
 version=${1:-4.3.1}
 image=apache/kafka:$version
 label='{{index .Config.Labels "slackwater.stand-in"}}'
-if found=$(docker image inspect --format "$label" "$image" 2>/dev/null) && [[ $found != true ]]; then
+if found=$(docker image inspect --format "$label" "$image" 2>/dev/null); then
+  if [[ $found != true ]]; then exit; fi
+elif ../pull.sh "$image"; then
   exit
 fi
 

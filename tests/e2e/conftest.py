@@ -1,0 +1,87 @@
+"""The stack of compose.yaml, started from its images, seen only through its published ports."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.engine import KAFKA_IMAGE, ROOT, docker, free_port, require
+
+HERE = Path(__file__).parent
+IMAGES = ("slackwater/services:dev", "slackwater/aggregator:dev", KAFKA_IMAGE)
+up_s_max = 420
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.integration)
+            item.add_marker(pytest.mark.containers)
+
+
+class Compose:
+    """One project of compose.yaml with ports and volumes of its own."""
+
+    def __init__(self, project: str) -> None:
+        self.project = project
+        self.port = free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self._env = os.environ | {
+            "SLACKWATER_PROJECT": project,
+            "SLACKWATER_KAFKA_PORT": str(self.port),
+        }
+
+    def run(self, *arguments: str, timeout_s: float = 120.0) -> str:
+        """A `docker compose` command; what it prints, and all of it if it fails."""
+        command = ["docker", "compose", "--progress", "quiet", "-f", "compose/compose.yaml"]
+        done = subprocess.run(
+            [*command, *arguments],
+            check=False,
+            cwd=ROOT,
+            env=self._env,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+        assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def up(self) -> None:
+        """Start everything and wait until all are healthy; the logs if that fails."""
+        try:
+            self.run("up", "-d", "--wait", "--wait-timeout", str(up_s_max), timeout_s=up_s_max + 60)
+        except AssertionError:
+            sys.stderr.write(self.run("logs", "--no-color", "--tail", "40"))
+            raise
+
+    def down(self, *, volumes: bool = False) -> None:
+        """Stop everything."""
+        self.run("down", "--remove-orphans", *(["--volumes"] if volumes else []))
+
+    def container(self, service: str) -> str:
+        """The id of a service's container, whatever it is called."""
+        return self.run("ps", "-aq", service).strip()
+
+    @property
+    def network(self) -> str:
+        """The network that all are on."""
+        return f"{self.project}_default"
+
+    def left(self) -> list[str]:
+        """Containers of the project that exist."""
+        label = f"label=com.docker.compose.project={self.project}"
+        return docker("ps", "-aq", "--filter", label).split()
+
+
+@pytest.fixture(scope="session", name="compose")
+def _compose() -> Iterator[Compose]:
+    require(IMAGES, compose=True)
+    compose = Compose(f"slackwater-e2e-{os.getpid()}")
+    try:
+        yield compose
+    finally:
+        compose.down(volumes=True)

@@ -1,0 +1,212 @@
+"""What a stranger sees: a producer of JSON, a consumer of three topics, and a judge.
+
+Plain confluent-kafka on both sides, and nothing of slackwater: what is promised must hold for those
+who have no library of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+
+SIZE_US, SLIDE_US = 5_000_000, 1_000_000
+MOTES = ("m0", "m1", "m2")
+KINDS = ("stable", "tentative", "corrections")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def microseconds(text: str) -> int:
+    """`2016-03-15T08:47:28.545000Z` as microseconds since the epoch."""
+    return (datetime.fromisoformat(text) - EPOCH) // timedelta(microseconds=1)
+
+
+class Stranger:
+    """Writes a reading of each mote every 50 ms to a plain topic, stamped by its own clock."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.sent: list[tuple[int, str, float]] = []
+
+    def start(self) -> Stranger:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End when all is delivered."""
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(30) == 0
+
+    def _run(self) -> None:
+        n = 0
+        while not self._stop.wait(0.05):
+            for mote in MOTES:
+                n += 1
+                at, value = time.time_ns() // 1000, 20 + n % 100 / 8
+                reading = {"mote": mote, "at": at, "temperature": value}
+                self._producer.produce("lab-readings", json.dumps(reading).encode())
+                self.sent.append((at, mote, value))
+            self._producer.poll(0)
+
+
+class Listener:
+    """Reads the three result topics of ``climate`` in a thread, and keeps every record."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": f"stranger-{time.time_ns()}",
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+            }
+        )
+        self._consumer.subscribe([f"sw.results.climate.{kind}" for kind in KINDS])
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.records: list[dict[str, Any]] = []
+
+    def start(self) -> Listener:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> list[dict[str, Any]]:
+        """All that was read, as one stream."""
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+        return sorted(self.records, key=lambda record: int(record["seq"]))
+
+    def wait(
+        self, holds: Callable[[list[dict[str, Any]]], bool], what: str, within_s: float = 120
+    ) -> None:
+        """Wait until this holds of what was read."""
+        give_up = time.monotonic() + within_s
+        while not holds(self.records):
+            assert time.monotonic() < give_up, f"not within {within_s} s: {what}"
+            time.sleep(0.1)
+
+    def wait_for_stable(self, event_us: int, within_s: float = 180) -> None:
+        """Wait until all windows that end up to this time have their exact answer."""
+
+        def reached(records: list[dict[str, Any]]) -> bool:
+            return any(
+                record.get("label") == "stable" and microseconds(record["window_end"]) >= event_us
+                for record in records[-2_000:]
+            )
+
+        self.wait(reached, f"windows up to {EPOCH + timedelta(microseconds=event_us)}", within_s)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for message in self._consumer.consume(1000, 0.2):
+                value = message.value()
+                if message.error() is None and value is not None:
+                    self.records.append(json.loads(value))
+
+
+def _windows(boundary: dict[str, Any]) -> range:
+    """The starts of the windows that a boundary answers: one, or a run of empty ones."""
+    first, n = microseconds(boundary["window_start"]), int(boundary["windows"])
+    return range(first, first + n * SLIDE_US, SLIDE_US)
+
+
+def judge(records: list[dict[str, Any]]) -> tuple[int, int]:
+    """Nothing missing, nothing twice, no lie left standing; how many stable, how many undone."""
+    seqs = [int(record["seq"]) for record in records]
+    assert seqs == list(range(seqs[0], seqs[0] + len(seqs))), "a record is missing or there twice"
+    stable: list[int] = []
+    standing: set[int] = set()
+    undone = 0
+    for record in records:
+        if record["kind"] == "boundary" and record["label"] == "tentative":
+            windows = set(_windows(record))
+            assert not windows & standing, "one tentative answer a window"
+            assert not windows & set(stable[-200:]), "no tentative answer after the exact one"
+            standing |= windows
+        elif record["kind"] == "undo":
+            first, last = microseconds(record["undo_from"]), microseconds(record["undo_to"])
+            revoked = {window for window in standing if first <= window <= last}
+            standing -= revoked
+            undone += len(revoked)
+        elif record["kind"] == "boundary":
+            windows = set(_windows(record))
+            assert not windows & standing, "an exact answer follows its UNDO"
+            stable += _windows(record)
+    assert stable == list(range(stable[0], stable[-1] + 1, SLIDE_US)), "a window is lost or doubled"
+    assert not {window for window in standing if window <= stable[-1]}
+    return len(stable), undone
+
+
+def latencies_s(records: list[dict[str, Any]]) -> dict[int, float]:
+    """By window: how long after its normal time its first answer was written."""
+    first: dict[int, float] = {}
+    for record in records:
+        if record["kind"] == "boundary":
+            late_us = microseconds(record["emitted_at"]) - microseconds(record["due_at"])
+            for window in _windows(record)[-1:]:
+                first.setdefault(window, late_us / 1e6)
+    return first
+
+
+def counted(records: list[dict[str, Any]]) -> dict[tuple[int, str], dict[str, float]]:
+    """The exact answers about the motes, by window and mote."""
+    return {
+        (microseconds(record["window_start"]), record["key"]): record["fields"]["temperature"]
+        for record in records
+        if record["kind"] == "stable" and record["key"] in MOTES
+    }
+
+
+def expected(
+    readings: list[tuple[int, str, float]], first: int, last: int
+) -> dict[tuple[int, str], dict[str, float]]:
+    """What the windows that start in [first, last] must say, computed from what was sent."""
+    values: dict[tuple[int, str], list[float]] = {}
+    for at, mote, value in readings:
+        newest = at // SLIDE_US * SLIDE_US
+        for start in range(newest, at - SIZE_US, -SLIDE_US):
+            if first <= start <= last:
+                values.setdefault((start, mote), []).append(value)
+    return {
+        window: {"count": len(v), "avg": sum(v) / len(v), "min": min(v), "max": max(v)}
+        for window, v in values.items()
+    }
+
+
+def quarantined(bootstrap: str, topic: str) -> Counter[tuple[int, str, float]]:
+    """The readings that were refused (too late, say): no part of any window."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"quarantine-{time.time_ns()}",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.subscribe([topic])
+    found: Counter[tuple[int, str, float]] = Counter()
+    give_up = time.monotonic() + 30
+    try:
+        while time.monotonic() < give_up:
+            for message in consumer.consume(500, 0.5):
+                if message.error() is not None:
+                    return found  # the end of the topic
+                value = message.value()
+                assert value is not None
+                said = json.loads(json.loads(value)["payload"])
+                found[said["at"], said["mote"], said["temperature"]] += 1
+        raise AssertionError(f"{topic} does not end")
+    finally:
+        consumer.close()

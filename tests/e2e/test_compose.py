@@ -1,0 +1,149 @@
+"""`docker compose up`, a stranger's readings, failures in the middle, `down`, and `up` again.
+
+One stack for the whole story: its parts depend on each other, and a start costs most of the time.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.e2e.conftest import Compose
+from tests.e2e.judging import (
+    Listener,
+    Stranger,
+    counted,
+    expected,
+    judge,
+    latencies_s,
+    microseconds,
+    quarantined,
+)
+from tests.engine import ROOT, docker
+
+import slackwater
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+X_S = 2.0
+ALLOWED_S = 1.0
+FAULT_S = 8.0
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def eventually(holds: Callable[[], bool], what: str, within_s: float = 120) -> None:
+    give_up = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < give_up, f"not within {within_s} s: {what}"
+        time.sleep(0.5)
+
+
+def healthy(compose: Compose, service: str) -> bool:
+    shown = docker("inspect", "--format", "{{.State.Health.Status}}", compose.container(service))
+    return shown.strip() == "healthy"
+
+
+def audit(compose: Compose) -> str:
+    """The stable results once more, from the source logs, by our own batch job."""
+    command = [sys.executable, "-m", "slackwater.cli.app", "audit", "climate"]
+    options = ["--deployment", "compose/deployment.yaml", "--bootstrap", compose.bootstrap]
+    done = subprocess.run(
+        [*command, *options],
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"SLACKWATER_DATA_DIR": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_up_faults_down_and_up_again(compose: Compose) -> None:
+    compose.up()
+    began = time.monotonic()
+    stranger, listener = Stranger(compose.bootstrap).start(), Listener(compose.bootstrap).start()
+    listener.wait(
+        lambda records: any(record.get("key") == "m0" for record in records),
+        "results flow",
+        within_s=60,
+    )
+    assert time.monotonic() - began < 60
+    steady_from = now_us() + 2_000_000
+    listener.wait_for_stable(steady_from + 3_000_000)
+
+    # A copy of a stage dies; the other one answers in its place.
+    docker("kill", compose.container("orderer-a"))
+    listener.wait_for_stable(now_us() + 5_000_000)
+    docker("start", compose.container("orderer-a"))
+    eventually(lambda: healthy(compose, "orderer-a"), "the orderer is back")
+
+    # A proxy that stands still: its room is missing, then corrected.
+    paused_at = now_us()
+    docker("pause", compose.container("room-1"))
+    time.sleep(FAULT_S)
+    docker("unpause", compose.container("room-1"))
+    listener.wait_for_stable(now_us() + 3_000_000)
+
+    # A site that is cut off from Kafka.
+    cut_at = now_us()
+    docker("network", "disconnect", compose.network, compose.container("room-2"))
+    time.sleep(FAULT_S)
+    docker("network", "connect", compose.network, compose.container("room-2"))
+    listener.wait_for_stable(now_us() + 3_000_000)
+    bounded_to = now_us()
+
+    # The only root dies: nobody answers until it is back, so this is outside the bound.
+    docker("kill", compose.container("root"))
+    docker("start", compose.container("root"))
+    listener.wait_for_stable(now_us() + 5_000_000)
+
+    compose.down()
+    assert compose.left() == [], "`down` leaves nothing"
+    sent_before = len(stranger.sent)
+    assert sent_before > 100
+    compose.up()
+    listener.wait_for_stable(now_us() + 5_000_000)
+    stranger.stop()
+    listener.wait_for_stable(now_us())
+    records = listener.stop()
+
+    stable, undone = judge(records)
+    assert stable > 30
+    missing = {
+        (name, int(at >= cut_at))
+        for record in records
+        if record["kind"] == "boundary" and record["label"] == "tentative"
+        for at in [microseconds(record["due_at"])]
+        for name in record["missing"]
+        if paused_at <= at <= bounded_to
+    }
+    assert undone > 4
+    assert {("room-1", 0), ("room-2", 1)} <= missing
+
+    late = {w: s for w, s in latencies_s(records).items() if steady_from <= w <= bounded_to}
+    assert max(late.values()) <= X_S + ALLOWED_S, sorted(late.items(), key=lambda x: -x[1])[:5]
+
+    refused = quarantined(compose.bootstrap, "sw.quarantine.lab")
+    used = [reading for reading in stranger.sent if not refused[reading]]
+    exact = counted(records)
+    first, last = steady_from // 1_000_000 * 1_000_000, max(window for window, _ in exact)
+    wanted = expected(used, first, last)
+    assert len(wanted) > 60
+    for window, figures in wanted.items():
+        assert exact[window] == pytest.approx(figures, rel=1e-12), window
+
+    follow = slackwater.Client(compose.bootstrap).follow("climate", until_end=True)
+    with follow:
+        ours = sum(1 for _ in follow)
+    assert ours >= len(records)
+    assert follow.repeats == 0
+    assert "0 lost, 0 doubled, 0 wrong" in audit(compose)

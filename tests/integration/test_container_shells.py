@@ -1,0 +1,70 @@
+"""The real processes of a deployment against Kafka in a container that is killed under them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from tests.engine import KAFKA_IMAGE, KafkaContainer, require
+from tests.integration.test_plain_topic import DEPLOYMENT, PARTITIONS, Results, Stranger
+
+from slackwater.runtime.deployment import load_deployment
+from slackwater.runtime.stack import StackOptions, StackThread
+
+pytestmark = [pytest.mark.containers, pytest.mark.slow, pytest.mark.timeout(420)]
+
+
+@pytest.fixture(name="kafka")
+def _kafka() -> Iterator[KafkaContainer]:
+    require([KAFKA_IMAGE])
+    container = KafkaContainer().start()
+    try:
+        yield container
+    finally:
+        container.discard()
+
+
+@pytest.fixture(name="stack")
+def _stack(kafka: KafkaContainer, tmp_path: Path) -> Iterator[StackThread]:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic("lab-readings", PARTITIONS, 1)])["lab-readings"].result(60)
+    path = tmp_path / "deployment.yaml"
+    path.write_text(DEPLOYMENT)
+    stack = StackThread(
+        StackOptions(path, load_deployment(path), tmp_path / "data", bootstrap=kafka.bootstrap)
+    )
+    try:
+        stack.open()
+        yield stack
+    finally:
+        stack.stop()
+
+
+def test_a_broker_that_is_killed_loses_and_doubles_nothing(
+    stack: StackThread, kafka: KafkaContainer
+) -> None:
+    stranger, results = Stranger(kafka.bootstrap), Results(kafka.bootstrap)
+    stranger.start()
+    stack.start_up()
+    results.read_until(lambda: len(results.boundaries("stable")) >= 3, "three windows are stable")
+
+    kafka.kill_and_start()
+    killed = max(stranger.sent)
+    results.read_until(
+        lambda: max(results.counts(), default=0) > killed + 8, "windows after the kill are stable"
+    )
+    stranger.stop()
+
+    counts = results.counts()
+    complete = [second for second in stranger.sent if min(counts) < second < max(counts)]
+    assert len(complete) >= 8
+    # What the producer sent while the broker was away may have come too late to be used; nothing
+    # is counted twice, and what lies outside is exact.
+    assert all(counts.get(s, 0) <= stranger.sent[s] for s in complete)
+    clear = [second for second in complete if not killed - 1 <= second <= killed + 8]
+    assert {s: counts.get(s) for s in clear} == {s: stranger.sent[s] for s in clear}
+    seqs = [line["seq"] for line in results.lines]
+    assert sorted(seqs) == list(range(len(seqs)))
