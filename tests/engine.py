@@ -103,9 +103,12 @@ class KafkaContainer(DockerContainer):
             KAFKA_NODE_ID="1",
             KAFKA_PROCESS_ROLES="broker,controller",
             KAFKA_CONTROLLER_QUORUM_VOTERS="1@localhost:9093",
-            KAFKA_LISTENERS="HOST://:9092,CONTROLLER://:9093",
-            KAFKA_LISTENER_SECURITY_PROTOCOL_MAP="HOST:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            KAFKA_INTER_BROKER_LISTENER_NAME="HOST",
+            KAFKA_LISTENERS="HOST://:9092,INSIDE://:19092,CONTROLLER://:9093",
+            KAFKA_LISTENER_SECURITY_PROTOCOL_MAP=",".join(
+                f"{name}:PLAINTEXT" for name in ("HOST", "INSIDE", "CONTROLLER")
+            ),
+            # In transactions a broker talks to itself, and it cannot reach the host's port.
+            KAFKA_INTER_BROKER_LISTENER_NAME="INSIDE",
             KAFKA_CONTROLLER_LISTENER_NAMES="CONTROLLER",
             KAFKA_LOG_DIRS="/var/lib/kafka/data",
             KAFKA_AUTO_CREATE_TOPICS_ENABLE="false",
@@ -123,7 +126,8 @@ class KafkaContainer(DockerContainer):
             self.bootstrap = f"127.0.0.1:{port}"
             # The library passes it on; its own annotation knows only a port without an address.
             self.ports = {"9092/tcp": ("127.0.0.1", port)}  # type: ignore[dict-item]
-            self.with_env("KAFKA_ADVERTISED_LISTENERS", f"HOST://{self.bootstrap}")
+            advertised = f"HOST://{self.bootstrap},INSIDE://localhost:19092"
+            self.with_env("KAFKA_ADVERTISED_LISTENERS", advertised)
             try:
                 super().start()
             except APIError as error:  # somebody was quicker to take the port
