@@ -1,0 +1,1 @@
+"""The exporter: what a deployment says of itself, for Prometheus."""

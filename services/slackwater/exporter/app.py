@@ -1,0 +1,71 @@
+"""``python -m slackwater.exporter NAME --listen HOST:PORT``: serves ``/metrics``.
+
+One thread a query follows its results from now on; heartbeats are listened to; a scrape reads both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import threading
+from functools import partial
+
+from prometheus_client import CollectorRegistry, start_http_server
+
+from slackwater.client.follow import Client
+from slackwater.exporter.metrics import HeartbeatCollector, ResultMetrics
+from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.entry import Context
+from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
+
+_log = logging.getLogger(__name__)
+
+again_s = 1.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Beside those that all processes share."""
+    parser.add_argument("--listen", default="127.0.0.1:9100", help="host:port of the page")
+
+
+def main(context: Context) -> None:
+    """Serve until told to stop."""
+    deployment, clock = context.load_deployment(), SystemClock()
+    host, port = _address(context.arguments.listen)
+    registry = CollectorRegistry()
+    results = ResultMetrics(registry, deployment)
+    listener = HeartbeatListener(context.transport()).start()
+    by_wall = deployment.clock == "wall"
+    registry.register(HeartbeatCollector(listener, lambda: clock.now_us() if by_wall else None))
+    try:
+        start_http_server(port, host, registry)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{host}:{port} cannot be listened on: {error.strerror}"
+        ) from error
+    sender = HeartbeatSender(context.bootstrap, context.process).start()
+    for query in deployment.queries:
+        follow = partial(_follow, context, query, results)
+        threading.Thread(target=follow, name=f"follow {query}", daemon=True).start()
+    while not context.stopping.wait(again_s):
+        sender.update(ready=True)
+    sender.stop()
+    listener.stop()
+
+
+def _follow(context: Context, query: str, results: ResultMetrics) -> None:
+    while not context.stopping.is_set():
+        try:
+            for record in Client(context.bootstrap).follow(query, from_="end"):
+                results.take(record)
+        except SlackwaterError as error:
+            _log.info("results of %s are not read now: %s", query, error)
+        context.stopping.wait(again_s)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"--listen {text}: write host:port")
+    return host, int(port)
