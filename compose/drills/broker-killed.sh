@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# With compose/cluster.env: one of three brokers and one of two Spark workers are killed under load
+# of 1,000 readings/s, and started again. About two minutes.
+DRILL_ENV=compose/cluster.env
+source "$(dirname "$0")/lib.sh"
+claim "One of three brokers and one Spark worker die under load: nothing is lost or doubled, and no" \
+  "answer comes later than X + $allowed_s s."
+
+load 75
+loading=$!
+wait_answers 10
+since=$(now_us)
+say "kafka-2 is killed"
+docker kill "$(container kafka-2)" >/dev/null
+trap 'docker start "$(container kafka-2)" "$(container spark-worker-1)" >/dev/null' EXIT
+sleep 15
+docker start "$(container kafka-2)" >/dev/null
+say "kafka-2 is started again"
+sleep 15
+say "spark-worker-1 is killed"
+docker kill "$(container spark-worker-1)" >/dev/null
+sleep 15
+docker start "$(container spark-worker-1)" >/dev/null
+say "spark-worker-1 is started again"
+wait "$loading"
+judge --until-in 10 --since "$since" --late-max $((x_s + allowed_s))

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# The only broker is restarted. About a minute. While it is away nobody can answer: no bound.
+source "$(dirname "$0")/lib.sh"
+claim "A restart of the broker loses and doubles nothing; all processes go on by themselves."
+
+wait_answers 3
+say "the broker is restarted"
+docker restart "$(container kafka-1)" >/dev/null
+say "the broker is back"
+judge --until-in 10

@@ -1,0 +1,172 @@
+"""Is what was answered right? Compares the results of ``climate`` with the source logs.
+
+    python judge.py [--until-in S] [--since US] [--late-max S] [--missing STREAM] [--none-tentative]
+
+Follows the three result topics from their beginning until the windows that end within the next S
+seconds have their exact answers. Then every window must have exactly one, every tentative answer
+must have been undone, and every exact one must count the readings that the source logs hold for it.
+``--since``, ``--late-max``: first answers that were due since then came at most that late.
+``--missing``: at least one tentative answer since then lacked this stream, none another one.
+Exit code 1 and a sentence for what does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+import slackwater
+from slackwater.codec import decode_source
+from slackwater.codec.results import parse_time
+from slackwater.model.records import Kind, SourcePosition
+from slackwater.protocols.dpc.cursor import SourceCursor
+from slackwater.runtime.deployment import load_deployment
+from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.layout import sources_of
+from slackwater.runtime.topics import partition_count, source_topic
+from slackwater.runtime.transport import read_to_end
+
+QUERY = "climate"
+within_s = 180
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--until-in", type=float, default=3.0)
+    parser.add_argument("--since", type=int, default=0)
+    parser.add_argument("--late-max", type=float)
+    parser.add_argument("--missing")
+    parser.add_argument("--none-tentative", action="store_true")
+    parser.add_argument("--quiet", action="store_true")
+    return parser.parse_args()
+
+
+def fail(sentence: str) -> None:
+    print(f"judge: {sentence}")
+    sys.exit(1)
+
+
+class Judge:
+    """What has been read of the results."""
+
+    def __init__(self, slide_us: int, since_us: int) -> None:
+        self.slide_us, self.since_us = slide_us, since_us
+        self.stable: list[int] = []
+        self.counts: Counter[tuple[int, str]] = Counter()
+        self.standing: set[int] = set()
+        self.undone = self.tentative = 0
+        self.missing: Counter[str] = Counter()
+        self.latest_s, self.answered_to = 0.0, -1
+
+    def take(self, record: dict) -> None:
+        """The next record in order."""
+        if record["kind"] == "undo":
+            first, last = parse_time(record["undo_from"]), parse_time(record["undo_to"])
+            revoked = {window for window in self.standing if first <= window <= last}
+            self.standing -= revoked
+            self.undone += len(revoked)
+        elif record["kind"] == "stable":
+            fields = record["fields"]["temperature"]
+            self.counts[parse_time(record["window_start"]), record["key"]] += fields["count"]
+        elif record["kind"] == "boundary":
+            self._boundary(record)
+
+    def _boundary(self, record: dict) -> None:
+        start = parse_time(record["window_start"])
+        windows = range(start, start + record["windows"] * self.slide_us, self.slide_us)
+        due_us = parse_time(record["due_at"])
+        if start > self.answered_to:
+            self.answered_to = windows[-1]
+            if due_us >= self.since_us:
+                late_us = parse_time(record["emitted_at"]) - due_us
+                self.latest_s = max(self.latest_s, late_us / 1e6)
+        if record["label"] == "stable":
+            if self.standing & set(windows):
+                fail(f"window {record['window_start']} is exact, but its tentative answer stands")
+            self.stable += windows
+            return
+        self.standing |= set(windows)
+        if due_us >= self.since_us:
+            self.tentative += 1
+            self.missing.update(record["missing"])
+
+
+def readings(transport: KafkaTransport, deployment) -> Counter[tuple[int, str]]:
+    """How many readings each window and key has in the source logs."""
+    query = deployment.queries[QUERY]
+    partitions = {
+        name: partition_count(transport.bootstrap, stream.topic.name)
+        for name, stream in deployment.streams.items()
+        if stream.topic is not None
+    }
+    counts: Counter[tuple[int, str]] = Counter()
+    size_us, slide_us = query.window.size_us, query.window.slide_us
+    for source in (s for names in sources_of(deployment, partitions).values() for s in names):
+        # What counts of a log that holds repeats: the orderers' own rule.
+        cursor = SourceCursor(SourcePosition(0, 0, 0, -(2**62)), strict=True)
+        for raw in read_to_end(transport, (source_topic(source), 0)):
+            record = decode_source(raw.value, source)
+            if not cursor.offer(raw.offset, record) or record.kind != Kind.INSERTION:
+                continue
+            columns = record.columns.load()
+            known = ~np.isnan(columns.values[columns.fields.index("temperature")])
+            newest = columns.stimes[known] // slide_us * slide_us
+            keys = columns.key_index[known]
+            for back in range(0, size_us, slide_us):
+                pairs, n = np.unique(np.stack([newest - back, keys]), axis=1, return_counts=True)
+                for start, key, count in zip(*pairs.tolist(), n.tolist(), strict=True):
+                    counts[start, columns.keys[key]] += count
+    return counts
+
+
+def main() -> None:
+    """Read, then judge."""
+    options = arguments()
+    bootstrap = os.environ["SLACKWATER_BOOTSTRAP"]
+    deployment = load_deployment(Path("/etc/slackwater/deployment.yaml"))
+    judge = Judge(deployment.queries[QUERY].window.slide_us, options.since)
+    until_us = int((time.time() + options.until_in) * 1e6)
+    give_up = time.monotonic() + options.until_in + within_s
+    follow = slackwater.Client(bootstrap).follow(QUERY)
+    for record in follow:
+        judge.take(record)
+        exact = record["kind"] == "boundary" and record["label"] == "stable"
+        if exact and parse_time(record["window_end"]) >= until_us:
+            break
+        if time.monotonic() > give_up:
+            fail(f"no exact answers up to now within {within_s} s")
+    if options.quiet:
+        return
+    stable = judge.stable
+    if stable != list(range(stable[0], stable[-1] + 1, judge.slide_us)):
+        fail("a window is missing, or there twice")
+    if follow.repeats or follow.cuts:
+        fail(f"{follow.repeats} records twice, {len(follow.cuts)} runs missing")
+    wanted = readings(KafkaTransport(bootstrap), deployment)
+    wrong = {
+        at: (judge.counts[at], wanted[at])
+        for at in judge.counts.keys() | wanted.keys()
+        if stable[0] <= at[0] <= stable[-1] and judge.counts[at] != wanted[at]
+    }
+    if wrong:
+        fail(f"{len(wrong)} rows are wrong, as {next(iter(wrong.items()))} (answered, in the logs)")
+    if options.late_max is not None and judge.latest_s > options.late_max:
+        fail(f"an answer came {judge.latest_s:.2f} s after its time")
+    if options.missing and set(judge.missing) != {options.missing}:
+        fail(f"missing were {dict(judge.missing)}, not {options.missing}")
+    if options.none_tentative and judge.tentative:
+        fail(f"{judge.tentative} answers were tentative, without {dict(judge.missing)}")
+    print(
+        f"judge: {len(stable)} windows exact, once each, {sum(judge.counts.values())} counts as in"
+        f" the source logs; {judge.undone} undone in all; in this drill {judge.tentative}"
+        f" tentative, the latest first answer {judge.latest_s:.2f} s after its time"
+    )
+
+
+main()

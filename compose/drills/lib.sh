@@ -1,0 +1,32 @@
+# Shared by the drills, which source it. The stack must be up; a drill leaves it as it found it.
+# shellcheck shell=bash
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+x_s=2       # the bound of compose/deployment.yaml
+allowed_s=1 # what a busy machine may add
+
+stack() { docker compose --progress quiet -f compose/compose.yaml ${DRILL_ENV:+--env-file "$DRILL_ENV"} "$@"; }
+container() { stack ps -aq "$1"; }
+now_us() { echo $(($(date +%s%N) / 1000)); }
+say() { echo "$(date -u +%T) $*"; }
+
+claim() {
+  echo "Claim: $*"
+  local service
+  for service in kafka-1 root registrar; do
+    [[ -n $(stack ps -q "$service") ]] || {
+      echo "the stack is not up: docker compose -f compose/compose.yaml up -d --wait" >&2
+      exit 3
+    }
+  done
+}
+
+# judge OPTION...: compares all exact answers with the source logs, inside a container.
+judge() { stack exec -T registrar python - "$@" <compose/drills/judge.py; }
+
+# load SECONDS: readings into lab-readings, in the background; `wait` for it.
+load() { stack exec -T registrar python - "$1" <compose/drills/load.py & }
+
+# wait_answers SECONDS: that the stack answers, for so long.
+wait_answers() { judge --until-in "$1" --quiet; }

@@ -1,0 +1,29 @@
+"""Write JSON readings into ``lab-readings`` for some seconds, as anybody's producer would.
+
+    python load.py SECONDS [READINGS_PER_SECOND]
+
+1,000 a second over 50 motes by default, stamped by this machine's clock.
+"""
+
+import json
+import os
+import sys
+import time
+
+from confluent_kafka import Producer
+
+seconds = float(sys.argv[1])
+per_s = int(sys.argv[2]) if len(sys.argv) > 2 else 1_000
+producer = Producer({"bootstrap.servers": os.environ["SLACKWATER_BOOTSTRAP"], "acks": "all"})
+begun = time.time()
+sent = 0
+while (gone := time.time() - begun) < seconds:
+    while sent < gone * per_s:
+        at, mote = time.time_ns() // 1000, f"m{sent % 50}"
+        reading = {"mote": mote, "at": at, "temperature": 20 + sent % 100 / 8}
+        producer.produce("lab-readings", json.dumps(reading).encode())
+        sent += 1
+    producer.poll(0.01)
+left = producer.flush(60)
+print(f"load: {sent - left} readings delivered, {left} not")
+sys.exit(left > 0)
