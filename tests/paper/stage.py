@@ -26,6 +26,7 @@ from slackwater.model.records import (
     SourceRecord,
 )
 from slackwater.primitives.deltas import Aggregates, KeyTable
+from slackwater.primitives.expressions import compile_predicate
 from slackwater.primitives.panes import Share
 from slackwater.primitives.rows import RowContents, Rows
 from slackwater.primitives.windows import Grid
@@ -123,6 +124,7 @@ class Settings:
     rows: bool = False
     """A query without a window: its buckets are what is answered as one (R21)."""
     empty_wait_ms: int = 0
+    where: str | None = None
     join_within_ms: int | None = None
     """Of the first source with all others; None: their union."""
     before: int = 0
@@ -143,7 +145,8 @@ class Settings:
         if self.join_within_ms is not None:
             sides = (True, *[False] * (sources - 1))
             join = SJoin(self.join_within_ms * MS, sides, FIELDS, FIELDS)
-        return Operators(self.fields, None, None, KeyTable(), join=join, rows=self.rows)
+        where = compile_predicate(self.where, self.fields) if self.where else None
+        return Operators(self.fields, where, None, KeyTable(), join=join, rows=self.rows)
 
     @property
     def grid(self) -> Grid:

@@ -9,6 +9,7 @@ on purpose, the test says so with the word *Difference*; ``docs/protocols/dpc.md
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from itertools import groupby, product
 
@@ -29,6 +30,7 @@ from tests.paper.stage import (
     first_answers,
     label,
     labels,
+    readings,
     stable_answers,
 )
 
@@ -273,6 +275,47 @@ def test_4_1_a_tentative_tuple_comes_from_a_subset_of_the_inputs_and_says_which(
     assert {r.values[0].tolist()[0] for r in in_log} == {1.0}, "the readings of s2, nothing else"
     assert answers
     assert {a.missing for a in answers if isinstance(a, TentativeWindow)} == {("s1", "s3")}
+
+
+TUPLES = Settings(bucket_ms=10, rows=True)
+"""Without a window the tuples themselves are the result (R21)."""
+
+
+def test_4_1_union_passes_tuples_on_labelled_by_the_input() -> None:
+    """While s2 is away its tuples are not there, and those of s1 are tentative."""
+    stage = Stage(names=("s1", "s2"), settings=TUPLES, tick_ms=10)
+    stage.run_to(100)
+    stage.sources["s2"].disconnect()
+    stage.run_to(2_200)
+    told = readings(stage.root, stage.said)
+    assert {value for label, _, _, value in told if label == "stable"} == {0.0, 1.0}
+    assert {value for label, _, _, value in told if label == "tentative"} == {0.0}
+
+
+def test_3_a_filter_that_keeps_nothing_of_a_tentative_bucket_still_says_so() -> None:
+    """An empty answer may be wrong as well: the tuples of s2 would have passed the filter."""
+    stage = Stage(names=("s1", "s2"), settings=replace(TUPLES, where="v > 0.5"), tick_ms=10)
+    stage.run_to(100)
+    stage.sources["s2"].disconnect()
+    stage.run_to(2_200)
+    told = readings(stage.root, stage.said)
+    assert {(label, value) for label, _, _, value in told} == {("stable", 1.0)}
+    empty = [one.effect for one in stage.said if isinstance(one.effect, TentativeWindow)]
+    assert empty
+    assert {(answer.rows, answer.missing) for answer in empty} == {(0, ("s2",))}
+
+
+def test_4_4_2_after_rec_done_every_tuple_has_been_told_for_good_once_and_in_order() -> None:
+    stage = Stage(names=("s1", "s2"), settings=TUPLES, tick_ms=10)
+    stage.run_to(100)
+    stage.sources["s2"].disconnect()
+    stage.run_to(2_200)
+    stage.sources["s2"].reconnect()
+    stage.run_to(2_400)
+    stable = [row[1:] for row in readings(stage.root, stage.said) if row[0] == "stable"]
+    ticks = range(0, 2_400, 10)
+    assert stable == [(tick + 1, "k", value) for tick in ticks for value in (0.0, 1.0)]
+    assert labels(stage.said)[-3:] == ["stable", "rec_done", "stable"]
 
 
 def test_4_1_operators_downstream_label_their_output_by_their_input() -> None:

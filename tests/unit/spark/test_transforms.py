@@ -20,7 +20,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.codec import decode_delta, encode_delta, encode_ordered, fingerprint, schema_json
+from slackwater.codec import (
+    decode_delta,
+    encode_delta,
+    encode_ordered,
+    fingerprint,
+    older_versions,
+    schema_json,
+)
 from slackwater.codec.avro import long_bytes
 from slackwater.model.records import DeltaRecord, Gap, Kind, OrderedRecord, Position
 from slackwater_spark.transforms import FragmentShape, deltas
@@ -179,6 +186,19 @@ def test_one_record_in_gives_one_to_each_part_with_its_offset(
     for part in run(spark, values, shape, line=1):
         assert [delta.seq for delta in part] == [FIRST_SEQ + i for i in range(len(values))]
         assert [delta.kind for delta in part] == [1, Kind.VOID, 1, Kind.VOID]
+
+
+def test_what_the_version_before_left_in_the_log_is_read_as_today(spark: SparkSession) -> None:
+    """After an update the aggregator begins at records that the old orderer wrote."""
+    today = encode_ordered(record([1.0, 5.0], [2.0]))
+    values = [today]
+    for header, lacking in older_versions("ordered").items():
+        assert today.endswith(lacking)
+        values.append(header + today[len(header) : -len(lacking)])
+    assert len(values) > 1
+    (part,) = run(spark, values, WHOLE)
+    assert [delta.kind for delta in part] == [Kind.INSERTION] * len(values)
+    assert all(delta.sum.tolist() == part[0].sum.tolist() for delta in part)
 
 
 @SHAPES
