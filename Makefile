@@ -89,7 +89,7 @@ arch: setup ## import-linter: imports run one way, protocols do no I/O
 	@$(BIN)/lint-imports
 
 unit: setup ## tests without processes: units, papers, scenarios, simulator, properties
-	@$(BIN)/pytest -m "not integration" $(ARGS)
+	@$(BIN)/pytest -m "not integration" --numprocesses auto --dist loadgroup $(ARGS)
 
 integration: setup ## tests on a real broker and real processes
 	@$(BIN)/pytest -m "integration and not containers" $(ARGS)
