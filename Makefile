@@ -92,7 +92,8 @@ unit: setup ## tests without processes: units, papers, scenarios, simulator, pro
 	@$(BIN)/pytest -m "not integration" --numprocesses auto --dist loadgroup $(ARGS)
 
 integration: setup ## tests on a real broker and real processes
-	@$(BIN)/pytest -m "integration and not containers" $(ARGS)
+	@$(BIN)/pytest -m "integration and not containers and not alone" --numprocesses auto --dist loadgroup $(ARGS)
+	@$(BIN)/pytest -m "integration and not containers and alone" $(ARGS)
 
 images: ## build the container images, with stand-ins for public ones that cannot be pulled
 	@compose/offline/prepare.sh

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.integration.test_rehearse import ROOMS_YAML, agreed, rehearse, rooms
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(540)]
 
 CLIMATE = """\
 queries:
@@ -52,7 +52,7 @@ def test_no_single_death_loses_or_doubles_a_window(tmp_path: Path) -> None:
     kinds = {process.partition("/")[0] for process in killed}
     assert kinds == {"orderer", "root", "proxy", "broker", "aggregator"}
     tentative = [line for line in ran.lines if line.get("label") == "tentative"]
-    assert any(line["missing"] == ["room-2"] for line in tentative)
+    assert any("room-2" in line["missing"] for line in tentative)
     undone = [line for line in ran.lines if line["kind"] == "undo"]
     assert undone
     last = max(line["epoch"] for line in undone)

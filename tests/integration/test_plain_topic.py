@@ -22,7 +22,7 @@ from slackwater.runtime.broker import EmbeddedBroker
 from slackwater.runtime.deployment import load_deployment
 from slackwater.runtime.stack import StackOptions, StackThread
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(420)]
 
 DEPLOYMENT = """\
 apiVersion: slackwater/v1

@@ -18,7 +18,7 @@ import pytest
 DATA = Path(__file__).parents[1] / "data"
 ROOMS = ("room-1", "room-2", "room-3", "room-4")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(420)]
 
 ROOMS_YAML = "apiVersion: slackwater/v1\nstreams:\n" + "".join(
     f"  {room}: {{key: {{column: node}}, time: {{column: ts, unit: ms}},"
