@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from slackwater.client.batch import (
     compute,
+    compute_all,
     end_boundary,
     parse_time,
     read_stream,
@@ -44,6 +45,7 @@ def stream(name: str = "a", **changes: object) -> StreamSpec:
 
 def query(size: int = 2 * S, slide: int = 2 * S, **changes: object) -> QuerySpec:
     values: dict[str, object] = {
+        "name": "q",
         "sources": ("a",),
         "where": None,
         "select": None,
@@ -51,7 +53,7 @@ def query(size: int = 2 * S, slide: int = 2 * S, **changes: object) -> QuerySpec
         "aggregate": ("count", "sum", "avg", "min", "max", "range", "var", "stddev"),
         "bound_us": S,
     }
-    return QuerySpec("q", **(values | changes))  # type: ignore[arg-type]
+    return QuerySpec(**(values | changes))  # type: ignore[arg-type]
 
 
 def write(path: Path, text: str) -> Path:
@@ -209,6 +211,27 @@ def test_streams_without_a_field_have_it_missing(tmp_path: Path) -> None:
     result = compute(query(sources=("a", "b")), inputs, 0)
     assert result[0, "k"]["x"].by_stream == {"a": 1, "b": 0}
     assert result[0, "k"]["y"].by_stream == {"a": 0, "b": 1}
+
+
+def test_a_chain_reads_the_exact_results_of_what_it_reads(tmp_path: Path) -> None:
+    """Each figure is a field; a row lies at its window's last instant, in whatever reads it."""
+    inputs = {
+        "a": read_stream(stream(), write(tmp_path / "a.csv", "t,k,x\n0,k,1\n1,k,3\n2,k,\n2,m,5\n")),
+        "b": read_stream(stream("b"), write(tmp_path / "b.csv", "t,k,x\n1.5,k,100\n")),
+    }
+    first = query(name="first", aggregate=("count", "sum"))
+    reads = ("first", "b")
+    second = query(4 * S, name="second", sources=reads, where="x_count > 0 or x is not null")
+
+    windows, _ = compute_all([first, second], inputs, 0)
+
+    found = windows["second"]
+    # The row of [0, 2) s lies at 2 s - 1 us, that of [2, 4) s at 4 s - 1 us.
+    assert set(found) == {(-2 * S, "k"), (0, "k"), (0, "m"), (2 * S, "m")}
+    assert found[0, "k"]["x_sum"].sum == 4.0
+    assert found[0, "k"]["x"].sum == 100.0
+    assert found[0, "k"]["x_sum"].by_stream == {"a": 1, "first": 1, "b": 0}
+    assert end_boundary([first, second], inputs) == 6 * S, "the last row's window ends later"
 
 
 def test_a_join_has_every_near_pair_at_its_later_time(tmp_path: Path) -> None:

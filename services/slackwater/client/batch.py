@@ -151,10 +151,15 @@ def read_stream(spec: StreamSpec, path: Path) -> StreamInput:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What one source brings to a query: names of its fields, and rows."""
+    """What one source brings to a query: names of its fields, and rows.
+
+    ``scale`` is the magnitude that its values were computed from: the rounding in them is relative
+    to it, however small they are (a standard deviation of 0 may be 1e-15). 0 for readings.
+    """
 
     fields: tuple[str, ...]
     rows: Sequence[Row]
+    scale: float = 0.0
 
 
 def compute_all(
@@ -192,6 +197,8 @@ class Result:
     key: str
     fields: Mapping[str, float | None]
     streams: tuple[str, ...]
+    scale: float = 0.0
+    """As that of ``Source``."""
 
 
 RowsResult = dict[int, list[Result]]
@@ -220,7 +227,10 @@ def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str])
         streams = dict.fromkeys(s for of in figures.values() for s in of.by_stream)
         values = tuple(figures[n].get(figure) for n in fields for figure in query.aggregate)
         rows.append((window + query.window.size_us - 1, (*streams, query.name), key, values))
-    return Source(tuple(f"{n}_{figure}" for n in fields for figure in query.aggregate), rows)
+    of_all = [of for figures in result.values() for of in figures.values()]
+    # A sum is the largest figure that is made of them, and carries the largest error.
+    scale = max((of.scale * max(of.count, 1) for of in of_all), default=0.0)
+    return Source(tuple(f"{n}_{figure}" for n in fields for figure in query.aggregate), rows, scale)
 
 
 def rows_source(query: QuerySpec, result: RowsResult, fields: Sequence[str]) -> Source:
@@ -230,24 +240,30 @@ def rows_source(query: QuerySpec, result: RowsResult, fields: Sequence[str]) -> 
         for _, bucket in sorted(result.items())
         for one in bucket
     ]
-    return Source(tuple(fields), rows)
+    scale = max((one.scale for bucket in result.values() for one in bucket), default=0.0)
+    return Source(tuple(fields), rows, scale)
 
 
 def compute_from(query: QuerySpec, sources: Mapping[str, Source]) -> BatchResult:
     """The windows of a query over what its sources bring."""
-    return _windows(query, *_kept(query, sources))
+    return _windows(query, *_kept(query, sources), _scale(query, sources))
 
 
 def rows_from(query: QuerySpec, sources: Mapping[str, Source], w_us: int) -> RowsResult:
     """The rows of a query without a window, over what its sources bring."""
     names, rows, kept = _kept(query, sources)
+    scale = _scale(query, sources)
     result: RowsResult = defaultdict(list)
     # The rows are source by source in the order of ``from``, and in each as they came.
     for index, values in sorted(kept, key=lambda one: rows[one[0]][0]):
         stime, streams, key, _ = rows[index]
         fields = dict(zip(names, values, strict=True))
-        result[stime // w_us * w_us].append(Result(stime, key, fields, streams))
+        result[stime // w_us * w_us].append(Result(stime, key, fields, streams, scale))
     return dict(result)
+
+
+def _scale(query: QuerySpec, sources: Mapping[str, Source]) -> float:
+    return max(sources[name].scale for name in query.sources)
 
 
 def _kept(
@@ -348,6 +364,7 @@ def _windows(
     names: Sequence[str],
     rows: Sequence[Row],
     kept: Iterable[tuple[int, Sequence[float | None]]],
+    scale: float,
 ) -> BatchResult:
     assert query.window is not None, "without a window the readings are the result"
     size, slide = query.window.size_us, query.window.slide_us
@@ -362,12 +379,12 @@ def _windows(
             for column, value in zip(lists, values, strict=True):
                 column.append((streams, value))
     return {
-        cell: {name: _figures(column) for name, column in zip(names, lists, strict=True)}
+        cell: {name: _figures(column, scale) for name, column in zip(names, lists, strict=True)}
         for cell, lists in cells.items()
     }
 
 
-def _figures(column: Sequence[tuple[tuple[str, ...], float | None]]) -> Figures:
+def _figures(column: Sequence[tuple[tuple[str, ...], float | None]], scale: float) -> Figures:
     values = [value for _, value in column if value is not None]
     # With 0 those that brought nothing but missing values: a row is there because of them.
     by_stream: Counter[str] = Counter()
@@ -381,7 +398,8 @@ def _figures(column: Sequence[tuple[tuple[str, ...], float | None]]) -> Figures:
         mean = total / len(values)
         var = math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
     low, high = min(values), max(values)
-    return Figures(len(values), total, low, high, var, max(abs(low), abs(high)), by_stream)
+    scale = max(abs(low), abs(high), scale)
+    return Figures(len(values), total, low, high, var, scale, by_stream)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,13 +96,13 @@ class RowChecker(Checker):
             return False
         fields: Mapping[str, Any] = given["fields"]
         return fields.keys() == row.fields.keys() and all(
-            self._equal(fields[name], value) for name, value in row.fields.items()
+            self._equal(fields[name], value, row.scale) for name, value in row.fields.items()
         )
 
-    def _equal(self, given: float | None, value: float | None) -> bool:
+    def _equal(self, given: float | None, value: float | None, scale: float) -> bool:
         if given is None or value is None:
             return given is value
-        return math.isclose(given, value, rel_tol=self._slack)
+        return math.isclose(given, value, rel_tol=self._slack, abs_tol=1e-12 * scale)
 
 
 def _short(given: Record) -> str:

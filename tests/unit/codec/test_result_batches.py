@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.codec.result_batches import Assembler, ResultStream
-from slackwater.codec.results import Answer, Figures, Label, encode_boundary, encode_rows
+from slackwater.codec.results import (
+    Answer,
+    Figures,
+    Label,
+    Readings,
+    encode_boundary,
+    encode_rows,
+)
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Kind, ResultBatch
 
@@ -146,3 +154,40 @@ def test_rows_that_the_boundary_does_not_count_are_an_error() -> None:
     lines = window(0, ["a", "b"], 0, "stable")
     with pytest.raises(MalformedRecordError, match="2 rows behind 1"):
         assembled(list(enumerate(lines[1:])))
+
+
+def test_rows_without_a_window_bring_their_own_times() -> None:
+    """A bucket is answered like a window, and accounts for itself alone."""
+    stream = ResultStream("plain", 0, ("t",), (), None)
+    readings = Readings(np.array([1_000, 7_000]), np.array([[1.5, np.nan]]))
+    answer = Answer(
+        query="plain",
+        part=0,
+        first_seq=0,
+        label="stable",
+        epoch=0,
+        window_start=0,
+        window_end=10_000,
+        keys=["b", "a"],
+        fields=("t",),
+        figures=readings,
+        due_at=0,
+        emitted_at=0,
+    )
+    boundary = partial(
+        encode_boundary, query="plain", part=0, epoch=0, label="stable", due_at=0, emitted_at=0
+    )
+    lines = [value for _, value in encode_rows(answer)]
+    lines.append(boundary(seq=2, window_start=0, window_end=10_000, keys=2))
+    lines.append(boundary(seq=3, window_start=10_000, window_end=50_000, windows=4, keys=0))
+    assembler = Assembler(stream)
+    full, empty = (b for at, v in enumerate(lines) if (b := assembler.take(at, v)) is not None)
+
+    assert (full.floor, full.boundary) == (0, 10_000)
+    assert (empty.floor, empty.boundary) == (10_000, 50_000)
+    assert full.columns is not None
+    columns = full.columns.load()
+    assert columns.stimes.tolist() == [1_000, 7_000]
+    assert [columns.keys[i] for i in columns.key_index] == ["b", "a"]
+    assert columns.fields == ("t",)
+    np.testing.assert_array_equal(columns.values[0], [1.5, np.nan])
