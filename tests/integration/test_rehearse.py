@@ -60,6 +60,24 @@ queries:
     replicas: 1
 """
 )
+CHAIN = """\
+  hours:
+    from: [minutes, room-3]
+    where: temperature_count > 0 or temperature > 18
+    select: {mean: temperature_avg, spread: humidity_stddev, here: temperature}
+    window: {size: 3m, slide: 1m}
+    aggregate: [count, avg, min, max]
+    bound: 3s
+    margin: 150ms
+    replicas: 1
+  minutes:
+    from: [room-1, room-2]
+    window: {size: 1m}
+    aggregate: [count, avg, stddev]
+    bound: 3s
+    margin: 150ms
+    replicas: 1
+"""
 ROAD_YAML = """\
 apiVersion: slackwater/v1
 streams:
@@ -223,6 +241,34 @@ def test_every_reading_in_order_without_a_window_and_without_spark(tmp_path: Pat
     assert all(set(row["fields"]) == {"f", "humidity"} for row in warm)
     runs = [line["windows"] for line in ran.lines if line["kind"] == "boundary"]
     assert max(runs) > 1, "empty buckets share a boundary where they come together"
+
+
+def test_a_chain_passes_on_what_is_missing_and_corrects_itself(tmp_path: Path) -> None:
+    """R20 and DPC, section 6.3: a source is silent, then the query that is read loses its root."""
+    ran = rehearse(
+        tmp_path,
+        ROOMS_YAML + "queries:\n" + CHAIN,
+        {room: path for room, path in rooms().items() if room != "room-4"},
+        *("--speed", "60", "--duration", "18s"),
+        *("--fault", "at=4s silence room-2 for 6s", "--fault", "at=13s kill root/minutes"),
+    )
+    agreed(ran)
+    named = {
+        query: {
+            name
+            for line in ran.lines
+            if line["kind"] == "boundary" and line["query"] == query
+            for name in line["missing"]
+        }
+        for query in ("minutes", "hours")
+    }
+    assert named["minutes"] == {"room-2"}
+    assert "room-2" in named["hours"], "by its own name, through the query that lacked it"
+    assert named["hours"] <= {"room-2", "minutes", "room-3"}
+    kinds = {line["kind"] for line in ran.lines if line.get("query") == "hours"}
+    assert {"stable", "tentative", "boundary", "undo", "rec_done"} <= kinds
+    events = [(e["process"], e["event"]) for e in ran.report["events"]]
+    assert ("root/minutes.0", "ready") in events
 
 
 def test_decimal_commas_and_missing_values_of_a_year_of_air(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ class Chained(Orderer):
         self.sources = [*sources, *(Source(t.name) for t in queries)]
         self.logs = {line: [] for line in LineName}
         self.rows_per_read = 10**9
+        self.deaf_to: set[ResultKind] = set()
         self.config = OrdererConfig(
             "orderer/b.0.a",
             0,
@@ -144,6 +145,8 @@ class Chained(Orderer):
                     self._read[i] += 1
                 continue
             assert log.topics is not None
+            if log.kind in self.deaf_to:
+                continue
             for at, value in log.topics.between(log.kind, self._read[i], self.rows_per_read):
                 batch = self._arriving[i].take(at, value)
                 if batch is not None:

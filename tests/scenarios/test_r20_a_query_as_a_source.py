@@ -14,6 +14,7 @@ from tests.paper.stage import (
 )
 
 from slackwater.protocols.dpc.answers import TentativeWindow
+from slackwater.protocols.dpc.orderer import LineName
 
 
 def tentative(said: list[Said]) -> list[Said]:
@@ -169,3 +170,57 @@ def test_what_retention_took_from_the_results_is_said() -> None:
     assert labels(chain.said)[-1] == "stable"
     gaps = [r.gap for records in chain.b_orderer.logs.values() for r in records if r.gap]
     assert all(g.stream == "a" and g.lost > 0 for gap in gaps for g in gap)
+
+
+def test_two_versions_of_a_window_are_not_added_up() -> None:
+    """The stable version comes while b still waits for a stream of its own."""
+    chain = Chain(others=("s3",), tick_ms=25)
+    chain.run_to(3_000)
+    chain.sources["s2"].disconnect()
+    chain.sources["s3"].disconnect()
+    chain.run_to(3_000 + 100 + 1_825)  # a has answered its first window tentatively, b has not
+    assert "tentative" in labels(chain.a_root.said)
+    assert "tentative" not in labels(chain.said)
+    chain.sources["s2"].reconnect()
+    chain.run_to(8_000)
+    counts = []
+    for one in tentative(chain.said):
+        effect = one.effect
+        if isinstance(effect, TentativeWindow) and effect.content is not None:
+            counts.append(effect.content.slice.count[1:].max(initial=0.0))
+    assert counts
+    assert max(counts) == 1, "one row of a in each window of b"
+
+
+def test_a_tentative_answer_that_is_read_first_covers_nothing_before_it() -> None:
+    """Nothing orders the two topics for a consumer that gets one of them late."""
+    chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
+    chain.run_to(4_950)
+    chain.b_orderer.deaf_to.add("stable")
+    chain.run_to(5_000)
+    chain.sources["s2"].disconnect()
+    chain.run_to(9_500)
+    # a's exact answer to [4.5, 5) lies in the topic that does not come. The next one, tentative, is
+    # there when b must answer; it stands for the time behind its own window's last instant.
+    missing = {r.bucket_start // MS: r.missing for r in chain.b_orderer.logs[LineName.LIVE][1:]}
+    assert [missing[start] for start in range(4_900, 5_400, 100)] == [("a",)] * 5
+    assert missing[5_400] == ("a", "s2")
+    assert missing[5_500] == ("s2",)
+    chain.b_orderer.deaf_to.clear()
+    chain.sources["s2"].reconnect()
+    chain.run_to(12_000)
+    undamaged = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
+    undamaged.run_to(12_000)
+    assert stable_answers(chain.said) == stable_answers(undamaged.said)
+
+
+def test_windows_of_many_rows_that_come_in_small_pieces() -> None:
+    """No half of a window is ever seen, whatever the consumer hands over at a time."""
+    chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
+    chain.b_orderer.rows_per_read = 1
+    chain.run_to(6_000)
+    whole = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
+    whole.run_to(6_000)
+    found = stable_answers(chain.said)
+    assert found
+    assert found.items() <= stable_answers(whole.said).items()

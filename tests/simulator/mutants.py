@@ -101,6 +101,7 @@ def _put(place: Any, name: str, new: Any, old: Any) -> Callable[[], None]:
 
 _dpc = "slackwater.protocols.dpc"
 _scenarios = "tests.scenarios"
+_chains = f"{_scenarios}.test_r20_a_query_as_a_source"
 
 MUTANTS = (
     Mutant(
@@ -248,8 +249,50 @@ MUTANTS = (
     ),
     Mutant(
         "what a seek left out is not missing", "G3",
-        (Edit(f"{_dpc}.cursor:SourceCursor.passed", "start >= self.whole_from", "True"),),
+        (Edit(f"{_dpc}.cursor:SourceCursor.passed",
+              "start - self._lookback_us >= self.whole_from", "True"),),
         "tests.simulator.mutants:a_seek_under_a_long_bound",
+    ),
+    Mutant(
+        "a window's row lies at its end, not before it", "R20",
+        (Edit("slackwater.codec.result_batches:Assembler._batch",
+              "Rows(stream, self._rows, end - 1)", "Rows(stream, self._rows, end)"),),
+        f"{_chains}:test_a_window_s_row_falls_into_the_reader_s_window_that_ends_with_it",
+    ),
+    Mutant(
+        "a query promises no further than its last window", "R20",
+        (Edit("slackwater.codec.result_batches:Assembler._batch",
+              "boundary = end - 1 + stream.slide_us", "boundary = end"),),
+        f"{_chains}:test_a_reader_s_windows_are_much_shorter_and_nothing_is_tentative",
+    ),
+    Mutant(
+        "both versions of a window count", "R20",
+        (Edit(f"{_dpc}.chain:live_columns", "stable.reach(batch.floor) <= batch.floor", "True"),),
+        f"{_chains}:test_two_versions_of_a_window_are_not_added_up",
+    ),
+    Mutant(
+        "a tentative answer covers what lies before it", "R20",
+        (Edit(f"{_dpc}.chain:ResultCursor.reach", "break", "pass"),),
+        f"{_chains}:test_a_tentative_answer_that_is_read_first_covers_nothing_before_it",
+    ),
+    Mutant(
+        "a chained orderer waits for its own deadline", "R13",
+        (Edit(f"{_dpc}.orderer:OrdererCore._answer",
+              "tentative=is_tentative", "tentative=None"),),
+        "tests.paper.test_dpc_chains:test_4_2_3_tentative_boundaries_travel_downstream",
+    ),
+    Mutant(
+        "what a source query lacked is not named", "R20",
+        (Edit(f"{_dpc}.orderer:OrdererCore._missing",
+              "names.update(live_missing(*self._live_pair(logs), start, end))", "pass"),),
+        f"{_chains}:test_what_the_source_query_lacked_is_named_by_its_source",
+    ),
+    Mutant(
+        "a parked cursor waits for a marker's offset", "R20",
+        (Edit(f"{_dpc}.orderer:OrdererCore.caught_up_to",
+              "cursor.read_to(position)", "pass"),
+         Edit(f"{_dpc}.orderer:OrdererCore.read_to", "cursor.read_to(position)", "pass")),
+        f"{_chains}:test_the_reader_s_orderer_restarts_while_its_source_query_is_tentative",
     ),
     Mutant(
         "tentative answers come before their normal time", "R36",
