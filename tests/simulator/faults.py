@@ -150,8 +150,6 @@ class _Drawing:
         return [Fault(at, kind, f"{name} {stream}", self._length())]
 
     def damage(self, at: int, kind: str) -> list[Fault]:
-        if self._config.replicas == 1:
-            return []  # nobody else has the record: see the decision on E0, "open"
         child = self._rng.randrange(len(self._config.children))
         partition = self._rng.randrange(2 * self._config.replicas)
         return [Fault(at, kind, f"sw.ordered.q.{child}:{partition}")]

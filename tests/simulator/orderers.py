@@ -26,8 +26,9 @@ from slackwater.protocols.dpc.orderer import (
     Recovered,
     SaveState,
     SoleWriter,
-    initial_state,
+    first_state,
     recover,
+    say_again,
 )
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class SimOrderer(Process):
         self._pending: _Pending | None = None
         self._saved_at = 0
         self._save_period_us = world.config.paced(SAVE_PERIOD_US)
+        self._ending = False
 
     # Start: rule 25.
 
@@ -74,8 +76,13 @@ class SimOrderer(Process):
             return
         state = self.world.orderer_state(self.name)
         if state is None:
-            state = initial_state(
-                self.config, self.world.config.e0_us, [log.beginning for log in self.sources]
+            state = first_state(
+                self.config,
+                [log.beginning for log in self.sources],
+                e0=self.world.config.e0_us,
+                own=[(log.beginning, log.end) for log in self.own],
+                peers=self.world.peer_states(self.child),
+                answered_to=self.world.answered_to,
             )
         stable = self._own_records(LineName.STABLE, state.stable_offset)
         live = self._own_records(LineName.LIVE, state.live_offset)
@@ -120,6 +127,7 @@ class SimOrderer(Process):
         self.core = OrdererCore(
             self.config, operators, state, recovered, inc=inc, mute_until=mute_until
         )
+        self.core.begin_at([log.beginning for log in self.sources])
         self._positions = self.core.live_offsets
         self._saved_at = self.now
         for log in self.sources:
@@ -232,10 +240,30 @@ class SimOrderer(Process):
             self._pending = None
         if self._pending is None and now - self._saved_at >= self._save_period_us:
             self._saved_at = now
-            offsets = [to or self.inc for to in self._delivered_to]
-            self._pending = _Pending(core.snapshot(*offsets), self._appended)
+            self._pending = _Pending(self._snapshot(core), self._appended)
         state = "UP_FAILURE" if core.mute else core.line.state.value
         self.world.heartbeats.say(self, state, core.holes)
         hole = Hole(self.world.ordered_topic(self.child), 2 * self.replica, self.inc)
-        if self.world.heartbeats.is_hole(hole):
-            self.world.restart(self)
+        if self.world.heartbeats.is_hole(hole) and not self._ending:
+            self._ending = True
+            self._say_again(core)
+
+    def _snapshot(self, core: OrdererCore) -> OrdererState:
+        offsets = [to or self.inc for to in self._delivered_to]
+        return core.snapshot(*offsets)
+
+    def _say_again(self, core: OrdererCore) -> None:
+        own = self._own_records(LineName.STABLE, 0)
+        state = say_again(
+            self.config,
+            self._snapshot(core),
+            [log.beginning for log in self.sources],
+            e0=self.world.config.e0_us,
+            answered_to=self.world.answered_to,
+            own_log=[record for _, record in own],
+            own_end=self.own[LineName.STABLE].end,
+        )
+        self.producer.send(self.world.state_log, state, lambda _: self._end_soon())
+
+    def _end_soon(self) -> None:
+        self.world.scheduler.after(0, lambda: self.world.restart(self))

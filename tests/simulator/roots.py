@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulator.kafka import FencedError, Log, Open
+from tests.simulator.kafka import FencedError, Log, Open, PositionGoneError
 from tests.simulator.process import Process
 
 from slackwater.model.records import DeltaRecord, RootState
-from slackwater.protocols.dpc.root import Commit, DeltaLog, FetchEnds, RootCore, initial_state
+from slackwater.protocols.dpc.root import (
+    Commit,
+    DeltaLog,
+    FetchEnds,
+    FetchOrdered,
+    RootCore,
+    initial_state,
+)
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -54,6 +61,7 @@ class SimRoot(Process):
         }
         mute_until = {log: partition.end for log, partition in self._logs.items()}
         self.core = RootCore(config, state, mute_until=mute_until)
+        self.core.begin_at({log: partition.beginning for log, partition in self._logs.items()})
         self._positions = self.core.live_offsets
         for partition in self._logs.values():
             self.watch(partition)
@@ -80,6 +88,8 @@ class SimRoot(Process):
             match effect:
                 case FetchEnds(logs):
                     self._fetch_ends(core, logs)
+                case FetchOrdered(logs):
+                    self._fetch_ordered(core, logs)
                 case Commit():
                     self._begin(core, effect)
         self.world.heartbeats.say(self, core.line.state.value, core.holes)
@@ -121,7 +131,12 @@ class SimRoot(Process):
         count = 0
         for (line, log), offset in core.wanted().items():
             partition = self._logs[log]
-            for at, value in partition.read(max(offset, partition.beginning), CATCH_UP_RECORDS_MAX):
+            try:
+                records = partition.read(offset, CATCH_UP_RECORDS_MAX)
+            except PositionGoneError:
+                core.position_gone(line, log, partition.beginning)
+                continue
+            for at, value in records:
                 assert isinstance(value, DeltaRecord)
                 core.catch_up(line, log, at, value)
                 count += 1
@@ -140,6 +155,17 @@ class SimRoot(Process):
             self.world.scheduler.between(500, 3_000) if known else self.world.config.margin_us // 2
         )
         self.later(wait, answer)
+
+    def _fetch_ordered(self, core: RootCore, logs: tuple[DeltaLog, ...]) -> None:
+        if not self.world.broker.up:
+            return
+
+        def answer() -> None:
+            ordered = {log: self.world.ordered_log(*log) for log in logs}
+            core.ordered({log: (of.beginning, of.end) for log, of in ordered.items()})
+            self.turn_in(0)
+
+        self.later(self.world.scheduler.between(500, 3_000), answer)
 
     # Transactions.
 

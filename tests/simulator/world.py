@@ -23,7 +23,7 @@ from slackwater.model.records import OrderedRecord, OrdererState, RootState, Sou
 from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.line import Schedule
 from slackwater.protocols.dpc.orderer import OrdererConfig
-from slackwater.protocols.dpc.root import Commit, RootConfig
+from slackwater.protocols.dpc.root import Commit, RootConfig, answered_by_all
 from slackwater.runtime.truncation import not_needed
 
 __all__ = ["E0_US", "History", "World", "WorldConfig", "spread"]
@@ -377,6 +377,16 @@ class World:
             if isinstance(value, OrdererState) and value.fragment == name:
                 return value
         return None
+
+    def peer_states(self, child: int) -> list[OrdererState]:
+        """The newest of each replica of a child."""
+        names = [self.orderer_name(child, replica) for replica in range(self.config.replicas)]
+        return [state for name in names if (state := self.orderer_state(name)) is not None]
+
+    @property
+    def answered_to(self) -> int | None:
+        """S of the part that is last."""
+        return answered_by_all(self.root_states())
 
     def root_state(self, part: int) -> RootState | None:
         """The newest committed one of a part."""

@@ -63,6 +63,7 @@ def main(context: Context) -> None:
         config,
         operators,
         e0=definition.e0_us,
+        parts=spec.parts,
         end_timeout_us=spec.margin_us // 2,
         observe=clock.observe if deployment.clock == "data" else None,
         results={i: log.results for i, log in enumerate(logs) if log.results is not None},

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from slackwater.codec.records import decode_ordered, decode_source, encode_ordered
 from slackwater.codec.result_batches import Assembler, ResultStream
 from slackwater.model.errors import MalformedRecordError, SlackwaterError
-from slackwater.model.records import Kind, OrderedRecord, OrdererState, Position
+from slackwater.model.records import Kind, OrderedRecord, OrdererState, Position, RootState
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer import (
     Append,
@@ -27,14 +27,16 @@ from slackwater.protocols.dpc.orderer import (
     Recovered,
     SaveState,
     SoleWriter,
-    initial_state,
+    first_state,
     recover,
+    say_again,
 )
+from slackwater.protocols.dpc.root import answered_by_all
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.faust_worker import Positions
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
 from slackwater.runtime.kafka import CatchUpReader, KafkaTransport, start_incarnation
-from slackwater.runtime.state import read_orderer_state, write_orderer_state
+from slackwater.runtime.state import read_states, write_orderer_state
 from slackwater.runtime.topics import (
     ResultKind,
     ordered_partition,
@@ -47,6 +49,7 @@ from slackwater.runtime.transport import (
     Log,
     PositionGoneError,
     RawRecord,
+    extents,
     read_to_end,
 )
 from slackwater.runtime.turns import Turns
@@ -55,6 +58,7 @@ _log = logging.getLogger(__name__)
 
 SAVE_PERIOD_US = 1_000_000
 HEARTBEAT_PERIOD_US = 50_000
+WRITE_S_MAX = 10.0
 CATCH_UP_RECORDS_MAX = 20
 CATCH_UP_PREFETCH_KIB = 8 * 1024
 CATCH_UP_ROWS_MAX = 2_000
@@ -82,6 +86,7 @@ class OrdererShell:
         config: what the core is told.
         operators: of the query.
         e0: the query's start.
+        parts: of the query's results.
         end_timeout_us: how long the broker may take to name an end (half a margin, R11).
         observe: told of (boundary, now), where the event clock follows the data (R12).
         results: the logs that are result topics of another query, by their number.
@@ -95,6 +100,7 @@ class OrdererShell:
         operators: Operators,
         *,
         e0: int,
+        parts: int,
         end_timeout_us: int,
         observe: Callable[[int, int], None] | None = None,
         results: Mapping[int, ResultStream] | None = None,
@@ -107,6 +113,8 @@ class OrdererShell:
         self._transport = transport
         self._query = query
         self._config = config
+        self._e0 = e0
+        self._parts = parts
         self._clock = SystemClock()
         self._end_timeout_s = end_timeout_us / 1e6
         self._sources = [self._log_of(i) for i in range(len(config.logs))]
@@ -127,7 +135,7 @@ class OrdererShell:
         self._turns = Turns()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heartbeats = HeartbeatSender(transport.bootstrap, config.fragment).start()
-        self._core = self._start(operators, e0)
+        self._core = self._start(operators)
         self._listener = HeartbeatListener(transport).start()
         self._catch_up = [
             CatchUpReader(transport, prefetch_kib_max=CATCH_UP_PREFETCH_KIB) for _ in LineName
@@ -157,12 +165,11 @@ class OrdererShell:
 
     # Start: rule 25.
 
-    def _start(self, operators: Operators, e0: int) -> OrdererCore:
+    def _start(self, operators: Operators) -> OrdererCore:
         config = self._config
-        state = read_orderer_state(self._transport, self._query, config.fragment)
-        if state is None or [s.stream for s in state.streams] != list(config.logs):
-            beginnings = self._transport.beginning_offsets(self._sources)
-            state = initial_state(config, e0, [beginnings[log] for log in self._sources])
+        begin = self._transport.beginning_offsets(self._sources)
+        beginnings = [begin[log] for log in self._sources]
+        state = self._state(beginnings)
         stable: list[tuple[int, OrderedRecord]] = []
         live = [
             (raw.offset, record)
@@ -198,7 +205,53 @@ class OrdererShell:
         self._heartbeats.update(inc=inc, states={self._own[0][0]: "UP_FAILURE"})
         _log.info("incarnation %d goes on from %s", inc, recovered.frontier)
         self._inc = inc
-        return OrdererCore(config, operators, state, recovered, inc=inc, mute_until=mute_until)
+        core = OrdererCore(config, operators, state, recovered, inc=inc, mute_until=mute_until)
+        core.begin_at(beginnings)
+        return core
+
+    def _state(self, beginnings: Sequence[int]) -> OrdererState:
+        """Its state record; a new replica's is made of what others have written (rule 26)."""
+        config = self._config
+        states = read_states(self._transport, self._query)
+        mine = states.get(config.fragment)
+        if isinstance(mine, OrdererState) and [s.stream for s in mine.streams] == [*config.logs]:
+            return mine
+        own = extents(self._transport, self._own)
+        siblings = config.fragment.rpartition(".")[0]
+        return first_state(
+            config,
+            beginnings,
+            e0=self._e0,
+            own=[own[log] for log in self._own],
+            peers=[
+                state
+                for name, state in states.items()
+                if isinstance(state, OrdererState) and name.rpartition(".")[0] == siblings
+            ],
+            answered_to=self._answered_to(states),
+        )
+
+    def _answered_to(self, states: Mapping[str, OrdererState | RootState]) -> int | None:
+        found = [states.get(f"root/{self._query}.{part}") for part in range(self._parts)]
+        return answered_by_all(s if isinstance(s, RootState) else None for s in found)
+
+    def _say_again(self) -> None:
+        """A reader sees a hole: the next start goes on where the results end (rule 11)."""
+        log = self._own[LineName.STABLE]
+        begin = self._transport.beginning_offsets(self._sources)
+        states = read_states(self._transport, self._query)
+        own = [_header(raw) for raw in read_to_end(self._transport, log)]
+        state = say_again(
+            self._config,
+            self._snapshot(),
+            [begin[source] for source in self._sources],
+            e0=self._e0,
+            answered_to=self._answered_to(states),
+            own_log=[record for record in own if record is not None],
+            own_end=self._transport.end_offsets([log])[log],
+        )
+        write_orderer_state(self._writer, self._query, state)
+        self._writer.await_delivered(WRITE_S_MAX)
 
     def _held(self, line: LineName, state: OrdererState) -> int:
         """Where to read the own log from: the state's offset, or what is left of the log."""
@@ -388,11 +441,14 @@ class OrdererShell:
             self._pending = None
         if self._pending is None and now - self._saved_at >= SAVE_PERIOD_US:
             self._saved_at = now
-            offsets = [self._writer.delivered_to(*log) or self._inc for log in self._own]
-            self._pending = _Pending(self._core.snapshot(*offsets), self._appended)
+            self._pending = _Pending(self._snapshot(), self._appended)
         if now - self._said_at >= HEARTBEAT_PERIOD_US:
             self._said_at = now
             self._say()
+
+    def _snapshot(self) -> OrdererState:
+        offsets = [self._writer.delivered_to(*log) or self._inc for log in self._own]
+        return self._core.snapshot(*offsets)
 
     def _say(self) -> None:
         core, (topic, partition) = self._core, self._own[LineName.STABLE]
@@ -413,6 +469,7 @@ class OrdererShell:
         if self._listener.superseded(self._config.fragment, self._inc):
             raise SupersededError(f"{self._config.fragment} runs elsewhere: this one ends")
         if self._listener.hole_in(topic, partition, self._inc):
+            self._say_again()
             raise SupersededError(f"a reader sees a hole in {topic}:{partition}: sending again")
 
     def _fatal(self, why: str) -> None:

@@ -25,6 +25,7 @@ from slackwater.protocols.dpc.root import (
     Commit,
     Effect,
     FetchEnds,
+    FetchOrdered,
     RootConfig,
     RootCore,
     initial_state,
@@ -40,11 +41,12 @@ from slackwater.runtime.state import read_root_states
 from slackwater.runtime.topics import (
     ResultKind,
     aiokafka_producer,
+    ordered_partition,
     ordered_topic,
     results_topic,
     state_topic,
 )
-from slackwater.runtime.transport import Log
+from slackwater.runtime.transport import Log, NoAnswerError, PositionGoneError, extents
 from slackwater.runtime.turns import Turns
 
 _log = logging.getLogger(__name__)
@@ -139,6 +141,8 @@ class RootShell:
         core = RootCore(
             self._config, state, mute_until={self._logs[log]: end for log, end in ends.items()}
         )
+        beginnings = self._transport.beginning_offsets(self._logs)
+        core.begin_at({self._logs[log]: at for log, at in beginnings.items()})
         _log.info(
             "placement %d goes on: S=%d T=%d seq=%d",
             self._config.placement,
@@ -202,12 +206,22 @@ class RootShell:
             reader.want(
                 {self._partition[log]: at for (of, log), at in wanted.items() if of is line}
             )
-            for raw in reader.poll(0.0, CATCH_UP_RECORDS_MAX):
+            try:
+                records = reader.poll(0.0, CATCH_UP_RECORDS_MAX)
+            except PositionGoneError as gone:
+                self._skip_gone(line, gone)
+                continue
+            for raw in records:
                 at = (raw.topic, raw.partition)
                 record = self._inputs.decode(self._logs[at], at, raw.offset, raw.value)
                 self._core.catch_up(line, self._logs[at], raw.offset, record)
                 read = True
         return read
+
+    def _skip_gone(self, line: LineName, gone: PositionGoneError) -> None:
+        beginning = self._transport.beginning_offsets([gone.log])[gone.log]
+        _log.warning("%s; reading goes on at %d", gone, beginning)
+        self._core.position_gone(line, self._logs[gone.log], beginning)
 
     def _look_at_replicas(self, now: int) -> None:
         """What the replicas said last, and when (Table II)."""
@@ -232,6 +246,8 @@ class RootShell:
             case Switched():
                 self._tell(effect)
                 return
+            case FetchOrdered():
+                task = loop.create_task(self._fetch_ordered(effect))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -304,6 +320,19 @@ class RootShell:
         self._core.ends(
             {log: None if ends is None else ends[at] for at, log in logs.items()}, asked_at
         )
+
+    async def _fetch_ordered(self, effect: FetchOrdered) -> None:
+        """No answer is no answer: the core asks again."""
+        logs = {
+            (
+                ordered_topic(self._config.query, log.child),
+                ordered_partition(log.replica, live=bool(log.line)),
+            ): log
+            for log in effect.logs
+        }
+        with contextlib.suppress(NoAnswerError):
+            spans = await asyncio.to_thread(extents, self._transport, logs)
+            self._core.ordered({logs[at]: span for at, span in spans.items()})
 
     def _say(self, now: int) -> None:
         if now - self._said_at < HEARTBEAT_PERIOD_US:

@@ -241,3 +241,13 @@ def read_to_end(
         start = transport.beginning_offsets([log], timeout_s=timeout_s)[log]
     end = transport.end_offsets([log], isolation=isolation, timeout_s=timeout_s)[log]
     return read_range(transport, log, start, end, isolation=isolation, idle_s_max=timeout_s)
+
+
+def extents(
+    transport: Transport, logs: Iterable[Log], *, timeout_s: float = 10.0
+) -> dict[Log, tuple[int, int]]:
+    """Where each log begins and ends."""
+    wanted = list(logs)
+    beginnings = transport.beginning_offsets(wanted, timeout_s=timeout_s)
+    ends = transport.end_offsets(wanted, timeout_s=timeout_s)
+    return {log: (beginnings[log], ends[log]) for log in wanted}

@@ -162,6 +162,7 @@ class SourceCursor:
         # A log that is read for the first time and does not begin at 0 has lost its first readings.
         is_cut = position.inc < 0 < position.offset
         self._lost_from: int | None = position.boundary if is_cut else None
+        self._before_loss: SourcePosition | None = position if is_cut else None
         # A live cursor without a next id has left something out, unless it never read a thing.
         self._skipped = not strict and position.next_id < 0 <= position.inc
         self.whole_from = -(2**63)
@@ -189,7 +190,9 @@ class SourceCursor:
         self.next_id = record.last_id + 1
         self.boundary = max(self.boundary, record.boundary)
         for gap in record.gap:
-            self.gaps.append((floor, self.boundary, gap))
+            felt = (floor, self.boundary, gap)
+            if felt not in self.gaps:  # it was read before, and forgotten when it was parked
+                self.gaps.append(felt)
         low = max(self._low - self._lookback_us, floor)
         if self.boundary > low or (record.readings and record.stime_max >= low):
             self._keep(Chunk(offset, record, floor, self.inc))
@@ -214,8 +217,10 @@ class SourceCursor:
         elif record.first_id < self.next_id:
             return False
         elif self._lost_from is not None:
+            # What was lost may lie ``disorder`` above what follows it.
+            behind = max(record.stime_max, record.boundary) + self._disorder_us
             lost = Gap(record.stream, record.first_id - self.next_id)
-            self.gaps.append((self._lost_from, max(record.stime_max, record.boundary), lost))
+            self.gaps.append((self._lost_from, behind, lost))
         elif self._strict:
             self.hole_inc = self.inc
             return False
@@ -234,6 +239,8 @@ class SourceCursor:
         if not self._strict:
             self.seek(beginning)
             return
+        if self._before_loss is None:
+            self._before_loss = self.rebuild
         self.offset = beginning
         if self._lost_from is None:
             self._lost_from = self.boundary
@@ -282,6 +289,8 @@ class SourceCursor:
         while self._behind and self._is_done(self._behind[0], needed_from):
             self.bytes_behind -= self._behind.popleft().bytes_held
         self.gaps = [gap for gap in self.gaps if gap[1] > needed_from]
+        if not self.gaps and self._lost_from is None:
+            self._before_loss = None
 
     def _is_done(self, chunk: Chunk, start: int) -> bool:
         record = chunk.record
@@ -298,12 +307,15 @@ class SourceCursor:
     @property
     def next(self) -> SourcePosition:
         """Where what the line has not passed yet begins (rule 5)."""
-        return self._place(self._chunks)
+        return self._before_loss or self._place(self._chunks)
 
     @property
     def rebuild(self) -> SourcePosition:
-        """Where to read from to have all again that the line still needs (rule 25, R26)."""
-        place = self._place(self._behind or self._chunks)
+        """Where to read from to have all again that the line still needs (rule 25, R26).
+
+        While a loss is still felt that is before it: a restart finds it gone again, and says so.
+        """
+        place = self._before_loss or self._place(self._behind or self._chunks)
         return replace(place, next_id=-1) if self._is_torn else place
 
     def _place(self, chunks: deque[Chunk]) -> SourcePosition:

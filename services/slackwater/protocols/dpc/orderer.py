@@ -228,6 +228,73 @@ def after(record: OrderedRecord) -> Position:
     return Position(record.bucket_end)
 
 
+def say_again(
+    config: OrdererConfig,
+    state: OrdererState,
+    beginnings: Sequence[int],
+    *,
+    e0: int,
+    answered_to: int | None,
+    own_log: Iterable[OrderedRecord],
+    own_end: int,
+) -> OrdererState:
+    """The state of a replica in whose log a reader sees a hole (rule 11).
+
+    Its own state record may lie beyond the hole, where a record was damaged or retention took what
+    no aggregator had read. All that anybody still needs begins where the results end: at
+    ``answered_to``, S of the root's part that is last (None: no part has answered). From there on
+    it is made once more, out of the sources, and appended to ``own_log``, of which nothing is
+    counted any more.
+    """
+    first = initial_state(config, e0, beginnings)
+    wanted = config.grid.bucket_start(e0 if answered_to is None else answered_to)
+    frontier = min(max(wanted, first.frontier), state.frontier)
+    last_id = max((r.last_id for r in own_log if r.bucket_end <= frontier), default=-1)
+    return replace(
+        first,
+        frontier=frontier,
+        last_id=last_id,
+        live_frontier=state.live_frontier,
+        stable_offset=own_end,
+        live_offset=state.live_offset,
+        streams=tuple(
+            replace(again, live=was.live)
+            for again, was in zip(first.streams, state.streams, strict=True)
+        ),
+    )
+
+
+def first_state(
+    config: OrdererConfig,
+    beginnings: Sequence[int],
+    *,
+    e0: int,
+    own: Sequence[tuple[int, int]],
+    peers: Iterable[OrdererState],
+    answered_to: int | None,
+) -> OrdererState:
+    """Where a replica without a state record begins (rule 26).
+
+    At the frontier of the peer that has come furthest: what lies before is in that peer's log. Else
+    at the sources' beginnings; but a stable log that has an end and no records is not new, and goes
+    on where the results end. ``own`` is (beginning, end) of its stable and of its live log; what
+    they hold, ``recover`` finds.
+    """
+    first = initial_state(config, e0, beginnings)
+    (beginning, end), (_, live_end) = own
+    if beginning < end:
+        return first
+    logs = list(config.logs)
+    known = [p for p in peers if [s.stream for s in p.streams] == logs]
+    if known:
+        furthest = max(known, key=lambda p: p.frontier)
+        first = replace(furthest, fragment=config.fragment)
+    elif end and answered_to is not None:
+        frontier = max(config.grid.bucket_start(answered_to), first.frontier)
+        first = replace(first, frontier=frontier, live_frontier=frontier)
+    return replace(first, stable_offset=end, live_offset=live_end)
+
+
 @dataclass(slots=True)
 class SoleWriter:
     """Is anybody else writing this incarnation's stable log? Its own delivery reports tell.
@@ -305,9 +372,7 @@ class OrdererCore:
         for log, positions in enumerate(state.streams):
             self._open(log, positions.rebuild, positions.live if apart else positions.rebuild)
         self._live_position = [c.offset for c in self._live]
-        for stable, live in zip(self._stable, self._live, strict=True):
-            live.attached = True
-            stable.attached = stable.offset == live.offset
+        self._attach_all()
         self._asked: dict[int, Asked] = {}
         self._read_through: dict[int, int] = {}
         self._stepped_at: int | None = None
@@ -327,13 +392,25 @@ class OrdererCore:
             self._stable.append(Unread())
             self._live.append(ResultCursor(live, name, strict=False))
         else:
-            back_us = self._lookback_us
-            self._stable.append(SourceCursor(stable, strict=True, lookback_us=back_us))
-            self._live.append(
-                SourceCursor(live, strict=False, disorder_us=disorder_us, lookback_us=back_us)
-            )
+            bounds = {"disorder_us": disorder_us, "lookback_us": self._lookback_us}
+            self._stable.append(SourceCursor(stable, strict=True, **bounds))
+            self._live.append(SourceCursor(live, strict=False, **bounds))
+
+    def _attach_all(self) -> None:
+        for stream, position in enumerate(self._live_position):
+            for cursor in (self._stable[stream], self._live[stream]):
+                cursor.attached = cursor.offset == position
 
     # What comes in.
+
+    def begin_at(self, beginnings: Sequence[int]) -> None:
+        """Before anything is read: retention may have been there first (rule 28)."""
+        for stream, beginning in enumerate(beginnings):
+            for cursor in (self._stable[stream], self._live[stream]):
+                if cursor.offset < beginning:
+                    cursor.jump(beginning)
+            self._live_position[stream] = max(self._live_position[stream], beginning)
+        self._attach_all()
 
     def needs(self, stream: int, offset: int) -> bool:
         """Would a record of the live consumer at ``offset`` be looked at? Else need not be read."""

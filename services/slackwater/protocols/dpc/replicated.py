@@ -21,7 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slackwater.model.records import BucketRecord, Gap, Kind, LogPosition, Position
 
@@ -89,6 +89,8 @@ class DeltaCursor:
         self.inc = position.inc
         self.frontier = position.frontier
         self.attached = False
+        self.stray: LogPosition | None = None
+        """Where a seq beyond the next one was dropped, as long as the next has not come."""
         self.trail = Trail(position, pane_of)
 
     def position(self) -> LogPosition:
@@ -97,9 +99,12 @@ class DeltaCursor:
 
     def admits(self, record: BucketRecord) -> bool:
         """Rule 10, and START: sets the incarnation and L. Moves past the record if it counts."""
-        if record.seq < self.next_seq or (self._strict and record.seq > max(self.next_seq, 0)):
+        if record.seq < self.next_seq:
             return False
-        self.next_seq = record.seq + 1
+        if self._strict and 0 <= self.next_seq < record.seq:
+            self.stray = self.stray or self.position()
+            return False
+        self.next_seq, self.stray = record.seq + 1, None
         if record.kind is Kind.START:
             self.inc = max(self.inc, record.seq if record.inc < 0 else record.inc)
             if record.frontier is not None and self._strict:
@@ -107,6 +112,19 @@ class DeltaCursor:
                 self.trail.reset(self.position())
             return False
         return record.kind is not Kind.VOID and record.inc >= self.inc
+
+    def jump_to_seq(self, seq: int) -> None:
+        """Nobody can send what lies below ``seq``: what was dropped may be next now (rule 28)."""
+        assert self.stray is not None
+        assert self.next_seq < seq
+        self.return_to(replace(self.stray, next_seq=seq))
+        self.stray = None
+        self.attached = False
+
+    def jump(self, beginning: int) -> None:
+        """Retention took what was to be read next: go on with what comes at ``beginning``."""
+        assert self.offset < beginning
+        self.offset, self.next_seq, self.stray = beginning, -1, None
 
     def return_to(self, position: LogPosition) -> None:
         """Read again from ``position``."""
@@ -134,6 +152,11 @@ class StableInput:
     ahead_us_max: int
     holes: dict[int, int] = field(default_factory=dict)
     """Replica -> incarnation of the writer that left a hole in its stable log."""
+    gapped: dict[int, Position] = field(default_factory=dict)
+    """Replica -> the frontier at which it has a record with a gap (R15)."""
+    exhausted: dict[int, Position] = field(default_factory=dict)
+    """Replica -> the frontier at which its log was found to hold nothing more."""
+    _gap: tuple[Gap, ...] = ()
 
     def take(self, replica: int, offset: int, record: BucketRecord, low: int) -> bool:
         """Offer a record of a replica's stable log; True if it moved the frontier.
@@ -162,13 +185,67 @@ class StableInput:
             self._move(cursor, end)
             return False
         is_ahead = start > self.frontier
-        if is_ahead or record.bucket_start - low > self.ahead_us_max:
+        if is_ahead and replica in self.torn:
+            self.holes[replica] = cursor.inc  # nobody will bring the frontier here: read on
+            return False
+        too_far = record.bucket_start - low > self.ahead_us_max
+        if is_ahead or too_far or not self._may_take(replica, record):
             cursor.return_to(before)
             cursor.attached = False
             return False
         self._move(cursor, end)
-        self.frontier = end
+        self.frontier, self._gap = end, record.gap
         return True
+
+    def _may_take(self, replica: int, record: BucketRecord) -> bool:
+        """With a gap only if nobody has the bucket without, and never a bucket of both kinds."""
+        if record.gap:
+            self.gapped[replica] = self.frontier
+        if self.frontier.piece and record.gap != self._gap:
+            return False
+        return not (record.gap and self.rivals(replica))
+
+    def rivals(self, replica: int) -> list[int]:
+        """The other replicas whose logs may yet deliver the frontier, without a gap (R15)."""
+        here = self.frontier
+        return [
+            other
+            for other, cursor in enumerate(self.cursors)
+            if other != replica
+            and cursor.frontier <= here
+            and self.gapped.get(other) != here
+            and self.exhausted.get(other) != here
+        ]
+
+    @property
+    def _unanswered(self) -> list[int]:
+        """Replicas whose logs go on elsewhere, or with a gap, than where the frontier is."""
+        return [
+            replica
+            for replica, cursor in enumerate(self.cursors)
+            if cursor.frontier > self.frontier or self.gapped.get(replica) == self.frontier
+        ]
+
+    @property
+    def awaited(self) -> list[int]:
+        """Replicas that others wait for: have their logs got what goes on at the frontier?"""
+        return sorted({rival for replica in self._unanswered for rival in self.rivals(replica)})
+
+    @property
+    def torn(self) -> dict[int, int]:
+        """Replica -> incarnation of the writer in whose stable log there is a hole.
+
+        Seen as such; or because its START names a place beyond the frontier, and nobody's log has
+        what lies between: then it must say that again too.
+        """
+        if self.frontier in self.gapped.values():
+            return self.holes  # somebody has it, with a gap
+        ahead = [r for r, cursor in enumerate(self.cursors) if cursor.frontier > self.frontier]
+        return self.holes | {r: self.cursors[r].inc for r in ahead if not self.rivals(r)}
+
+    def waits(self, replica: int) -> bool:
+        """Is the replica's next record held back because it has a gap?"""
+        return self.gapped.get(replica) == self.frontier and bool(self.rivals(replica))
 
     @property
     def held(self) -> int:
@@ -192,6 +269,11 @@ class Said:
     pieces: dict[int, BucketRecord]
     pieces_count: int
     inc: int
+
+    @property
+    def rank(self) -> int:
+        """Stable is better than stable with a gap (R15), and that than tentative."""
+        return (2 - bool(self.gap)) if self.stable else 0
 
     @property
     def complete(self) -> bool:
@@ -366,7 +448,7 @@ class LiveInput:
         for view in order:
             for said in view.between(start, end):
                 best = chosen.get(said.start)
-                if best is None or (said.stable and not best.stable):
+                if best is None or said.rank > best.rank:
                     chosen[said.start] = said
         return self._without_overlaps(chosen, start)
 

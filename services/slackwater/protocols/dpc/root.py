@@ -15,7 +15,7 @@ ends, go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -51,6 +51,7 @@ from slackwater.protocols.dpc.upstream import Switched, Upstream
 CORRECTIONS_PER_STEP_MAX: Final = 100
 CORRECTED_ROWS_MAX: Final = 20_000
 LIVE_WINDOWS_PER_STEP_MAX: Final = 64
+ORDERED_PERIOD_US: Final = 200_000
 
 
 class DeltaLog(NamedTuple):
@@ -80,7 +81,14 @@ class FetchEnds:
     logs: tuple[DeltaLog, ...]
 
 
-Effect = Commit | FetchEnds | Switched
+@dataclass(frozen=True, slots=True)
+class FetchOrdered:
+    """Ask where the ordered logs behind these delta logs begin and end; answer with ``ordered``."""
+
+    logs: tuple[DeltaLog, ...]
+
+
+Effect = Commit | FetchEnds | FetchOrdered | Switched
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +164,12 @@ def initial_state(config: RootConfig) -> RootState:
     )
 
 
+def answered_by_all(states: Iterable[RootState | None]) -> int | None:
+    """S of the part that is last: before it nobody needs anything. None while a part is silent."""
+    answered = [None if state is None else state.stable_from for state in states]
+    return None if None in answered else min((s for s in answered if s is not None), default=None)
+
+
 @dataclass(slots=True)
 class _Child:
     stable: StableInput
@@ -204,6 +218,7 @@ class RootCore:
                 cursor = self._stable_cursor(log)
                 cursor.attached = cursor.offset == self._live_position[log]
         self._asked: dict[int, dict[DeltaLog, Asked]] = {}
+        self._ordered_asked_at = -(2**62)
         self._in_flight: Transaction[Share[Any]] | None = None
         self._now = 0
         self.busy = False
@@ -285,6 +300,42 @@ class RootCore:
             asked.setdefault(log, Asked(self._live_cursor(log).offset)).answer(end, fetched_at)
         self._note_read()
 
+    def begin_at(self, beginnings: Mapping[DeltaLog, int]) -> None:
+        """Before anything is read: retention may have been there first (rule 28)."""
+        for log, beginning in beginnings.items():
+            for cursor in self._cursors(log):
+                if cursor.offset < beginning:
+                    cursor.jump(beginning)
+            self._live_position[log] = max(self._live_position[log], beginning)
+            if log.line is LineName.STABLE:
+                cursor = self._stable_cursor(log)
+                cursor.attached = cursor.offset == self._live_position[log]
+
+    def position_gone(self, line: LineName, log: DeltaLog, beginning: int) -> None:
+        """Retention took the record that a parked cursor needs next (rule 28).
+
+        What is left may begin beyond L: then it is a hole, and its writer says it again (rule 11).
+        """
+        cursor = self._stable_cursor(log) if line is LineName.STABLE else self._live_cursor(log)
+        if not cursor.attached and cursor.offset < beginning:
+            cursor.jump(beginning)
+
+    def ordered(self, spans: Mapping[DeltaLog, tuple[int, int]]) -> None:
+        """Where some ordered logs begin and end.
+
+        A seq below the beginning is sent by nobody any more: whoever waits for it at the end of
+        its deltas goes on at the beginning (rule 28). And a log of which every seq has been read
+        has nothing to offer in the place of a record with a gap (R15).
+        """
+        for log, (beginning, end) in spans.items():
+            cursor, stable = self._stable_cursor(log), self._children[log.child].stable
+            at_end = cursor.offset >= self._live_position[log]
+            if cursor.stray is not None and at_end and cursor.next_seq < beginning:
+                cursor.jump_to_seq(beginning)
+                self._whole[log] = max(self._whole[log], beginning)
+            elif cursor.next_seq >= end or beginning == end:
+                stable.exhausted[log.replica] = stable.frontier
+
     def committed(self) -> None:
         """The transaction under way is in the log."""
         assert self._in_flight is not None, "no transaction is under way"
@@ -314,12 +365,16 @@ class RootCore:
         if self._in_flight is not None:
             self.wake_at = None  # ``committed`` comes first
             return effects
+        self._look_for_lost_seqs(now, effects)
         for child in self._children:
             self._settle(child, now)
         stable: list[Ready[Share[Any]]] = []
         if self.line.stable_next == self.line.live_next:
             stable = self._stable_windows(now)
         tentative = self._live_windows(now, effects)
+        if self._doubtful:
+            soon = self._ordered_asked_at + ORDERED_PERIOD_US
+            self.wake_at = soon if self.wake_at is None else min(soon, self.wake_at)
         if not stable and not tentative:
             # Corrections are gathered only when no live answer is due (rule 23).
             stable = self._stable_windows(now)
@@ -540,7 +595,8 @@ class RootCore:
             ahead = cursor.frontier.bucket_start - self._needed_to
             if (
                 not cursor.attached
-                and cursor.frontier <= child.stable.frontier
+                and (cursor.frontier <= child.stable.frontier or log.replica in child.stable.torn)
+                and not child.stable.waits(log.replica)
                 and ahead <= child.stable.ahead_us_max
             ):
                 wanted[LineName.STABLE, log] = cursor.offset
@@ -580,6 +636,25 @@ class RootCore:
         if logs:
             effects.append(FetchEnds(logs))
 
+    def _look_for_lost_seqs(self, now: int, effects: list[Effect]) -> None:
+        """Ask for the extent of ordered logs that a delta log seems to lack something of."""
+        if now - self._ordered_asked_at < ORDERED_PERIOD_US:
+            return
+        logs = self._doubtful
+        if logs:
+            self._ordered_asked_at = now
+            effects.append(FetchOrdered(logs))
+
+    @property
+    def _doubtful(self) -> tuple[DeltaLog, ...]:
+        """Logs that have a later seq than the next, or are waited for in the place of a gap."""
+        return tuple(
+            DeltaLog(child, replica, LineName.STABLE)
+            for child, of in enumerate(self._children)
+            for replica, cursor in enumerate(of.stable.cursors)
+            if cursor.stray is not None or replica in of.stable.awaited
+        )
+
     def _note_read(self, passed_us: int = 0) -> None:
         """Tell the line which children have been read to the ends that were asked for."""
         for child, logs in list(self._asked.items()):
@@ -596,6 +671,10 @@ class RootCore:
 
     def _stable_cursor(self, log: DeltaLog) -> DeltaCursor:
         return self._children[log.child].stable.cursors[log.replica]
+
+    def _cursors(self, log: DeltaLog) -> list[DeltaCursor]:
+        live = self._live_cursor(log)
+        return [live, self._stable_cursor(log)] if log.line is LineName.STABLE else [live]
 
     def _due_at(self, end: int) -> int:
         normal = self._config.schedule.normal_time(end)
@@ -652,5 +731,5 @@ class RootCore:
         return tuple(
             Hole(f"sw.ordered.{self._config.query}.{child}", 2 * replica, inc)
             for child, state in enumerate(self._children)
-            for replica, inc in state.stable.holes.items()
+            for replica, inc in state.stable.torn.items()
         )

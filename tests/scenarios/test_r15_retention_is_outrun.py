@@ -1,0 +1,125 @@
+"""R15, rule 28: a log has lost what a reader needs next.
+
+A position that is gone is no reason to stand still, and none to pass over the loss. What is lost in
+a log that was made of another one is made again; what is lost in a source log is a gap, which the
+results name; and of two replicas, one with a gap and one without, the root takes the one without.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from tests.simulator.checkers import convergent, order
+from tests.simulator.checkers.answers import answers
+from tests.simulator.story import Story
+
+from slackwater.model.records import DeltaRecord
+from slackwater.protocols.dpc.answers import GapNote
+
+
+def notes(story: Story) -> list[GapNote]:
+    effects = [e for c in story.world.history.committed for e in c.transaction.effects]
+    return [e for e in effects if isinstance(e, GapNote)]
+
+
+def seqs(story: Story, replica: int = 0) -> list[int]:
+    log = story.world.delta_log(0, 0, replica, 0)
+    return [record.seq for _, record in log.values() if isinstance(record, DeltaRecord)]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_ordered_log_was_cut_before_an_aggregator_read_it(replicas: int) -> None:
+    """Seqs that nobody will ever send.
+
+    1. 40 to 70 are in nobody's deltas and never will be: 71 is not next, for ever.
+    2. The root reads to the end, sees that 40 lies before the ordered log's beginning, and goes on
+       at 71: a hole, so the writer says again what lies between.
+    """
+    story = Story(replicas=replicas)
+    story.time_passes(4)
+    story.kill_for_good("aggregator/0")
+    story.time_passes(4)
+    ordered = story.world.ordered_log(0, 0, 0)
+    ordered.cut(ordered.end - 10)
+    story.start_again("aggregator/0")
+    story.all_is_well_again(10)
+
+    said = seqs(story)
+    assert any(b > a + 20 for a, b in pairwise(said)), "seqs are lost"
+    assert not notes(story), "the sources had it all"
+    assert story.root().holes == ()
+    story.every_guarantee_holds()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_deltas_were_cut_under_a_parked_position(restarted: bool) -> None:
+    """s1 is silent; the stable line waits with a position in s2's deltas, and that is cut."""
+    story = Story(
+        children=(("s1",), ("s2",)), replicas=1, window_us=500_000, slide_us=500_000,
+        ahead_buckets_max=20,
+    )  # fmt: skip
+    story.time_passes(4)
+    story.silence("s1", for_s=10)
+    story.time_passes(8)
+    for line in (0, 1):
+        deltas = story.world.delta_log(0, 1, 0, line)
+        deltas.cut(deltas.end - 5)
+    if restarted:
+        story.kill("root/q.0")
+    story.time_passes(4)
+    story.all_is_well_again(10)
+
+    assert not notes(story), "the sources had it all"
+    story.every_guarantee_holds()
+
+
+def test_the_root_takes_the_replica_that_lost_nothing() -> None:
+    """Two versions of a bucket (R15).
+
+    1. A's log has all. B was down while retention cut s1: its log has a gap.
+    2. The root is behind, and B's deltas are there first: A's aggregator is down.
+    3. A's ordered log has the bucket, so the gap is not taken. Nothing is answered for good before
+       A's aggregator is back; in the meantime the answers are tentative.
+    """
+    story = b_has_a_gap(Story(replicas=2))
+    story.start_again("root/q.0")
+    story.time_passes(3)
+    waiting = len(story.stable)
+    story.start_again("aggregator/0")
+    story.all_is_well_again(10)
+
+    assert not notes(story)
+    assert len(story.stable) > waiting + 4
+    # Others compute from the source logs, which do not have it all any more.
+    history = story.world.finish()
+    for checker in (order, convergent):
+        checker.check(history)
+
+
+def test_a_gap_that_every_replica_has_is_named() -> None:
+    """A's logs are gone as well (a new disk): nobody can have it without."""
+    story = b_has_a_gap(Story(replicas=2))
+    story.kill_for_good("orderer/q.0.a")
+    for line in (0, 1):
+        log = story.world.ordered_log(0, 0, line)
+        log.cut(log.end)
+    story.start_again("root/q.0")
+    story.all_is_well_again(12)
+
+    assert {gap.stream for note in notes(story) for gap in note.gap} == {"s1"}
+    lost = [said.window for said in answers(story.world.history) if said.stable and said.lost]
+    assert lost
+    assert len(story.stable) > 10, "and it goes on"
+
+
+def b_has_a_gap(story: Story) -> Story:
+    story.time_passes(4)
+    for name in ("aggregator/0", "root/q.0", "orderer/q.0.b"):
+        story.kill_for_good(name)
+    story.time_passes(4)
+    source = story.world.source_log("s1")
+    source.cut(source.end - 5)
+    story.start_again("orderer/q.0.b")
+    story.time_passes(2)
+    return story
