@@ -67,12 +67,14 @@ def test_select_has_exactly_its_fields() -> None:
     assert d.input_fields("q") == ("a", "b")
 
 
-def test_lateness_is_the_largest_disorder_and_expect_every() -> None:
+def test_lateness_is_the_largest_sum_of_disorder_and_expect_every_of_one_stream() -> None:
     slow, silent = stream("s1", disorder_us=700), stream("s2", disorder_us=5, expect_every_us=10)
     d = deployment(query("s1"), slow, silent)
     assert d.lateness_us("q") == 700
-    assert d.lateness_us(query("s1", "s2")) == 710
+    assert d.lateness_us(query("s1", "s2")) == 700, "s2 has passed long before"
     assert d.lateness_us(query("s2")) == 15
+    rare = stream("s3", disorder_us=100, expect_every_us=900)
+    assert deployment(query("s1"), slow, rare).lateness_us(query("s1", "s3")) == 1_000
 
 
 def test_deadlines_form_a_ladder() -> None:

@@ -195,12 +195,12 @@ class Deployment:
     def lateness_us(self, query: str | QuerySpec) -> int:
         """How much later than wall(e) the normal time of e lies, in event time (rule 15).
 
-        The largest ``disorder`` among its source streams, plus the largest ``expect_every`` among
-        them. A chain adds nothing: a row of a window has the window's end as its event time, and
-        is there when that is due.
+        A stream that keeps its word has passed e by wall(e + its ``disorder`` + its
+        ``expect_every``): the largest of these sums over its source streams. A chain adds nothing:
+        a row of a window has the window's end as its event time, and is there when that is due.
         """
         sources = [self.streams[name] for name in self.source_streams(query)]
-        return max(s.disorder_us for s in sources) + max(s.expect_every_us or 0 for s in sources)
+        return max(s.disorder_us + (s.expect_every_us or 0) for s in sources)
 
     def input_fields(self, query: str | QuerySpec) -> tuple[str, ...]:
         """What ``where`` and ``select`` see: all fields of the sources, in order of appearance.
