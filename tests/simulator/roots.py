@@ -15,6 +15,7 @@ from slackwater.protocols.dpc.root import (
     FetchOrdered,
     RootCore,
     initial_state,
+    stays_down,
 )
 
 if TYPE_CHECKING:
@@ -48,13 +49,13 @@ class SimRoot(Process):
         if not broker.up:
             self.later(20_000, self.start)
             return
-        self._epoch = broker.fence(self._id)
-        config = self.world.root_config(self.part, self.placement)
-        state = self.world.root_state(self.part) or initial_state(config)
-        if state.placement >= self.placement:
+        if stays_down(self.world.root_state(self.part), self.placement):
             self.world.note(self.name, "stays down: a greater placement was here")
             self.kill()
             return
+        self._epoch = broker.fence(self._id)
+        config = self.world.root_config(self.part, self.placement)
+        state = self.world.root_state(self.part) or initial_state(config)
         self._logs = {
             log: self.world.delta_log(self.part, log.child, log.replica, log.line)
             for log in config.logs

@@ -29,6 +29,7 @@ from slackwater.protocols.dpc.root import (
     RootConfig,
     RootCore,
     initial_state,
+    stays_down,
 )
 from slackwater.protocols.dpc.states import LineState
 from slackwater.protocols.dpc.upstream import Switched
@@ -119,7 +120,7 @@ class RootShell:
     async def _check_and_fence(self) -> dict[str, Any]:
         """Only a greater placement number may fence (R17)."""
         found = await asyncio.to_thread(self._state)
-        if found is not None and found.placement >= self._config.placement:
+        if found is not None and stays_down(found, self._config.placement):
             raise SupersededError(
                 f"{self._config.fragment} was placed under number {found.placement}; "
                 f"number {self._config.placement} stays down"

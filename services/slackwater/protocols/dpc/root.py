@@ -164,6 +164,11 @@ def initial_state(config: RootConfig) -> RootState:
     )
 
 
+def stays_down(state: RootState | None, placement: int) -> bool:
+    """Only a greater placement number may fence (R17); ``state`` is the log's."""
+    return state is not None and state.placement >= placement
+
+
 def answered_by_all(states: Iterable[RootState | None]) -> int | None:
     """S of the part that is last: before it nobody needs anything. None while a part is silent."""
     answered = [None if state is None else state.stable_from for state in states]

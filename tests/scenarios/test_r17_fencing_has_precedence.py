@@ -1,0 +1,56 @@
+"""R17: two controllers each place a root for one part, and each restarts its own.
+
+Without an order among them each fences the other for ever, and no transaction survives. A placement
+has a number; only a greater one than the log's may fence, and who was fenced stays down until it is
+given a greater one.
+"""
+
+from __future__ import annotations
+
+from tests.simulator.roots import SimRoot
+from tests.simulator.story import Story
+
+
+def placed(story: Story, number: int) -> SimRoot:
+    """The other controller starts a root under this number."""
+    root = SimRoot(story.world, 0)
+    root.placement = number
+    root.start()
+    return root
+
+
+def test_a_number_that_is_not_greater_fences_nobody() -> None:
+    story = Story(replicas=1)
+    story.time_passes(4)
+    present = story.world.roots[0]
+
+    for _ in range(5):
+        assert not placed(story, present.placement).alive
+        assert not placed(story, present.placement - 1).alive
+        story.time_passes(0.4)
+    story.time_passes(2)
+
+    assert present.alive
+    assert {c.placement for c in story.world.history.committed} == {present.placement}
+    assert not story.tentative
+    story.every_guarantee_holds()
+
+
+def test_who_was_fenced_stays_down_until_it_has_a_greater_number() -> None:
+    """The livelock: here it is over after one move, because the log knows the greater number."""
+    story = Story(replicas=1)
+    story.time_passes(4)
+    first = story.world.roots[0]
+    story.replace("root/q.0", wakes_after_s=3)
+    story.time_passes(5)
+    second = story.world.roots[0]
+
+    again = placed(story, first.placement)
+    story.time_passes(3)
+
+    assert second.placement > first.placement
+    assert not again.alive
+    assert second.alive
+    placements = [c.placement for c in story.world.history.committed]
+    assert placements == sorted(placements), "the first one's answers end where the second's begin"
+    story.every_guarantee_holds()

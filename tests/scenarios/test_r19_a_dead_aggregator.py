@@ -1,0 +1,37 @@
+"""R19: the aggregator is a single point unless replicas have one each.
+
+One Spark application runs the fragments of A and B, and dies. Both orderers live, and for as long
+as a new JVM takes, every window is tentative and lacks everything. With an aggregator for each
+replica no take-over is on the path of an answer.
+"""
+
+from __future__ import annotations
+
+from tests.simulator.story import Story
+
+
+def test_with_one_each_a_dead_aggregator_costs_no_answer() -> None:
+    story = Story(replicas=2, bound_us=500_000)
+    story.time_passes(3)
+    story.kill_for_good("aggregator/0")
+    story.time_passes(8)
+    story.all_is_well_again(4)
+
+    assert not story.tentative
+    assert story.latest_first_answer_s() < 0.2
+    story.every_guarantee_holds()
+
+
+def test_a_single_one_makes_every_window_tentative_until_it_is_back() -> None:
+    """Within the bound, and saying what they lack: all of it."""
+    story = Story(replicas=1, bound_us=500_000)
+    story.time_passes(3)
+    story.kill_for_good("aggregator/0")
+    story.time_passes(8)
+    story.all_is_well_again(6)
+
+    assert len(story.tentative) >= 7
+    assert {answer.missing for answer in story.tentative} == {("s1", "s2")}
+    assert story.latest_first_answer_s() < 0.6
+    assert story.rec_done == [1]
+    story.every_guarantee_holds()

@@ -1,0 +1,81 @@
+"""Rule 26: where a replica begins that has no state record.
+
+From the sources' start it would work through their whole retention, and say what its peer said days
+ago. It goes on at a peer's frontier: what lies before is in the peer's log (R8). Without a peer it
+begins at the sources' start; but a log that has an end and no records is not a new log (R15), and
+goes on where the results end.
+"""
+
+from __future__ import annotations
+
+from tests.simulator.clock import second
+from tests.simulator.story import Story
+from tests.simulator.world import E0_US
+
+from slackwater.model.records import Kind, OrderedRecord, OrdererState
+
+
+def forget(story: Story, replica: int) -> None:
+    """Its disk is new: no state record, no records."""
+    name = story.world.orderer_name(0, replica)
+    state_log = story.world.state_log
+    for offset, value in state_log.values():
+        if isinstance(value, OrdererState) and value.fragment == name:
+            state_log.damage(offset)
+    for line in (0, 1):
+        log = story.world.ordered_log(0, replica, line)
+        log.cut(log.end)
+
+
+def begins_at_s(story: Story, replica: int) -> list[float]:
+    """The frontiers that its STARTs name."""
+    log = story.world.ordered_log(0, replica, 0)
+    return [
+        (record.frontier.bucket_start - E0_US) / second
+        for _, record in log.values()
+        if isinstance(record, OrderedRecord)
+        and record.kind is Kind.START
+        and record.frontier is not None
+    ]
+
+
+def test_a_new_replica_goes_on_at_its_peers_frontier_and_can_stand_alone() -> None:
+    story = Story(replicas=2)
+    story.time_passes(2)
+    story.kill_for_good("orderer/q.0.b")
+    story.time_passes(6)
+    forget(story, replica=1)
+
+    story.start_again("orderer/q.0.b")
+    story.time_passes(3)
+    story.kill_for_good("orderer/q.0.a")
+    story.time_passes(4)
+
+    (frontier,) = begins_at_s(story, replica=1)
+    assert 6 < frontier < 9
+    assert not story.tentative
+    story.start_again("orderer/q.0.a")
+    story.all_is_well_again(4)
+    story.every_guarantee_holds()
+
+
+def test_an_empty_log_with_an_end_goes_on_where_the_results_end() -> None:
+    story = Story(replicas=1)
+    story.time_passes(6)
+    story.kill_for_good("orderer/q.0.a")
+    story.time_passes(1)
+    forget(story, replica=0)
+
+    story.start_again("orderer/q.0.a")
+    story.all_is_well_again(8)
+
+    (frontier,) = begins_at_s(story, replica=0)
+    assert 4 <= frontier <= 6, "not the sources' beginning"
+    story.every_guarantee_holds()
+
+
+def test_without_peer_and_results_it_begins_at_the_sources_beginning() -> None:
+    story = Story(replicas=1)
+    story.time_passes(3)
+
+    assert begins_at_s(story, replica=0) == [0]
