@@ -164,7 +164,13 @@ class Orderer:
     """One replica of an orderer, and the two logs it writes."""
 
     def __init__(
-        self, sources: Sequence[Source], settings: Settings, *, child: int = 0, replica: int = 0
+        self,
+        sources: Sequence[Source],
+        settings: Settings,
+        *,
+        child: int = 0,
+        replica: int = 0,
+        replicas: int = 1,
     ) -> None:
         self.sources = sources
         self.settings = settings
@@ -178,6 +184,7 @@ class Orderer:
             settings.grid,
             settings.schedule(1),
             policy=settings.policy,
+            replicas=max(replicas, replica + 1),
         )
         self.saved = initial_state(self.config, 0, [0] * len(sources))
         self.core = self._start(self.saved)
@@ -237,7 +244,7 @@ class Orderer:
         while turns < turns_max:
             for (line, stream), offset in self.core.wanted().items():
                 log = self.sources[stream].log
-                for at in range(offset, min(offset + 200, len(log))):
+                for at in range(offset, min(offset + 20, len(log))):
                     self.core.catch_up(line, stream, at, log[at])
             effects = self.core.step(now)
             for effect in effects:

@@ -700,6 +700,49 @@ def test_4_4_2_an_undo_takes_back_no_more_than_is_replaced_at_once() -> None:
     check_history(stage.said)
 
 
+@pytest.mark.parametrize("a_dies", [False, True])
+def test_4_4_3_figure_9_replicas_reconcile_one_after_the_other(a_dies: bool) -> None:
+    """Request, grant, refuse: the lower id goes first, B waits for it, or for its lease to end.
+
+    Difference: a replica that waits goes on processing new tuples, and so does the one that does
+    not: each has a line for them. Staggering saves work and nothing depends on it (R30).
+    """
+    sources = [Source("s1"), Source("s2")]
+    a, b = (Orderer(sources, Settings(), replica=r, replicas=2) for r in range(2))
+    stable_to: list[tuple[int, int]] = []
+
+    for now in range(50, 40_001, 50):
+        for source in sources:
+            source.say([now - 25], now)
+        if now == 2_000:
+            sources[0].disconnect()
+        if now == 12_000:
+            sources[0].reconnect()
+        living = [b] if a_dies and now > 14_000 else [a, b]
+        words = {node.config.replica: node.core.stagger.word() for node in living}
+        for node in living:
+            for replica, word in words.items():
+                if replica != node.config.replica:
+                    node.core.stagger.heard(replica, word, now * MS)
+            node.listen()
+            node.step(now, turns_max=1)
+        stable_to.append((a.core.line.stable_next // MS, b.core.line.stable_next // MS))
+
+    at_13_s, at_14_s = (stable_to[ms // 50 - 1] for ms in (13_000, 14_000))
+    assert at_14_s[0] > at_13_s[0], "A is at it"
+    assert at_14_s[1] == at_13_s[1] < 8_000, "B has what it had read already, and lets A go first"
+    first = next(i for i, (_, at) in enumerate(stable_to) if at > at_14_s[1]) * 50
+    if a_dies:
+        assert 14_000 + 1_000 <= first <= 14_000 + 1_000 + 2_000, "the lease, and then its own work"
+    else:
+        assert first > 18_000, "when A has caught up"
+    assert b.core.line.state is LineState.STABLE
+    logs = [without_runs(node.logs[LineName.STABLE]) for node in (a, b)]
+    assert logs[0][:-1] == logs[1][: len(logs[0]) - 1], "and they say the same"
+    tentative_to = [r.bucket_end for r in b.logs[LineName.LIVE] if r.kind is Kind.TENTATIVE]
+    assert max(tentative_to) > 14_000 * MS, "meanwhile B answered what was new"
+
+
 def test_4_4_3_new_tuples_are_processed_while_corrections_are_made() -> None:
     """With one copy: a line that goes on tentatively, and one that reconciles."""
     stage = Stage()

@@ -143,7 +143,9 @@ class SimOrderer(Process):
             return
         read = self._read_live(core) + self._read_parked(core)
         now = self.now
+        self.world.turns.tell(self)
         effects = core.step(now)
+        self.world.turns.say(self, core.stagger.word())
         for effect in effects:
             match effect:
                 case Append(line, record):

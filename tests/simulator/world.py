@@ -18,6 +18,7 @@ from tests.simulator.process import Process
 from tests.simulator.readings import Sensor
 from tests.simulator.roots import SimRoot, newest_root_state
 from tests.simulator.sources import FIELDS, SimProxy, Spool
+from tests.simulator.turns import TurnWords
 
 from slackwater.model.records import OrderedRecord, OrdererState, RootState, SourceRecord
 from slackwater.primitives.deltas import KeyTable
@@ -38,6 +39,7 @@ class World:
         self.scheduler = Scheduler(seed, self.config.e0_us)
         self.broker = Broker(self.scheduler)
         self.heartbeats = Heartbeats(self)
+        self.turns = TurnWords(self)
         self.history = History(self.config)
         self.skew_us = dict(self.config.skew_us)
         """By process, how far its machine's clock is ahead now."""
@@ -417,6 +419,7 @@ class World:
             ahead_bytes_max=self.config.ahead_bytes_max,
             backlog_records_max=self.config.backlog_records_max,
             disorder_us=self.config.disorder_us,
+            replicas=self.config.replicas,
             policy=self.config.policy,
             seek_period_us=self.config.seek_period_us,
         )

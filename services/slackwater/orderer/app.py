@@ -45,6 +45,7 @@ def main(context: Context) -> None:
             lambda e: clock.normal_time_us(e, lateness), deployment.deadline_us(spec, 1)
         ),
         policy=Policy(spec.failure_policy, spec.stabilization_policy),
+        replicas=spec.replicas,
         disorder_us=max(log.disorder_us for log in logs),
         results={i: log.promise for i, log in enumerate(logs) if log.promise is not None},
     )

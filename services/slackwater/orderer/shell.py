@@ -32,9 +32,14 @@ from slackwater.protocols.dpc.orderer import (
     say_again,
 )
 from slackwater.protocols.dpc.root import answered_by_all
+from slackwater.protocols.dpc.staggering import Word
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.faust_worker import Positions
-from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
+from slackwater.runtime.heartbeats import (
+    HeartbeatListener,
+    HeartbeatSender,
+    orderer_interval_s,
+)
 from slackwater.runtime.kafka import CatchUpReader, KafkaTransport, start_incarnation
 from slackwater.runtime.state import read_states, write_orderer_state
 from slackwater.runtime.topics import (
@@ -57,7 +62,7 @@ from slackwater.runtime.turns import Turns
 _log = logging.getLogger(__name__)
 
 SAVE_PERIOD_US = 1_000_000
-HEARTBEAT_PERIOD_US = 50_000
+HEARTBEAT_PERIOD_US = 20_000
 WRITE_S_MAX = 10.0
 CATCH_UP_RECORDS_MAX = 20
 CATCH_UP_PREFETCH_KIB = 8 * 1024
@@ -134,7 +139,12 @@ class OrdererShell:
         self._said_at = 0
         self._turns = Turns()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._heartbeats = HeartbeatSender(transport.bootstrap, config.fragment).start()
+        self._heartbeats = HeartbeatSender(
+            transport.bootstrap,
+            config.fragment,
+            interval_s=orderer_interval_s,
+            owner_speaks=True,
+        ).start()
         self._core = self._start(operators)
         self._listener = HeartbeatListener(transport).start()
         self._catch_up = [
@@ -464,13 +474,28 @@ class OrdererShell:
                 "readings": counters.readings,
                 "tentative_buckets": counters.tentative,
                 "forks": counters.forks,
+                **core.stagger.word().counters(),
             },
         )
+        self._hear_peers()
         if self._listener.superseded(self._config.fragment, self._inc):
             raise SupersededError(f"{self._config.fragment} runs elsewhere: this one ends")
         if self._listener.hole_in(topic, partition, self._inc):
             self._say_again()
             raise SupersededError(f"a reader sees a hole in {topic}:{partition}: sending again")
+
+    def _hear_peers(self) -> None:
+        """Whose turn it is to catch up is agreed on in the heartbeats (D12)."""
+        config = self._config
+        for replica in range(config.replicas):
+            name = f"orderer/{self._query}.{config.child}.{chr(ord('a') + replica)}"
+            beat, age_ms = self._listener.latest(name), self._listener.age_ms(name)
+            if replica == config.replica or beat is None or age_ms is None:
+                continue
+            word = Word.of(beat.detail)
+            if word is not None:
+                heard_at = self._clock.now_us() - round(age_ms * 1000)
+                self._core.stagger.heard(replica, word, heard_at)
 
     def _fatal(self, why: str) -> None:
         self._failed = why

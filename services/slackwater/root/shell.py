@@ -94,7 +94,9 @@ class RootShell:
         self._inputs = inputs_of(config, windowed=bool(aggregate))
         self._logs = self._inputs.logs
         self._partition = {log: at for at, log in self._logs.items()}
-        self._heartbeats = HeartbeatSender(transport.bootstrap, config.fragment).start()
+        self._heartbeats = HeartbeatSender(
+            transport.bootstrap, config.fragment, owner_speaks=True
+        ).start()
         self._turns = Turns()
         self._said_at = 0
         self._switches = 0
@@ -103,7 +105,7 @@ class RootShell:
         self._results = ResultsWriter(
             config.query, config.part, config.fields, aggregate, self._core.keys
         )
-        self._listener = HeartbeatListener(transport).start()
+        self._listener = HeartbeatListener(transport, self._turns.wake_from_thread).start()
         self._catch_up = [
             CatchUpReader(transport, prefetch_kib_max=CATCH_UP_PREFETCH_KIB) for _ in LineName
         ]

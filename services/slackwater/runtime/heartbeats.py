@@ -33,8 +33,15 @@ from slackwater.runtime.topics import HEARTBEATS
 from slackwater.runtime.transport import LogError, PositionGoneError, Reader, Transport
 
 interval_s = 0.1
+orderer_interval_s = 0.04
+"""An orderer's is shorter: its consumers wait for three of them (``protocols.dpc.upstream``)."""
+
 stale_s = 1.0
 """After this long without its heartbeat a process's last word counts for nothing."""
+
+states_s_max = 1.0
+"""What a fragment said of its outputs is true for so long: one that hangs must not be waited for,
+though its heart beats."""
 
 unsaid_s_max = 5.0
 """An owner that has said nothing new for so long is not healthy, though its heart beats."""
@@ -43,7 +50,12 @@ _LOG = (HEARTBEATS, 0)
 
 
 class HeartbeatSender:
-    """Sends this process's heartbeat every 100 ms until it is stopped; never blocks its owner."""
+    """Sends this process's heartbeat until it is stopped; never blocks its owner.
+
+    One goes out every ``interval_s``, and at once when the state of an output changes.
+    ``owner_speaks``: the owner calls ``update`` all the time; what it said of its outputs is left
+    out when it has not for ``states_s_max``.
+    """
 
     def __init__(
         self,
@@ -52,7 +64,11 @@ class HeartbeatSender:
         *,
         clock: SystemClock | None = None,
         health_file: Path | None = None,
+        interval_s: float = interval_s,
+        owner_speaks: bool = False,
     ) -> None:
+        self._interval_s = interval_s
+        self._owner_speaks = owner_speaks
         self._clock = clock or SystemClock()
         now = self._clock.now_us()
         self._beat = Heartbeat(
@@ -62,6 +78,7 @@ class HeartbeatSender:
         self._updated_s = time.monotonic()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        self._news = threading.Event()
         self._producer = Producer(
             client_config
             | {
@@ -100,10 +117,13 @@ class HeartbeatSender:
                 detail=said.detail if detail is None else dict(detail),
             )
             self._updated_s = time.monotonic()
+            if self._beat.states != said.states:
+                self._news.set()
 
     def stop(self) -> None:
         """Send no more."""
         self._stopping.set()
+        self._news.set()
         if self._thread.ident is not None:
             self._thread.join(2.0)
         self._producer.flush(0.2)
@@ -115,14 +135,19 @@ class HeartbeatSender:
             self._send()
             # On absolute deadlines, so that a slow one does not move all that follow; those that
             # were slept through (a pause) are not made up for.
-            due += interval_s
+            due += self._interval_s
             now = time.monotonic()
             due = max(due, now)
-            self._stopping.wait(due - now)
+            if self._news.wait(due - now):
+                self._news.clear()
+                due = time.monotonic()
 
     def _send(self) -> None:
         with self._lock:
             beat = replace(self._beat, at=self._clock.now_us())
+            unsaid_s = time.monotonic() - self._updated_s
+        if self._owner_speaks and unsaid_s > states_s_max:
+            beat = replace(beat, states={})
         with contextlib.suppress(BufferError, KafkaException):  # the broker is away: forgotten
             self._producer.produce(
                 HEARTBEATS,
@@ -157,16 +182,18 @@ class HeartbeatView:
         self._heard: dict[str, Heard] = {}
         self._inc_max: dict[str, int] = {}
 
-    def hear(self, beat: Heartbeat, now_s: float) -> None:
-        """Take a heartbeat in.
+    def hear(self, beat: Heartbeat, now_s: float) -> bool:
+        """Take a heartbeat in; says whether it is news of somebody's outputs.
 
         Two processes may speak under one name, a zombie and its successor: the one that was
         started later counts, as long as it goes on speaking.
         """
         self._inc_max[beat.process] = max(beat.inc, self._inc_max.get(beat.process, -1))
         known = self._heard.get(beat.process)
-        if known is None or self._supersedes(beat, known, now_s):
-            self._heard[beat.process] = Heard(beat, now_s)
+        if known is not None and not self._supersedes(beat, known, now_s):
+            return False
+        self._heard[beat.process] = Heard(beat, now_s)
+        return known is None or known.beat.states != beat.states
 
     @staticmethod
     def _supersedes(beat: Heartbeat, known: Heard, now_s: float) -> bool:
@@ -208,8 +235,8 @@ class HeartbeatView:
 class HeartbeatListener:
     """Listens to all heartbeats in a thread of its own, from now on.
 
-    ``on_change`` is called in that thread after heartbeats were taken in; an event loop passes a
-    function that uses ``call_soon_threadsafe``.
+    ``on_change`` is called in that thread when an output of somebody has changed its state; an
+    event loop passes a function that uses ``call_soon_threadsafe``.
     """
 
     def __init__(self, transport: Transport, on_change: Callable[[], None] | None = None) -> None:
@@ -290,13 +317,14 @@ class HeartbeatListener:
             return
         if not records:
             return
-        now_s = time.monotonic()
+        now_s, news = time.monotonic(), False
         with self._changed:
             for record in records:
                 try:
-                    self._view.hear(decode_heartbeat(record.value, record.offset), now_s)
+                    beat = decode_heartbeat(record.value, record.offset)
+                    news |= self._view.hear(beat, now_s)
                 except MalformedRecordError:
                     continue  # not one of ours: says nothing about anybody
             self._changed.notify_all()
-        if self._on_change is not None:
+        if news and self._on_change is not None:
             self._on_change()

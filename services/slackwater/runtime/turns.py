@@ -21,13 +21,22 @@ class Turns:
 
     def __init__(self) -> None:
         self._woken = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def wake(self) -> None:
         """Begin the next turn now; from the event loop's thread."""
         self._woken.set()
 
+    def wake_from_thread(self) -> None:
+        """The same, from any other thread; before the first turn there is nothing to wake."""
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self.wake)
+
     async def wait(self, now: int, wake_at: int | None, *, parked: bool) -> None:
         """Until ``wake_at`` (us of wall time; None: a while), or until woken."""
+        self._loop = asyncio.get_running_loop()
         wait_s = IDLE_S_MAX if wake_at is None else min((wake_at - now) / 1e6, IDLE_S_MAX)
         if parked:
             wait_s = min(wait_s, PARKED_S_MAX)

@@ -47,6 +47,7 @@ from slackwater.protocols.dpc.cursor import Cursor, LiveCursor, SourceCursor
 from slackwater.protocols.dpc.ends import Asked, step_us_max
 from slackwater.protocols.dpc.line import PROCESS, Answer, Line, Policy, ReadToEnd, Schedule, Wait
 from slackwater.protocols.dpc.operators import Operators
+from slackwater.protocols.dpc.staggering import Stagger, lease_us_default
 
 
 class LineName(IntEnum):
@@ -108,6 +109,9 @@ class OrdererConfig:
     buckets_per_step_max: int = 8
     seek_period_us: int = 100_000
     policy: Policy = PROCESS
+    replicas: int = 1
+    """Of the child: they take turns at catching up (``staggering.py``)."""
+    turn_lease_us: int = lease_us_default
     disorder_us: int = 0
     """The largest ``disorder`` of the inputs: how far a skipped reading may lie ahead."""
     results: Mapping[int, int] = field(default_factory=dict)
@@ -375,6 +379,8 @@ class OrdererCore:
         self._attach_all()
         self._asked: dict[int, Asked] = {}
         self._read_through: dict[int, int] = {}
+        self.stagger = Stagger(config.replica, config.replicas, config.turn_lease_us)
+        self._held_back = False
         self._stepped_at: int | None = None
         self._seek_asked_at = -(2**62)
         self.busy = False
@@ -517,6 +523,9 @@ class OrdererCore:
         self._stepped_at = now
         for stream in range(len(self._live)):
             self._note_read(stream, passed_us)
+        self._held_back = not self.stagger.may_catch_up(
+            now, needs=self._has_to_catch_up, progress=self.line.stable_next
+        )
         self._answer(now, effects)
         if self.line.stable_next < self.line.live_next and self._take_stable(now, effects):
             self.busy = True
@@ -768,6 +777,8 @@ class OrdererCore:
         """Where the catch-up readers shall read: (line, stream) -> offset, for hungry cursors."""
         wanted = {}
         for line in LINES:
+            if line is LineName.STABLE and self._held_back:
+                continue  # another replica's turn; live work is not concerned (D12)
             start = self._next_of(line)
             span = self._lookahead_buckets(line) * self._config.grid.w_us // 2
             held_max = self._config.ahead_bytes_max // len(self._config.logs) // 2
@@ -778,6 +789,14 @@ class OrdererCore:
                 if hungry or (cursor.buffered_to - start < span and cursor.bytes_held < held_max):
                     wanted[line, stream] = cursor.offset
         return wanted
+
+    @property
+    def _has_to_catch_up(self) -> bool:
+        """Are the lines apart, and is there in the logs what the stable line waited for?"""
+        if not self.line.forked or all(cursor.attached for cursor in self._stable):
+            return False
+        end = self._config.grid.next_cut(self.line.stable_next)
+        return all(cursor.boundary >= end for cursor in self._live)
 
     def _pass_all(self) -> None:
         for line in LINES:

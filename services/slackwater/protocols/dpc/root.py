@@ -46,7 +46,7 @@ from slackwater.protocols.dpc.line import PROCESS, Answer, Line, Policy, ReadToE
 from slackwater.protocols.dpc.orderer import LineName
 from slackwater.protocols.dpc.replicated import DeltaCursor, LiveInput, StableInput
 from slackwater.protocols.dpc.states import LineState
-from slackwater.protocols.dpc.upstream import Switched, Upstream
+from slackwater.protocols.dpc.upstream import Switched, Upstream, stale_us_max
 
 CORRECTIONS_PER_STEP_MAX: Final = 100
 CORRECTED_ROWS_MAX: Final = 20_000
@@ -115,6 +115,8 @@ class RootConfig:
     empty_wait_us: int = 0
     """So long after its normal time an answer without rows may wait for others, to be one run."""
     policy: Policy = PROCESS
+    stale_us: int = stale_us_max
+    """How long a replica's last word counts (``upstream.py``)."""
 
     @property
     def logs(self) -> list[DeltaLog]:
@@ -261,7 +263,8 @@ class RootCore:
             start,
             config.ahead_buckets_max * self._grid.w_us,
         )
-        return _Child(stable, panes, live, live_panes, start, Upstream(config.replicas))
+        upstream = Upstream(config.replicas, config.stale_us)
+        return _Child(stable, panes, live, live_panes, start, upstream)
 
     # What comes in.
 

@@ -49,7 +49,8 @@ class Switched:
 class Upstream:
     """All replicas of one child, in the eyes of one consumer. Times are us of wall time."""
 
-    def __init__(self, replicas: int) -> None:
+    def __init__(self, replicas: int, stale_us: int = stale_us_max) -> None:
+        self._stale_us = stale_us
         self._words: list[tuple[LineState, int] | None] = [None] * replicas
         self._was_stable = [False] * replicas
         self.lost: Loss | None = None
@@ -79,11 +80,10 @@ class Upstream:
             if was and not is_ and word is not None:
                 self.lost = Loss(replica, word[1], now)
             self._was_stable[replica] = is_
-        stale = [word[1] + stale_us_max for word in self._words if word is not None]
+        stale = [word[1] + self._stale_us for word in self._words if word is not None]
         return min((at for at in stale if at > now), default=None)
 
-    @staticmethod
-    def _state(word: tuple[LineState, int] | None, now: int) -> LineState | None:
-        if word is None or now - word[1] >= stale_us_max:
+    def _state(self, word: tuple[LineState, int] | None, now: int) -> LineState | None:
+        if word is None or now - word[1] >= self._stale_us:
             return None
         return word[0]

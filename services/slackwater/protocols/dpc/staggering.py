@@ -1,0 +1,156 @@
+"""Who catches up first: replicas of one output take turns at reconciling (DPC, section 4.4.3).
+
+A replica that must reconcile asks; another one grants it, unless it reconciles itself, or must too
+and has the lower id (Figure 9). In the paper this keeps one replica free for new tuples. Here every
+replica has a line for those (``line.py``), so turns save work and nothing else: the root takes the
+corrections of whichever replica is first, and the others' reading and writing of the same can wait
+until the sources, the broker and the CPU are free again. Hence *nothing depends on it* (R30): a
+grant is a lease, renewed by the heartbeats that every process sends anyway, and void when they
+stop. A replica that hears from nobody for that long goes ahead; one that holds a lease and gets
+nowhere gives it up, and is not believed by the others if it does not. With one replica there is
+nobody to ask.
+
+Messages of their own, with answers awaited, were rejected: a lost answer would need a time-out of
+its own, where a heartbeat that is lost is said again after 40 ms.
+
+Pure: words of others and time come in, a yes or no and a word to say come out. Times are us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+lease_us_default: Final = 1_000_000
+
+
+class Word(NamedTuple):
+    """What a replica says of its turn. ``grants`` is the replica it lets go first, -1: none."""
+
+    asks: bool = False
+    holds: bool = False
+    grants: int = -1
+    progress: int = 0
+
+    def counters(self) -> dict[str, int]:
+        """For a heartbeat."""
+        return {f"turn_{name}": int(value) for name, value in self._asdict().items()}
+
+    @classmethod
+    def of(cls, counters: Mapping[str, int]) -> Word | None:
+        """From a heartbeat; None if its sender takes no turns."""
+        if "turn_asks" not in counters:
+            return None
+        asks, holds, grants, progress = (counters[f"turn_{name}"] for name in cls._fields)
+        return cls(bool(asks), bool(holds), grants, progress)
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What a peer said last, when it was heard, and when it last said something new."""
+
+    word: Word
+    heard_at: int
+    moved_at: int
+
+
+class Stagger:
+    """One replica's side of the agreement.
+
+    ``replica`` is its id: the lower one goes first. ``lease_us`` is how long a word counts, how
+    long a turn may go without progress, and how long it rests after that.
+    """
+
+    def __init__(self, replica: int, replicas: int, lease_us: int = lease_us_default) -> None:
+        assert 0 <= replica < replicas
+        self._me = replica
+        self._lease_us = lease_us
+        self._alone = replicas == 1
+        self._peers: dict[int, _Peer] = {}
+        self._asked_at: int | None = None
+        self._holds = False
+        self._progress = 0
+        self._moved_at = 0
+        self._rests_until = 0
+        self._grants = -1
+
+    def heard(self, replica: int, word: Word, heard_at: int) -> None:
+        """A peer's heartbeat."""
+        before = self._peers.get(replica)
+        moved = before is None or before.word[:2] != word[:2] or before.word[3] != word[3]
+        moved_at = heard_at if before is None or moved else before.moved_at
+        self._peers[replica] = _Peer(word, heard_at, moved_at)
+
+    def may_catch_up(self, now: int, *, needs: bool, progress: int) -> bool:
+        """Is it this replica's turn? ``progress`` is how far its stable line has come."""
+        if self._alone or not needs:
+            self._asked_at, self._holds = None, False
+            self._excuse_those_who_wait(now)
+            self._grants = self._choice(now)
+            return True
+        if progress != self._progress or not self._holds:
+            self._progress, self._moved_at = progress, now
+        if self._holds and now - self._moved_at >= self._lease_us:
+            self._rests_until = now + self._lease_us
+        self._excuse_those_who_wait(now)
+        self._ask(now)
+        self._holds = self._has_turn(now)
+        self._grants = -1 if self._holds else self._choice(now)
+        return self._holds
+
+    def word(self) -> Word:
+        """What the next heartbeat shall say."""
+        asks = self._asked_at is not None
+        return Word(asks, self._holds, self._grants, self._progress)
+
+    def _ask(self, now: int) -> None:
+        if now < self._rests_until:
+            self._asked_at, self._holds = None, False
+        elif self._asked_at is None:
+            self._asked_at = now
+
+    def _excuse_those_who_wait(self, now: int) -> None:
+        """While somebody is at it the others have a reason to say nothing new."""
+        active = [p for p in self._peers.values() if self._is_active(p, now)]
+        if self._holds or any(p.word.holds for p in active):
+            for peer in active:
+                if peer.word.asks and not peer.word.holds:
+                    peer.moved_at = now
+
+    def _has_turn(self, now: int) -> bool:
+        """Granted by anybody; or in nobody's way, and nobody was there to grant it in time."""
+        if self._asked_at is None:
+            return not any(self._is_heard(peer, now) for peer in self._peers.values())
+        if any(p.word.grants == self._me and self._is_heard(p, now) for p in self._peers.values()):
+            return True
+        if self._holds and not self._ahead(now):
+            return True
+        waited = now - self._asked_at >= self._lease_us
+        return waited and not self._ahead(now)
+
+    def _ahead(self, now: int) -> list[int]:
+        """The peers that go first: those at it, and those that ask with a lower id."""
+        return [
+            replica
+            for replica, peer in self._peers.items()
+            if self._is_active(peer, now)
+            and (peer.word.holds or (peer.word.asks and replica < self._me))
+        ]
+
+    def _choice(self, now: int) -> int:
+        """Whom this replica lets go first: one that is at it, else the lowest that asks."""
+        active = {r: p.word for r, p in self._peers.items() if self._is_active(p, now)}
+        at_it = [r for r, word in active.items() if word.holds]
+        asking = [r for r, word in active.items() if word.asks]
+        if self._asked_at is not None:
+            asking.append(self._me)
+        best = min(at_it or asking, default=-1)
+        return -1 if best == self._me else best
+
+    def _is_heard(self, peer: _Peer, now: int) -> bool:
+        return now - peer.heard_at < self._lease_us
+
+    def _is_active(self, peer: _Peer, now: int) -> bool:
+        """Heard lately, and getting somewhere: who hangs is not waited for."""
+        return self._is_heard(peer, now) and now - peer.moved_at < self._lease_us

@@ -1,0 +1,45 @@
+"""Whose turn it is to catch up: what orderers say of it in their heartbeats (D12)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulator.heartbeats import DELAY_US
+
+if TYPE_CHECKING:
+    from tests.simulator.orderers import SimOrderer
+    from tests.simulator.world import World
+
+    from slackwater.protocols.dpc.staggering import Word
+
+
+class TurnWords:
+    """The last two different words of each orderer; the others know them some time later."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._said: dict[str, list[tuple[int, Word]]] = {}
+        self._by: dict[str, SimOrderer] = {}
+
+    def say(self, orderer: SimOrderer, word: Word) -> None:
+        """An orderer says what it wants and whom it lets go first."""
+        if not self._world.is_present(orderer):
+            return
+        if self._by.get(orderer.name) is not orderer:
+            self._by[orderer.name], self._said[orderer.name] = orderer, []
+        said = self._said[orderer.name]
+        if not said or said[-1][1] != word:
+            said.append((self._world.scheduler.now, word))
+            del said[:-20]
+
+    def tell(self, orderer: SimOrderer) -> None:
+        """What the orderer has heard of its peers."""
+        core, now = orderer.core, self._world.scheduler.now
+        assert core is not None
+        for replica in range(self._world.config.replicas):
+            name = self._world.orderer_name(orderer.child, replica)
+            known = [word for at, word in self._said.get(name, []) if at <= now - DELAY_US]
+            if replica != orderer.replica and known:
+                stopped = self._by[name].stopped_at
+                heard_at = now if stopped is None else min(now, stopped + DELAY_US)
+                core.stagger.heard(replica, known[-1], heard_at)

@@ -1,0 +1,183 @@
+"""Replicas take turns at catching up (DPC, section 4.4.3), and nothing depends on it (R30)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.protocols.dpc.staggering import Stagger, Word
+
+LEASE = 1_000
+BEAT = 40
+
+
+@dataclass
+class Replica:
+    """One replica with so much to catch up with; it gets ``speed`` done in a beat of its turn."""
+
+    number: int
+    replicas: int
+    work: int = 0
+    speed: int = 40
+    alive: bool = True
+    """Its heartbeats go out."""
+    hangs: bool = False
+    """They do, but its loop is stuck, so they say the same all the time."""
+    done: int = 0
+    at_it: bool = False
+    said: Word = field(default_factory=Word)
+
+    def __post_init__(self) -> None:
+        self.turns = Stagger(self.number, self.replicas, LEASE)
+
+    @property
+    def needs(self) -> bool:
+        return self.done < self.work
+
+    def beat(self, now: int) -> None:
+        self.at_it = self.turns.may_catch_up(now, needs=self.needs, progress=self.done)
+        if self.needs and self.at_it:
+            self.done = min(self.done + self.speed, self.work)
+        self.said = self.turns.word()
+
+
+class Group:
+    """Replicas of one output that hear each other a beat later."""
+
+    def __init__(self, *replicas: Replica) -> None:
+        self.replicas = replicas
+        self.now = 0
+        self.at_it: list[tuple[int, ...]] = []
+
+    def run(self, for_ms: int) -> None:
+        for _ in range(for_ms // BEAT):
+            self.now += BEAT
+            words = [(r.number, r.said) for r in self.replicas if r.alive]
+            for replica in self.replicas:
+                for number, word in words:
+                    if number != replica.number:
+                        replica.turns.heard(number, word, self.now)
+            for replica in self.replicas:
+                if replica.alive and not replica.hangs:
+                    replica.beat(self.now)
+            self.at_it.append(
+                tuple(r.number for r in self.replicas if r.alive and r.needs and r.at_it)
+            )
+
+
+def test_with_one_replica_nobody_is_asked() -> None:
+    alone = Stagger(0, 1, LEASE)
+    assert alone.may_catch_up(0, needs=True, progress=0)
+    assert alone.may_catch_up(10**9, needs=True, progress=0), "and no lease runs out"
+
+
+def test_figure_9_the_lower_id_goes_first_and_the_other_waits_for_it() -> None:
+    a, b = Replica(0, 2, work=4_000), Replica(1, 2, work=4_000)
+    group = Group(a, b)
+    group.run(2_000)
+    assert a.done > 1_500
+    assert b.done == 0
+    assert (a.said.holds, b.said.asks, b.said.grants) == (True, True, 0)
+    group.run(8_000)
+    assert (a.done, b.done) == (4_000, 4_000)
+    assert (0, 1) not in group.at_it, "one after the other"
+
+
+def test_a_replica_that_is_at_it_refuses_also_a_lower_one() -> None:
+    a, b = Replica(0, 2), Replica(1, 2, work=2_000)
+    group = Group(a, b)
+    group.run(500)
+    a.work = 2_000
+    group.run(500)
+    assert b.said.holds
+    assert a.said.asks
+    assert not a.said.holds
+    assert a.said.grants == 1, "and so the lease of the other goes on"
+    group.run(5_000)
+    assert (a.done, b.done) == (2_000, 2_000)
+
+
+def test_a_peer_with_nothing_to_do_grants_within_two_beats() -> None:
+    a, b = Replica(0, 2), Replica(1, 2)
+    group = Group(a, b)
+    group.run(400)
+    b.work = 400
+    group.run(4 * BEAT)
+    assert b.done > 0
+
+
+@pytest.mark.parametrize("how", ["dies", "hangs"])
+def test_a_replica_that_stops_in_the_middle_blocks_nobody_for_more_than_the_lease(how: str) -> None:
+    a, b = Replica(0, 2, work=10_000), Replica(1, 2, work=2_000)
+    group = Group(a, b)
+    group.run(1_000)
+    assert b.done == 0
+    a.alive, a.hangs = how != "dies", how == "hangs"
+    group.run(LEASE + 3 * BEAT)
+    assert b.done > 0
+    group.run(4_000)
+    assert b.done == 2_000
+
+
+def test_a_replica_without_progress_gives_its_turn_up_and_comes_back_later() -> None:
+    a, b = Replica(0, 2, work=4_000, speed=0), Replica(1, 2, work=2_000)
+    group = Group(a, b)
+    group.run(LEASE)
+    assert b.done == 0
+    group.run(400)
+    assert b.done > 0
+    group.run(4_000)
+    assert b.done == 2_000
+    a.speed = 40
+    group.run(8_000)
+    assert a.done == 4_000
+
+
+def test_a_replica_whose_peer_is_down_goes_ahead_at_once() -> None:
+    a, b = Replica(0, 2, alive=False), Replica(1, 2, work=400)
+    group = Group(a, b)
+    group.run(LEASE + 4 * BEAT)
+    assert b.done > 0
+
+
+def test_three_go_one_after_the_other_in_the_order_of_their_ids() -> None:
+    replicas = [Replica(i, 3, work=2_000) for i in range(3)]
+    group = Group(*replicas)
+    group.run(12_000)
+    assert [r.done for r in replicas] == [2_000] * 3
+    assert {at_it for at_it in group.at_it if at_it} == {(0,), (1,), (2,)}
+    assert [at_it for at_it in group.at_it if at_it] == sorted(at for at in group.at_it if at)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from(["dies", "returns", "hangs", "stalls"])),
+        max_size=8,
+    ),
+    st.integers(1, 3),
+)
+def test_whoever_lives_and_can_make_progress_is_done_in_time(
+    accidents: list[tuple[int, str]], replicas: int
+) -> None:
+    """Nobody is blocked for more than some leases, whatever becomes of the others."""
+    members = [Replica(i, replicas, work=2_000) for i in range(replicas)]
+    group = Group(*members)
+    for number, what in accidents:
+        group.run(600)
+        hit = members[number % replicas]
+        hit.alive = what != "dies"
+        hit.hangs = what == "hangs"
+        hit.speed = 0 if what == "stalls" else 40
+    group.run(2_000 * replicas + 8 * LEASE)
+    for member in members:
+        if member.alive and not member.hangs and member.speed:
+            assert member.done == member.work
+
+
+def test_a_word_travels_in_a_heartbeats_counters() -> None:
+    word = Word(asks=True, holds=False, grants=-1, progress=12)
+    assert Word.of(word.counters() | {"readings": 5}) == word
+    assert Word.of({"readings": 5}) is None
