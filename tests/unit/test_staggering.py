@@ -152,6 +152,13 @@ def test_three_go_one_after_the_other_in_the_order_of_their_ids() -> None:
     assert [at_it for at_it in group.at_it if at_it] == sorted(at for at in group.at_it if at)
 
 
+def test_two_that_get_nowhere_leave_a_turn_to_the_third() -> None:
+    a, b = (Replica(i, 3, work=2_000, speed=0) for i in range(2))
+    c = Replica(2, 3, work=2_000)
+    Group(a, b, c).run(12 * LEASE)
+    assert c.done == c.work
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.sampled_from(["dies", "returns", "hangs", "stalls"])),
@@ -171,7 +178,7 @@ def test_whoever_lives_and_can_make_progress_is_done_in_time(
         hit.alive = what != "dies"
         hit.hangs = what == "hangs"
         hit.speed = 0 if what == "stalls" else 40
-    group.run(2_000 * replicas + 8 * LEASE)
+    group.run(2_000 * replicas + 20 * LEASE)
     for member in members:
         if member.alive and not member.hangs and member.speed:
             assert member.done == member.work

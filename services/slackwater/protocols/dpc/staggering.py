@@ -23,6 +23,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 lease_us_default: Final = 1_000_000
+rest_leases_max: Final = 4
+"""Two replicas that get nowhere and rest for a lease each would take turns for ever, and a third
+one never had its own; hence each turn in vain is followed by a longer rest, up to this."""
 
 
 class Word(NamedTuple):
@@ -59,7 +62,7 @@ class Stagger:
     """One replica's side of the agreement.
 
     ``replica`` is its id: the lower one goes first. ``lease_us`` is how long a word counts, how
-    long a turn may go without progress, and how long it rests after that.
+    long a turn may go without progress, and the unit of the rest after that.
     """
 
     def __init__(self, replica: int, replicas: int, lease_us: int = lease_us_default) -> None:
@@ -73,6 +76,7 @@ class Stagger:
         self._progress = 0
         self._moved_at = 0
         self._rests_until = 0
+        self._in_vain = 0
         self._grants = -1
 
     def heard(self, replica: int, word: Word, heard_at: int) -> None:
@@ -89,10 +93,13 @@ class Stagger:
             self._excuse_those_who_wait(now)
             self._grants = self._choice(now)
             return True
+        if progress != self._progress:
+            self._in_vain = 0
         if progress != self._progress or not self._holds:
             self._progress, self._moved_at = progress, now
         if self._holds and now - self._moved_at >= self._lease_us:
-            self._rests_until = now + self._lease_us
+            self._in_vain = min(self._in_vain + 1, rest_leases_max)
+            self._rests_until = now + self._in_vain * self._lease_us
         self._excuse_those_who_wait(now)
         self._ask(now)
         self._holds = self._has_turn(now)
