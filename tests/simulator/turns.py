@@ -18,6 +18,7 @@ class TurnWords:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._delay_us = world.config.paced(DELAY_US)
         self._said: dict[str, list[tuple[int, Word]]] = {}
         self._by: dict[str, SimOrderer] = {}
 
@@ -38,8 +39,8 @@ class TurnWords:
         assert core is not None
         for replica in range(self._world.config.replicas):
             name = self._world.orderer_name(orderer.child, replica)
-            known = [word for at, word in self._said.get(name, []) if at <= now - DELAY_US]
+            known = [word for at, word in self._said.get(name, []) if at <= now - self._delay_us]
             if replica != orderer.replica and known:
                 stopped = self._by[name].stopped_at
-                heard_at = now if stopped is None else min(now, stopped + DELAY_US)
+                heard_at = now if stopped is None else min(now, stopped + self._delay_us)
                 core.stagger.heard(replica, known[-1], heard_at)

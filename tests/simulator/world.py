@@ -25,6 +25,7 @@ from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.line import Schedule
 from slackwater.protocols.dpc.orderer import OrdererConfig
 from slackwater.protocols.dpc.root import Commit, RootConfig, answered_by_all
+from slackwater.protocols.dpc.staggering import lease_us_default
 from slackwater.runtime.truncation import not_needed
 
 __all__ = ["E0_US", "History", "World", "WorldConfig", "spread"]
@@ -420,6 +421,7 @@ class World:
             backlog_records_max=self.config.backlog_records_max,
             disorder_us=self.config.disorder_us,
             replicas=self.config.replicas,
+            turn_lease_us=self.config.paced(lease_us_default),
             policy=self.config.policy,
             seek_period_us=self.config.seek_period_us,
         )
