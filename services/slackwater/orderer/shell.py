@@ -137,6 +137,7 @@ class OrdererShell:
         self._pending: _Pending | None = None
         self._saved_at = 0
         self._said_at = 0
+        self._said_state = ""
         self._turns = Turns()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heartbeats = HeartbeatSender(
@@ -452,7 +453,7 @@ class OrdererShell:
         if self._pending is None and now - self._saved_at >= SAVE_PERIOD_US:
             self._saved_at = now
             self._pending = _Pending(self._snapshot(), self._appended)
-        if now - self._said_at >= HEARTBEAT_PERIOD_US:
+        if now - self._said_at >= HEARTBEAT_PERIOD_US or self._line_state != self._said_state:
             self._said_at = now
             self._say()
 
@@ -460,9 +461,13 @@ class OrdererShell:
         offsets = [self._writer.delivered_to(*log) or self._inc for log in self._own]
         return self._core.snapshot(*offsets)
 
+    @property
+    def _line_state(self) -> str:
+        return "UP_FAILURE" if self._core.mute else self._core.line.state.value
+
     def _say(self) -> None:
         core, (topic, partition) = self._core, self._own[LineName.STABLE]
-        state = "UP_FAILURE" if core.mute else core.line.state.value
+        state = self._said_state = self._line_state
         counters = core.counters
         self._heartbeats.update(
             ready=True,
