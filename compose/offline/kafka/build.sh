@@ -16,6 +16,10 @@ elif ../pull.sh "$image"; then
 fi
 
 if [[ ! -f libs/kafka_2.13-$version.jar ]]; then
+  command -v "${MVN:-mvn}" >/dev/null || {
+    echo "kafka: no Maven; on Debian: apt-get install maven" >&2
+    exit 3
+  }
   echo "kafka: fetching the jars of Kafka $version"
   rm -rf libs libs.part
   "${MVN:-mvn}" --quiet --batch-mode -Dkafka.version="$version" dependency:copy-dependencies \
@@ -24,7 +28,7 @@ if [[ ! -f libs/kafka_2.13-$version.jar ]]; then
 fi
 
 # Through Compose, whose builder the other images use too: they share layers.
-docker compose --progress quiet --project-directory . -f - build <<END
+COMPOSE_BAKE=false docker compose --progress quiet --project-directory . -f - build <<END
 name: slackwater-offline
 services:
   kafka:
