@@ -49,7 +49,8 @@ class Stranger:
     """Writes a reading every 20 ms to each partition, stamped by its own clock."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap})
+        # What it sends arrives once and in order, also when the broker dies.
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.sent: dict[int, int] = {}

@@ -28,7 +28,7 @@ if [[ ! -f libs/kafka_2.13-$version.jar ]]; then
 fi
 
 # Through Compose, whose builder the other images use too: they share layers.
-COMPOSE_BAKE=false docker compose --progress quiet --project-directory . -f - build <<END
+docker compose --progress quiet --project-directory . -f - build <<END
 name: slackwater-offline
 services:
   kafka:
