@@ -31,7 +31,9 @@ class Stranger:
     """Writes a reading of each mote every 50 ms to a plain topic, stamped by its own clock."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        # Patient: the broker is away between `down` and `up`.
+        patient = {"enable.idempotence": True, "message.timeout.ms": 1_800_000}
+        self._producer = Producer({"bootstrap.servers": bootstrap} | patient)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.sent: list[tuple[int, str, float]] = []
