@@ -97,7 +97,7 @@ integration: setup ## tests on a real broker and real processes
 
 images: ## build the container images, with stand-ins for public ones that cannot be pulled
 	@compose/offline/prepare.sh
-	@COMPOSE_BAKE=false docker compose -f compose/compose.yaml --progress quiet build
+	@docker compose -f compose/compose.yaml --progress quiet build
 
 containers: setup ## tests on containers; need Docker, and the images of make images
 	@$(BIN)/pytest -m containers $(ARGS)
