@@ -8,8 +8,10 @@ import orjson
 from tests.unit.histories import Root, terms
 from tests.unit.test_client_check import CELLS
 
+from slackwater.cli import tables
 from slackwater.client.answers import BestAnswers, RecDone, Undone, WindowAnswer
 from slackwater.client.follow import KINDS, Follow, Follower, Seen
+from slackwater.codec.results import encode_gap
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.topics import RESULT_KINDS, results_topic
 
@@ -103,3 +105,23 @@ def test_the_horizon_of_tentative_answers_is_bounded_and_says_so() -> None:
     assert answers.best(made.terms.first) == {}
     assert answers.best(made.terms.first + 4_000_000)[0].missing == ("room-2",)
     assert answers.measures.n_tentative == 5
+
+
+def test_a_gap_can_be_asked_for() -> None:
+    """R15: retention was outrun; the line precedes the answer that lacks the readings."""
+    log, (_, first, _) = broker(), root()
+    write(log, first)
+    seq = len(first)
+    gap = encode_gap(
+        query="climate", part=0, seq=seq, epoch=0, stream="room-1", lost=7,
+        gap_from=1_000_000_000, gap_to=1_001_000_000, emitted_at=0,
+    )  # fmt: skip
+    write(log, [orjson.loads(gap)])
+
+    (record,) = Follow(Follower(log, "climate", 1), frozenset({"gap"}), True, BestAnswers(), {})
+
+    assert (record["seq"], record["stream"], record["lost"]) == (seq, "room-1", 7)
+    assert tables.line(record) == (
+        "gap       1970-01-01 00:16:40        to 1970-01-01 00:16:41, part 0: "
+        "7 readings of room-1 lost"
+    )

@@ -53,6 +53,10 @@ def line(record: Mapping[str, Any]) -> str:
             return f"undo      {first:<26} to {last}, part {part}"
         case "rec_done":
             return f"rec_done  epoch {record['epoch']}, part {part}: all is corrected"
+        case "gap":
+            first, last = short_time(record["gap_from"]), short_time(record["gap_to"])
+            lost = f"{record['lost']} readings of {record['stream']} lost"
+            return f"gap       {first:<26} to {last}, part {part}: {lost}"
     return f"{kind:<9} " + " ".join(f"{k}={v}" for k, v in record.items() if k != "kind")
 
 

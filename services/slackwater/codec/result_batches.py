@@ -124,7 +124,7 @@ class Assembler:
             line["seq"] - line["keys"],
             line["seq"] - 1,
             tuple(line["missing"]),
-            int(line.get("lost", 0)),
+            sum(line.get("lost", {}).values()),
             sum(map(len, self._rows)) + _row_bytes * len(self._rows),
             stime_min=floor,
             stime_max=floor if stream.slide_us is not None else boundary - 1,

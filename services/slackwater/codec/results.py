@@ -4,8 +4,9 @@ Users and their tools read these, so names, order and spelling are fixed. Every 
 ``query, part, seq, kind, epoch``; then
 
 - a row (kind ``stable`` or ``tentative``): ``window_start, window_end, key, fields, missing``,
-  ``lost`` (only where retention took readings away), ``due_at, emitted_at``; of a query without a
-  window it is a reading, with its ``stime`` behind ``window_end`` and one number or null a field;
+  ``lost: {stream: n}`` (only where retention took readings away), ``due_at, emitted_at``; of a
+  query without a window it is a reading, with its ``stime`` behind ``window_end`` and one number
+  or null a field;
 - a ``boundary``: ``label, window_start, window_end, windows, keys, missing``, ``lost`` as above,
   ``due_at, emitted_at``;
 - ``undo``: ``undo_from, undo_to, emitted_at``; ``rec_done``: ``emitted_at``;
@@ -22,7 +23,7 @@ of orjson, and a row is one template filled from those texts: no Python statemen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import repeat
@@ -118,7 +119,8 @@ class Answer:
     """One window's rows of one part, before they are text. Every key given gets a row.
 
     ``figures`` are those of each key, or, without a window, readings in their order.
-    ``due_at`` and ``emitted_at`` are wall time. ``lost`` is how many readings retention took away.
+    ``due_at`` and ``emitted_at`` are wall time. ``lost``: how many readings
+    of which stream retention took away.
     """
 
     query: str
@@ -133,7 +135,7 @@ class Answer:
     figures: Figures | Readings
     aggregate: Sequence[str] = ()
     missing: Sequence[str] = ()
-    lost: int = 0
+    lost: Mapping[str, int] = field(default_factory=dict)
     due_at: int
     emitted_at: int
 
@@ -211,7 +213,7 @@ def _row_template(answer: Answer) -> bytes:
         "missing": sorted(answer.missing),
     }
     if answer.lost:
-        row["lost"] = answer.lost
+        row["lost"] = dict(answer.lost)
     row["due_at"] = format_time(answer.due_at)
     row["emitted_at"] = format_time(answer.emitted_at)
     text = orjson.dumps(row).replace(b"%", b"%%")
@@ -233,7 +235,7 @@ def encode_boundary(
     windows: int = 1,
     keys: int,
     missing: Sequence[str] = (),
-    lost: int = 0,
+    lost: Mapping[str, int] | None = None,
     due_at: int,
     emitted_at: int,
 ) -> bytes:
@@ -251,7 +253,7 @@ def encode_boundary(
             "windows": windows,
             "keys": keys,
             "missing": sorted(missing),
-            **({"lost": lost} if lost else {}),
+            **({"lost": dict(lost)} if lost else {}),
             "due_at": format_time(due_at),
             "emitted_at": format_time(emitted_at),
         }

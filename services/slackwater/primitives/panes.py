@@ -26,7 +26,6 @@ be put behind each other (``slackwater.primitives.rows``).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -104,14 +103,14 @@ class Notes:
         return cls(frozenset(missing), tuple(gap))
 
     def __add__(self, other: Notes) -> Notes:
-        """Of neighbouring stretches: the union of what is missing, the sum of what is lost."""
+        """Of neighbouring stretches: the union of what is missing, and of what is lost.
+
+        A loss is felt by every bucket that it may have had readings in, and is one loss.
+        """
         if other == NOTHING:
             return self
-        lost: Counter[str] = Counter()
-        for stream, readings in (*self.lost, *other.lost):
-            lost[stream] += readings
-        total = tuple(Gap(stream, lost[stream]) for stream in sorted(lost))
-        return Notes(self.missing | other.missing, total)
+        lost = tuple(sorted({*self.lost, *other.lost}))
+        return Notes(self.missing | other.missing, lost)
 
 
 NOTHING: Final = Notes()

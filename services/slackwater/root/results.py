@@ -6,7 +6,8 @@ reads the deltas, runs in between: a window may have a hundred thousand keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from slackwater.codec.results import (
     encode_rows,
     encode_undo,
 )
+from slackwater.model.records import Gap
 from slackwater.primitives.deltas import KeyTable, Slice
 from slackwater.primitives.panes import Share
 from slackwater.primitives.rows import Rows
@@ -94,7 +96,7 @@ class ResultsWriter:
                 figures=figures,
                 aggregate=self.aggregate,
                 missing=missing,
-                lost=sum(gap.lost for gap in window.gap),
+                lost=_by_stream(window.gap),
                 due_at=_or(window.due_at, emitted_at),
                 emitted_at=emitted_at,
             )
@@ -110,7 +112,7 @@ class ResultsWriter:
             window_end=window.window_end,
             keys=window.rows,
             missing=missing,
-            lost=sum(gap.lost for gap in window.gap),
+            lost=_by_stream(window.gap),
             due_at=_or(window.due_at, emitted_at),
             emitted_at=emitted_at,
         )
@@ -169,6 +171,13 @@ class ResultsWriter:
                     gap_to=end,
                     emitted_at=emitted_at,
                 )
+
+
+def _by_stream(gaps: Iterable[Gap]) -> dict[str, int]:
+    lost: Counter[str] = Counter()
+    for stream, readings in gaps:
+        lost[stream] += readings
+    return dict(lost)
 
 
 def _or(due_at: int | None, emitted_at: int) -> int:

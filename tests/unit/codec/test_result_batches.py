@@ -44,7 +44,7 @@ def window(
         figures=Figures(*columns),
         aggregate=STREAM.aggregate,
         missing=("s1",) if label == "tentative" else (),
-        lost=lost,
+        lost={"s1": lost} if lost else {},
         due_at=0,
         emitted_at=0,
     )
@@ -59,7 +59,7 @@ def window(
         windows=windows,
         keys=n,
         missing=answer.missing,
-        lost=lost,
+        lost={"s1": lost} if lost else {},
         due_at=0,
         emitted_at=0,
     )

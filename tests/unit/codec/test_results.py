@@ -97,7 +97,7 @@ def test_rows_against_the_naive_way(data: st.DataObject, keys: list[str], fields
     names = [f"f{i}" for i in range(fields)]
     aggregate = data.draw(st.lists(st.sampled_from(ALL), unique=True, min_size=1))
     missing = ["room-2", "lab"]
-    lost = data.draw(st.sampled_from([0, 7]))
+    lost = data.draw(st.sampled_from([{}, {"lab": 7, "room": 2}]))
     whole = answer(
         keys=keys, fields=names, figures=figures_of(readings), aggregate=aggregate,
         label="tentative", missing=missing, lost=lost,
