@@ -105,8 +105,8 @@ containers: setup ## tests on containers; need Docker, and the images of make im
 sim: setup ## the whole system in virtual time under SEEDS=1000 seeds, FROM=0 on
 	@$(BIN)/python -m tests.simulator --seeds $(SEEDS) --from $(FROM) $(ARGS)
 
-mutants: setup ## deliberate mistakes in the cores, each of which a scenario must notice
-	@$(BIN)/pytest tests/simulator/test_mutants.py -v $(ARGS)
+mutants: setup ## deliberate mistakes in the cores: who catches each, and how soon
+	@$(BIN)/python -m tests.simulator.mutants $(ARGS)
 
 bench: setup ## measure this machine; writes bench/README.md
 	@$(BIN)/python bench/run.py $(ARGS)

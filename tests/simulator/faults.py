@@ -51,8 +51,8 @@ class Fault:
 
 
 _FORM: Final = re.compile(
-    r"at=(?P<at>[\d.e+-]+)s (?P<what>\S+)(?: (?P<whom>.*?))??(?: for (?P<for>[\d.e+-]+)s)?"
-    r"(?: by (?P<by>-?\d+))?"
+    r"at=(?P<at>[\d.e+-]+)s (?P<what>\S+)(?: (?P<whom>(?:(?! for | by ).)+?))??"
+    r"(?: for (?P<for>[\d.e+-]+)s)?(?: by (?P<by>-?\d+))?"
 )
 
 STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {

@@ -1,21 +1,38 @@
-"""Mutants: deliberate mistakes in the cores, each of which some scenario must notice.
+"""Mutants: deliberate mistakes in the cores, each of which the simulator must notice.
 
 A mutant is an edit of the text of one function: what is replaced must be there, so a mutant whose
 target has changed fails loudly and does not turn into a test of nothing. Each names the trace that
-it re-creates, and the scenario that has to fail under it.
+it re-creates, and who has to notice it: a readable scenario, or a plan of faults that seeds once
+found and that was then shrunk (``found.json``; under the right cores it breaks nothing).
+
+``python -m tests.simulator.mutants`` prints who caught which, and how soon; ``--seeds N`` also asks
+after how many of N random seeds each would have been found, ``--find`` searches plans for those
+that have neither a scenario nor a plan.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import inspect
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os import cpu_count
+from pathlib import Path
+from time import perf_counter
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import orjson
+from tests.simulator.plans import Plan
+from tests.simulator.run import run, simulate
+from tests.simulator.shrink import shrink
+
+FOUND: Final = Path(__file__).with_name("found.json")
 
 
 class Edit(NamedTuple):
@@ -33,17 +50,42 @@ class Mutant:
     name: str
     trace: str
     edits: tuple[Edit, ...]
-    scenario: str
+    scenario: str = ""
+    """Without one, the plan of this name in ``found.json``."""
     arguments: tuple[object, ...] = ()
 
     def __str__(self) -> str:
         """What a test is called."""
         return f"{self.trace}-{self.name}"
 
+    @property
+    def plan(self) -> Plan:
+        """What seeds once found."""
+        return Plan.from_json(orjson.dumps(found_plans()[str(self)]).decode())
+
+    @property
+    def caught_by(self) -> str:
+        """The scenario, or the guarantee that the plan breaks."""
+        if self.scenario:
+            module, _, function = self.scenario.rpartition(".")[2].partition(":")
+            return f"{module}: {function}"
+        return "a plan that seeds found"
+
     def run(self) -> None:
-        """The scenario that must fail."""
+        """The scenario, or the plan, that must fail."""
+        if not self.scenario:
+            outcome = run(self.plan)
+            if outcome.violation is not None:
+                raise outcome.violation
+            return
         module, _, function = self.scenario.partition(":")
         getattr(importlib.import_module(module), function)(*self.arguments)
+
+
+def found_plans() -> dict[str, Any]:
+    """The plans of ``found.json`` by mutant."""
+    plans: dict[str, Any] = orjson.loads(FOUND.read_bytes())
+    return plans
 
 
 @contextmanager
@@ -311,6 +353,103 @@ MUTANTS = (
               "deadline = normal + 2 * self._schedule.answer_within_us"),),
         f"{_scenarios}.test_r12_normal_time_depends_on_nothing:test_silence_of_everything",
     ),
+    Mutant(
+        "what is empty of one bucket is said with the next", "R16",
+        (Edit(f"{_dpc}.orderer:OrdererCore._take_stable",
+              "end = self._config.grid.next_cut(start)\n        nearest",
+              "end = self._config.grid.next_cut(start)\n"
+              "        further = self._config.grid.next_cut(end)\n"
+              "        is_first = self._config.replica == 0\n"
+              "        if self.line.forked and is_first and stable_to >= further:\n"
+              "            end = further\n        nearest"),),
+    ),
+    Mutant(
+        "an UNDO goes one window too far", "R4",
+        (Edit(f"{_dpc}.answers:_Draft.answer_stable",
+              "min(to, before.answered_to) - self._slide", "min(to, before.answered_to)"),),
+    ),
+    Mutant(
+        "REC_DONE is forgotten", "R22",
+        (Edit(f"{_dpc}.answers:_Draft.answer_stable", "if correcting and to == answered_to:",
+              "if False:"),),
+    ),
+    Mutant(
+        "every tentative answer begins an epoch", "R22",
+        (Edit(f"{_dpc}.answers:_Draft.answer_tentative",
+              "state.epoch + (state.stable_from == state.answered_to)", "state.epoch + 1"),),
+    ),
+    Mutant(
+        "late readings vanish", "G6",
+        (Edit(f"{_dpc}.source:SourceCore.offer", '_note(refused, "late", late)', "pass"),),
+    ),
+    Mutant(
+        "what the disk could not keep keeps its ids", "G6",
+        (Edit(f"{_dpc}.source:SourceCore.restore",
+              "self.next_id, self.promise = saved.next_id, saved.promise", "pass"),),
+    ),
+    Mutant(
+        "what the disk could not keep is dropped", "G6",
+        (Edit(f"{_dpc}.source:SourceCore.restore",
+              "self._chunks, self.waiting = list(saved.chunks), saved.waiting", "pass"),),
+    ),
+    Mutant(
+        "the clock jumps with the machine's", "R12",
+        (Edit("slackwater.runtime.clock:SlewedClock.now_us",
+              "max(-lean_us, min(lean_us, self._lag_us))", "self._lag_us"),),
+    ),
+    Mutant(
+        "a gap is papered over", "R15",
+        (Edit(f"{_dpc}.cursor:SourceCursor._is_next",
+              "self.gaps.append((self._lost_from, max(record.stime_max, record.boundary), lost))",
+              "pass"),),
+    ),
+    Mutant(
+        "a state record runs ahead of its log", "R25",
+        (Edit("tests.simulator.orderers:SimOrderer._look_after",
+              "self._delivered >= self._pending.appended", "True"),),
+    ),
+    Mutant(
+        "a cursor that was ahead is forgotten when it is parked", "R12",
+        (Edit(f"{_dpc}.cursor:SourceCursor.park", "self.offset = position.offset", "pass"),),
+    ),
+    Mutant(
+        "the stable line reads on before its cursors are attached", "R18",
+        (Edit(f"{_dpc}.orderer:OrdererCore.catch_up",
+              "if cursor.attached or offset != cursor.offset:", "if cursor.attached:"),
+         Edit(f"{_dpc}.orderer:OrdererCore.receive",
+              "if cursor.attached or offset == cursor.offset:", "if True:")),
+    ),
+    Mutant(
+        "a boundary counts before its readings", "G1",
+        (Edit(f"{_dpc}.source:SourceCore.flush",
+              "boundaries[i] = max(self.promise, lowest)",
+              "boundaries[i] = max(self.promise, claim)"),),
+    ),
+    Mutant(
+        "a promise is forgotten at a restart", "R9",
+        (Edit("tests.simulator.sources:SimProxy._begun",
+              "max(spool.resume.promise, scan.promise)", "-(2**62)"),),
+    ),
+    Mutant(
+        "a window is stable when one child has passed it", "G1",
+        (Edit(f"{_dpc}.root:RootCore._stable_windows", "min(c.stable.frontier.bucket_start",
+              "max(c.stable.frontier.bucket_start"),),
+    ),
+    Mutant(
+        "an aggregator begins where the log ends", "R26",
+        (Edit("tests.simulator.aggregator:SimAggregator.start",
+              "max(offset, log.beginning)", "max(log.end - 1, log.beginning)"),),
+    ),
+    Mutant(
+        "places in the logs are never forgotten", "R5",
+        (Edit(f"{_dpc}.replicated:Trail.forget_before",
+              "len(self._places) > 1 and self._places[1].frontier <= Position(start)", "False"),),
+    ),
+    Mutant(
+        "nothing that was suspended is said again", "D10",
+        (Edit(f"{_dpc}.line:Line._listen_ahead",
+              "return ReadToEnd(unread) if unread else None", "return Wait(None)"),),
+    ),
 )  # fmt: skip
 
 
@@ -407,3 +546,83 @@ def boundaries_just_below_the_cuts() -> None:
     story.time_passes(6)
     story.all_is_well_again()
     story.every_guarantee_holds()
+
+
+# The table.
+
+
+class Row(NamedTuple):
+    """What became of a mutant."""
+
+    mutant: str
+    caught_by: str
+    seconds: float
+    after_seeds: int | None
+    guarantee: str
+
+
+def examine(name: str, seeds: int) -> Row:
+    """Who notices it, and after how many seeds chance does."""
+    mutant = next(m for m in MUTANTS if str(m) == name)
+    with applied(mutant):
+        began = perf_counter()
+        caught = "NOBODY"
+        try:
+            mutant.run()
+        except AssertionError:
+            caught = mutant.caught_by
+        seconds = perf_counter() - began
+        for seed in range(seeds):
+            violation = simulate(seed).violation
+            if violation is not None:
+                return Row(name, caught, seconds, seed + 1, violation.guarantee)
+    return Row(name, caught, seconds, None, "")
+
+
+def find(name: str, seeds: int) -> tuple[str, Any]:
+    """A small plan under which the mutant shows and the right cores do not."""
+    mutant = next(m for m in MUTANTS if str(m) == name)
+    for seed in range(seeds):
+        with applied(mutant):
+            outcome = simulate(seed)
+            if outcome.violation is None:
+                continue
+            plan = shrink(outcome, seconds_max=25).plan
+        if run(plan).violation is None:
+            return name, orjson.loads(plan.to_json())
+    return name, None
+
+
+def main() -> int:
+    """Print the table; 1 if nobody caught one."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulator.mutants")
+    parser.add_argument("--seeds", type=int, default=0, help="random seeds to try on each")
+    parser.add_argument("--jobs", type=int, default=cpu_count() or 1)
+    parser.add_argument("--find", action="store_true", help="search plans for those without")
+    options = parser.parse_args()
+    with ProcessPoolExecutor(options.jobs) as pool:
+        if options.find:
+            plans = found_plans()
+            wanted = [str(m) for m in MUTANTS if not m.scenario and str(m) not in plans]
+            for name, plan in pool.map(find, wanted, [options.seeds or 200] * len(wanted)):
+                _say(f"{name}: {'found' if plan else 'NOT found'}")
+                plans |= {name: plan} if plan else {}
+            FOUND.write_bytes(orjson.dumps(plans, option=orjson.OPT_INDENT_2) + b"\n")
+            return 0
+        names = [str(m) for m in MUTANTS]
+        failed = 0
+        _say(f"{'mutant':75} {'seconds':>7}  {'seeds':>14}  caught by")
+        for row in pool.map(examine, names, [options.seeds] * len(names)):
+            failed += row.caught_by == "NOBODY"
+            seeds = "" if row.after_seeds is None else f"{row.guarantee} {row.after_seeds}"
+            _say(f"{row.mutant:75} {row.seconds:7.1f}  {seeds:>14}  {row.caught_by}")
+    _say(f"{len(MUTANTS) - failed} of {len(MUTANTS)} mutants are caught")
+    return 1 if failed else 0
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 (a command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

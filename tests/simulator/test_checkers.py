@@ -1,0 +1,269 @@
+"""Every checker can fail: a history that is right, and one that has been doctored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from tests.simulator.checkers import (
+    CHECKERS,
+    Violation,
+    bounded,
+    check,
+    convergent,
+    counted,
+    exact,
+    honest,
+    logs,
+    memory,
+    order,
+)
+from tests.simulator.checkers.facts import Facts
+from tests.simulator.clock import ms, second
+from tests.simulator.config import WorldConfig
+from tests.simulator.faults import Fault
+from tests.simulator.history import Committed, History, Sample
+from tests.simulator.plans import Plan
+from tests.simulator.readings import Habits
+from tests.simulator.run import run
+
+from slackwater.model.records import Kind
+from slackwater.protocols.dpc.answers import RecDone, StableWindow, TentativeWindow, Undo
+
+Doctor = Callable[[History], None]
+
+
+@cache
+def _lived() -> History:
+    """A source falls silent for longer than the bound, and comes back."""
+    config = WorldConfig(
+        window_us=300 * ms, slide_us=300 * ms, bound_us=400 * ms, margin_us=20 * ms, pace=0.3,
+        habits=Habits(every_us=40 * ms, late_every=10, late_us=second),
+    )  # fmt: skip
+    silence = Fault(2_200 * ms, "silence", "s1", 1_500 * ms)
+    outcome = run(Plan(3, config, 4 * second, (silence,)))
+    assert outcome.violation is None, str(outcome)
+    return outcome.history
+
+
+@pytest.fixture
+def history() -> History:
+    """A copy that may be changed."""
+    lived = _lived()
+    return replace(
+        lived,
+        committed=list(lived.committed),
+        samples=list(lived.samples),
+        outages=list(lived.outages),
+        sent={stream: list(readings) for stream, readings in lived.sent.items()},
+        refused={stream: list(readings) for stream, readings in lived.refused.items()},
+        source_logs={stream: list(log) for stream, log in lived.source_logs.items()},
+        ordered_logs={at: list(log) for at, log in lived.ordered_logs.items()},
+    )
+
+
+def test_what_was_right_passes(history: History) -> None:
+    check(history)
+    assert len(CHECKERS) == 8
+
+
+def _nth(history: History, effect: type, n: int = 0, **same: Any) -> tuple[int, Any]:
+    """The n-th commit with such an effect, and the effect."""
+    found = [
+        (i, e)
+        for i, committed in enumerate(history.committed)
+        for e in committed.transaction.effects
+        if isinstance(e, effect) and all(getattr(e, k) == v for k, v in same.items())
+    ]
+    return found[n]
+
+
+def _change(history: History, at: int, old: Any, *new: Any) -> None:
+    committed = history.committed[at]
+    effects = list(committed.transaction.effects)
+    i = effects.index(old)
+    effects[i : i + 1] = new
+    transaction = replace(committed.transaction, effects=tuple(effects))
+    history.committed[at] = committed._replace(transaction=transaction)
+
+
+def _rows(history: History, effect: type) -> tuple[int, Any, Committed]:
+    for n in range(100):
+        at, answer = _nth(history, effect, n)
+        if history.committed[at].keys.get(answer.seq):
+            return at, answer, history.committed[at]
+    raise AssertionError("no answer has rows")
+
+
+# G1
+
+
+def _one_reading_twice(history: History) -> None:
+    at, answer, committed = _rows(history, StableWindow)
+    (key, figures), *others = committed.keys[answer.seq]
+    doubled = (key, (figures[0] + 1, *figures[1:]))
+    history.committed[at] = committed._replace(
+        keys={**committed.keys, answer.seq: [doubled, *others]}
+    )
+
+
+def _a_window_left_out(history: History) -> None:
+    at, answer = _nth(history, StableWindow, 2)
+    _change(history, at, answer)
+
+
+def _lost_although_nothing_was_cut(history: History) -> None:
+    from slackwater.model.records import Gap
+
+    at, answer = _nth(history, StableWindow, 2)
+    _change(history, at, answer, replace(answer, gap=(Gap("s1", 3),)))
+
+
+# G2
+
+
+def _late(history: History) -> None:
+    at, _ = _nth(history, TentativeWindow)
+    history.committed[at] = history.committed[at]._replace(at=history.committed[at].at + 200 * ms)
+
+
+def _early(history: History) -> None:
+    at, _ = _nth(history, TentativeWindow)
+    early = history.committed[at].at - history.config.bound_us - 100 * ms
+    history.committed[at] = history.committed[at]._replace(at=early)
+
+
+def _for_nothing(history: History) -> None:
+    history.outages.clear()
+
+
+# G3
+
+
+def _not_named(history: History) -> None:
+    at, answer = _nth(history, TentativeWindow, 1)
+    assert answer.missing == ("s1",)
+    _change(history, at, answer, replace(answer, missing=()))
+
+
+def _counted_twice(history: History) -> None:
+    at, answer, committed = _rows(history, TentativeWindow)
+    (key, figures), *others = committed.keys[answer.seq]
+    doubled = (key, (figures[0] + 1_000, *figures[1:]))
+    history.committed[at] = committed._replace(
+        keys={**committed.keys, answer.seq: [doubled, *others]}
+    )
+
+
+def _without_undo(history: History) -> None:
+    at, undo = _nth(history, Undo)
+    _change(history, at, undo)
+
+
+# G4
+
+
+def _never_corrected(history: History) -> None:
+    at, _ = _nth(history, Undo)
+    del history.committed[at:]
+
+
+def _without_rec_done(history: History) -> None:
+    at, done = _nth(history, RecDone)
+    _change(history, at, done)
+
+
+# G5
+
+
+def _a_process_that_grows(history: History) -> None:
+    history.samples.append(Sample(history.ended_at, {"root/q.0": 1_000_000}))
+
+
+def _an_orderer_that_grows(history: History) -> None:
+    history.samples.append(Sample(history.ended_at, {"orderer/q.0.a": 1 << 30}))
+
+
+# G6
+
+
+def _a_reading_dropped(history: History) -> None:
+    reason, reading = history.refused["s1"].pop(0)
+    assert reason == "late"
+    assert reading.stime
+
+
+def _a_reading_sent_twice(history: History) -> None:
+    history.refused["s2"].append(("late", history.sent["s2"][0]))
+
+
+# The logs.
+
+
+def _replicas_disagree(history: History) -> None:
+    log = history.ordered_logs[0, 1, 0]
+    i = next(i for i, (_, r) in enumerate(log) if r.kind is Kind.INSERTION and r.values)
+    offset, record = log[i]
+    log[i] = (offset, replace(record, values=(record.values[0] + 1.0,)))
+
+
+def _an_id_left_out(history: History) -> None:
+    log = history.ordered_logs[0, 0, 0]
+    i = [i for i, (_, r) in enumerate(log) if r.kind is Kind.INSERTION][3]
+    offset, record = log[i]
+    log[i] = (offset, replace(record, first_id=record.first_id + 1))
+
+
+def _a_writer_without_start(history: History) -> None:
+    offset, record = history.source_logs["s1"][-1]
+    history.source_logs["s1"][-1] = (offset, replace(record, inc=record.inc + 1))
+
+
+def _a_state_record_of_another(history: History) -> None:
+    last = history.committed[-1]
+    assert last.state is not None
+    wrong = replace(last.state, next_seq=last.state.next_seq + 1)
+    history.committed[-1] = last._replace(state=wrong)
+
+
+def _an_older_placement(history: History) -> None:
+    last = history.committed[-1]
+    assert last.state is not None
+    history.committed[-1] = last._replace(state=replace(last.state, placement=-1))
+
+
+@pytest.mark.parametrize(
+    ("checker", "doctor"),
+    [
+        (exact, _one_reading_twice),
+        (exact, _a_window_left_out),
+        (exact, _lost_although_nothing_was_cut),
+        (bounded, _late),
+        (bounded, _early),
+        (bounded, _for_nothing),
+        (honest, _not_named),
+        (honest, _counted_twice),
+        (order, _without_undo),
+        (order, _without_rec_done),
+        (order, _a_window_left_out),
+        (convergent, _never_corrected),
+        (convergent, _without_rec_done),
+        (memory, _a_process_that_grows),
+        (memory, _an_orderer_that_grows),
+        (counted, _a_reading_dropped),
+        (counted, _a_reading_sent_twice),
+        (logs, _replicas_disagree),
+        (logs, _an_id_left_out),
+        (logs, _a_writer_without_start),
+        (logs, _a_state_record_of_another),
+        (logs, _an_older_placement),
+    ],
+)
+def test_a_doctored_history_is_noticed(history: History, checker: Any, doctor: Doctor) -> None:
+    doctor(history)
+    with pytest.raises(Violation) as raised:
+        checker.check(Facts(history))
+    assert raised.value.guarantee == checker.__name__.rpartition(".")[2]
