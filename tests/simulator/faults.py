@@ -63,6 +63,7 @@ STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {
     "broker": lambda world, f: world.broker_away(f.for_us),
     "double": lambda world, f: world.double(int(f.whom), f.for_us),
     "deaf": lambda world, f: world.deafen(f.whom.split()[0], f.whom.split()[1], f.for_us),
+    "deaf-root": lambda world, f: world.deafen_root(*_deaf_root(f.whom), f.for_us),
     "damage": lambda world, f: world.damage(f.whom),
     "lose": lambda world, f: world.lose(f.whom, f.for_us),
     "slow": lambda world, f: world.slow_down(f.whom, f.for_us, f.by),
@@ -73,6 +74,13 @@ STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {
 }
 """To add a fault: an act of the world, a line here, and a drawing in ``_Drawing``."""
 
+
+def _deaf_root(whom: str) -> tuple[str, int, int]:
+    root, _, of = whom.partition(" ")
+    child, _, replica = of.partition(".")
+    return root, int(child), int(replica)
+
+
 WEIGHTS: Final = {
     "silence": 6,
     "flap": 3,
@@ -82,6 +90,7 @@ WEIGHTS: Final = {
     "broker": 1,
     "double": 2,
     "deaf": 2,
+    "deaf_root": 1,
     "damage": 1,
     "lose": 3,
     "slow": 2,
@@ -149,6 +158,12 @@ class _Drawing:
         stream = self._rng.choice(self._config.children[child])
         return [Fault(at, kind, f"{name} {stream}", self._length())]
 
+    def deaf_root(self, at: int, _: str) -> list[Fault]:
+        child = self._rng.randrange(len(self._config.children))
+        replica = self._rng.randrange(self._config.replicas)
+        whom = f"{self._rng.choice(self._config.root_names)} {child}.{replica}"
+        return [Fault(at, "deaf-root", whom, self._length())]
+
     def damage(self, at: int, kind: str) -> list[Fault]:
         child = self._rng.randrange(len(self._config.children))
         partition = self._rng.randrange(2 * self._config.replicas)
@@ -159,11 +174,20 @@ class _Drawing:
         return [Fault(at, kind, self._rng.choice(self._config.names), 0, by)]
 
     def cut(self, at: int, kind: str) -> list[Fault]:
-        return [Fault(at, kind, f"sw.source.{self._stream()}", 0, self._rng.randint(1, 12))]
+        log = self._rng.choice([f"sw.source.{self._stream()}", self._internal_log()])
+        return [Fault(at, kind, log, 0, self._rng.randint(1, 12))]
 
     def truncate(self, at: int, kind: str) -> list[Fault]:
         again = at + self._rng.randrange(self._config.bound_us)
         return [Fault(at, kind), Fault(again // ms * ms, kind)]
+
+    def _internal_log(self) -> str:
+        config, rng = self._config, self._rng
+        child, partitions = rng.randrange(len(config.children)), 2 * config.replicas
+        if rng.random() < 0.5:
+            return f"sw.ordered.q.{child}:{rng.randrange(partitions)}"
+        partition = rng.randrange(len(config.children) * partitions)
+        return f"sw.deltas.q.{rng.randrange(config.parts)}:{partition}"
 
     def _stream(self) -> str:
         return self._rng.choice(self._config.streams)

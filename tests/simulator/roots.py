@@ -38,6 +38,8 @@ class SimRoot(Process):
         self.placement = world.next_placement()
         self._id = f"root-{part}"
         self._epoch = -1
+        self.deaf_to: set[tuple[int, int]] = set()
+        """(child, replica) whose deltas the live consumer does not fetch any more."""
         self._logs: dict[DeltaLog, Log[object]] = {}
         self._positions: dict[DeltaLog, int] = {}
         self._commit: Commit | None = None
@@ -105,7 +107,10 @@ class SimRoot(Process):
     @property
     def _is_behind(self) -> bool:
         up = self.world.broker.up
-        return up and any(self._positions[log] < at.end for log, at in self._logs.items())
+        return up and any(
+            self._positions[log] < at.end and (log.child, log.replica) not in self.deaf_to
+            for log, at in self._logs.items()
+        )
 
     def _has_parked_records(self, core: RootCore) -> bool:
         """Without them there is no need to look again: what is appended wakes the loop."""
@@ -118,6 +123,8 @@ class SimRoot(Process):
             return 0
         count = 0
         for log, partition in self._logs.items():
+            if (log.child, log.replica) in self.deaf_to:
+                continue
             at = max(self._positions[log], partition.beginning)
             for offset, value in partition.read(at, LIVE_RECORDS_MAX):
                 assert isinstance(value, DeltaRecord)

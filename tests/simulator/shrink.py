@@ -91,7 +91,8 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
         case "silence" | "full":
             return whom in config.streams
         case "cut":
-            return whom.removeprefix("sw.source.") in config.streams
+            kind, _, rest = whom.removeprefix("sw.").partition(".")
+            return kind != "source" or rest in config.streams
         case "double":
             return int(whom) < config.replicas
         case "deaf":
@@ -99,8 +100,12 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
             return name in config.orderer_names and stream in config.streams
         case "damage":
             child, _, partition = whom.removeprefix("sw.ordered.q.").partition(":")
-            there = int(child) < len(config.children) and int(partition) < 2 * config.replicas
-            return there and config.replicas > 1
+            return int(child) < len(config.children) and int(partition) < 2 * config.replicas
+        case "deaf-root":
+            root, _, of = whom.partition(" ")
+            child, _, replica = of.partition(".")
+            there = int(child) < len(config.children) and int(replica) < config.replicas
+            return there and root in config.root_names
         case "broker" | "truncate":
             return True
         case _:

@@ -189,6 +189,11 @@ class World:
         if outage is not None:
             self.history.outages.append(outage._replace(end=self.scheduler.now))
 
+    def _jolt(self, what: str) -> None:
+        """Something is gone at once, and may have to be said again by a writer that starts anew."""
+        now = self.scheduler.now
+        self.history.outages.append(Outage(now, now + self.config.bound_us, what))
+
     def works(self, process: Process) -> None:
         """The process does its work, as far as it knows."""
         if self.is_present(process) and process.speaks:
@@ -254,6 +259,7 @@ class World:
         """Retention: only the last ``keep`` records are left, whoever still needs the others."""
         log = self.broker.log(log_name)
         if log.end - keep > log.beginning:
+            self._jolt(f"{log_name} cut")
             log.cut(log.end - keep)
             self.note("broker", f"{log_name} now begins at {log.beginning}")
             kind, _, stream = log_name.rpartition(".")
@@ -321,6 +327,23 @@ class World:
 
         self.scheduler.after(for_us, hears)
 
+    def deafen_root(self, root: str, child: int, replica: int, for_us: int) -> None:
+        """The root's live consumer fetches one replica's deltas no more, for some time."""
+        process = self.present(root)
+        assert isinstance(process, SimRoot)
+        process.deaf_to.add((child, replica))
+        self.note(root, f"deaf to {child}.{replica}")
+        self.hurt(f"{root} to {child}.{replica}", "deaf")
+        self._judge()
+
+        def hears() -> None:
+            self.over(f"{root} to {child}.{replica}")
+            process.deaf_to.discard((child, replica))
+            process.turn_in(0)
+            self._judge()
+
+        self.scheduler.after(for_us, hears)
+
     def lose(self, name: str, lives_on_us: int) -> None:
         """A send fails for good: the process ends, but what it sent behind it is in the log."""
         process = self.present(name)
@@ -336,6 +359,7 @@ class World:
         log = self.broker.log(log_name)
         if log.end > log.beginning:
             self.note("broker", f"{log_name} is damaged at {log.end - 1}")
+            self._jolt(f"{log_name} damaged")
             log.damage(log.end - 1)
             self.history.damaged += 1
 
@@ -475,7 +499,8 @@ class World:
     def _is_available(self) -> bool:
         if not self.broker.up:
             return False
-        if not all(self.roots[p].speaks for p in self.roots) or len(self.roots) < self.config.parts:
+        roots = self.roots.values()
+        if len(roots) < self.config.parts or not all(r.speaks and not r.deaf_to for r in roots):
             return False
         return all(
             any(self._replica_works(c, r) for r in range(self.config.replicas))
@@ -528,6 +553,9 @@ class World:
         for orderer in self.orderers.values():
             orderer.deaf_to.clear()
             orderer.turn_in(0)
+        for root in self.roots.values():
+            root.deaf_to.clear()
+            root.turn_in(0)
 
     def finish(self) -> History:
         """The history, with the source logs as they stand."""
