@@ -170,7 +170,7 @@ class _Drawing:
         return [Fault(at, kind, f"sw.ordered.q.{child}:{partition}")]
 
     def step(self, at: int, kind: str) -> list[Fault]:
-        by = self._rng.choice([-1, 1]) * self._rng.choice([self._between(0.2, 3), 3_600 * second])
+        by = self._rng.choice([-1, 1]) * self._rng.choice([self._between(0.2, 3), 5 * second])
         return [Fault(at, kind, self._rng.choice(self._config.names), 0, by)]
 
     def cut(self, at: int, kind: str) -> list[Fault]:

@@ -587,7 +587,7 @@ def find(name: str, seeds: int) -> tuple[str, Any]:
             outcome = simulate(seed)
             if outcome.violation is None:
                 continue
-            plan = shrink(outcome, seconds_max=25).plan
+            plan = shrink(outcome, seconds_max=30).plan
         if run(plan).violation is None:
             return name, orjson.loads(plan.to_json())
     return name, None
