@@ -354,14 +354,13 @@ MUTANTS = (
         f"{_scenarios}.test_r12_normal_time_depends_on_nothing:test_silence_of_everything",
     ),
     Mutant(
-        "what is empty of one bucket is said with the next", "R16",
-        (Edit(f"{_dpc}.orderer:OrdererCore._take_stable",
-              "end = self._config.grid.next_cut(start)\n        nearest",
-              "end = self._config.grid.next_cut(start)\n"
-              "        further = self._config.grid.next_cut(end)\n"
-              "        is_first = self._config.replica == 0\n"
-              "        if self.line.forked and is_first and stable_to >= further:\n"
-              "            end = further\n        nearest"),),
+        "what is stable of one bucket is said with the next", "R16",
+        (Edit(f"{_dpc}.orderer:OrdererCore._take_stable", "nearest = self._nearest(start)",
+              "further = self._config.grid.next_cut(end)\n"
+              "    is_first = self._config.replica == 0\n"
+              "    if self.line.forked and is_first and stable_to >= further:\n"
+              "        end = further\n"
+              "    nearest = self._nearest(start)"),),
     ),
     Mutant(
         "an UNDO goes one window too far", "R4",
