@@ -211,11 +211,11 @@ MUTANTS = (
     Mutant(
         "tentative buckets of two replicas are added", "R7",
         (Edit(f"{_dpc}.replicated:LiveInput.ingredients",
-              "if best is None or (said.stable and not best.stable):",
+              "if best is None or said.rank > best.rank:",
               "if best is not None and not best.stable and not said.stable:\n"
               "                more = {p + 100: r for p, r in said.pieces.items()}\n"
               "                best.pieces.update(more)\n"
-              "            elif best is None or (said.stable and not best.stable):"),),
+              "            elif best is None or said.rank > best.rank:"),),
         f"{_scenarios}.test_r07_replicas_replace_each_other:test_a_replica_dies_while_both_speak_tentatively",
     ),
     Mutant(
@@ -226,15 +226,15 @@ MUTANTS = (
     Mutant(
         "any greater seq counts", "R9",
         (Edit(f"{_dpc}.replicated:DeltaCursor.admits",
-              "self._strict and record.seq > max(self.next_seq, 0)", "False"),),
+              "self._strict and 0 <= self.next_seq < record.seq", "False"),),
         f"{_scenarios}.test_r01_world:test_the_writer_sends_again_from_the_hole",
         ("aggregator/0",),
     ),
     Mutant(
         "a part without keys gets no record", "R9",
         (Edit("tests.simulator.aggregator:aggregate",
-              "return [_of_part(record, seq, part, parts) for part in range(parts)]",
-              "found = [_of_part(record, seq, part, parts) for part in range(parts)]\n"
+              "return [_of_part(record, figures, seq, part, parts) for part in range(parts)]",
+              "found = [_of_part(record, figures, seq, part, parts) for part in range(parts)]\n"
               "    return [delta for delta in found if delta.keys]"),),
         f"{_scenarios}.test_r09_every_record_has_its_seq:test_every_part_gets_a_record_for_every_record",
     ),
@@ -399,7 +399,7 @@ MUTANTS = (
     Mutant(
         "a gap is papered over", "R15",
         (Edit(f"{_dpc}.cursor:SourceCursor._is_next",
-              "self.gaps.append((self._lost_from, max(record.stime_max, record.boundary), lost))",
+              "self.gaps.append((self._lost_from, behind, lost))",
               "pass"),),
     ),
     Mutant(
@@ -408,8 +408,8 @@ MUTANTS = (
               "self._delivered >= self._pending.appended", "True"),),
     ),
     Mutant(
-        "a cursor that was ahead is forgotten when it is parked", "R12",
-        (Edit(f"{_dpc}.cursor:SourceCursor.park", "self.offset = position.offset", "pass"),),
+        "a parked cursor does not go back to what it forgot", "R12",
+        (Edit(f"{_dpc}.cursor:SourceCursor.park", "self.offset = place.offset", "pass"),),
     ),
     Mutant(
         "the stable line reads on before its cursors are attached", "R18",
