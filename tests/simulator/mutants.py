@@ -411,16 +411,6 @@ MUTANTS = (
         f"{_scenarios}.test_r15_world:test_what_a_first_reader_did_not_find_is_a_gap",
     ),
     Mutant(
-        "a state record runs ahead of its log", "R25",
-        (Edit("tests.simulator.orderers:SimOrderer._look_after",
-              "self._delivered >= self._pending.appended", "True"),
-         _never_told),
-    ),
-    Mutant(
-        "a parked cursor does not go back to what it forgot", "R12",
-        (Edit(f"{_dpc}.cursor:SourceCursor.park", "self.offset = place.offset", "pass"),),
-    ),
-    Mutant(
         "the stable line reads on before its cursors are attached", "R18",
         (Edit(f"{_dpc}.orderer:OrdererCore.catch_up",
               "if cursor.attached or offset != cursor.offset:", "if cursor.attached:"),
@@ -442,21 +432,6 @@ MUTANTS = (
         "a window is stable when one child has passed it", "G1",
         (Edit(f"{_dpc}.root:RootCore._stable_windows", "min(c.stable.frontier.bucket_start",
               "max(c.stable.frontier.bucket_start"),),
-    ),
-    Mutant(
-        "an aggregator begins where the log ends", "R26",
-        (Edit("tests.simulator.aggregator:SimAggregator.start",
-              "max(offset, log.beginning)", "max(log.end - 1, log.beginning)"),),
-    ),
-    Mutant(
-        "places in the logs are never forgotten", "R5",
-        (Edit(f"{_dpc}.replicated:Trail.forget_before",
-              "len(self._places) > 1 and self._places[1].frontier <= Position(start)", "False"),),
-    ),
-    Mutant(
-        "nothing that was suspended is said again", "D10",
-        (Edit(f"{_dpc}.line:Line._listen_ahead",
-              "return ReadToEnd(unread) if unread else None", "return Wait(None)"),),
     ),
 )  # fmt: skip
 
