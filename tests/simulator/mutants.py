@@ -433,6 +433,11 @@ MUTANTS = (
         (Edit(f"{_dpc}.root:RootCore._stable_windows", "min(c.stable.frontier.bucket_start",
               "max(c.stable.frontier.bucket_start"),),
     ),
+    Mutant(
+        "an aggregator begins where the log ends", "R26",
+        (Edit("tests.simulator.aggregator:SimAggregator.start",
+              "max(offset, log.beginning)", "max(log.end - 1, log.beginning)"),),
+    ),
 )  # fmt: skip
 
 
