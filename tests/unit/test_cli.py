@@ -20,6 +20,10 @@ from slackwater.cli.doctor import Finding, Trouble, disk, examine
 from slackwater.cli.screen import Board, PlainLines, render
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.runtime import settings as settings_module
+from slackwater.runtime.deployment import load_deployment
+from slackwater.runtime.memory import MemoryBroker
+from slackwater.runtime.registry import QueryDefinition, Registry
+from slackwater.runtime.topics import REGISTRY
 
 
 @pytest.fixture(autouse=True)
@@ -133,6 +137,48 @@ def test_mistakes(
     assert says in " ".join(err.split())
     assert found == code
     assert "Traceback" not in err
+
+
+AUDITED = """\
+apiVersion: slackwater/v1
+streams:
+  room-1: {key: {value: a}, time: {column: t, unit: s}, fields: [x]}
+queries:
+  climate: {from: [room-1], window: {size: 1s}, aggregate: [count], bound: 1s}
+  raw: {from: [room-1], bound: 1s}
+  daily: {from: [climate], window: {size: 10s}, aggregate: [sum], bound: 1s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("raw", "query raw has no window: the audit recomputes windows only"),
+        ("daily", "query daily reads climate: an audit recomputes from readings"),
+        ("other", "there is no query other; registered: climate, daily, raw"),
+    ],
+)
+def test_what_an_audit_cannot_do_it_says_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    query: str,
+    says: str,
+) -> None:
+    (tmp_path / "d.yaml").write_text(AUDITED)
+    broker = MemoryBroker()
+    broker.create_topic(REGISTRY)
+    queries = load_deployment(tmp_path / "d.yaml").queries
+    definitions = [QueryDefinition(name, 0, 0, 100_000, spec) for name, spec in queries.items()]
+    Registry(broker).publish_queries(*definitions)
+    monkeypatch.setattr("slackwater.cli.audit.KafkaTransport", lambda _bootstrap: broker)
+    monkeypatch.setattr("slackwater.runtime.broker.answers", lambda *_: True)
+
+    line = f"audit {query} --bootstrap h:1 --deployment d.yaml"
+    code, out, err = run(monkeypatch, capsys, *line.split())
+
+    assert says in " ".join(err.split())
+    assert (code, out) == (2, "")
 
 
 @pytest.mark.usefixtures("files")

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+import pytest
 from tests.unit.histories import Root, terms
 from tests.unit.test_client_check import CELLS
 
 from slackwater.cli import tables
-from slackwater.client.answers import BestAnswers, RecDone, Undone, WindowAnswer
+from slackwater.client.answers import BestAnswers, Reading, RecDone, Undone, WindowAnswer
 from slackwater.client.follow import KINDS, Follow, Follower, Seen
-from slackwater.codec.results import encode_gap
+from slackwater.codec.results import encode_gap, format_time
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.topics import RESULT_KINDS, results_topic
+
+BUCKET = 100_000
 
 
 def broker() -> MemoryBroker:
@@ -105,6 +108,95 @@ def test_the_horizon_of_tentative_answers_is_bounded_and_says_so() -> None:
     assert answers.best(made.terms.first) == {}
     assert answers.best(made.terms.first + 4_000_000)[0].missing == ("room-2",)
     assert answers.measures.n_tentative == 5
+
+
+def row(label: str, stime: int, key: str, x: float | None) -> dict[str, Any]:
+    """A reading of a query without a window."""
+    return {"kind": label, "part": 0, "stime": format_time(stime), "key": key, "fields": {"x": x}}
+
+
+def bucket(label: str, start: int, buckets: int = 1, epoch: int = 1) -> dict[str, Any]:
+    """What closes a bucket of 100 ms, or a run of empty ones."""
+    end = format_time(start + buckets * BUCKET)
+    return {
+        "kind": "boundary", "part": 0, "label": label, "epoch": epoch, "windows": buckets,
+        "window_start": format_time(start), "window_end": end, "missing": ["s1"], "due_at": end,
+    }  # fmt: skip
+
+
+def undo(first: int, last: int) -> dict[str, Any]:
+    times = {"undo_from": format_time(first), "undo_to": format_time(last)}
+    return {"kind": "undo", "part": 0, "epoch": 1, **times}
+
+
+def applied(*records: dict[str, Any]) -> BestAnswers:
+    answers = BestAnswers()
+    for record in records:
+        answers.apply(record, seen_at=0)
+    return answers
+
+
+def test_without_a_window_the_answer_is_readings_in_their_order() -> None:
+    answers = applied(
+        row("tentative", 7, "b", 1.5),
+        row("tentative", 7, "a", None),
+        bucket("tentative", 0),
+        row("tentative", BUCKET + 1, "a", 2.0),
+        bucket("tentative", BUCKET),
+        bucket("tentative", 2 * BUCKET),
+    )
+
+    assert answers.best(0)[0].readings == (
+        Reading(7, "b", {"x": 1.5}),
+        Reading(7, "a", {"x": None}),
+    )
+    assert answers.best(BUCKET)[0].readings == (Reading(BUCKET + 1, "a", {"x": 2.0}),)
+    assert answers.best(2 * BUCKET)[0].readings == ()
+    assert all(answer.rows == {} for answer in answers.windows())
+
+
+def test_a_stable_bucket_replaces_the_readings() -> None:
+    answers = applied(
+        row("tentative", 7, "a", 1.0),
+        bucket("tentative", 0),
+        undo(0, 0),
+        row("stable", 5, "a", 0.5),
+        row("stable", 7, "a", 1.0),
+        bucket("stable", 0),
+    )
+
+    (answer,) = answers.windows()
+    assert (answer.label, [r.stime for r in answer.readings]) == ("stable", [5, 7])
+
+
+@pytest.mark.parametrize(
+    ("last", "left"),
+    [
+        (-1, [(0, 4), (4, 1), (5, 3)]),
+        (0, [(1, 3), (4, 1), (5, 3)]),
+        (2, [(3, 1), (4, 1), (5, 3)]),
+        (3, [(4, 1), (5, 3)]),
+        (5, [(6, 2)]),
+        (7, []),
+    ],
+)
+def test_an_undo_leaves_of_a_run_of_empty_buckets_what_it_does_not_revoke(
+    last: int, left: list[tuple[int, int]]
+) -> None:
+    """A run of four, a bucket with a reading, a run of three; [S, T) always begins at the first."""
+    answers = applied(
+        bucket("tentative", 0, buckets=4),
+        row("tentative", 4 * BUCKET, "a", 1.0),
+        bucket("tentative", 4 * BUCKET),
+        bucket("tentative", 5 * BUCKET, buckets=3),
+        undo(0, last * BUCKET),
+    )
+
+    found = [(a.window_start // BUCKET, a.windows) for a in answers.windows()]
+    assert found == left
+    assert all(a.window_end == a.window_start + a.windows * BUCKET for a in answers.windows())
+    for start, _ in left:
+        assert answers.best(start * BUCKET)[0].missing == ("s1",)
 
 
 def test_a_gap_can_be_asked_for() -> None:

@@ -16,7 +16,7 @@ Pure: records come in, values go out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from slackwater.codec.results import Label, parse_time
@@ -203,9 +203,22 @@ class BestAnswers:
 
     def _undo(self, part: _PartAnswers, record: Record) -> Undone:
         first, last = parse_time(record["undo_from"]), parse_time(record["undo_to"])
-        for start in [s for s in part.tentative if first <= s <= last]:
-            del part.tentative[start]
+        standing = (_behind(last, answer) for answer in part.tentative.values())
+        part.tentative = {answer.window_start: answer for answer in standing if answer is not None}
         return Undone(record["part"], first, last)
+
+
+def _behind(last: int, answer: WindowAnswer) -> WindowAnswer | None:
+    """What an UNDO up to window ``last`` leaves of a tentative answer; it begins with the first.
+
+    Only queries without a window answer runs tentatively, and their buckets touch.
+    """
+    width = (answer.window_end - answer.window_start) // answer.windows
+    undone = max((last - answer.window_start) // width + 1, 0)
+    if undone >= answer.windows:
+        return None
+    start = answer.window_start + undone * width
+    return replace(answer, window_start=start, windows=answer.windows - undone)
 
 
 def _trim(answers: dict[int, WindowAnswer], windows_max: int) -> int:

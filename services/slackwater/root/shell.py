@@ -17,7 +17,6 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from slackwater.codec.records import encode_root_state
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import Kind, RootState
 from slackwater.protocols.dpc.orderer import LineName
@@ -34,18 +33,17 @@ from slackwater.protocols.dpc.root import (
 from slackwater.protocols.dpc.states import LineState
 from slackwater.protocols.dpc.upstream import Switched
 from slackwater.root.inputs import inputs_of
-from slackwater.root.results import Lines, ResultsWriter
+from slackwater.root.results import ResultsWriter
+from slackwater.root.transactions import Transactions
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
 from slackwater.runtime.kafka import CatchUpReader, KafkaTransport
 from slackwater.runtime.state import read_root_states
 from slackwater.runtime.topics import (
-    ResultKind,
     aiokafka_producer,
     ordered_partition,
     ordered_topic,
     results_topic,
-    state_topic,
 )
 from slackwater.runtime.transport import Log, NoAnswerError, PositionGoneError, extents
 from slackwater.runtime.turns import Turns
@@ -181,13 +179,14 @@ class RootShell:
             # Another copy was placed meanwhile and has committed. This producer has just fenced
             # it off, and must not answer from the older state: it starts again, from the newer.
             raise SupersededError(f"{self._config.fragment} was answered by another copy meanwhile")
+        transactions = Transactions(producer, self._results, self._config.fragment)
         try:
             while True:
                 read = self._read_parked()
                 now = self._clock.now_us()
                 self._look_at_replicas(now)
                 for effect in self._core.step(now):
-                    self._do(effect, producer)
+                    self._do(effect, transactions)
                 self._say(now)
                 if self._failed is not None:
                     raise self._failed
@@ -239,11 +238,11 @@ class RootShell:
 
     # Effects.
 
-    def _do(self, effect: Effect, producer: AIOKafkaProducer) -> None:
+    def _do(self, effect: Effect, transactions: Transactions) -> None:
         loop = asyncio.get_running_loop()
         match effect:
             case Commit():
-                task = loop.create_task(self._commit(effect, producer))
+                task = loop.create_task(self._commit(effect, transactions))
             case FetchEnds():
                 task = loop.create_task(self._fetch_ends(effect))
             case Switched():
@@ -272,49 +271,11 @@ class RootShell:
             (switch.answered_at - switch.detected_at) / 1000,
         )
 
-    async def _commit(self, commit: Commit, producer: AIOKafkaProducer) -> None:
+    async def _commit(self, commit: Commit, transactions: Transactions) -> None:
         """One transaction, within a bound: what came of it is in the log, where a restart looks."""
         async with asyncio.timeout(BROKER_S_MAX):
-            await self._transact(commit, producer)
+            await transactions.write(commit, self._clock.now_us())
         self._core.committed()
-
-    async def _transact(self, commit: Commit, producer: AIOKafkaProducer) -> None:
-        """The results in their order, then the state record (rule 23)."""
-        emitted_at = self._clock.now_us()
-        await producer.begin_transaction()
-        # One open batch a topic: a batch is a request of its own, and they go one after the other.
-        batches: dict[ResultKind, Any] = {}
-        for kind, lines in self._results.lines(commit.transaction, emitted_at):
-            await self._add(producer, batches, kind, lines)
-            await asyncio.sleep(0)
-        for kind, batch in batches.items():
-            await self._send(producer, kind, batch)
-        await producer.send(
-            state_topic(self._config.query),
-            encode_root_state(commit.state),
-            key=self._config.fragment.encode(),
-            partition=0,
-        )
-        await producer.commit_transaction()
-
-    async def _add(
-        self,
-        producer: AIOKafkaProducer,
-        batches: dict[ResultKind, Any],
-        kind: ResultKind,
-        lines: Lines,
-    ) -> None:
-        batch = batches[kind] if kind in batches else producer.create_batch()
-        for key, value in lines:
-            if batch.append(key=key, value=value, timestamp=None) is None:
-                await self._send(producer, kind, batch)
-                batch = producer.create_batch()
-                batch.append(key=key, value=value, timestamp=None)
-        batches[kind] = batch
-
-    async def _send(self, producer: AIOKafkaProducer, kind: ResultKind, batch: Any) -> None:
-        topic = results_topic(self._config.query, kind)
-        await producer.send_batch(batch, topic, partition=self._config.part)
 
     async def _fetch_ends(self, effect: FetchEnds) -> None:
         asked_at = self._clock.now_us()

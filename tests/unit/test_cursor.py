@@ -1,0 +1,138 @@
+"""The cursor in a source log: what a loss leaves behind, across parking and restarts (R15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from slackwater.model.records import Gap, Kind, SourcePosition, SourceRecord
+from slackwater.protocols.dpc.cursor import SourceCursor
+
+BUCKET = 10
+BEGINNING = SourcePosition(0, -1, -1, 0)
+STRICT = [True, False]
+
+
+def log_of(records: int, gaps: Mapping[int, int] | None = None) -> dict[int, SourceRecord]:
+    """Offset -> START, then one reading in each bucket; ``gaps``: what its proxy has lost."""
+    log = {0: SourceRecord(Kind.START, "s", 0, 0, -1, 0, 0, 0)}
+    for i in range(records):
+        at = i * BUCKET
+        lost = (gaps or {}).get(i, 0)
+        log[i + 1] = SourceRecord(
+            Kind.INSERTION, "s", 0, i, i, at + BUCKET, at + 5, at + 5,
+            gap=(Gap("s", lost),) if lost else (),
+        )  # fmt: skip
+    return log
+
+
+def read(cursor: SourceCursor, log: Mapping[int, SourceRecord], below: int) -> None:
+    for offset in range(cursor.offset, below):
+        cursor.offer(offset, log[offset])
+
+
+def restarted(cursor: SourceCursor, beginning: int, *, strict: bool = True) -> SourceCursor:
+    """What a process makes of the state record, where retention has left ``beginning`` (R25)."""
+    made = SourceCursor(cursor.rebuild, strict=strict)
+    if made.offset < beginning:
+        made.jump(beginning)
+    return made
+
+
+def felt(cursor: SourceCursor) -> list[tuple[int, int, int]]:
+    return [(low, high, gap.lost) for low, high, gap in cursor.gaps]
+
+
+WHEN: dict[str, Callable[[int], bool]] = {
+    "never": lambda _: False,
+    "before the jump": lambda at: at == 0,
+    "between the jump and the next record": lambda at: at == 1,
+    "behind the next record": lambda at: at == 2,
+    "always": lambda _: True,
+}
+
+
+@pytest.mark.parametrize("when", WHEN)
+def test_a_restart_around_a_jump_neither_forgets_the_gap_nor_sees_a_hole(when: str) -> None:
+    """Ids 3 to 6 are lost: a cursor had passed b0 to b2 when retention took them."""
+    log, restarts = log_of(12), WHEN[when]
+    cursor = SourceCursor(BEGINNING, strict=True)
+    read(cursor, log, 4)
+    cursor.pass_to(3 * BUCKET)
+    if restarts(0):
+        cursor = restarted(cursor, cursor.offset)
+        cursor.pass_to(3 * BUCKET)
+
+    cursor.jump(8)
+    if restarts(1):
+        cursor = restarted(cursor, 8)
+        cursor.pass_to(3 * BUCKET)
+    read(cursor, log, 9)
+    if restarts(2):
+        cursor = restarted(cursor, 8)
+        cursor.pass_to(3 * BUCKET)
+    read(cursor, log, 13)
+
+    assert cursor.hole_inc is None
+    assert felt(cursor) == [(3 * BUCKET, 8 * BUCKET, 4)]
+    assert cursor.boundary == 12 * BUCKET
+
+
+def test_behind_what_the_gap_may_have_touched_a_restart_knows_nothing_of_it() -> None:
+    log = log_of(12)
+    cursor = SourceCursor(BEGINNING, strict=True)
+    read(cursor, log, 4)
+    cursor.jump(8)
+    read(cursor, log, 13)
+    cursor.pass_to(8 * BUCKET)
+
+    again = restarted(cursor, 8)
+    read(again, log, 13)
+
+    assert felt(cursor) == felt(again) == []
+    assert again.hole_inc is None
+    assert again.next_id == 12
+
+
+def test_a_log_that_was_cut_before_its_first_reader_came_is_so_for_the_second_one() -> None:
+    log = log_of(12)
+    first = SourceCursor(SourcePosition(5, 0, -1, 0), strict=True)
+    second = restarted(first, 5)
+    read(second, log, 6)
+    third = restarted(second, 5)
+    read(third, log, 6)
+    assert felt(second) == felt(third) == [(0, 5 * BUCKET, 4)]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_the_live_line_left_out_is_missing_until_it_is_past_it(restart: bool) -> None:
+    log = log_of(12)
+    cursor = SourceCursor(BEGINNING, strict=False)
+    read(cursor, log, 4)
+    cursor.pass_to(3 * BUCKET)
+    cursor.jump(8)
+    if restart:
+        cursor = restarted(cursor, 8, strict=False)
+        cursor.pass_to(3 * BUCKET)
+    read(cursor, log, 13)
+    assert cursor.passed(7 * BUCKET) < 8 * BUCKET
+    assert cursor.passed(8 * BUCKET) == 12 * BUCKET
+
+
+@pytest.mark.parametrize("strict", STRICT)
+def test_a_gap_that_its_proxy_tells_is_counted_once_however_often_it_is_read(strict: bool) -> None:
+    """A parked cursor forgets what it has buffered, and reads it again."""
+    log = log_of(6, gaps={2: 7, 4: 9})
+    cursor = SourceCursor(BEGINNING, strict=strict)
+    read(cursor, log, 7)
+    for _ in range(3):
+        cursor.park()
+        assert cursor.offset == 1, "where the first reading lies"
+        read(cursor, log, 7)
+    assert felt(cursor) == [(2 * BUCKET, 3 * BUCKET, 7), (4 * BUCKET, 5 * BUCKET, 9)]
+
+    cursor.pass_to(3 * BUCKET)
+    cursor.park()
+    read(cursor, log, 7)
+    assert felt(cursor) == [(4 * BUCKET, 5 * BUCKET, 9)]

@@ -1,0 +1,112 @@
+"""A transaction of the root on a producer that writes down what it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from slackwater.codec.records import decode_root_state
+from slackwater.model.deployment import WindowSpec
+from slackwater.model.records import Position, RootState
+from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.answers import Answered, Answers, Ready, Transaction
+from slackwater.protocols.dpc.root import Commit
+from slackwater.root.results import ResultsWriter
+from slackwater.root.transactions import Transactions
+
+SLIDE = 1_000_000
+STATE = RootState("root/climate.1", 1, 5, 0, 10, 20, (Position(10),), ())
+WRITER = ResultsWriter("climate", 1, ("t",), ("count",), KeyTable())
+
+
+class Batch:
+    """Records until it is full, as aiokafka's."""
+
+    def __init__(self, records_max: int) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self._records_max = records_max
+
+    def append(self, *, key: bytes | None, value: bytes, timestamp: int | None) -> object | None:
+        if len(self.lines) == self._records_max:
+            return None
+        self.lines.append(orjson.loads(value))
+        return object()
+
+
+class Producer:
+    """What was asked of it, in order."""
+
+    def __init__(self, batch_records_max: int) -> None:
+        self.asked: list[str] = []
+        self.sent: list[tuple[str, list[dict[str, Any]]]] = []
+        self.states: list[RootState] = []
+        self._batch_records_max = batch_records_max
+
+    async def begin_transaction(self) -> None:
+        self.asked.append("begin")
+
+    def create_batch(self) -> Batch:
+        return Batch(self._batch_records_max)
+
+    async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> None:
+        assert partition == 1
+        self.asked.append("batch")
+        self.sent.append((topic, batch.lines))
+
+    async def send(self, topic: str, value: bytes, *, key: bytes, partition: int) -> None:
+        assert (topic, key, partition) == ("sw.state.climate", b"root/climate.1", 0)
+        self.asked.append("state")
+        self.states.append(decode_root_state(value))
+
+    async def commit_transaction(self) -> None:
+        self.asked.append("commit")
+
+    def lines(self, kind: str) -> Iterator[dict[str, Any]]:
+        for topic, lines in self.sent:
+            if topic.endswith(f".{kind}"):
+                yield from lines
+
+
+def corrections(windows: int) -> Transaction[Any]:
+    """All windows that were answered tentatively, and one more that is due now."""
+    grid = Grid(100_000, WindowSpec(SLIDE, SLIDE))
+    answers: Answers[Any] = Answers(Answered(0, 1, 0, windows * SLIDE), grid, lambda end: end)
+    stable = [Ready(i * SLIDE, None, 0) for i in range(windows)]
+    due = Ready(windows * SLIDE, None, 0, missing=("s1",))
+    return answers.plan(stable, [due])
+
+
+def written(transaction: Transaction[Any], batch_records_max: int = 100_000) -> Producer:
+    producer = Producer(batch_records_max)
+    transactions = Transactions(producer, WRITER, STATE.fragment)  # type: ignore[arg-type]
+    asyncio.run(transactions.write(Commit(transaction, STATE), emitted_at=0))
+    return producer
+
+
+def test_a_hundred_corrected_windows_are_one_batch_a_topic() -> None:
+    producer = written(corrections(100))
+
+    assert producer.asked == ["begin", "batch", "batch", "batch", "state", "commit"]
+    assert set(Counter(topic for topic, _ in producer.sent).values()) == {1}
+    assert len(list(producer.lines("stable"))) == 100
+    assert [line["kind"] for line in producer.lines("corrections")] == ["undo", "rec_done"]
+    assert len(list(producer.lines("tentative"))) == 1
+    assert producer.states == [STATE]
+
+
+@pytest.mark.parametrize("records_max", [1, 7, 100])
+def test_batches_that_are_full_keep_the_order(records_max: int) -> None:
+    producer = written(corrections(100), records_max)
+
+    stable = [line["seq"] for line in producer.lines("stable")]
+    everything = sorted(line["seq"] for _, lines in producer.sent for line in lines)
+    assert stable == sorted(stable)
+    assert everything == list(range(100 + 3))
+    assert producer.asked.count("batch") == -(-100 // records_max) + -(-2 // records_max) + 1
+    assert producer.asked[-2:] == ["state", "commit"]
