@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pytest
 
-from slackwater.runtime.catchup import CatchUpReader
+from slackwater.runtime.catchup import CatchUpReader, Gone
 from slackwater.runtime.incarnation import append_and_wait, start_incarnation
 from slackwater.runtime.transport import (
     Log,
@@ -397,4 +397,32 @@ class CatchUpContract:
             drain(reader, 1)
         reader.want({log: 2})
         assert [r.offset for r in drain(reader, 1)] == [2]
+        reader.close()
+
+    def test_a_shell_hears_what_is_gone_and_where_the_rest_begins(self, world: World) -> None:
+        """As orderers and roots read: a log is cut under a parked cursor (rule 28)."""
+        topic = world.create(partitions=2)
+        cut, whole = (topic, 0), (topic, 1)
+        writer = world.transport.writer(no_failure)
+        fill(writer, cut, [b"c%d" % i for i in range(6)])
+        fill(writer, whole, [b"w0"])
+        reader = CatchUpReader(world.transport)
+        wanted = {cut: 1, whole: 0}
+        told: list[Gone] = []
+        values: set[bytes] = set()
+        world.transport.delete_records({cut: 4})
+
+        deadline = time.monotonic() + 20
+        while values != {b"c4", b"c5", b"w0"} and time.monotonic() < deadline:
+            found = reader.read(wanted, 100)
+            if isinstance(found, Gone):
+                told.append(found)
+                wanted[found.log] = found.beginning
+                continue
+            for raw in found:
+                values.add(raw.value)
+                wanted[raw.log] = raw.offset + 1
+
+        assert values == {b"c4", b"c5", b"w0"}
+        assert told == [Gone(cut, 4)]
         reader.close()

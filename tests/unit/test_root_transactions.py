@@ -77,14 +77,14 @@ def corrections(windows: int) -> Transaction[Any]:
     """All windows that were answered tentatively, and one more that is due now."""
     grid = Grid(100_000, WindowSpec(SLIDE, SLIDE))
     answers: Answers[Any] = Answers(Answered(0, 1, 0, windows * SLIDE), grid, lambda end: end)
-    stable = [Ready(i * SLIDE, None, 0) for i in range(windows)]
-    due = Ready(windows * SLIDE, None, 0, missing=("s1",))
+    stable: list[Ready[Any]] = [Ready(i * SLIDE, None, 0) for i in range(windows)]
+    due: Ready[Any] = Ready(windows * SLIDE, None, 0, missing=("s1",))
     return answers.plan(stable, [due])
 
 
 def written(transaction: Transaction[Any], batch_records_max: int = 100_000) -> Producer:
     producer = Producer(batch_records_max)
-    transactions = Transactions(producer, WRITER, STATE.fragment)  # type: ignore[arg-type]
+    transactions = Transactions(producer, WRITER, STATE.fragment)
     asyncio.run(transactions.write(Commit(transaction, STATE), emitted_at=0))
     return producer
 

@@ -33,6 +33,7 @@ from slackwater.protocols.dpc.orderer import (
 )
 from slackwater.protocols.dpc.root import answered_by_all
 from slackwater.protocols.dpc.staggering import Word
+from slackwater.runtime.catchup import CatchUpReader, Gone
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.faust_worker import Positions
 from slackwater.runtime.heartbeats import (
@@ -40,7 +41,7 @@ from slackwater.runtime.heartbeats import (
     HeartbeatSender,
     orderer_interval_s,
 )
-from slackwater.runtime.kafka import CatchUpReader, KafkaTransport, start_incarnation
+from slackwater.runtime.kafka import KafkaTransport, start_incarnation
 from slackwater.runtime.state import read_states, write_orderer_state
 from slackwater.runtime.topics import (
     ResultKind,
@@ -52,7 +53,6 @@ from slackwater.runtime.topics import (
 from slackwater.runtime.transport import (
     Isolation,
     Log,
-    PositionGoneError,
     RawRecord,
     extents,
     read_to_end,
@@ -328,22 +328,18 @@ class OrdererShell:
         wanted = self._core.wanted()
         read = False
         for line in LineName:
-            reader = self._catch_up[line]
             positions = {
                 self._sources[stream]: offset
                 for (of, stream), offset in wanted.items()
                 if of is line and stream not in self._results
             }
-            reader.want(positions)
-            try:
-                records = reader.poll(0.0, CATCH_UP_RECORDS_MAX)
-            except PositionGoneError as gone:
-                self._skip_gone(line, gone)
+            found = self._catch_up[line].read(positions, CATCH_UP_RECORDS_MAX)
+            if isinstance(found, Gone):
+                self._position_gone(line, found)
                 continue
-            for raw in records:
-                stream = self._stream_of[raw.topic, raw.partition]
+            for raw in found:
                 record = decode_source(raw.value, f"{raw.topic}:{raw.partition}:{raw.offset}")
-                self._core.catch_up(line, stream, raw.offset, record)
+                self._core.catch_up(line, self._stream_of[raw.log], raw.offset, record)
                 read = True
         return read
 
@@ -356,16 +352,15 @@ class OrdererShell:
         for line in LineName:
             reader = self._catch_up_results[line]
             mine = [i for of, i in wanted if of is line and i in self._results]
-            reader.want(
-                {self._sources[i]: self._replaying[line, i].resume(wanted[line, i]) for i in mine}
-            )
-            try:
-                records = reader.poll(0.0, CATCH_UP_ROWS_MAX)
-            except PositionGoneError as gone:
-                self._skip_gone(line, gone)
+            positions = {
+                self._sources[i]: self._replaying[line, i].resume(wanted[line, i]) for i in mine
+            }
+            found = reader.read(positions, CATCH_UP_ROWS_MAX)
+            if isinstance(found, Gone):
+                self._position_gone(line, found)
                 continue
-            for raw in records:
-                stream = self._stream_of[raw.topic, raw.partition]
+            for raw in found:
+                stream = self._stream_of[raw.log]
                 batch = self._replaying[line, stream].take(raw.offset, raw.value)
                 if batch is not None:
                     self._core.catch_up_results(line, stream, batch)
@@ -373,7 +368,7 @@ class OrdererShell:
                 if self._replaying[line, stream].is_between:
                     position = reader.position(self._sources[stream])
                     self._core.caught_up_to(line, stream, position)
-            read = read or bool(records)
+            read = read or bool(found)
         return read
 
     def _ask_positions(self) -> None:
@@ -395,11 +390,8 @@ class OrdererShell:
             self._asking_positions = False
             self._turns.wake()
 
-    def _skip_gone(self, line: LineName, gone: PositionGoneError) -> None:
-        log = (gone.topic, gone.partition)
-        beginning = self._transport.beginning_offsets([log])[log]
-        _log.warning("%s; the gap is recorded, reading goes on at %d", gone, beginning)
-        self._core.position_gone(line, self._stream_of[log], beginning)
+    def _position_gone(self, line: LineName, gone: Gone) -> None:
+        self._core.position_gone(line, self._stream_of[gone.log], gone.beginning)
 
     # Effects.
 

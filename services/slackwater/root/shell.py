@@ -35,9 +35,10 @@ from slackwater.protocols.dpc.upstream import Switched
 from slackwater.root.inputs import inputs_of
 from slackwater.root.results import ResultsWriter
 from slackwater.root.transactions import Transactions
+from slackwater.runtime.catchup import CatchUpReader, Gone
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
-from slackwater.runtime.kafka import CatchUpReader, KafkaTransport
+from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.state import read_root_states
 from slackwater.runtime.topics import (
     aiokafka_producer,
@@ -45,7 +46,7 @@ from slackwater.runtime.topics import (
     ordered_topic,
     results_topic,
 )
-from slackwater.runtime.transport import Log, NoAnswerError, PositionGoneError, extents
+from slackwater.runtime.transport import Log, NoAnswerError, extents
 from slackwater.runtime.turns import Turns
 
 _log = logging.getLogger(__name__)
@@ -201,29 +202,21 @@ class RootShell:
                 await producer.stop()
 
     def _read_parked(self) -> bool:
+        """Feed the parked cursors, at most one small batch each line."""
         wanted = self._core.wanted()
         read = False
         for line in LineName:
-            reader = self._catch_up[line]
-            reader.want(
-                {self._partition[log]: at for (of, log), at in wanted.items() if of is line}
-            )
-            try:
-                records = reader.poll(0.0, CATCH_UP_RECORDS_MAX)
-            except PositionGoneError as gone:
-                self._skip_gone(line, gone)
+            positions = {self._partition[log]: at for (of, log), at in wanted.items() if of is line}
+            found = self._catch_up[line].read(positions, CATCH_UP_RECORDS_MAX)
+            if isinstance(found, Gone):
+                self._core.position_gone(line, self._logs[found.log], found.beginning)
                 continue
-            for raw in records:
-                at = (raw.topic, raw.partition)
-                record = self._inputs.decode(self._logs[at], at, raw.offset, raw.value)
-                self._core.catch_up(line, self._logs[at], raw.offset, record)
+            for raw in found:
+                log = self._logs[raw.log]
+                record = self._inputs.decode(log, raw.log, raw.offset, raw.value)
+                self._core.catch_up(line, log, raw.offset, record)
                 read = True
         return read
-
-    def _skip_gone(self, line: LineName, gone: PositionGoneError) -> None:
-        beginning = self._transport.beginning_offsets([gone.log])[gone.log]
-        _log.warning("%s; reading goes on at %d", gone, beginning)
-        self._core.position_gone(line, self._logs[gone.log], beginning)
 
     def _look_at_replicas(self, now: int) -> None:
         """What the replicas said last, and when (Table II)."""

@@ -8,10 +8,29 @@ starves the live line (trace R14) and throws away what was fetched ahead at each
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 
-from slackwater.runtime.transport import Isolation, Log, RawRecord, Reader, Transport
+from slackwater.runtime.transport import (
+    Isolation,
+    Log,
+    PositionGoneError,
+    RawRecord,
+    Reader,
+    Transport,
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Retention took what was wanted of a log; what is left begins at ``beginning`` (rule 28)."""
+
+    log: Log
+    beginning: int
 
 
 class CatchUpReader:
@@ -24,6 +43,7 @@ class CatchUpReader:
         isolation: Isolation = "read_uncommitted",
         prefetch_kib_max: int = 16 * 1024,
     ) -> None:
+        self._transport = transport
         self._make = partial(
             transport.reader, isolation=isolation, prefetch_kib_max=prefetch_kib_max
         )
@@ -66,6 +86,16 @@ class CatchUpReader:
         for record in records:
             self._resume_from[record.log] = record.offset + 1
         return records
+
+    def read(self, positions: Mapping[Log, int], records_max: int) -> list[RawRecord] | Gone:
+        """Want these positions; the records that are there, or what stands in their way."""
+        self.want(positions)
+        try:
+            return self.poll(0.0, records_max)
+        except PositionGoneError as gone:
+            beginning = self._transport.beginning_offsets([gone.log])[gone.log]
+            _log.warning("%s; reading goes on at %d", gone, beginning)
+            return Gone(gone.log, beginning)
 
     def position(self, log: Log) -> int:
         """Every visible record of the log below it has been handed over."""

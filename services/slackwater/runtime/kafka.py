@@ -31,7 +31,6 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from slackwater.runtime.catchup import CatchUpReader
 from slackwater.runtime.incarnation import append_and_wait, start_incarnation
 from slackwater.runtime.offsets import OffsetsClient
 from slackwater.runtime.topics import confluent_consumer, confluent_producer, delete_records
@@ -49,7 +48,6 @@ from slackwater.runtime.transport import (
 )
 
 __all__ = [
-    "CatchUpReader",
     "KafkaTransport",
     "LogReader",
     "LogWriter",
