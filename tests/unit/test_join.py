@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.client.batch import Source, rows_from
+from slackwater.model.deployment import JoinSpec, QuerySpec
 from slackwater.model.records import SourceColumns
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.expressions import compile_predicate, compile_projection
@@ -67,6 +69,27 @@ def test_buckets_one_after_the_other_hold_every_pair_once_and_in_order(
         found += told(join.rows(table(seen[0]), table(seen[1]), start))
 
     assert found == naive(left, right, within)
+
+
+@given(sides(0.0), sides(1_000.0), st.integers(0, 25))
+def test_the_oracle_of_rehearsals_has_the_same_pairs_in_the_same_order(
+    left: list[Reading], right: list[Reading], within: int
+) -> None:
+    """Times are in any order, as ``disorder`` allows: ids decide between pairs of one time."""
+
+    def source(name: str, readings: Sequence[Reading]) -> Source:
+        return Source(("v",), [(t, (name,), f"k{k}", (v,)) for t, k, v in readings])
+
+    pairs = JoinSpec("a", "b", within)
+    query = QuerySpec("q", ("a", "b"), None, None, None, (), 1_000_000, join=pairs)
+    found = rows_from(query, {"a": source("a", left), "b": source("b", right)}, 1_000)
+
+    product = SJoin(within, (True, False), ("v",), ("v",)).rows(table(left), table(right), -20)
+    assert [
+        (row.stime, int(row.key[1:]), row.fields["left_v"], row.fields["right_v"])
+        for _, bucket in sorted(found.items())
+        for row in bucket
+    ] == told(product)
 
 
 @given(sides(0.0), sides(1_000.0), st.lists(st.integers(0, 30), max_size=4), st.booleans())

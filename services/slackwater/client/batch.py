@@ -21,7 +21,7 @@ import gzip
 import io
 import math
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -306,26 +306,31 @@ def _union(query: QuerySpec, sources: Mapping[str, Source]) -> list[Row]:
 
 
 def _join(query: QuerySpec, sources: Mapping[str, Source]) -> list[Row]:
-    """Every left reading with every right one of its key that is near enough: the later time."""
+    """Every left reading with every right one of its key that is near enough: the later time.
+
+    In the order of the left stream, then of the right one, whatever their times.
+    """
     assert query.join is not None
     join = query.join
-    by_key: dict[str, list[Row]] = defaultdict(list)
-    for row in sources[join.right].rows:
-        by_key[row[2]].append(row)
-    for rows_of_key in by_key.values():
-        rows_of_key.sort(key=_stime)
+    by_key: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    rights = sources[join.right].rows
+    for at, row in enumerate(rights):
+        by_key[row[2]].append((row[0], at))
+    for times in by_key.values():
+        times.sort()
     rows: list[Row] = []
     for stime, streams, key, values in sources[join.left].rows:
-        near = by_key.get(key, [])
-        for right in near[bisect_left(near, stime - join.within_us, key=_stime) :]:
-            if right[0] > stime + join.within_us:
-                break
+        times = by_key.get(key, [])
+        first = bisect_left(times, stime - join.within_us, key=_stime)
+        behind = bisect_right(times, stime + join.within_us, key=_stime)
+        for at in sorted(at for _, at in times[first:behind]):
+            right = rights[at]
             rows.append((max(stime, right[0]), streams + right[1], key, values + right[3]))
     return rows
 
 
-def _stime(row: Row) -> int:
-    return row[0]
+def _stime(timed: tuple[int, int]) -> int:
+    return timed[0]
 
 
 def windows_of(stime: int, size: int, slide: int) -> Iterator[int]:
