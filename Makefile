@@ -20,12 +20,12 @@ SPARK_CLASSES := $(JARS)/spark/classes.jsa
 BROKER_POM   := services/slackwater/runtime/broker-pom/pom.xml
 SPARK_POM    := spark/pom.xml
 
-.PHONY: help setup demo test check fmt lint types arch unit integration images containers sim mutants bench clean
+.PHONY: help setup demo test check fmt lint types arch unit integration images containers sim mutants bench paper-dpc clean
 
 help: ## this list
 	@echo "slackwater: windows over sensor streams that never stall and never lie"
 	@echo
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' \
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' \
 	  | column -t -s '|'
 	@echo
 	@echo "Begin with 'make setup' (needs Python 3.11 or newer, Java 17 and Maven), then 'make demo'."
@@ -110,6 +110,9 @@ mutants: setup ## deliberate mistakes in the cores: who catches each, and how so
 
 bench: setup ## measure this machine; writes bench/README.md
 	@$(BIN)/python bench/run.py $(ARGS)
+
+paper-dpc: setup ## the DPC paper's experiments, 20 minutes; writes docs/results/dpc.md
+	@$(BIN)/python -m bench.paper_dpc $(ARGS)
 
 clean: ## remove what setup and the tools made here; data directories stay
 	@rm -rf $(VENV) $(JARS) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

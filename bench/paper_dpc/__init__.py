@@ -1,0 +1,1 @@
+"""The experiments of the DPC paper, on real processes; ``make paper-dpc``."""

@@ -1,0 +1,108 @@
+"""What a consumer sees of a query: when each unit was first answered, and how."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import orjson
+
+from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.topics import RESULT_KINDS, results_topic
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first answer of a window: its normal time, how long after that it was seen, its label."""
+
+    due: float
+    late: float
+    tentative: bool
+
+
+@dataclass
+class Seen:
+    """By window start (text), in the order of being seen."""
+
+    first: dict[str, First] = field(default_factory=dict)
+    stable_to: float = 0.0
+    """Normal time of the last window that is stable; they become so in order."""
+    tentative: int = 0
+    """Windows answered tentatively, all in all."""
+
+
+class Results(threading.Thread):
+    """Reads a query's three topics as any consumer would, until it is stopped."""
+
+    def __init__(self, transport: KafkaTransport, query: str) -> None:
+        super().__init__(name=f"results of {query}", daemon=True)
+        self._reader = transport.reader(isolation="read_committed")
+        self._reader.assign({(results_topic(query, kind), 0): 0 for kind in RESULT_KINDS})
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._seen = Seen()
+
+    def run(self) -> None:
+        """Take in what comes; a record is seen when it has been handed over."""
+        while not self._stopping.is_set():
+            records = self._reader.poll(5_000, 0.02)
+            now = time.time()
+            with self._lock:
+                for raw in records:
+                    if b'"kind":"boundary"' in raw.value:
+                        self._take(orjson.loads(raw.value), now)
+        self._reader.close()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._stopping.set()
+        self.join()
+
+    def between(self, begin: float, end: float) -> list[First]:
+        """The first answers of windows that were due then (wall time, s)."""
+        with self._lock:
+            return [one for one in self._seen.first.values() if begin < one.due <= end]
+
+    @property
+    def tentative(self) -> int:
+        """How many windows were answered tentatively so far."""
+        with self._lock:
+            return self._seen.tentative
+
+    def wait_until_stable(self, due: float, within_s: float) -> None:
+        """Wait until all windows due by then are stable."""
+        until = time.monotonic() + within_s
+        while True:
+            with self._lock:
+                if self._seen.stable_to >= due:
+                    return
+            if time.monotonic() > until:
+                raise SystemExit(f"not all is stable {within_s:.0f} s after the failure")
+            time.sleep(0.05)
+
+    def _take(self, line: dict[str, Any], now: float) -> None:
+        due = datetime.fromisoformat(line["due_at"]).timestamp()
+        start, tentative = line["window_start"], line["label"] == "tentative"
+        self._seen.first.setdefault(start, First(due, now - due, tentative))
+        if tentative:
+            self._seen.tentative += line["windows"]
+        else:
+            self._seen.stable_to = max(self._seen.stable_to, due)
+
+
+def figures(values: list[float]) -> dict[str, float]:
+    """Count, mean, p50, p99 and largest; nothing to measure is an error."""
+    if not values:
+        raise SystemExit("there is nothing to measure: no answer was seen in time")
+    p50, p99 = (float(v) for v in np.percentile(values, [50, 99]))
+    return {
+        "n": len(values),
+        "mean": float(np.mean(values)),
+        "p50": p50,
+        "p99": p99,
+        "max": max(values),
+    }

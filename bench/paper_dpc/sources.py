@@ -1,0 +1,126 @@
+"""The data sources: what proxies would write, by this process, so that a failure begins on time.
+
+Every stream has one record for each ``flush_us`` of event time, written as soon as that has passed,
+with the boundary behind it. A stream that is *cut* goes on and keeps what it says, as a proxy's
+spool does; reconnected, it says all of it at once. The value of each reading is the wall time (us)
+at which it was written, so that whoever sees it again knows how long it took.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+
+from slackwater.codec.records import encode_source
+from slackwater.model.records import Kind, SourceColumns, SourceRecord
+from slackwater.runtime.kafka import KafkaTransport, start_incarnation
+from slackwater.runtime.topics import source_topic
+
+FIELD = "written"
+
+
+class Source:
+    """One stream's log."""
+
+    def __init__(self, transport: KafkaTransport, stream: str) -> None:
+        self.stream = stream
+        self._writer = transport.writer(_fatal)
+        self._log = (source_topic(stream), 0)
+        self._next_id = 0
+        self._held: list[bytes] = []
+        self.cut = False
+        start = SourceRecord(Kind.START, stream, -1, 0, -1, -(2**62), -(2**62), -(2**62))
+        self._inc = start_incarnation(
+            transport, self._writer, self._log, lambda: encode_source(start)
+        )
+
+    def say(self, stimes: np.ndarray, boundary: int) -> None:
+        """Readings at these event times (us), and the promise behind them."""
+        count = len(stimes)
+        first, self._next_id = self._next_id, self._next_id + count
+        columns = SourceColumns(
+            stimes.astype(np.int64),
+            np.zeros(count, np.int32),
+            (self.stream,),
+            (FIELD,),
+            (np.full(count, time.time() * 1e6),),
+        )
+        low, high = (int(stimes[0]), int(stimes[-1])) if count else (boundary, boundary)
+        record = SourceRecord(
+            Kind.INSERTION if count else Kind.BOUNDARY,
+            self.stream,
+            self._inc,
+            first,
+            self._next_id - 1,
+            boundary,
+            low,
+            high,
+            columns=columns if count else None,
+        )
+        self._held.append(encode_source(record))
+        if self.cut:
+            return
+        held, self._held = self._held, []
+        for value in held:
+            self._writer.append(*self._log, value)
+
+    def close(self) -> None:
+        """Give the writer back."""
+        self._writer.close(timeout_s=1.0)
+
+
+def _fatal(why: str) -> None:
+    raise SystemExit(f"a source's log cannot be written: {why}")
+
+
+class Feeder(threading.Thread):
+    """Lets all sources speak in time, until it is stopped."""
+
+    def __init__(self, sources: list[Source], *, per_s: int, flush_us: int = 100_000) -> None:
+        super().__init__(name="sources", daemon=True)
+        self._sources = {source.stream: source for source in sources}
+        self._flush_us = flush_us
+        self._count = max(1, per_s * flush_us // 1_000_000)
+        self._stopping = threading.Event()
+        self._wanted: dict[str, bool] = {}
+        self._done = threading.Condition()
+
+    def cut(self, stream: str) -> float:
+        """From the next flush on nothing of it arrives; the wall time (s) of its last boundary."""
+        return self._set(stream, cut=True)
+
+    def reconnect(self, stream: str) -> float:
+        """All that it has kept arrives now; the wall time (s) of that."""
+        return self._set(stream, cut=False)
+
+    def stop(self) -> None:
+        """Say no more."""
+        self._stopping.set()
+        self.join()
+
+    def run(self) -> None:
+        """Flush at every multiple of ``flush_us``."""
+        at = int(time.time() * 1e6) // self._flush_us * self._flush_us
+        while not self._stopping.is_set():
+            end = at + self._flush_us
+            pause = end / 1e6 - time.time()
+            if pause > 0:
+                self._stopping.wait(pause)
+            with self._done:
+                for stream, cut in self._wanted.items():
+                    self._sources[stream].cut = cut
+                self._wanted.clear()
+                stimes = at + np.arange(self._count) * self._flush_us // self._count
+                for source in self._sources.values():
+                    source.say(stimes, end)
+                self._done.notify_all()
+            at = end
+
+    def _set(self, stream: str, *, cut: bool) -> float:
+        with self._done:
+            self._wanted[stream] = cut
+            self._done.wait_for(lambda: stream not in self._wanted, 10)
+        now_us = int(time.time() * 1e6)
+        return now_us // self._flush_us * self._flush_us / 1e6

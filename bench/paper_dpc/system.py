@@ -1,0 +1,213 @@
+"""A deployment on real processes: embedded broker, Faust orderers and roots, Spark; no proxies.
+
+The sources are in this process (``sources.py``). Everything else is started and kept running as
+``slackwater up`` does it, with a query's grid given (``w_us``) where an experiment is about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+from bench.paper_dpc.results import Results
+from bench.paper_dpc.sources import FIELD, Feeder, Source
+
+from slackwater.primitives.eventclock import WallClock
+from slackwater.runtime.broker import EmbeddedBroker
+from slackwater.runtime.deployment import load_deployment
+from slackwater.runtime.heartbeats import HeartbeatListener
+from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.layout import Launch, fragment_specs, topic_specs
+from slackwater.runtime.registry import QueryDefinition, Registry
+from slackwater.runtime.supervisor import Supervisor
+from slackwater.runtime.topics import ensure_topics
+
+READY_S_MAX = 180.0
+SETTLE_S_MAX = 60.0
+T = TypeVar("T")
+
+
+def deployment_text(streams: Iterable[str], queries: Mapping[str, str]) -> str:
+    """A deployment file; ``queries`` are flow mappings, as in ``{from: [s1], bound: 3s}``."""
+    stream = f"{{key: {{column: k}}, time: {{column: t, unit: us}}, fields: [{FIELD}]}}"
+    return "\n".join(
+        [
+            "apiVersion: slackwater/v1",
+            "clock: wall",
+            "streams:",
+            *(f"  {name}: {stream}" for name in streams),
+            "queries:",
+            *(f"  {name}: {text}" for name, text in queries.items()),
+            "",
+        ]
+    )
+
+
+class System:
+    """The processes of one deployment. ``only``: kinds of processes to start, all by default."""
+
+    def __init__(
+        self,
+        folder: Path,
+        text: str,
+        *,
+        per_s: int,
+        w_us: int | None = None,
+        flush_us: int = 100_000,
+        only: tuple[str, ...] = ("aggregator", "orderer", "root"),
+    ) -> None:
+        self.folder = folder
+        path = folder / "deployment.yaml"
+        path.write_text(text)
+        self.deployment = load_deployment(path)
+        self._path, self._only, self._w_us = path, only, w_us
+        self._per_s, self._flush_us = per_s, flush_us
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.supervisor = Supervisor(folder)
+        self._broker = EmbeddedBroker(folder / "broker")
+        self.sources: dict[str, Source] = {}
+        self._listener: HeartbeatListener | None = None
+        self._feeder: Feeder | None = None
+
+    def start(self) -> None:
+        """Start everything; the sources speak from the beginning, so that nothing is missed."""
+        self._wait(self.supervisor.start_broker(self._broker))
+        self.transport = KafkaTransport(self._broker.bootstrap)
+        ensure_topics(self._broker.bootstrap, topic_specs(self.deployment, {}))
+        self._listener = HeartbeatListener(self.transport).start()
+        sources = [Source(self.transport, name) for name in self.deployment.streams]
+        self.sources = {source.stream: source for source in sources}
+        self._register()
+        self._feeder = Feeder(sources, per_s=self._per_s, flush_us=self._flush_us)
+        if self._per_s:
+            self._feeder.start()
+        launch = Launch(self._path, self._broker.bootstrap, self.folder)
+        wanted = fragment_specs(self.deployment, launch)
+        specs = [spec for spec in wanted if spec.name.startswith(self._only)]
+        for spec in specs:
+            self._wait(self.supervisor.start(spec))
+        self.wait_ready(spec.name for spec in specs)
+
+    @property
+    def feeder(self) -> Feeder:
+        """Who lets the sources speak; an experiment with ``per_s=0`` does it by itself."""
+        assert self._feeder is not None, "not started yet"
+        return self._feeder
+
+    @property
+    def listener(self) -> HeartbeatListener:
+        """What the processes say."""
+        assert self._listener is not None, "not started yet"
+        return self._listener
+
+    def _register(self) -> None:
+        registry = Registry(self.transport)
+        registry.publish_clock(WallClock())
+        e0 = int(time.time()) * 1_000_000
+        registry.publish_queries(
+            *(
+                QueryDefinition(name, 0, e0, self._w_us or spec.bucket_us(), spec)
+                for name, spec in self.deployment.queries.items()
+            )
+        )
+
+    def follow(self, query: str) -> Results:
+        """Begin to read the query's results."""
+        results = Results(self.transport, query)
+        results.start()
+        return results
+
+    def wait_ready(self, names: Iterable[str]) -> None:
+        """Wait until these processes say that they do their work."""
+        wanted = list(names)
+        if not self.listener.wait_for(
+            lambda view: all(view.ready(name, time.monotonic()) for name in wanted), READY_S_MAX
+        ):
+            raise SystemExit(f"not ready after {READY_S_MAX:.0f} s; see {self.folder / 'logs'}")
+
+    def settle(self) -> None:
+        """Wait until every output has been STABLE for a second: no failure is under way."""
+        until, since = time.monotonic() + SETTLE_S_MAX, None
+        while since is None or time.monotonic() - since < 1.0:
+            states = [s for beat in self.listener.all().values() for s in beat.states.values()]
+            if not states or set(states) != {"STABLE"}:
+                since = None
+            elif since is None:
+                since = time.monotonic()
+            if time.monotonic() > until:
+                raise SystemExit(f"not STABLE after {SETTLE_S_MAX:.0f} s: is the machine busy?")
+            time.sleep(0.05)
+
+    def kill(self, name: str) -> float:
+        """Kill -9; it is started again at once. The wall time (s)."""
+
+        async def act() -> float:
+            killed = self.supervisor.kill(name)
+            assert killed == [name], f"{name} does not run"
+            return time.time()
+
+        return self._wait(act())
+
+    def log(self, name: str) -> str:
+        """What a process has said so far."""
+        return self.supervisor.log_path(name).read_text(errors="replace")
+
+    def memory_mb(self) -> dict[str, float]:
+        """Resident memory of each process with its children."""
+
+        async def pids() -> dict[str, int]:
+            return self.supervisor.pids()
+
+        found = {}
+        for name, pid in self._wait(pids()).items():
+            process = psutil.Process(pid)
+            family = [process, *process.children(recursive=True)]
+            found[name] = sum(one.memory_info().rss for one in family) / 1e6
+        return found
+
+    def deaths(self) -> int:
+        """How many processes have ended by themselves."""
+        told = [event.event for event in self.supervisor.events]
+        return sum("ended" in event or "exit" in event for event in told)
+
+    def stop(self) -> None:
+        """End what was started."""
+        if self._feeder is not None and self._feeder.is_alive():
+            self._feeder.stop()
+        for source in self.sources.values():
+            source.close()
+        if self._listener is not None:
+            self._listener.stop()
+        self._wait(self.supervisor.stop_all())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+@contextmanager
+def running(text: str, **options: Any) -> Iterator[System]:
+    """A system for the length of a block, in a folder of its own; kept where it failed."""
+    folder = Path(tempfile.mkdtemp(prefix="slackwater-paper-"))
+    system = System(folder, text, **options)
+    try:
+        system.start()
+        yield system
+    except BaseException:
+        system.stop()
+        print(f"the logs are in {folder / 'logs'}", file=sys.stderr)
+        raise
+    system.stop()
+    shutil.rmtree(folder)
