@@ -1,10 +1,10 @@
 """Section 6.3: the longest failure that leaves no tentative tuple, over a chain of four queries.
 
 X = 8 s; each query is an SUnion over the one before it, the first over three streams, without
-windows (the tuples themselves are the results, as in the paper). Eight stages, a margin of 50 ms
-each: the first orderer may wait for 7.6 s. A failure is masked if no query of the chain has said
-anything tentative. A ladder of durations, each tried a few times; the answer is the longest of
-which all tries were masked.
+windows (the tuples themselves are the results, as in the paper), in buckets of 100 ms. Eight
+stages, a margin of 50 ms each: the first orderer may wait for 7.6 s. A failure is masked if no
+query of the chain has said anything tentative. A ladder of durations, each tried a few times; the
+answer is the longest up to which all tries were masked.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from bench.paper_dpc.system import System, deployment_text, running
 LADDER_S = (6.5, 7.0, 7.3, 7.4, 7.5, 7.6, 7.7)
 QUICK_S = (7.0, 7.5, 7.7)
 TRIES = 2
+ATTEMPTS = 3
+PRECISION_S = 0.02
 BOUND_S = 8.0
 PAPER_S = 6.5
 QUERIES = {
@@ -28,7 +30,7 @@ QUERIES = {
 
 def run(*, quick: bool) -> dict[str, Any]:
     """Measure."""
-    with running(deployment_text(("s1", "s2", "s3"), QUERIES), per_s=10) as system:
+    with running(deployment_text(("s1", "s2", "s3"), QUERIES), per_s=10, w_us=100_000) as system:
         results = {name: system.follow(name) for name in QUERIES}
         rows: list[dict[str, Any]] = []
         for seconds in QUICK_S if quick else LADDER_S:
@@ -47,15 +49,19 @@ def run(*, quick: bool) -> dict[str, Any]:
 
 def rung(system: System, results: dict[str, Results], seconds: float, tries: int) -> dict[str, Any]:
     """Cut one stream for so long, a few times; how many tentative answers the chain gave."""
-    counts = []
-    for _ in range(tries):
+    counts = [failure(system, results, seconds) for _ in range(tries)]
+    return {"failure_s": seconds, "n_tentative": counts}
+
+
+def failure(system: System, results: dict[str, Results], seconds: float) -> int:
+    """One failure of so long; again where this machine was too busy to end it in time."""
+    for _ in range(ATTEMPTS):
         system.settle()
         before = sum(one.tentative for one in results.values())
         began = system.feeder.cut("s1")
         time.sleep(max(began + seconds - time.time() - 0.05, 0))
         healed = system.feeder.reconnect("s1")
         results["q4"].wait_until_stable(healed + 1.5, 60)
-        counts.append(sum(one.tentative for one in results.values()) - before)
-        if abs(healed - began - seconds) > 0.02:
-            raise SystemExit(f"the failure took {healed - began:.2f} s instead of {seconds} s")
-    return {"failure_s": seconds, "n_tentative": counts}
+        if abs(healed - began - seconds) < PRECISION_S:
+            return sum(one.tentative for one in results.values()) - before
+    raise SystemExit(f"a failure of {seconds} s took {healed - began:.2f} s: the machine is busy")

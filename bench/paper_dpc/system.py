@@ -138,15 +138,18 @@ class System:
 
     def settle(self) -> None:
         """Wait until every output has been STABLE for a second: no failure is under way."""
-        until, since = time.monotonic() + SETTLE_S_MAX, None
-        while since is None or time.monotonic() - since < 1.0:
-            states = [s for beat in self.listener.all().values() for s in beat.states.values()]
-            if not states or set(states) != {"STABLE"}:
-                since = None
-            elif since is None:
+        until, since = time.monotonic() + SETTLE_S_MAX, time.monotonic()
+        while time.monotonic() - since < 1.0:
+            unsettled = [
+                f"{name} is in {state}"
+                for name, beat in self.listener.all().items()
+                for state in beat.states.values()
+                if state != "STABLE"
+            ]
+            if unsettled:
                 since = time.monotonic()
-            if time.monotonic() > until:
-                raise SystemExit(f"not STABLE after {SETTLE_S_MAX:.0f} s: is the machine busy?")
+            if since > until:
+                raise SystemExit(f"not all STABLE in {SETTLE_S_MAX:.0f} s: {', '.join(unsettled)}")
             time.sleep(0.05)
 
     def kill(self, name: str) -> float:
