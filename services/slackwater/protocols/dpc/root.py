@@ -51,6 +51,8 @@ from slackwater.protocols.dpc.upstream import Switched, Upstream, stale_us_max
 CORRECTIONS_PER_STEP_MAX: Final = 100
 CORRECTED_ROWS_MAX: Final = 20_000
 LIVE_WINDOWS_PER_STEP_MAX: Final = 64
+LIVE_ALONE_MAX: Final = 10
+"""So many transactions of live answers alone may follow each other, where there are corrections."""
 ORDERED_PERIOD_US: Final = 200_000
 
 
@@ -227,6 +229,7 @@ class RootCore:
         self._asked: dict[int, dict[DeltaLog, Asked]] = {}
         self._ordered_asked_at = -(2**62)
         self._in_flight: Transaction[Share[Any]] | None = None
+        self._live_alone = 0
         self._now = 0
         self.busy = False
         self.wake_at: int | None = None
@@ -377,7 +380,9 @@ class RootCore:
         for child in self._children:
             self._settle(child, now)
         stable: list[Ready[Share[Any]]] = []
-        if self.line.stable_next == self.line.live_next:
+        if self.line.stable_next == self.line.live_next or self._live_alone >= LIVE_ALONE_MAX:
+            # Where windows are shorter than a transaction takes, a live answer is always due: then
+            # corrections come first in every eleventh, or the lines would never join.
             stable = self._stable_windows(now)
         tentative = self._live_windows(now, effects)
         if self._doubtful:
@@ -386,6 +391,7 @@ class RootCore:
         if not stable and not tentative:
             # Corrections are gathered only when no live answer is due (rule 23).
             stable = self._stable_windows(now)
+        self._live_alone = self._live_alone + 1 if tentative and not stable else 0
         transaction = self.answers.plan(stable, tentative)
         self.wake_at = min((at for at in [self.wake_at, *stale_at] if at is not None), default=None)
         if transaction:
