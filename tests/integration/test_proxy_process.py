@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +24,7 @@ from slackwater.model.records import Kind, SourcePosition, SourceRecord
 from slackwater.primitives.eventclock import AnchoredClock, EventClock, WallClock
 from slackwater.protocols.dpc.cursor import SourceCursor
 from slackwater.proxy.quarantine import DistinctCounts
+from slackwater.proxy.sensors import hand_over
 from slackwater.runtime.broker import EmbeddedBroker
 from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.kafka import KafkaTransport, read_to_end
@@ -49,6 +54,7 @@ streams:
     time: {field: at, unit: us}
     fields: [temperature]
     expect_every: 5s
+  full: {key: {column: mote}, time: {column: at, unit: us}, fields: [x]}
   nowhere:
     topic: {name: no-such-topic, format: json}
     key: {field: mote}
@@ -58,7 +64,7 @@ streams:
   wrong: {key: {column: node}, time: {column: ts, unit: ms}, fields: [pressure]}
 queries:
   climate:
-    from: [killed, silenced, twice, lab, quiet, nowhere, wrong]
+    from: [killed, silenced, twice, lab, quiet, full, nowhere, wrong]
     window: {size: 60s}
     aggregate: [count]
     bound: 2s
@@ -69,11 +75,23 @@ queries:
 class Stage:
     """A broker, and the proxies that a test starts on it."""
 
-    bootstrap: str
+    broker: EmbeddedBroker
     folder: Path
     transport: KafkaTransport
     listener: HeartbeatListener
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.bootstrap
+
+    @contextmanager
+    def broker_paused(self) -> Iterator[None]:
+        os.kill(self.broker.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.broker.pid, signal.SIGCONT)
 
     def clock(self, event_clock: EventClock) -> None:
         Registry(self.transport).publish_clock(event_clock)
@@ -152,7 +170,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         own = [TopicSpec("lab-readings", 2, {}), TopicSpec("quiet-readings", 2, {})]
         ensure_topics(broker.bootstrap, own)
         listener = HeartbeatListener(transport).start()
-        made = Stage(broker.bootstrap, folder, transport, listener)
+        made = Stage(broker, folder, transport, listener)
         yield made
         for process in made.processes:
             kill(process)
@@ -282,6 +300,29 @@ def test_with_expect_every_a_partition_that_never_held_a_record_follows(stage: S
     producer.flush()
     wait(lambda: stage.accepted("quiet.0")[-1].boundary == at + 90_000)
     wait(lambda: stage.accepted("quiet.1")[-1].boundary == at + 60_000)
+
+
+def test_a_full_spool_makes_the_sensor_wait_and_loses_nothing(stage: Stage) -> None:
+    """G6: no reading is dropped for want of room; what has no room stays where it is."""
+    stage.clock(WallClock())
+    n, bytes_max = 150_000, 1 << 20
+    file = stage.folder / "full.csv"
+    file.write_text("mote,at,x\n" + "".join(f"m,{10 * i},{i}\n" for i in range(n)))
+    stage.proxy("full", "--spool-bytes-max", str(bytes_max))
+    wait(lambda: stage.accepted("full")[-1].boundary > 0)  # it has its clock
+
+    with stage.broker_paused():
+        hand_over(stage.folder, "full", "sensor", file)
+        wait(lambda: "waits until there is room" in (stage.folder / "full.log").read_text())
+        with closing(sqlite3.connect(stage.folder / "proxy" / "full.sqlite")) as spool:
+            ((kept, held),) = spool.execute("SELECT max(last_id) + 1, sum(bytes) FROM batches")
+        assert 0 < kept < n
+        assert bytes_max / 2 < held <= bytes_max
+
+    wait(lambda: stage.detail("full", "readings") == n and stage.detail("full", "spool_bytes") == 0)
+    stimes = stage.readings("full")
+    assert [at - stimes[0] for at in stimes] == [10 * i for i in range(n)]
+    assert stage.counts("full") == {}
 
 
 def test_what_cannot_work_ends_with_its_code_and_a_sentence(stage: Stage) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
-from slackwater.model.records import Gap, Kind, SourcePosition, SourceRecord
+from slackwater.model.errors import MalformedRecordError
+from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
 from slackwater.protocols.dpc.cursor import SourceCursor
 
 BUCKET = 10
@@ -136,3 +138,64 @@ def test_a_gap_that_its_proxy_tells_is_counted_once_however_often_it_is_read(str
     cursor.park()
     read(cursor, log, 7)
     assert felt(cursor) == [(4 * BUCKET, 5 * BUCKET, 9)]
+
+
+def damaged(log: dict[int, SourceRecord], *offsets: int) -> dict[int, SourceRecord]:
+    return {at: SourceRecord.void("s") if at in offsets else one for at, one in log.items()}
+
+
+@pytest.mark.parametrize("restart_at", [None, 3, 4, 5, 6, 13])
+def test_a_damaged_record_is_a_gap_in_front_of_what_follows(restart_at: int | None) -> None:
+    """Ids 3 and 4 are in no other record, and the log is all that holds them."""
+    log = damaged(log_of(12), 4, 5)
+    cursor = SourceCursor(BEGINNING, strict=True)
+    for offset in range(13):
+        if offset == restart_at:
+            cursor.pass_to(2 * BUCKET)
+            cursor = restarted(cursor, 0)
+        read(cursor, log, offset + 1)
+
+    assert cursor.hole_inc is None
+    assert felt(cursor) == [(3 * BUCKET, 6 * BUCKET, 2)]
+    assert cursor.next_id == 12
+
+
+def test_a_damaged_record_that_held_nothing_else_is_none() -> None:
+    """A boundary, a zombie's leftovers, or what its proxy sends once more."""
+    log = log_of(3)
+    again = {**log, 4: SourceRecord.void("s"), 5: log_of(4)[4]}
+    cursor = SourceCursor(BEGINNING, strict=True)
+    read(cursor, again, 6)
+    assert (felt(cursor), cursor.next_id, cursor.hole_inc) == ([], 4, None)
+
+
+def test_damage_behind_a_hole_leaves_it_a_hole() -> None:
+    """What lies there is sent again, so nothing is lost by it (rule 11)."""
+    log = log_of(6)
+    del log[3]
+    cursor = SourceCursor(BEGINNING, strict=True)
+    for offset, record in {**log, 5: SourceRecord.void("s")}.items():
+        cursor.offer(offset, record)
+    assert cursor.hole_inc == 0
+    assert cursor.next_id == 2
+    assert felt(cursor) == []
+
+
+def test_the_live_line_names_a_damaged_stream_until_it_is_past_it() -> None:
+    cursor = SourceCursor(BEGINNING, strict=False)
+    read(cursor, damaged(log_of(12), 4), 13)
+    assert cursor.passed(4 * BUCKET) < 5 * BUCKET
+    assert cursor.passed(5 * BUCKET) == 12 * BUCKET
+
+
+def test_readings_that_cannot_be_decoded_behind_a_good_header_are_a_gap_too() -> None:
+    class Damaged:
+        def load(self) -> SourceColumns:
+            raise MalformedRecordError("s:0:3", "bytes")
+
+    log = {at: replace(one, columns=Damaged()) for at, one in log_of(3).items()}
+    cursor = SourceCursor(BEGINNING, strict=True)
+    read(cursor, log, 4)
+    assert list(cursor.columns(BUCKET, 2 * BUCKET)) == []
+    assert list(cursor.columns(BUCKET, 2 * BUCKET)) == []
+    assert felt(cursor) == [(BUCKET + 5, BUCKET + 6, 1)]

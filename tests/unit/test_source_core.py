@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.model.deployment import WindowSpec
-from slackwater.model.records import Gap, Kind, SourceColumns, SourceRecord
+from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
 from slackwater.primitives.ids import ANY, Contiguous
 from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.cursor import SourceCursor
 from slackwater.protocols.dpc.source import (
     NEVER,
     Arrived,
@@ -266,3 +267,30 @@ def test_a_scan_reads_as_the_readers_do() -> None:
     assert scan.resume("a").position == 11
     assert scan.has("a", 9)
     assert not scan.has("a", 12)
+
+
+VOID = SourceRecord.void("room")
+
+
+@pytest.mark.parametrize(
+    ("log", "next_id"),
+    [
+        # What was damaged is in no other record: a gap, for the writer as for the readers.
+        ([data(0, 0, 9), VOID, data(0, 20, 29)], 30),
+        # Damage at the end: what a writer can send again it does.
+        ([data(0, 0, 9), VOID], 10),
+        ([data(0, 0, 9), VOID, start(3, 10, "a"), data(3, 10, 14)], 15),
+        # A boundary, or a repeat.
+        ([data(0, 0, 9), VOID, data(0, 10, 14)], 15),
+        ([data(0, 0, 9), VOID, data(0, 5, 9), data(0, 20, 29)], 30),
+        # Behind a hole all is sent again, so nothing is lost by it.
+        ([data(0, 0, 9), data(0, 20, 29), VOID, data(0, 40, 49)], 10),
+        ([data(0, 0, 9), VOID, data(-1, 20, 29)], 10),
+    ],
+)
+def test_a_scan_takes_damage_as_the_readers_do(log: list[SourceRecord], next_id: int) -> None:
+    scan, cursor = LogScan(), SourceCursor(SourcePosition(0, 0, -1, NEVER), strict=True)
+    for offset, record in enumerate([start(0, 0, "a"), *log]):
+        scan.see(offset, record)
+        cursor.offer(offset, record)
+    assert scan.ids.next_id == cursor.next_id == next_id

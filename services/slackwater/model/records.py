@@ -109,6 +109,11 @@ class SourceRecord:
         """How many readings the record carries."""
         return self.last_id - self.first_id + 1
 
+    @classmethod
+    def void(cls, stream: str) -> SourceRecord:
+        """Stands for a record that cannot be read."""
+        return cls(Kind.VOID, stream, 0, 0, -1, 0, 0, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class ResultBatch:

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from slackwater.codec.records import decode_ordered, decode_source, encode_ordered
 from slackwater.codec.result_batches import Assembler, ResultStream
 from slackwater.model.errors import MalformedRecordError, SlackwaterError
-from slackwater.model.records import Kind, OrderedRecord, OrdererState, Position, RootState
+from slackwater.model.records import (
+    Kind,
+    OrderedRecord,
+    OrdererState,
+    Position,
+    RootState,
+    SourceRecord,
+)
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer import (
     Append,
@@ -301,9 +308,9 @@ class OrdererShell:
             if batch is not None:
                 self._core.receive_results(stream, batch)
         elif self._core.needs(stream, offset):
-            record = decode_source(value, f"{log[0]}:0:{offset}")
+            record = _source(log, offset, value)
             self._core.receive(stream, offset, record)
-            if self._observe is not None:
+            if self._observe is not None and record.kind is not Kind.VOID:
                 self._observe(record.boundary, self._clock.now_us())
         self._turns.wake()
 
@@ -338,7 +345,7 @@ class OrdererShell:
                 self._position_gone(line, found)
                 continue
             for raw in found:
-                record = decode_source(raw.value, f"{raw.topic}:{raw.partition}:{raw.offset}")
+                record = _source(raw.log, raw.offset, raw.value)
                 self._core.catch_up(line, self._stream_of[raw.log], raw.offset, record)
                 read = True
         return read
@@ -498,6 +505,15 @@ class OrdererShell:
         self._failed = why
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._turns.wake)
+
+
+def _source(log: Log, offset: int, value: bytes) -> SourceRecord:
+    """A reading's record; one that cannot be read is a gap, if it held what no other does."""
+    try:
+        return decode_source(value, f"{log[0]}:{log[1]}:{offset}")
+    except MalformedRecordError as error:
+        _log.error("%s", error)
+        return SourceRecord.void(log[0])
 
 
 def _header(raw: RawRecord) -> OrderedRecord | None:

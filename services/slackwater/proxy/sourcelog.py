@@ -76,7 +76,7 @@ class SourceLog:
             record = decode_source(raw.value, f"{raw.topic}:{raw.partition}:{raw.offset}")
         except MalformedRecordError as error:
             _log.warning("passed over a record that is none: %s", error)
-            return
+            record = SourceRecord.void(self.topic)
         self.scan.see(raw.offset, record)
 
     def _believe(self, hint: Hint | None) -> int | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from slackwater.codec.records import decode_source
+from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Kind
 from slackwater.runtime.topics import source_topic
 from slackwater.runtime.transport import Transport, read_to_end
@@ -27,7 +28,10 @@ def first_event_time(transport: Transport, source: str) -> int | None:
     topic = source_topic(source)
     records = read_to_end(transport, (topic, 0), timeout_s=10.0)
     for raw in records:
-        record = decode_source(raw.value, f"{topic}:0:{raw.offset}")
+        try:
+            record = decode_source(raw.value, f"{topic}:0:{raw.offset}")
+        except MalformedRecordError:
+            continue  # a gap (rule 28): who reads the log says so
         times = [record.stime_min] if record.kind == Kind.INSERTION and record.readings else []
         promised = record.boundary > _never_max_us
         if promised:

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Protocol
 
+from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
 
 
@@ -176,6 +177,8 @@ class SourceCursor:
         """Take the record at ``offset`` into account; says whether it counted (rule 10)."""
         if offset < self.offset:
             return False
+        if record.kind is Kind.VOID and self._strict and self.hole_inc is None:
+            self._expect_loss()
         self.offset = offset + 1
         if record.kind is Kind.START:
             self.inc = max(self.inc, offset)
@@ -239,9 +242,18 @@ class SourceCursor:
         if not self._strict:
             self.seek(beginning)
             return
+        self._expect_loss()
+        self.offset = beginning
+
+    def _expect_loss(self) -> None:
+        """What the next record's ids leave out is lost; a restart goes back and finds the same.
+
+        So it is behind a position that is gone, and behind a record that is damaged (VOID): what a
+        source log does not hold nobody may have any more. Where a hole is being filled it is not
+        so: all behind it is sent again.
+        """
         if self._before_loss is None:
             self._before_loss = self.rebuild
-        self.offset = beginning
         if self._lost_from is None:
             self._lost_from = self.boundary
 
@@ -261,7 +273,18 @@ class SourceCursor:
         for chunk in chain(self._behind, self._chunks):
             record = chunk.record
             if record.readings and record.stime_max >= start and record.stime_min < end:
-                yield chunk.load(), chunk.floor
+                try:
+                    loaded = chunk.load()
+                except MalformedRecordError:
+                    self._lose(record)
+                else:
+                    yield loaded, chunk.floor
+
+    def _lose(self, record: SourceRecord) -> None:
+        """Its header told what it holds, and now it cannot be read."""
+        felt = (record.stime_min, record.stime_max + 1, Gap(record.stream, record.readings))
+        if felt not in self.gaps:
+            self.gaps.append(felt)
 
     def next_reading(self, start: int) -> int | None:
         """A lower bound of the smallest stime >= start that is buffered, None if there is none."""

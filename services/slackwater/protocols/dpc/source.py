@@ -419,16 +419,28 @@ class LogScan:
     accepted: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
     """Per spool, the input position of its last accepted record."""
+    holed: bool = False
+    """A record lies beyond the end of the prefix."""
+    torn: bool = False
+    """A damaged one does, and no other: behind it the prefix goes on, and a gap is in it (R15)."""
 
     def see(self, offset: int, record: SourceRecord) -> None:
         """The next record of the log."""
         if record.kind is Kind.START:
             self.inc = max(self.inc, offset)
             self.spool = record.spool
-        elif record.inc < self.inc or record.kind is Kind.VOID:
+        elif record.kind is Kind.VOID:
+            self.torn = not self.holed
             return
+        elif record.inc < self.inc:
+            return
+        is_ahead = record.first_id > self.ids.next_id
+        if is_ahead and self.torn:
+            self.ids = Contiguous(record.first_id)
         if not self.ids.accept(record.first_id, record.last_id):
+            self.holed |= is_ahead
             return
+        self.holed = self.torn = False
         self.promise = max(self.promise, record.boundary)
         if record.kind is Kind.START:
             return
