@@ -89,10 +89,10 @@ arch: setup ## import-linter: imports run one way, protocols do no I/O
 	@$(BIN)/lint-imports
 
 unit: setup ## tests without processes: units, papers, scenarios, simulator, properties
-	@$(BIN)/pytest -m "not integration" --numprocesses auto --dist loadgroup $(ARGS)
+	@$(BIN)/pytest -m "not integration" --numprocesses auto --dist loadfile $(ARGS)
 
 integration: setup ## tests on a real broker and real processes
-	@$(BIN)/pytest -m "integration and not containers and not alone" --numprocesses auto --dist loadgroup $(ARGS)
+	@$(BIN)/pytest -m "integration and not containers and not alone" --numprocesses auto --dist loadfile $(ARGS)
 	@$(BIN)/pytest -m "integration and not containers and alone" $(ARGS)
 
 images: ## build the container images, with stand-ins for public ones that cannot be pulled
