@@ -35,3 +35,19 @@ def test_a_single_one_makes_every_window_tentative_until_it_is_back() -> None:
     assert story.latest_first_answer_s() < 0.6
     assert story.rec_done == [1]
     story.every_guarantee_holds()
+
+
+def test_where_a_window_is_one_bucket_the_lines_join_again() -> None:
+    """What comes too late for its window still tells how far its child has come.
+
+    Else a child that failed once stays behind the next window's start, hence failed, and each
+    window is answered tentatively at its normal time and corrected a moment later, for ever.
+    """
+    story = Story(replicas=1, bound_us=500_000, window_us=100_000, slide_us=100_000)
+    story.time_passes(2)
+    story.kill_for_good("aggregator/0")
+    story.time_passes(2)
+    story.all_is_well_again(6)
+
+    assert story.rec_done == [1]
+    story.every_guarantee_holds()

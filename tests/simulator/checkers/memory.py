@@ -28,10 +28,15 @@ def span_us(config: WorldConfig) -> int:
     return 2 * near + 300 * ms
 
 
+def buckets_in(span_us: int, config: WorldConfig) -> int:
+    """Cut points are the multiples of w and all starts and ends of windows."""
+    return span_us // config.w_us + 2 * (span_us // config.slide_us)
+
+
 def orderer_bytes_max(config: WorldConfig) -> int:
     """Two lines, each with H of every stream, in buckets or bytes, and what is under way."""
     ahead_us = span_us(config) + config.ahead_buckets_max * config.w_us
-    per_second = 48 * second // config.habits.every_us + 48 * second // config.w_us
+    per_second = 48 * (second // config.habits.every_us + buckets_in(second, config))
     streams = max(map(len, config.children))
     of_buckets = streams * per_second * ahead_us // second
     of_bytes = config.ahead_bytes_max + streams * per_second * span_us(config) // second
@@ -40,5 +45,5 @@ def orderer_bytes_max(config: WorldConfig) -> int:
 
 def root_slices_max(config: WorldConfig) -> int:
     """Per child: buckets and places of both logs of every replica, 2 H ahead, and the cells."""
-    buckets = span_us(config) // config.w_us + 2 * config.ahead_buckets_max
+    buckets = buckets_in(span_us(config) + 2 * config.ahead_buckets_max * config.w_us, config)
     return 100 + len(config.children) * (600 + buckets * (1 + 3 * config.replicas))

@@ -316,13 +316,17 @@ class _ReplicaView:
             )
             self.said[start] = old
         old.pieces[record.piece] = record
-        if not old.complete:
-            return
+        if old.complete:
+            self.come_to(record.bucket_end, stable=stable)
+            if stable:
+                self._drop_within(old)
+
+    def come_to(self, end: int, *, stable: bool) -> None:
+        """The replica has said all of the buckets before ``end``."""
         if stable:
-            self.stable_to = max(self.stable_to, record.bucket_end)
-            self._drop_within(old)
+            self.stable_to = max(self.stable_to, end)
         else:
-            self.tentative_to = max(self.tentative_to, record.bucket_end)
+            self.tentative_to = max(self.tentative_to, end)
 
     def _drop_within(self, run: Said) -> None:
         """A run of empty buckets replaces also the later buckets it covers."""
@@ -398,6 +402,10 @@ class LiveInput:
             cursor.trail.mark(cursor.position())
         if record.bucket_end > self.low:
             self._views[replica].put(record, stable=line == 0)
+        elif record.piece + 1 == record.pieces:
+            # Too late for an answer, but it tells how far the replica has come. Where a unit is one
+            # bucket, a child that failed once would else be behind, hence failed, for ever.
+            self._views[replica].come_to(record.bucket_end, stable=line == 0)
 
     def is_hungry(self, cursor: DeltaCursor) -> bool:
         """Shall a parked cursor be read on?"""
