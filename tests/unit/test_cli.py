@@ -19,6 +19,7 @@ from slackwater.cli.common import find_bootstrap, parse_bindings, parse_duration
 from slackwater.cli.doctor import Finding, Trouble, disk, examine
 from slackwater.cli.screen import Board, PlainLines, render
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
+from slackwater.model.records import Heartbeat
 from slackwater.runtime import settings as settings_module
 from slackwater.runtime.deployment import load_deployment
 from slackwater.runtime.memory import MemoryBroker
@@ -308,3 +309,22 @@ def test_a_pipe_gets_lines() -> None:
     assert said[1] == "00:16:41  a   2.00  tentative, without room-2"
     assert said[3] == "00:16:41  to 00:16:42 undone, exact answers follow"
     assert said[-1].strip() == "all is corrected"
+
+
+def test_status_says_which_query_has_lost_readings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def beat(process: str, gaps: int) -> Heartbeat:
+        return Heartbeat(process, 7, 0, 0, 0, True, {}, (), {"seq": 9, "gaps": gaps})
+
+    beats = [beat("root/my.query.0", 2), beat("root/my.query.1", 1), beat("root/whole.0", 0)]
+    heard = {b.process: b for b in beats}, {b.process: 0.0 for b in beats}
+    monkeypatch.setattr("slackwater.cli.show._listen", lambda _: heard)
+    monkeypatch.setattr("slackwater.runtime.broker.answers", lambda *_: True)
+
+    code, out, _ = run(monkeypatch, capsys, "status", "--bootstrap", "h:1")
+
+    told = [line for line in out.splitlines() if line.startswith("query ")]
+    assert told == ["query my.query: 3 windows lack readings that are lost; they say so in"]
+    assert "slackwater results my.query --kind gap" in out
+    assert code == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
 import orjson
@@ -62,8 +64,21 @@ def print_status(bootstrap: str, format_: str) -> None:
         states = " ".join(f"{out}={state}" for out, state in beat.states.items())
         detail = " ".join(f"{what}={n}" for what, n in beat.detail.items())
         say(f"{name:<28} {ready:<10} pid {beat.pid:<8} {states}  {detail}".rstrip())
+    for query, windows in _gaps(beats.values()).items():
+        say(f"query {query}: {windows} windows lack readings that are lost; they say so in")
+        say(f"  slackwater results {query} --kind gap")
     if not beats:
         say("no process of a deployment is heard")
+
+
+def _gaps(beats: Iterable[Heartbeat]) -> Counter[str]:
+    """Per query, the windows with a gap that its roots have answered since they started."""
+    gaps: Counter[str] = Counter()
+    for beat in beats:
+        kind, _, name = beat.process.partition("/")
+        if kind == "root" and beat.detail.get("gaps"):
+            gaps[name.rpartition(".")[0]] += beat.detail["gaps"]
+    return gaps
 
 
 def _listen(bootstrap: str) -> tuple[dict[str, Heartbeat], dict[str, float]]:

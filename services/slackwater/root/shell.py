@@ -19,6 +19,7 @@ from aiokafka import AIOKafkaProducer
 
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import Kind, RootState
+from slackwater.protocols.dpc.answers import GapNote
 from slackwater.protocols.dpc.orderer import LineName
 from slackwater.protocols.dpc.root import (
     Commit,
@@ -99,6 +100,7 @@ class RootShell:
         self._turns = Turns()
         self._said_at = 0
         self._switches = 0
+        self._gaps = 0
         self._producer = asyncio.run(self._check_and_fence())
         self._core = self._restore()
         self._results = ResultsWriter(
@@ -268,6 +270,7 @@ class RootShell:
         """One transaction, within a bound: what came of it is in the log, where a restart looks."""
         async with asyncio.timeout(BROKER_S_MAX):
             await transactions.write(commit, self._clock.now_us())
+        self._gaps += sum(isinstance(effect, GapNote) for effect in commit.transaction.effects)
         self._core.committed()
 
     async def _fetch_ends(self, effect: FetchEnds) -> None:
@@ -313,6 +316,7 @@ class RootShell:
                 "seq": answered.next_seq,
                 "keys": len(core.keys),
                 "switches": self._switches,
+                "gaps": self._gaps,
             },
         )
         if self._listener.superseded(self._config.fragment, self._config.placement):
