@@ -52,7 +52,8 @@ CORRECTIONS_PER_STEP_MAX: Final = 100
 CORRECTED_ROWS_MAX: Final = 20_000
 LIVE_WINDOWS_PER_STEP_MAX: Final = 64
 LIVE_ALONE_MAX: Final = 10
-"""So many transactions of live answers alone may follow each other, where there are corrections."""
+"""So many live windows may be answered one after the other while corrections wait: these gain on
+them ten to one, however long a transaction takes."""
 ORDERED_PERIOD_US: Final = 200_000
 
 
@@ -382,7 +383,7 @@ class RootCore:
         stable: list[Ready[Share[Any]]] = []
         if self.line.stable_next == self.line.live_next or self._live_alone >= LIVE_ALONE_MAX:
             # Where windows are shorter than a transaction takes, a live answer is always due: then
-            # corrections come first in every eleventh, or the lines would never join.
+            # corrections come first once in a while, or the lines would never join.
             stable = self._stable_windows(now)
         tentative = self._live_windows(now, effects)
         if self._doubtful:
@@ -391,7 +392,7 @@ class RootCore:
         if not stable and not tentative:
             # Corrections are gathered only when no live answer is due (rule 23).
             stable = self._stable_windows(now)
-        self._live_alone = self._live_alone + 1 if tentative and not stable else 0
+        self._live_alone = self._live_alone + len(tentative) if tentative and not stable else 0
         transaction = self.answers.plan(stable, tentative)
         self.wake_at = min((at for at in [self.wake_at, *stale_at] if at is not None), default=None)
         if transaction:
