@@ -70,7 +70,7 @@ def _policies(axes: list[Axes], found: Found) -> None:
             one.plot(xs, ys, marker + line, label=name.replace("-", ", "))
     axes[0].axhline(found["bound_s"], color="black", linewidth=0.8, label="bound X")
     axes[0].set(xlabel="failure (s)", ylabel="Proc_new (s)", ylim=(0, None))
-    axes[1].set(xlabel="failure (s)", ylabel="N_tentative (windows)")
+    axes[1].set(xlabel="failure (s)", ylabel="N_tentative (buckets)")
 
 
 def _memory(axes: list[Axes], found: Found) -> None:
