@@ -47,7 +47,7 @@ streams:
     key: {field: mote}
     time: {field: at, unit: us}
     fields: [temperature]
-    disorder: 100ms
+    disorder: 5s  # the producer of the test may be held up for a while
   quiet:
     topic: {name: quiet-readings, format: json}
     key: {field: mote}
@@ -278,7 +278,7 @@ def test_a_topic_of_json_with_bad_messages_and_a_kill(stage: Stage) -> None:
     assert {e["position"] for e in entries} == {"0:200", "0:201", "0:202", "0:203"}
     assert {e["stream"] for e in entries} == {"lab"}
     # It lives and has read everything, so its boundary follows the clock (R10).
-    wait(lambda: stage.accepted("lab.0")[-1].boundary > now_us() - 1_000_000)
+    wait(lambda: stage.accepted("lab.0")[-1].boundary > now_us() - 6_000_000)
 
 
 def test_with_expect_every_a_partition_that_never_held_a_record_follows(stage: Stage) -> None:
