@@ -47,6 +47,7 @@ class Stage:
     now: int = 0
     tentative: set[int] = field(default_factory=set)
     excused: set[int] = field(default_factory=set)
+    latency: int = 0
 
     def __post_init__(self) -> None:
         self.line = Line(2, Buckets(), Schedule(lambda e: e, WITHIN), 0, 0, self.policy)
@@ -92,7 +93,7 @@ class Stage:
         while self.now < to:
             self.now += 10
             for i in healthy:
-                self.live[i] = self.now
+                self.live[i] = max(self.live[i], self.now - self.latency)
             whole = min(self.live)
             self.stable_to = min(self.stable_to + stable_step, whole) if stable_step else whole
             self.look()
@@ -147,6 +148,27 @@ def test_stabilization_process_answers_at_once_delay_at_the_deadline_suspend_nev
         LineState.STABILIZATION,
         LineState.STABLE,
     ]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_an_input_whose_latency_is_longer_than_a_unit_is_failed_no_more_in_time(
+    policy: Policy,
+) -> None:
+    """It never reaches the beginning of the unit that is due, but it keeps its deadlines."""
+    stage = Stage(policy, latency=5 * UNIT)
+    stage.run(1_000)
+    stage.run(4_000, healthy=[0])
+    stage.run(6_000)
+    assert stage.state() is LineState.STABLE
+    stage.run(12_000)
+    assert not [at for at, _, what in stage.said if what == "tentative" and at > 6_000]
+
+
+def test_an_input_that_is_later_than_its_deadlines_stays_failed() -> None:
+    stage = Stage(latency=WITHIN + 3 * UNIT)
+    stage.run(6_000)
+    assert stage.state() is LineState.UP_FAILURE
+    assert set(stage.waits("tentative", since=1_500)) == {0}, "one wait in vain is enough"
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
@@ -237,15 +259,17 @@ def failures(draw: st.DrawFn) -> list[tuple[int, set[int]]]:
     st.sampled_from(STABILIZATION),
     failures(),
     st.sampled_from([0, 12, 30]),
+    st.sampled_from([0, 350]),
 )
 def test_whatever_fails_when(
     failure: FailurePolicy,
     stabilization: StabilizationPolicy,
     spans: Iterable[tuple[int, set[int]]],
     stable_step: int,
+    latency: int,
 ) -> None:
     """Answers in order, never early; in time unless suspended; all is stable in the end."""
-    stage = Stage(Policy(failure, stabilization))
+    stage = Stage(Policy(failure, stabilization), latency=latency)
     for length, silent in spans:
         healthy = [i for i in (0, 1) if i not in silent]
         stage.run(stage.now + length, healthy=healthy, stable_step=stable_step)
@@ -257,7 +281,7 @@ def test_whatever_fails_when(
     for at, start, _what in stage.said:
         first.setdefault(start, at)
     assert tentative == sorted(set(tentative))
-    assert stable == list(range(0, stage.now, UNIT))
+    assert stable == list(range(0, (stage.now - latency) // UNIT * UNIT, UNIT))
     assert all(wait >= 0 for wait in stage.waits("tentative")), "R36"
     if stabilization != "suspend":
         assert max(at - start - UNIT for start, at in first.items()) <= WITHIN

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from slackwater.model.records import Gap, ResultBatch, SourceColumns, SourcePosition
+from slackwater.protocols.dpc.cursor import NEVER
 
-NEVER: Final = -(2**63)
 _chunk_bytes: Final = 512
 """What a batch without rows takes in memory, about."""
 

@@ -26,10 +26,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
+
+NEVER: Final = -(2**63)
+"""Before every event time."""
 
 
 class Cursor(Protocol):
@@ -166,7 +169,7 @@ class SourceCursor:
         self._before_loss: SourcePosition | None = position if is_cut else None
         # A live cursor without a next id has left something out, unless it never read a thing.
         self._skipped = not strict and position.next_id < 0 <= position.inc
-        self.whole_from = -(2**63)
+        self.whole_from = NEVER
         """From here on nothing that was skipped can be missing."""
         self.gaps: list[tuple[int, int, Gap]] = []
         """(from, to, gap): readings lost to retention, and the event times they may lie in."""
@@ -322,10 +325,14 @@ class SourceCursor:
     # Where it is.
 
     def passed(self, start: int) -> int:
-        """How far the stream is complete, for a line whose next bucket begins at ``start``."""
+        """How far the stream is complete, for a line whose next bucket begins at ``start``.
+
+        Where the line still feels what it has skipped that is nowhere, however far the log is read:
+        an input whose boundary keeps its deadlines must not be waited for (rule 14).
+        """
         if start - self._lookback_us >= self.whole_from:
             return self.boundary
-        return min(self.boundary, start - 1)
+        return NEVER
 
     @property
     def next(self) -> SourcePosition:

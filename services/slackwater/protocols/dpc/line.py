@@ -200,7 +200,11 @@ class Line:
         if normal is None:
             return Wait(None)
         news_from = self._units.news_from(start)
-        self.failed = {i for i in self.failed if live_to[i] < news_from and i not in excused}
+        self.failed = {
+            i
+            for i in self.failed
+            if live_to[i] < news_from and i not in excused and not self._in_time(live_to[i], now)
+        }
         lagging = tuple(i for i, to in enumerate(live_to) if to < end)
         awaited = tuple(i for i in lagging if i not in self.failed)
         is_tentative = tentative is not None and any(map(tentative, range(len(live_to))))
@@ -267,6 +271,15 @@ class Line:
                 return ReadToEnd(unread) if unread else None
             unit = self._units.following(unit)
         return Wait(None)
+
+    def _in_time(self, to: int, now: int) -> bool:
+        """Does an input that has come as far as ``to`` keep its deadlines?
+
+        One whose latency is longer than a unit never passes the beginning of the unit that is due.
+        By that sign alone it would stay failed for good, and so would the whole chain behind it.
+        """
+        deadline = self._schedule.deadline(to)
+        return deadline is not None and now < deadline
 
     def _was_read_since(self, input_: int, deadline: int) -> bool:
         through = self._read_through[input_]
