@@ -26,9 +26,9 @@ class First:
 
 @dataclass
 class Seen:
-    """By window start (text), in the order of being seen."""
+    """By window start (us), in the order of being seen."""
 
-    first: dict[str, First] = field(default_factory=dict)
+    first: dict[int, First] = field(default_factory=dict)
     stable_to: float = 0.0
     """Normal time of the last window that is stable; they become so in order."""
     tentative: int = 0
@@ -86,10 +86,17 @@ class Results(threading.Thread):
 
     def _take(self, line: dict[str, Any], now: float) -> None:
         due = datetime.fromisoformat(line["due_at"]).timestamp()
-        start, tentative = line["window_start"], line["label"] == "tentative"
-        self._seen.first.setdefault(start, First(due, now - due, tentative))
+        begin, end = (datetime.fromisoformat(line[f"window_{edge}"]) for edge in ("start", "end"))
+        tentative, windows = line["label"] == "tentative", line["windows"]
+        # One line answers a run of empty windows, which do not overlap in any experiment.
+        size = (end - begin).total_seconds() / windows
+        for behind in range(windows):
+            start = begin.timestamp() + behind * size
+            was_due = due - (windows - 1 - behind) * size
+            first = First(was_due, now - was_due, tentative)
+            self._seen.first.setdefault(round(start * 1e6), first)
         if tentative:
-            self._seen.tentative += line["windows"]
+            self._seen.tentative += windows
         else:
             self._seen.stable_to = max(self._seen.stable_to, due)
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import ConcurrentTransactions
+from aiokafka.producer.sender import AddPartitionsToTxnHandler
 
 from slackwater.codec.records import decode_root_state
 from slackwater.model.deployment import WindowSpec
@@ -18,7 +22,7 @@ from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import Answered, Answers, Ready, Transaction
 from slackwater.protocols.dpc.root import Commit
 from slackwater.root.results import ResultsWriter
-from slackwater.root.transactions import Transactions
+from slackwater.root.transactions import MARKERS_S, Transactions, follow_closely
 
 SLIDE = 1_000_000
 STATE = RootState("root/climate.1", 1, 5, 0, 10, 20, (Position(10),), ())
@@ -110,3 +114,13 @@ def test_batches_that_are_full_keep_the_order(records_max: int) -> None:
     assert everything == list(range(100 + 3))
     assert producer.asked.count("batch") == -(-100 // records_max) + -(-2 // records_max) + 1
     assert producer.asked[-2:] == ["state", "commit"]
+
+
+def test_a_transaction_that_follows_closely_waits_for_markers_and_not_for_the_library() -> None:
+    """23 ms each, back to back, where 5 will do: what reads the constant is aiokafka's own code."""
+    follow_closely()
+    manager = SimpleNamespace(txn_partitions=set())
+    sender = SimpleNamespace(_txn_manager=manager, _retry_backoff=0.2)
+    handler = AddPartitionsToTxnHandler(sender, {TopicPartition("sw.results.climate.stable", 1)})
+    refused = SimpleNamespace(errors=[("topic", [(1, ConcurrentTransactions.errno)])])
+    assert handler.handle_response(refused) == MARKERS_S

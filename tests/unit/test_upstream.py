@@ -53,3 +53,21 @@ def test_a_child_is_suspended_when_all_that_are_heard_stabilize() -> None:
     upstream.says(0, STABILIZATION, stale_us_max)
     assert upstream.suspends(stale_us_max), "the other one is gone"
     assert not upstream.suspends(2 * stale_us_max), "and now both are"
+
+
+def test_who_says_stable_and_misses_a_deadline_is_doubted_until_it_goes_on() -> None:
+    upstream = Upstream(2)
+    upstream.has_come([500, 500])
+    upstream.says(0, STABLE, 0)
+    upstream.says(1, UP_FAILURE, 0)
+    upstream.notice(0)
+    upstream.doubt(1_000)
+    assert upstream.states(1_000) == [None, UP_FAILURE]
+    assert upstream.lost == Loss(0, 0, 1_000)
+    upstream.says(0, STABLE, 2_000)
+    upstream.has_come([500, 500])
+    assert upstream.stable(2_000) == [False, False], "to say it again is not enough"
+    upstream.has_come([501, 500])
+    assert upstream.stable(3_000) == [True, False]
+    upstream.notice(3_000)
+    assert upstream.lost is None, "nobody has taken its place"

@@ -35,7 +35,7 @@ from slackwater.protocols.dpc.states import LineState
 from slackwater.protocols.dpc.upstream import Switched
 from slackwater.root.inputs import inputs_of
 from slackwater.root.results import ResultsWriter
-from slackwater.root.transactions import Transactions
+from slackwater.root.transactions import Transactions, follow_closely
 from slackwater.runtime.catchup import CatchUpReader, Gone
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
@@ -174,6 +174,7 @@ class RootShell:
 
     async def run(self) -> None:
         """Step the core for ever."""
+        follow_closely()
         settings = aiokafka_producer(self._transport.bootstrap, **self._producer)
         producer = AIOKafkaProducer(**settings)
         async with asyncio.timeout(BROKER_S_MAX):

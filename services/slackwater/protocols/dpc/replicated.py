@@ -438,7 +438,17 @@ class LiveInput:
     @property
     def stable_to(self) -> int:
         """How far some replica has come stably."""
-        return max(v.stable_to for v in self._views)
+        return max(self.each_stable_to)
+
+    @property
+    def each_stable_to(self) -> list[int]:
+        """How far each replica has come stably."""
+        return [v.stable_to for v in self._views]
+
+    def passes_without(self, replica: int, end: int) -> bool:
+        """Has another replica come as far as ``end``, stably or not?"""
+        others = (v for r, v in enumerate(self._views) if r != replica)
+        return any(max(v.stable_to, v.tentative_to) >= end for v in others)
 
     @property
     def reaches_to(self) -> int:

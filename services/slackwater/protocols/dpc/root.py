@@ -373,6 +373,8 @@ class RootCore:
         self._empty_until = None
         effects: list[Effect] = []
         self._note_read(passed_us)
+        for child in self._children:
+            child.upstream.has_come(child.live.each_stable_to)
         stale_at = [child.upstream.notice(now) for child in self._children]
         if self._in_flight is not None:
             self.wake_at = None  # ``committed`` comes first
@@ -397,7 +399,7 @@ class RootCore:
         self.wake_at = min((at for at in [self.wake_at, *stale_at] if at is not None), default=None)
         if transaction:
             if transaction.after.answered_to > transaction.before.answered_to:
-                effects += self._switches(now)
+                effects += self._switches(now, transaction.after.answered_to)
             self._in_flight = transaction
             effects.append(Commit(transaction, self._state_after(transaction.after)))
         return effects
@@ -503,9 +505,11 @@ class RootCore:
                     self._ask(inputs, effects)
                     self.wake_at = now + step_us_max
                     return answers
-                case Answer():
+                case Answer(missing):
                     answers.append(self._live_window(self.line.live_next))
                     self.line.live_answered()
+                    for i in missing:
+                        self._children[i].upstream.doubt(now)
         self.busy = True
         return answers
 
@@ -519,12 +523,14 @@ class RootCore:
             return []
         return [i for i, c in enumerate(self._children) if c.upstream.suspends(now)]
 
-    def _switches(self, now: int) -> list[Switched]:
-        """This answer is the first since these replicas were lost (section 5.1)."""
+    def _switches(self, now: int, answered_to: int) -> list[Switched]:
+        """This answer is the first out of another replica's words since one was lost (5.1)."""
         found = []
+        end = self._windows.end(answered_to - self._slide)
         for i, child in enumerate(self._children):
-            lost, child.upstream.lost = child.upstream.lost, None
-            if lost is not None:
+            lost = child.upstream.lost
+            if lost is not None and child.live.passes_without(lost.replica, end):
+                child.upstream.lost = None
                 found.append(Switched(i, lost.replica, lost.heard_at, lost.detected_at, now))
         return found
 

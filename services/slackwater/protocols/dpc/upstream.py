@@ -12,12 +12,19 @@ later, and only while another one is tentative anyway: hence a short limit, wher
 processes anew would have to be long. The rejected alternative, a limit of some 100 ms periods as
 others use it for take-over, held answers back for 350 ms.
 
-A *switch* is told once it has shown: when the loss was noticed, and when the first tentative answer
-after it was given (section 5.1 measures the time between the two).
+A word is also *doubted* when a unit had to be answered without what it promises: who says STABLE
+and misses a deadline is late or dead, and what the others say tentatively is better than nothing.
+Its stable log going on takes the doubt away. Without it a replica that died just before the
+deadlines of a long silence was believed for as long as its last word counted, and whole runs of
+units were answered empty while another replica's buckets were arriving.
+
+A *switch* is told once it has shown: when the loss was noticed, and when the first answer after it
+was given out of what another replica says (section 5.1 measures the time between the two).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,6 +60,8 @@ class Upstream:
         self._stale_us = stale_us
         self._words: list[tuple[LineState, int] | None] = [None] * replicas
         self._was_stable = [False] * replicas
+        self._stable_to = [0] * replicas
+        self._doubted_at: list[int | None] = [None] * replicas
         self.lost: Loss | None = None
         """The latest loss that no answer has followed yet."""
 
@@ -60,9 +69,24 @@ class Upstream:
         """The replica's latest heartbeat, and when it was heard."""
         self._words[replica] = (state, heard_at)
 
+    def has_come(self, stable_to: Sequence[int]) -> None:
+        """How far each replica has come stably: who goes on is not doubted any more."""
+        self._stable_to = list(stable_to)
+        self._doubted_at = [
+            at if at is not None and to <= at else None
+            for at, to in zip(self._doubted_at, stable_to, strict=True)
+        ]
+
+    def doubt(self, now: int) -> None:
+        """A deadline is over, and nobody has passed it stably: those who say STABLE are not."""
+        for replica, state in enumerate(self.states(now)):
+            if state is LineState.STABLE:
+                self._doubted_at[replica] = self._stable_to[replica]
+        self.notice(now)
+
     def states(self, now: int) -> list[LineState | None]:
-        """What each replica is; None: not heard lately (FAILURE in the paper)."""
-        return [self._state(word, now) for word in self._words]
+        """What each replica is; None: not heard lately, or in doubt (FAILURE in the paper)."""
+        return [self._state(replica, now) for replica in range(len(self._words))]
 
     def stable(self, now: int) -> list[bool]:
         """Who says STABLE, and was heard lately."""
@@ -79,11 +103,16 @@ class Upstream:
             word = self._words[replica]
             if was and not is_ and word is not None:
                 self.lost = Loss(replica, word[1], now)
+            elif is_ and self.lost is not None and self.lost.replica == replica:
+                self.lost = None  # it is back before anybody has taken its place
             self._was_stable[replica] = is_
         stale = [word[1] + self._stale_us for word in self._words if word is not None]
         return min((at for at in stale if at > now), default=None)
 
-    def _state(self, word: tuple[LineState, int] | None, now: int) -> LineState | None:
+    def _state(self, replica: int, now: int) -> LineState | None:
+        word = self._words[replica]
         if word is None or now - word[1] >= self._stale_us:
             return None
-        return word[0]
+        state = word[0]
+        is_doubted = state is LineState.STABLE and self._doubted_at[replica] is not None
+        return None if is_doubted else state
