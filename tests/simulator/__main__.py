@@ -20,6 +20,7 @@ from tests.simulator.shrink import shrink
 from tests.simulator.trace import trace
 
 CHUNK = 25
+TOLD_EVERY_S = 20
 
 
 def main() -> int:
@@ -61,7 +62,7 @@ def _plan(text: str) -> Plan:
 
 
 def _many(options: argparse.Namespace) -> int:
-    began = time.monotonic()
+    began = told = time.monotonic()
     done = failed = simulated = 0
     for seeds, simulated_us, broken in _chunks(options.first, options.seeds, options.jobs):
         done += seeds
@@ -69,9 +70,10 @@ def _many(options: argparse.Namespace) -> int:
         for seed in broken:
             failed += 1
             _tell(run(draw(seed)), options.shrink_s)
-        rate = done / (time.monotonic() - began)
-        if done % (40 * CHUNK) == 0 or failed:
-            _say(f"{done} seeds, {failed} failed, {rate:.1f} seeds a second")
+        now = time.monotonic()
+        if broken or now - told >= TOLD_EVERY_S:
+            told = now
+            _say(f"{done} seeds, {failed} failed, {done / (now - began):.1f} seeds a second")
         if failed and not options.keep_going:
             break
     took = time.monotonic() - began

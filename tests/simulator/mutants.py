@@ -201,7 +201,8 @@ MUTANTS = (
         "nothing is parked", "R5",
         (Edit(f"{_dpc}.orderer:OrdererCore._bound", "is_ahead and is_full", "False"),
          Edit(f"{_dpc}.orderer:OrdererCore.wanted", "if hungry or (", "if True or (")),
-        f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:test_an_hour_without_a_source_leaves_memory_flat",
+        f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:memory_stays_flat_without_a_source",
+        (1_200,),
     ),
     Mutant(
         "the root keeps every bucket it has seen", "R5",
