@@ -12,11 +12,15 @@ ARGS   ?=
 SEEDS  ?= 1000
 FROM   ?= 0
 
+# A file stays on one worker, for its tests share what they have started; files go in their order.
+SIDE_BY_SIDE := --numprocesses auto --dist loadfile --no-loadscope-reorder
+
 # One stamp a part: written last, so that an interrupted run is simply done again.
 VENV_STAMP   := $(VENV)/.installed
 BROKER_STAMP := $(JARS)/broker/.complete
 SPARK_STAMP  := $(JARS)/spark/.complete
 SPARK_CLASSES := $(JARS)/spark/classes.jsa
+BROKER_CLASSES := $(JARS)/broker/classes.jsa
 BROKER_POM   := services/slackwater/runtime/broker-pom/pom.xml
 SPARK_POM    := spark/pom.xml
 
@@ -30,7 +34,7 @@ help: ## this list
 	@echo
 	@echo "Begin with 'make setup' (needs Python 3.11 or newer, Java 17 and Maven), then 'make demo'."
 
-setup: $(VENV_STAMP) $(BROKER_STAMP) $(SPARK_STAMP) $(SPARK_CLASSES) ## create .venv, install the locked dependencies, fetch the jars
+setup: $(VENV_STAMP) $(BROKER_CLASSES) $(SPARK_CLASSES) ## create .venv, install the locked dependencies, fetch the jars
 
 $(VENV_STAMP): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "setup: no $(PYTHON); install Python 3.11 or newer" >&2; exit 3; }
@@ -61,7 +65,12 @@ $(BROKER_STAMP): $(BROKER_POM)
 $(SPARK_STAMP): $(SPARK_POM)
 	$(call fetch,$<,$(JARS)/spark)
 
-# Half the time of each start of an aggregator; without it all works, only later.
+# Half the time of each start of a JVM; without these all works, only later.
+$(BROKER_CLASSES): $(VENV_STAMP) $(BROKER_STAMP)
+	@echo "setup: archiving the broker's classes, for a quick start"
+	@$(BIN)/python -m slackwater.runtime.warm \
+	  || echo "setup: no class archive; brokers will start more slowly" >&2
+
 $(SPARK_CLASSES): $(VENV_STAMP) $(SPARK_STAMP)
 	@echo "setup: archiving the aggregator's classes, for a quick start"
 	@$(BIN)/python -m slackwater_spark.warm \
@@ -89,11 +98,11 @@ arch: setup ## import-linter: imports run one way, protocols do no I/O
 	@$(BIN)/lint-imports
 
 unit: setup ## tests without processes: units, papers, scenarios, simulator, properties
-	@$(BIN)/pytest -m "not integration" --numprocesses auto --dist loadfile $(ARGS)
+	@$(BIN)/pytest --ignore tests/integration --ignore tests/e2e $(SIDE_BY_SIDE) $(ARGS)
 
 integration: setup ## tests on a real broker and real processes
-	@$(BIN)/pytest -m "integration and not containers and not alone" --numprocesses auto --dist loadfile $(ARGS)
-	@$(BIN)/pytest -m "integration and not containers and alone" $(ARGS)
+	@$(BIN)/pytest tests/integration -m "not containers and not alone" $(SIDE_BY_SIDE) $(ARGS)
+	@$(BIN)/pytest tests/integration -m "not containers and alone" $(ARGS)
 
 images: ## build the container images, with stand-ins for public ones that cannot be pulled
 	@compose/offline/prepare.sh

@@ -104,9 +104,10 @@ def java() -> str:
 
 def broker_jars() -> str:
     """The embedded broker's jars."""
-    from slackwater.runtime.paths import broker_jars_dir
+    from slackwater.runtime.paths import broker_jars as jars
 
-    return f"{len(list(broker_jars_dir().glob('*.jar')))} in {broker_jars_dir()}"
+    found = jars()
+    return f"{len(found)} in {found[0].parent}"
 
 
 def spark_jars() -> str:

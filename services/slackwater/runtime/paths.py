@@ -7,12 +7,24 @@ from pathlib import Path
 from slackwater.codec.paths import home, schemas_dir
 from slackwater.model.errors import EnvironmentProblem
 
-__all__ = ["broker_jars_dir", "home", "java_executable", "schemas_dir", "spark_jars"]
+__all__ = [
+    "broker_classes",
+    "broker_jars",
+    "home",
+    "java_executable",
+    "schemas_dir",
+    "spark_jars",
+]
 
 
-def broker_jars_dir() -> Path:
-    """The folder of the embedded broker's jars."""
-    return _jars_dir("broker")
+def broker_jars() -> list[Path]:
+    """The embedded broker's jars."""
+    return sorted(_jars_dir("broker").glob("*.jar"))
+
+
+def broker_classes() -> Path:
+    """The archive of its classes that ``slackwater.runtime.warm`` makes."""
+    return home() / ".slackwater-jars" / "broker" / "classes.jsa"
 
 
 def spark_jars() -> list[Path]:
