@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from slackwater.model.records import Heartbeat, Hole
-from slackwater.runtime.heartbeats import HeartbeatView, stale_s
+from slackwater.runtime.heartbeats import HeartbeatView, believable, stale_s, states_s_max
 
 A = Heartbeat(
     process="orderer/climate.0.a", pid=10, started_at=1_000, at=2_000, inc=5, ready=True, states={}
@@ -56,3 +56,13 @@ def test_ready_and_age() -> None:
     assert view.age_ms(A.process, 2.25) == 250.0
     assert not view.ready(A.process, 2.1 + stale_s)
     assert view.all() == {A.process: A}
+
+
+def test_a_hung_owner_says_nothing_of_its_outputs_though_its_heart_beats() -> None:
+    """Heartbeats are a thread: an orderer that hangs went on saying STABLE, and was waited for."""
+    beat = replace(A, states={"sw.ordered.climate.0": "STABLE"})
+    assert believable(beat, states_s_max) == beat
+    hung = believable(beat, states_s_max + 0.001)
+    assert hung.states == {}
+    assert hung.ready
+    assert hung.inc == beat.inc, "who it is remains true"

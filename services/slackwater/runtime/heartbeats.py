@@ -146,8 +146,8 @@ class HeartbeatSender:
         with self._lock:
             beat = replace(self._beat, at=self._clock.now_us())
             unsaid_s = time.monotonic() - self._updated_s
-        if self._owner_speaks and unsaid_s > states_s_max:
-            beat = replace(beat, states={})
+        if self._owner_speaks:
+            beat = believable(beat, unsaid_s)
         with contextlib.suppress(BufferError, KafkaException):  # the broker is away: forgotten
             self._producer.produce(
                 HEARTBEATS,
@@ -165,6 +165,11 @@ class HeartbeatSender:
         if error is None and self._health_file is not None and fresh:
             with contextlib.suppress(OSError):
                 self._health_file.touch()
+
+
+def believable(beat: Heartbeat, unsaid_s: float) -> Heartbeat:
+    """What is left of a heartbeat whose owner last spoke ``unsaid_s`` ago."""
+    return beat if unsaid_s <= states_s_max else replace(beat, states={})
 
 
 @dataclass(frozen=True, slots=True)
