@@ -72,6 +72,7 @@ class SimProxy(Process):
         self.inc = -1
         self._unsent: deque[SourceRecord] = deque()
         self._refused: list[tuple[str, Reading]] = []
+        self._flush_at = 0
 
     def start(self) -> None:
         """Rule 6: read the log, append START, read on to it; then data."""
@@ -116,11 +117,12 @@ class SimProxy(Process):
         if core is None:
             return
         now = self.now
-        if not self.spool.ended:
-            self._flush(core, now)
+        if now >= self._flush_at:
+            if not self.spool.ended:
+                self._flush(core, now)
+            self._flush_at = core.next_flush_us(now, self.world.config.grid)
         self._send()
-        due = core.next_flush_us(now, self.world.config.grid)
-        wait = due - now
+        wait = self._flush_at - now
         if self._unsent and not self._is_silent:
             wait = min(wait, 1_000)
         self.turn_in(wait)
