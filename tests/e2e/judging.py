@@ -152,13 +152,12 @@ def judge(records: list[dict[str, Any]]) -> tuple[int, int]:
 
 
 def latencies_s(records: list[dict[str, Any]]) -> dict[int, float]:
-    """By window: how long after its normal time its first answer was written."""
+    """By the normal time of an answer: how long after it the first one was written."""
     first: dict[int, float] = {}
     for record in records:
         if record["kind"] == "boundary":
-            late_us = microseconds(record["emitted_at"]) - microseconds(record["due_at"])
-            for window in _windows(record)[-1:]:
-                first.setdefault(window, late_us / 1e6)
+            due = microseconds(record["due_at"])
+            first.setdefault(due, (microseconds(record["emitted_at"]) - due) / 1e6)
     return first
 
 

@@ -129,7 +129,7 @@ def test_up_faults_down_and_up_again(compose: Compose) -> None:
     assert undone > 4
     assert {("room-1", 0), ("room-2", 1)} <= missing
 
-    late = {w: s for w, s in latencies_s(records).items() if steady_from <= w <= bounded_to}
+    late = {d: s for d, s in latencies_s(records).items() if steady_from <= d <= bounded_to}
     assert max(late.values()) <= X_S + ALLOWED_S, sorted(late.items(), key=lambda x: -x[1])[:5]
 
     refused = quarantined(compose.bootstrap, "sw.quarantine.lab")
