@@ -39,14 +39,15 @@ forget_the_dead() {
 }
 
 start() {
-  # Two callers at once (CI and a developer) must not start two daemons.
-  exec 9>/run/lock/slackwater-engine
-  flock 9
   if engine_answers; then return; fi
   if ((EUID != 0)); then
     echo "engine: no Docker answers, and only root can start one: sudo $0" >&2
     exit 3
   fi
+  # Two callers at once (CI and a developer) must not start two daemons.
+  exec 9>/run/lock/slackwater-engine
+  flock 9
+  if engine_answers; then return; fi
   install_engine
   forget_the_dead
   if ! alive "${pid_files[0]}"; then
