@@ -6,5 +6,6 @@ claim "A restart of the broker loses and doubles nothing; all processes go on by
 wait_answers 3
 say "the broker is restarted"
 docker restart "$(container kafka-1)" >/dev/null
-say "the broker is back"
+wait_healthy kafka-1
+say "the broker serves again"
 judge --until-in 10

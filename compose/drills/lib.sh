@@ -30,3 +30,12 @@ load() { stack exec -T registrar python - "$1" <compose/drills/load.py & }
 
 # wait_answers SECONDS: that the stack answers, for so long.
 wait_answers() { judge --until-in "$1" --quiet; }
+
+# wait_healthy SERVICE: that it serves again; a broker that comes back looks through its logs first.
+wait_healthy() {
+  local deadline=$((SECONDS + 120))
+  until [[ $(docker inspect -f '{{.State.Health.Status}}' "$(container "$1")") == healthy ]]; do
+    ((SECONDS < deadline)) || { echo "$1 is not healthy after 120 s" >&2 && exit 1; }
+    sleep 1
+  done
+}
