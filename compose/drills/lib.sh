@@ -8,7 +8,6 @@ allowed_s=1 # what a busy machine may add
 
 stack() { docker compose --progress quiet -f compose/compose.yaml ${DRILL_ENV:+--env-file "$DRILL_ENV"} "$@"; }
 container() { stack ps -aq "$1"; }
-now_us() { echo $(($(date +%s%N) / 1000)); }
 say() { echo "$(date -u +%T) $*"; }
 
 claim() {
@@ -24,6 +23,14 @@ claim() {
 
 # judge OPTION...: compares all exact answers with the source logs, inside a container.
 judge() { stack exec -T registrar python - "$@" <compose/drills/judge.py; }
+
+# watch SECONDS OPTION...: a judge that sees each answer come, in the background; `wait $watching` for
+# it. It looks at what is due from now until SECONDS are over.
+watch() {
+  judge --until-in "$1" --since-in 8 --late-max $((x_s + allowed_s)) "${@:2}" &
+  watching=$!
+  wait_answers 10
+}
 
 # load SECONDS: readings into lab-readings, in the background; `wait` for it.
 load() { stack exec -T registrar python - "$1" <compose/drills/load.py & }
