@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -42,7 +42,7 @@ from slackwater.runtime.topics import (
     topics_for,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 START_S_MAX = 90
 
@@ -52,9 +52,8 @@ def transport(bootstrap: str) -> KafkaTransport:
     return KafkaTransport(bootstrap)
 
 
-@pytest.fixture
-def query(bootstrap: str, transport: KafkaTransport) -> str:
-    """A registered query of its own, with two parts and one replica."""
+def registered(bootstrap: str, transport: KafkaTransport) -> str:
+    """A query of its own, with two parts and one replica."""
     name = f"q{uuid4().hex[:8]}"
     ensure_topics(bootstrap, topics_for([], [QueryShape(name, 1, 1, 2)]))
     spec = QuerySpec(
@@ -73,12 +72,16 @@ def query(bootstrap: str, transport: KafkaTransport) -> str:
 
 
 @contextmanager
-def aggregator(bootstrap: str, query: str, folder: Path, *options: str) -> Iterator[psutil.Process]:
+def aggregator(
+    bootstrap: str, queries: Sequence[str], folder: Path, *options: str
+) -> Iterator[psutil.Process]:
+    """It is named after the first query."""
+    fragments = ",".join(f"{query}.0.a" for query in queries)
     with (folder / "aggregator.log").open("ab") as log:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "slackwater_spark.app", f"{query}-agg"),
-                *("--fragments", f"{query}.0.a", "--deployment", "none.yaml"),
+                *(sys.executable, "-m", "slackwater_spark.app", f"{queries[0]}-agg"),
+                *("--fragments", fragments, "--deployment", "none.yaml"),
                 *("--bootstrap", bootstrap, "--data-dir", str(folder), *options),
             ],
             stdout=log,
@@ -149,45 +152,11 @@ def append(transport: KafkaTransport, query: str, *values: bytes) -> int:
     return offset
 
 
-def test_killed_at_any_moment_it_leaves_no_hole(
-    bootstrap: str, transport: KafkaTransport, query: str, tmp_path: Path
-) -> None:
-    parts = [Deltas(transport, query, part) for part in (0, 1)]
-    start = encode_ordered(OrderedRecord(Kind.START, 0, 0, 0, 0, 0, frontier=Position(0)))
-    with aggregator(bootstrap, query, tmp_path) as process:
-        append(transport, query, start, *map(bucket, range(1, 20)))
-        for part in parts:
-            part.wait_for(19)
-        (jvm,) = process.children(recursive=True)
-        process.kill()
-        gone, _ = psutil.wait_procs([process, jvm], timeout=10)
-        assert len(gone) == 2, "the JVM outlived its aggregator"
-    # One damaged record, and one that was never ours, while nobody reads.
-    append(transport, query, bucket(20)[:-9], b"not a record", *map(bucket, range(22, 30)))
-    with aggregator(bootstrap, query, tmp_path):
-        for part in parts:
-            part.wait_for(29)
-    for part in parts:
-        kinds = [delta.kind for delta in part.in_order()]
-        assert kinds == [
-            Kind.START,
-            *[Kind.INSERTION] * 19,
-            *[Kind.VOID] * 2,
-            *[Kind.INSERTION] * 8,
-        ]
-    sums = sum(
-        float(delta.sum.sum()) for part in parts for delta in part.in_order() if delta.seq == 25
-    )
-    assert sums == sum(range(8)) + 8 * 25
-
-
-def test_goes_on_where_the_slowest_root_is(
-    bootstrap: str, transport: KafkaTransport, query: str, tmp_path: Path
-) -> None:
-    append(transport, query, *map(bucket, range(10)))
+def roots_are_at(transport: KafkaTransport, query: str, *whole: int) -> None:
+    """The state records of its roots, by part: up to which seq they have all."""
     failures: list[str] = []
     writer = transport.writer(failures.append)
-    for part, whole in enumerate((7, 5)):
+    for part, seq in enumerate(whole):
         at = LogPosition(0, 0, -1, Position(0))
         state = RootState(
             fragment=f"root/{query}.{part}",
@@ -197,31 +166,80 @@ def test_goes_on_where_the_slowest_root_is(
             stable_from=0,
             answered_to=0,
             child_frontiers=(Position(0),),
-            logs=tuple(LogState(0, 0, line, at, at, whole) for line in (0, 1)),
+            logs=tuple(LogState(0, 0, line, at, at, seq) for line in (0, 1)),
         )
         log = (state_topic(query), 0)
         append_and_wait(writer, log, encode_root_state(state), state.fragment.encode())
     writer.close()
-    parts = [Deltas(transport, query, part) for part in (0, 1)]
-    with aggregator(bootstrap, query, tmp_path):
-        for deltas in parts:
-            deltas.wait_for(9)
-    assert [[delta.seq for delta in deltas.seen] for deltas in parts] == [[5, 6, 7, 8, 9]] * 2
+    assert not failures
 
 
-@pytest.mark.parametrize("mode", ["real-time", "micro-batch"])
-def test_says_that_it_is_ready_and_stops_when_told(
-    bootstrap: str, transport: KafkaTransport, query: str, tmp_path: Path, mode: str
-) -> None:
+def ready_and_stopped(transport: KafkaTransport, process: psutil.Process) -> None:
+    """It says that it is ready, and ends with its JVM when it is told to."""
+    name = f"aggregator/{process.cmdline()[3]}"
     listener = HeartbeatListener(transport).start()
-    name = f"aggregator/{query}-agg"
-    with aggregator(bootstrap, query, tmp_path, "--mode", mode) as process:
-        append(transport, query, bucket(0))
-        assert listener.wait_for(lambda view: view.ready(name, time.monotonic()), START_S_MAX)
-        deltas = Deltas(transport, query, 1)
-        deltas.wait_for(0)
-        (jvm,) = process.children(recursive=True)
-        os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(3) == 0
-        assert not jvm.is_running(), "the JVM outlived its aggregator"
+    assert listener.wait_for(lambda view: view.ready(name, time.monotonic()), START_S_MAX)
     listener.stop()
+    (jvm,) = process.children(recursive=True)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(3) == 0
+    assert not jvm.is_running(), "the JVM outlived its aggregator"
+
+
+@pytest.fixture(scope="module", name="lives")
+def _lives(
+    bootstrap: str, transport: KafkaTransport, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[Deltas]]:
+    """Two lives of one aggregator, and what came out of its queries, by part.
+
+    In the first it has the query ``killed``, and is killed. Then damage is written for it. In the
+    second it has the query ``behind`` too, whose roots have got unequally far; it is told to stop.
+    """
+    folder = tmp_path_factory.mktemp("aggregator")
+    names = {what: registered(bootstrap, transport) for what in ("killed", "behind")}
+    killed, behind = names.values()
+    out = {what: [Deltas(transport, q, part) for part in (0, 1)] for what, q in names.items()}
+    start = encode_ordered(OrderedRecord(Kind.START, 0, 0, 0, 0, 0, frontier=Position(0)))
+    with aggregator(bootstrap, [killed], folder) as process:
+        append(transport, killed, start, *map(bucket, range(1, 20)))
+        for part in out["killed"]:
+            part.wait_for(19)
+        (jvm,) = process.children(recursive=True)
+        process.kill()
+        gone, _ = psutil.wait_procs([process, jvm], timeout=10)
+        assert len(gone) == 2, "the JVM outlived its aggregator"
+    # One damaged record, and one that was never ours, while nobody reads.
+    append(transport, killed, bucket(20)[:-9], b"not a record", *map(bucket, range(22, 30)))
+    append(transport, behind, *map(bucket, range(10)))
+    roots_are_at(transport, behind, 7, 5)
+    with aggregator(bootstrap, [killed, behind], folder) as process:
+        for query, last in (("killed", 29), ("behind", 9)):
+            for part in out[query]:
+                part.wait_for(last)
+        ready_and_stopped(transport, process)
+    return out
+
+
+def test_killed_at_any_moment_it_leaves_no_hole(lives: dict[str, list[Deltas]]) -> None:
+    parts = [part.in_order() for part in lives["killed"]]
+    for deltas in parts:
+        assert [delta.kind for delta in deltas] == [
+            Kind.START,
+            *[Kind.INSERTION] * 19,
+            *[Kind.VOID] * 2,
+            *[Kind.INSERTION] * 8,
+        ]
+    sums = sum(float(delta.sum.sum()) for deltas in parts for delta in deltas if delta.seq == 25)
+    assert sums == sum(range(8)) + 8 * 25
+
+
+def test_goes_on_where_the_slowest_root_is(lives: dict[str, list[Deltas]]) -> None:
+    assert [[delta.seq for delta in part.seen] for part in lives["behind"]] == [[5, 6, 7, 8, 9]] * 2
+
+
+def test_in_micro_batches_too(bootstrap: str, transport: KafkaTransport, tmp_path: Path) -> None:
+    query = registered(bootstrap, transport)
+    with aggregator(bootstrap, [query], tmp_path, "--mode", "micro-batch") as process:
+        append(transport, query, bucket(0))
+        Deltas(transport, query, 1).wait_for(0)
+        ready_and_stopped(transport, process)

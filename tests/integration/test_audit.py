@@ -38,7 +38,7 @@ from slackwater.runtime.topics import (
     topics_for,
 )
 from slackwater.runtime.transport import Writer
-from slackwater_spark.audit import audit
+from slackwater_spark.audit import AuditReport, audit
 from slackwater_spark.session import SessionSettings, start_spark
 
 pytestmark = [
@@ -240,46 +240,50 @@ def fill_sources(stack: Setup) -> Rows:
 END = E0 + 1_600
 
 
-def test_agrees_with_right_answers_and_finds_each_kind_of_wrong_one(
-    spark: SparkSession, stack: Setup
-) -> None:
+def look(spark: SparkSession, stack: Setup) -> AuditReport:
+    report = audit(spark, stack.bootstrap, stack.deployment, stack.query, E0)
+    assert report.ok == (report.lost == report.doubled == report.wrong == 0)
+    assert report.readings == 100
+    assert not report.truncated
+    return report
+
+
+def test_agrees_with_right_answers(spark: SparkSession, stack: Setup) -> None:
     rows = fill_sources(stack)
     stack.answer(rows, END)
+    report = look(spark, stack)
+    assert (report.ok, report.findings) == (True, ())
+    assert report.rows == len([window for window, _ in rows if window < END])
 
-    def look() -> tuple[int, int, int]:
-        report = audit(spark, stack.bootstrap, stack.deployment, stack.query, E0)
-        assert report.ok == (report.lost == report.doubled == report.wrong == 0)
-        assert report.rows >= len([window for window, _ in rows if window < END])
-        assert report.readings == 100
-        assert not report.truncated
-        if not report.ok:
-            assert report.findings
-        return report.lost, report.doubled, report.wrong
 
-    assert look() == (0, 0, 0)
-
-    window, key = max(at for at in rows if at[0] < END)
-    fields = rows[window, key]
-    stack.row(ord(key[0]) % 2, window, key, fields)
-    assert look() == (0, 1, 0)
-
-    stack.row(0, window, "nobody", fields)
-    assert look() == (0, 1, 1)
-
+def test_finds_each_kind_of_wrong_answer(spark: SparkSession, stack: Setup) -> None:
+    rows = fill_sources(stack)
+    stack.answer(rows, END)
+    twice = max(at for at in rows if at[0] < END)
+    nobody = (twice[0], "nobody")
+    for at in (twice, nobody):
+        stack.row(ord(twice[1]) % 2, *at, rows[twice])
     # Two more windows are answered: one without its rows, one with a sum that skips a reading.
-    lost = [k for (w, k) in rows if w == END]
-    for part in (0, 1):
-        stack.boundary(part, END, 0)
-    assert look() == (len(lost), 1, 1)
-
-    for (w, k), given in rows.items():
-        if w == END + SLIDE:
+    unanswered = [at for at in rows if at[0] == END]
+    skipping = (END + SLIDE, "a")
+    for at, given in rows.items():
+        if at[0] == END + SLIDE:
             figures_of_t = dict(given["t"])
-            figures_of_t["sum"] = (figures_of_t["sum"] or 0.0) + (0.001 if k == "a" else 0.0)
-            stack.row(ord(k[0]) % 2, w, k, given | {"t": figures_of_t})
-    for part in (0, 1):
-        stack.boundary(part, END + SLIDE, 0)
-    assert look() == (len(lost), 1, 2)
+            figures_of_t["sum"] = (figures_of_t["sum"] or 0.0) + (0.001 if at == skipping else 0.0)
+            stack.row(ord(at[1]) % 2, *at, given | {"t": figures_of_t})
+    for window in (END, END + SLIDE):
+        for part in (0, 1):
+            stack.boundary(part, window, 0)
+
+    report = look(spark, stack)
+
+    assert (report.lost, report.doubled, report.wrong) == (len(unanswered), 1, 2)
+    mistakes = [(twice, "2 rows"), (nobody, "a row without readings"), (skipping, "t.sum is")]
+    mistakes += [(at, "no row") for at in unanswered]
+    said = sorted(f"{format_time(window)} {key}: {what}" for (window, key), what in mistakes)
+    assert len(report.findings) == len(said)
+    for finding, begins in zip(sorted(report.findings), said, strict=True):
+        assert finding.startswith(begins)
 
 
 def test_what_not_every_part_has_answered_is_not_judged(spark: SparkSession, stack: Setup) -> None:

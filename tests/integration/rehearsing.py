@@ -1,0 +1,89 @@
+"""What the tests of rehearsals share: real rooms, the command, and what a user gets from it.
+
+A run starts a broker, Spark and all processes, replays real files, and judges itself; tests look at
+exit code, report, and the lines of ``results.jsonl``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+DATA = Path(__file__).parents[1] / "data"
+ROOMS = {f"room-{i}": DATA / "room_climate" / f"node-{i}.csv.gz" for i in (1, 2, 3, 4)}
+
+rehearsed_s_max = 400
+
+
+def streams_yaml(rooms: Iterable[str], key: str = "column: node") -> str:
+    """The beginning of a deployment: streams with the columns of a room's file."""
+    return "apiVersion: slackwater/v1\nstreams:\n" + "".join(
+        f"  {room}: {{key: {{{key}}}, time: {{column: ts, unit: ms}},"
+        " fields: [temperature, humidity]}\n"
+        for room in rooms
+    )
+
+
+ROOMS_YAML = streams_yaml(ROOMS)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A finished rehearsal."""
+
+    code: int
+    shown: str
+    report: dict[str, Any]
+    lines: list[dict[str, Any]]
+
+    def of(self, query: str, kind: str) -> list[dict[str, Any]]:
+        """The lines of one kind about one query, in the order seen."""
+        return [line for line in self.lines if line["kind"] == kind and line["query"] == query]
+
+    def kinds(self, query: str) -> set[str]:
+        """What kinds of lines there are about a query."""
+        return {line["kind"] for line in self.lines if line.get("query") == query}
+
+    def events(self) -> set[tuple[str, str]]:
+        """What happened to whom."""
+        return {(event["process"], event["event"]) for event in self.report["events"]}
+
+    def agreed(self) -> None:
+        """Every query gave the batch's answers, once each, and took back what was none."""
+        assert self.code == 0, self.shown
+        assert self.report["ok"]
+        for query in self.report["queries"].values():
+            assert [query[what] for what in ("lost", "doubled", "uncorrected", "wrong")] == [0] * 4
+
+
+def rehearse(folder: Path, deployment: str, inputs: Mapping[str, Path], *options: str) -> Ran:
+    """Run the command in this folder, to its end."""
+    (folder / "deployment.yaml").write_text(deployment)
+    command = [sys.executable, "-m", "slackwater.cli.app", "rehearse"]
+    command += ["--deployment", "deployment.yaml", "--out", "r.jsonl", "--report", "report.json"]
+    for stream, path in inputs.items():
+        command += ["--input", f"{stream}={path}"]
+    done = subprocess.run(
+        [*command, *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=rehearsed_s_max,
+    )
+    shown = done.stdout + done.stderr
+    assert (folder / "report.json").exists(), shown
+    report = orjson.loads((folder / "report.json").read_bytes())
+    lines = [orjson.loads(line) for line in (folder / "r.jsonl").read_bytes().splitlines()]
+    return Ran(done.returncode, shown, report, lines)
+
+
+def at(*faults: str) -> list[str]:
+    """Faults as options: ``at("2s kill root")``."""
+    return [option for fault in faults for option in ("--fault", f"at={fault}")]
