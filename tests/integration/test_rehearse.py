@@ -59,7 +59,7 @@ def test_all_answers_are_exact_in_the_end(ran: Ran) -> None:
     assert {("root/climate.0", "killed"), ("root/climate.0", "ready")} <= ran.events()
 
 
-@pytest.mark.parametrize("query", ["climate", "felt", "hours"])
+@pytest.mark.parametrize("query", ["climate", "felt"])
 def test_a_silence_of_three_bounds_turns_tentative_and_is_corrected(ran: Ran, query: str) -> None:
     """On a machine that is too busy other windows may be answered tentatively too.
 
@@ -80,7 +80,7 @@ def test_a_silence_of_three_bounds_turns_tentative_and_is_corrected(ran: Ran, qu
     assert {"stable", "tentative", "boundary", "undo", "rec_done"} <= ran.kinds(query)
 
 
-def test_a_chain_passes_on_what_is_missing(ran: Ran) -> None:
+def test_a_chain_passes_on_what_is_missing_and_corrects_itself(ran: Ran) -> None:
     """R20 and DPC, section 6.3: a source is silent, then the query that is read loses its root."""
     named = {
         query: {name for line in ran.of(query, "boundary") for name in line["missing"]}
@@ -89,3 +89,4 @@ def test_a_chain_passes_on_what_is_missing(ran: Ran) -> None:
     assert named["climate"] == {"room-2"}
     assert "room-2" in named["hours"], "by its own name, through the query that lacked it"
     assert named["hours"] <= {"room-2", "climate", "room-3"}
+    assert {"stable", "tentative", "boundary", "undo", "rec_done"} <= ran.kinds("hours")
