@@ -22,7 +22,7 @@ from slackwater.runtime.broker import EmbeddedBroker
 from slackwater.runtime.deployment import load_deployment
 from slackwater.runtime.stack import StackOptions, StackThread
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
 DEPLOYMENT = """\
 apiVersion: slackwater/v1
@@ -32,6 +32,7 @@ streams:
     key: {field: mote}
     time: {field: at.us, unit: us}
     fields: {temperature: t.celsius}
+    disorder: 2s  # the producer of the test may be held up for a while
     expect_every: 1s
 queries:
   lab-seconds:
