@@ -47,7 +47,7 @@ queries:
 
 
 def test_decimal_commas_and_missing_values_of_a_year_of_air(tmp_path: Path) -> None:
-    ran = rehearse(tmp_path, ROAD_YAML, {"road": DATA / "air_quality.csv.gz"}, "--speed", "4000000")
+    ran = rehearse(tmp_path, ROAD_YAML, {"road": DATA / "air_quality.csv.gz"}, "--speed", "2500000")
     ran.agreed()
     rows = ran.of("daily", "stable")
     assert len(rows) > 350
@@ -61,7 +61,7 @@ def test_a_file_that_steps_back_and_a_proxy_that_dies(tmp_path: Path) -> None:
         tmp_path,
         MACHINE_YAML,
         {"patient": path, "strict": path},
-        *("--speed", "800000", *at("3s kill proxy/strict")),
+        *("--speed", "500000", *at("4s kill proxy/strict")),
     )
     ran.agreed()
     assert ran.report["quarantine"]["patient"] == {}

@@ -73,8 +73,8 @@ def test_every_reading_in_order_without_a_window_and_without_spark(tmp_path: Pat
         tmp_path,
         READINGS_YAML,
         TWO_ROOMS,
-        *("--speed", "60", "--duration", "12s"),
-        *at("2s silence room-2 for 4s", "9s kill root/humid.1"),
+        *("--speed", "60", "--duration", "14s"),
+        *at("2s silence room-2 for 6s", "10s kill root/humid.1"),
     )
     ran.agreed()
     assert not [process for process, _ in ran.events() if process.startswith("aggregator")]
