@@ -91,7 +91,7 @@ def _switching(found: Found) -> list[str]:
     rows: list[tuple[object, ...]] = [
         ("last word to giving it up", "100", *_ms(detection)),
         (
-            "giving it up to the first answer",
+            "giving it up to the first answer out of the other",
             "40",
             *_ms(switch),
         ),
@@ -109,6 +109,7 @@ def _switching(found: Found) -> list[str]:
         "",
         f"The first two rows are of the {found['told']} deaths of a replica that said STABLE; the",
         f"root gave one up {found['others_told']} other times (a failure's beginning, a start).",
+        f"Of all answers due around a death {found['empty']} lacked what the living replica had.",
     ]
 
 

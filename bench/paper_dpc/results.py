@@ -17,11 +17,15 @@ from slackwater.runtime.topics import RESULT_KINDS, results_topic
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The first answer of a window: its normal time, how long after that it was seen, its label."""
+    """The first answer of a window: its normal time, how long after that it was seen, its label.
+
+    ``empty``: it holds no row.
+    """
 
     due: float
     late: float
     tentative: bool
+    empty: bool
 
 
 @dataclass
@@ -93,7 +97,7 @@ class Results(threading.Thread):
         for behind in range(windows):
             start = begin.timestamp() + behind * size
             was_due = due - (windows - 1 - behind) * size
-            first = First(was_due, now - was_due, tentative)
+            first = First(was_due, now - was_due, tentative, not line["keys"])
             self._seen.first.setdefault(round(start * 1e6), first)
         if tentative:
             self._seen.tentative += windows

@@ -15,7 +15,7 @@ import time
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from bench.paper_dpc.results import Results, figures
+from bench.paper_dpc.results import First, Results, figures
 from bench.paper_dpc.system import System, deployment_text, running
 
 BOUND_S = 1.0
@@ -33,11 +33,15 @@ _TOLD = re.compile(
 
 
 class Kill(NamedTuple):
-    """When which replica was killed, and how much later than usual answers came after it (s)."""
+    """When which replica was killed, and how much later than usual answers came after it (s).
+
+    ``empty`` answers lack even what the living replica had: in each window a stream speaks.
+    """
 
     at: float
     replica: int
     extra_s: list[float]
+    empty: int
 
 
 class Told(NamedTuple):
@@ -70,6 +74,7 @@ def run(*, quick: bool) -> dict[str, Any]:
     return {
         "kills": sum(map(len, kills.values())),
         "told": f"{len(noticed)} of {len(waited_for)}",
+        "empty": sum(one.empty for of in kills.values() for one in of),
         "others_told": len(told) - len(noticed),
         "detection_s": figures([one.detection_s for one in noticed]),
         "switch_s": figures([one.switch_s for one in noticed]),
@@ -98,11 +103,16 @@ def kill(system: System, results: Results, kind: str, replica: int) -> Kill:
     if kind == "deadline":
         # The windows since the cut are late anyway, the first by what the bound allows.
         assert cut is not None
-        late = max(one.late for one in results.between(cut, at))
-        return Kill(at, replica, [late - (BOUND_S - 2 * MARGIN_S)])
+        hit = results.between(cut, at)
+        late = max(one.late for one in hit)
+        return Kill(at, replica, [late - (BOUND_S - 2 * MARGIN_S)], _empty(hit))
     usual = figures([one.late for one in results.between(at - 0.6, at - 0.1)])["p50"]
     hit = results.between(at - 0.1, at + 1.0)
-    return Kill(at, replica, [one.late - usual for one in hit])
+    return Kill(at, replica, [one.late - usual for one in hit], _empty(hit))
+
+
+def _empty(hit: list[First]) -> int:
+    return sum(one.empty for one in hit)
 
 
 def _read(at: str, replica: str, heard_ms: str, answered_ms: str) -> Told:
