@@ -100,6 +100,7 @@ def _switching(found: Found) -> list[str]:
         (f"answers later than usual, {_WHEN[kind]}", "140", *_ms(figures))
         for kind, figures in found["extra_s"].items()
     ]
+    around = "Of all answers due around a death {} lacked what the living replica had."
     return [
         "## Section 5.1: switching to another replica",
         "",
@@ -109,7 +110,7 @@ def _switching(found: Found) -> list[str]:
         "",
         f"The first two rows are of the {found['told']} deaths of a replica that said STABLE; the",
         f"root gave one up {found['others_told']} other times (a failure's beginning, a start).",
-        f"Of all answers due around a death {found['empty']} lacked what the living replica had.",
+        *([around.format(found["empty"])] if "empty" in found else []),
     ]
 
 

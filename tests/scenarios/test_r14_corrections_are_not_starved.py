@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.paper.stage import MS, Orderer, Root, Settings, Source, label
 
 from slackwater.protocols.dpc.answers import TentativeWindow
+from slackwater.protocols.dpc.root import Commit
 from slackwater.protocols.dpc.states import LineState
 
 
@@ -35,3 +36,25 @@ def test_a_query_of_short_windows_comes_out_of_stabilization_on_a_slow_machine()
     told = [one for one in root.said if isinstance(one.effect, TentativeWindow)]
     assert max(one.at_ms - one.effect.window_end / MS for one in told
                if isinstance(one.effect, TentativeWindow)) <= 500  # fmt: skip
+
+
+def test_nothing_is_answered_while_a_transaction_is_under_way() -> None:
+    """So a root need not take a turn for each record that comes meanwhile, and is told so."""
+    settings = Settings(bucket_ms=20, window_ms=20)
+    source = Source("s1")
+    orderer = Orderer([source], settings)
+    root = Root([orderer], settings)
+    source.say([10], 20)
+    orderer.listen()
+    orderer.step(20)
+    root.listen()
+    assert [type(effect) for effect in root.core.step(25 * MS)] == [Commit]
+    source.say([30], 40)
+    orderer.listen()
+    orderer.step(40)
+    root.listen()
+    waits = [root.core.awaits_commit]
+    assert root.core.step(45 * MS) == []
+    root.core.committed()
+    assert [*waits, root.core.awaits_commit] == [True, False]
+    assert [type(effect) for effect in root.core.step(46 * MS)] == [Commit]

@@ -376,7 +376,7 @@ class RootCore:
         for child in self._children:
             child.upstream.has_come(child.live.each_stable_to)
         stale_at = [child.upstream.notice(now) for child in self._children]
-        if self._in_flight is not None:
+        if self.awaits_commit:
             self.wake_at = None  # ``committed`` comes first
             return effects
         self._look_for_lost_seqs(now, effects)
@@ -707,6 +707,11 @@ class RootCore:
         return self._grid.window.slide_us
 
     # What others want to know.
+
+    @property
+    def awaits_commit(self) -> bool:
+        """A transaction is under way: until ``committed`` a step can answer nothing."""
+        return self._in_flight is not None
 
     @property
     def mute(self) -> bool:
