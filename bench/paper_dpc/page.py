@@ -105,6 +105,7 @@ def _switching(found: Found) -> list[str]:
         "## Section 5.1: switching to another replica",
         "",
         f"{found['kills']} times one of two orderer replicas is killed; an answer every 20 ms.",
+        "All run on the same two cores: the dead one's successor begins its start a second later.",
         "",
         *_table(("ms", "paper (at most)", "ours: p50", "p99", "max"), rows),
         "",

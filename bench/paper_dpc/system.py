@@ -152,15 +152,26 @@ class System:
                 raise SystemExit(f"not all STABLE in {SETTLE_S_MAX:.0f} s: {', '.join(unsettled)}")
             time.sleep(0.05)
 
-    def kill(self, name: str) -> float:
-        """Kill -9; it is started again at once. The wall time (s)."""
+    def kill(self, name: str, *, away_s: float) -> float:
+        """Kill -9; it is started again at once, and held for so long. The wall time (s)."""
 
         async def act() -> float:
             killed = self.supervisor.kill(name)
             assert killed == [name], f"{name} does not run"
             return time.time()
 
-        return self._wait(act())
+        async def hold() -> None:
+            self.supervisor.pause(name, away_s)
+
+        was = self._wait(self._pids())[name]
+        at = self._wait(act())
+        while self._wait(self._pids()).get(name, was) == was:
+            time.sleep(0.001)
+        self._wait(hold())
+        return at
+
+    async def _pids(self) -> dict[str, int]:
+        return self.supervisor.pids()
 
     def log(self, name: str) -> str:
         """What a process has said so far."""
@@ -168,12 +179,8 @@ class System:
 
     def memory_mb(self) -> dict[str, float]:
         """Resident memory of each process with its children."""
-
-        async def pids() -> dict[str, int]:
-            return self.supervisor.pids()
-
         found = {}
-        for name, pid in self._wait(pids()).items():
+        for name, pid in self._wait(self._pids()).items():
             process = psutil.Process(pid)
             family = [process, *process.children(recursive=True)]
             found[name] = sum(one.memory_info().rss for one in family) / 1e6
