@@ -15,6 +15,9 @@ FROM   ?= 0
 # A file stays on one worker, for its tests share what they have started; files go in their order.
 SIDE_BY_SIDE := --numprocesses auto --dist loadfile --no-loadscope-reorder
 
+# Tests start processes by the hundred: what they import is compiled once, not each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 # One stamp a part: written last, so that an interrupted run is simply done again.
 VENV_STAMP   := $(VENV)/.installed
 BROKER_STAMP := $(JARS)/broker/.complete
