@@ -194,7 +194,7 @@ class SimRoot(Process):
         try:
             transaction = world.broker.begin(self._id, self._epoch, records)
         except FencedError:
-            self.kill()
+            world.restart(self)  # an older copy may have started last: then this one comes back
             return
         delay = world.scheduler.between(500, 4_000)
         self.later(delay, lambda: self._close(core, commit, transaction))
@@ -207,7 +207,7 @@ class SimRoot(Process):
         try:
             world.broker.commit(self._id, self._epoch, transaction)
         except FencedError:
-            self.kill()
+            world.restart(self)  # an older copy may have started last: then this one comes back
             return
         world.committed(self.part, self.placement, commit, core.keys)
         self._commit = None

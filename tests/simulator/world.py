@@ -351,6 +351,7 @@ class World:
             return
         self.note(name, "loses a record")
         self.hurt(name, "down")
+        self._jolt(f"{name} lost a record")
         process.producer.lose_next = True
         self.scheduler.after(lives_on_us, lambda: self.restart(process) if process.alive else None)
 
