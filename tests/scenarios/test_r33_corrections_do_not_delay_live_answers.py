@@ -24,8 +24,8 @@ def test_an_hour_is_corrected_and_live_answers_are_on_time() -> None:
 
 
 def test_a_slow_aggregator_lets_live_buckets_pass_the_corrections() -> None:
-    """Slow, but not slower than the orderer: that one has joined its lines before, and what is live
-    then stands behind the corrections (a limit that the README names)."""
+    # Slow, but not slower than the orderer: that one has joined its lines before then, and what is
+    # live stands behind the corrections (a limit that the README names).
     story = Story(bound_us=1_000_000, replicas=1, aggregate_us=3_000, habits=Habits(every_us=2_000))
     story.time_passes(3)
     story.silence("s1", for_s=60)
