@@ -44,10 +44,14 @@ def _stable_log(
     facts: Facts, child: int, replica: int, said: dict[tuple[int, int], Content]
 ) -> set[int]:
     """Reads it by rule 11; returns the incarnations that wrote it."""
+    log = facts.history.ordered_logs.get((child, replica, 0), [])
+    # Where a START was damaged there is nothing, and what it began is somebody's all the same.
     starts: set[int] = set()
+    if facts.history.damaged:
+        starts = {record.inc for _, record in log} - {offset for offset, _ in log} - {-1}
     inc, next_id = -1, None
     frontier: Position | None = None
-    for offset, record in facts.history.ordered_logs.get((child, replica, 0), []):
+    for offset, record in log:
         if record.kind is Kind.START:
             starts.add(offset)
             inc, frontier, next_id = offset, record.frontier, record.first_id
