@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from slackwater.codec.paths import home
+from slackwater.codec.paths import class_sharing, jars_dir
 from slackwater.model.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
@@ -95,19 +95,9 @@ class SessionSettings:
         return self.master.startswith("local")
 
 
-def jars_dir() -> Path:
-    """Where ``make setup`` puts the connector jars and the class archive."""
-    return home() / ".slackwater-jars" / "spark"
-
-
-def class_archive() -> Path:
-    """The archive that ``slackwater_spark.warm`` makes."""
-    return jars_dir() / "classes.jsa"
-
-
 def connector_jars() -> list[Path]:
     """The connector jars that ``make setup`` fetched, beside PySpark's own."""
-    folder = jars_dir()
+    folder = jars_dir("spark")
     jars = sorted(folder.glob("*.jar"))
     # Only a whole set carries the mark.
     if not jars or not (folder / ".complete").is_file():
@@ -233,7 +223,7 @@ def _java_command(settings: SessionSettings) -> list[str]:
         "-XX:+ExitOnOutOfMemoryError",  # half a JVM is worse than none: the supervisor starts anew
         "-XX:+IgnoreUnrecognizedVMOptions",
         *_JIT,
-        *_class_sharing(settings),
+        *class_sharing("spark", settings.archive_to),
         "-Djdk.reflect.useDirectMethodHandle=false",
         "-Dio.netty.tryReflectionSetAccessible=true",
         "-Djava.net.preferIPv4Stack=true",
@@ -253,19 +243,6 @@ def _java_command(settings: SessionSettings) -> list[str]:
         options = " ".join(f"-D{name}={value}" for name, value in _AVRO_LIMITS.items())
         command += ["--conf", f"spark.executor.extraJavaOptions={options}"]
     return [*command, "pyspark-shell"]
-
-
-def _class_sharing(settings: SessionSettings) -> list[str]:
-    """Some 15,000 classes are loaded at the start: mapped from a file that costs half the time.
-
-    An archive that does not fit (another Java, other jars) is ignored by the JVM, silently if its
-    own log is off.
-    """
-    quiet = ["-Xlog:disable", "-Xlog:all=error:stderr"]
-    if settings.archive_to is not None:
-        return [*quiet, f"-XX:ArchiveClassesAtExit={settings.archive_to}"]
-    archive = class_archive()
-    return [*quiet, f"-XX:SharedArchiveFile={archive}"] if archive.is_file() else quiet
 
 
 def _make_session(settings: SessionSettings) -> SparkSession:

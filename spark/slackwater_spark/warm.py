@@ -14,11 +14,11 @@ import contextlib
 import tempfile
 from pathlib import Path
 
+from slackwater.codec.paths import class_archive
 from slackwater_spark.session import (
     LOCAL_MASTER,
     SessionSettings,
     SparkApplication,
-    class_archive,
     start_spark,
 )
 
@@ -71,4 +71,4 @@ def _go_the_way(spark: SparkApplication, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    make_archive(class_archive())
+    make_archive(class_archive("spark"))

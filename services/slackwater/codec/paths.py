@@ -27,6 +27,29 @@ def schemas_dir() -> Path:
     return home() / "schemas"
 
 
+def jars_dir(of: str) -> Path:
+    """Where ``make setup`` puts the jars of the broker or of Spark, and the archive of classes."""
+    return home() / ".slackwater-jars" / of
+
+
+def class_archive(of: str) -> Path:
+    """The archive of classes that the JVM of the broker or of Spark starts with, if it is there."""
+    return jars_dir(of) / "classes.jsa"
+
+
+def class_sharing(of: str, archive_to: Path | None = None) -> list[str]:
+    """A JVM's options: half of a start is loading classes, unless they are mapped from a file.
+
+    With ``archive_to`` it writes that file instead, as it ends. An archive that does not fit
+    (another Java, other jars) is ignored by the JVM, silently if its own log is off.
+    """
+    quiet = ["-Xlog:disable", "-Xlog:all=error:stderr"]
+    if archive_to is not None:
+        return [*quiet, f"-XX:ArchiveClassesAtExit={archive_to}"]
+    archive = class_archive(of)
+    return [*quiet, f"-XX:SharedArchiveFile={archive}"] if archive.is_file() else quiet
+
+
 @cache
 def _checked(root: Path) -> Path:
     if not (root / "schemas").is_dir():

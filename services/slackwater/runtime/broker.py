@@ -28,8 +28,9 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from slackwater.codec.paths import class_sharing
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.runtime.paths import broker_classes, broker_jars, home, java_executable
+from slackwater.runtime.paths import broker_jars, home, java_executable
 from slackwater.runtime.process import spawn
 
 HOST = "127.0.0.1"
@@ -147,22 +148,11 @@ class EmbeddedBroker:
             "-XX:+UseSerialGC",  # two cores, small heap: fewer threads, quicker start
             "-XX:TieredStopAtLevel=1",
             "-XX:+ExitOnOutOfMemoryError",
-            *self._class_sharing(),
+            *class_sharing("broker", self._archive_to),
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={config}",
             f"-Dslackwater.broker.log={self.log_path}",
         ]
-
-    def _class_sharing(self) -> list[str]:
-        """Half the time of a start is loading classes, unless they are mapped from a file.
-
-        An archive that does not fit (another Java) is ignored, silently if its own log is off.
-        """
-        quiet = ["-Xlog:disable", "-Xlog:all=error:stderr"]
-        if self._archive_to is not None:
-            return [*quiet, f"-XX:ArchiveClassesAtExit={self._archive_to}"]
-        archive = broker_classes()
-        return [*quiet, f"-XX:SharedArchiveFile={archive}"] if archive.is_file() else quiet
 
     def _start_locked(self, java: list[str], lock: int) -> None:
         for attempt in range(1, PORT_ATTEMPTS_MAX + 1):

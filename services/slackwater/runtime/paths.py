@@ -4,11 +4,10 @@ import os
 import shutil
 from pathlib import Path
 
-from slackwater.codec.paths import home, schemas_dir
+from slackwater.codec.paths import home, jars_dir, schemas_dir
 from slackwater.model.errors import EnvironmentProblem
 
 __all__ = [
-    "broker_classes",
     "broker_jars",
     "home",
     "java_executable",
@@ -20,11 +19,6 @@ __all__ = [
 def broker_jars() -> list[Path]:
     """The embedded broker's jars."""
     return sorted(_jars_dir("broker").glob("*.jar"))
-
-
-def broker_classes() -> Path:
-    """The archive of its classes that ``slackwater.runtime.warm`` makes."""
-    return home() / ".slackwater-jars" / "broker" / "classes.jsa"
 
 
 def spark_jars() -> list[Path]:
@@ -50,7 +44,7 @@ def java_executable() -> str:
 
 def _jars_dir(name: str) -> Path:
     # Only a whole set carries the mark: `make setup` fills a new folder and swaps it in.
-    folder = home() / ".slackwater-jars" / name
+    folder = jars_dir(name)
     if not (folder / ".complete").is_file():
         raise EnvironmentProblem(f"the {name}'s jars are missing in {folder}: run make setup")
     return folder

@@ -9,8 +9,8 @@ the JVM writes down the classes that were loaded (a dynamic class data sharing a
 import tempfile
 from pathlib import Path
 
+from slackwater.codec.paths import class_archive
 from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.paths import broker_classes
 
 
 def make_archive(target: Path) -> None:
@@ -27,4 +27,4 @@ def make_archive(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    make_archive(broker_classes())
+    make_archive(class_archive("broker"))
