@@ -46,7 +46,8 @@ from slackwater.runtime.faust_worker import Positions
 from slackwater.runtime.heartbeats import (
     HeartbeatListener,
     HeartbeatSender,
-    orderer_interval_s,
+    interval_s,
+    replica_interval_s,
 )
 from slackwater.runtime.kafka import KafkaTransport, start_incarnation
 from slackwater.runtime.state import read_states, write_orderer_state
@@ -150,7 +151,7 @@ class OrdererShell:
         self._heartbeats = HeartbeatSender(
             transport.bootstrap,
             config.fragment,
-            interval_s=orderer_interval_s,
+            interval_s=replica_interval_s if config.replicas > 1 else interval_s,
             owner_speaks=True,
         ).start()
         self._core = self._start(operators)
@@ -305,8 +306,9 @@ class OrdererShell:
         if stream in self._results:
             self._handled[log] = offset
             batch = self._arriving[stream].take(offset, value)
-            if batch is not None:
-                self._core.receive_results(stream, batch)
+            if batch is None:
+                return  # a window's rows say nothing yet: no turn for each of them
+            self._core.receive_results(stream, batch)
         elif self._core.needs(stream, offset):
             record = _source(log, offset, value)
             self._core.receive(stream, offset, record)

@@ -15,6 +15,7 @@ from slackwater.model.errors import UsageError
 from slackwater.primitives.rows import RowContents
 from slackwater.protocols.dpc.line import Policy, Schedule
 from slackwater.protocols.dpc.root import RootConfig
+from slackwater.protocols.dpc.upstream import only_stale_us_max, stale_us_max
 from slackwater.root.shell import RootShell
 from slackwater.runtime.entry import Context
 from slackwater.runtime.faust_worker import run_fragment
@@ -46,6 +47,7 @@ def main(context: Context) -> None:
             lambda e: clock.normal_time_us(e, lateness), deployment.deadline_us(spec, 2)
         ),
         policy=Policy(spec.failure_policy, spec.stabilization_policy),
+        stale_us=stale_us_max if spec.replicas > 1 else only_stale_us_max,
         e0=definition.e0_us,
         **({} if spec.window is not None else _of_rows(deployment, spec, part)),
     )

@@ -38,7 +38,12 @@ from slackwater.root.results import ResultsWriter
 from slackwater.root.transactions import Transactions, follow_closely
 from slackwater.runtime.catchup import CatchUpReader, Gone
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
+from slackwater.runtime.heartbeats import (
+    HeartbeatListener,
+    HeartbeatSender,
+    gather_ms,
+    replicas_gather_ms,
+)
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.state import read_root_states
 from slackwater.runtime.topics import (
@@ -106,7 +111,11 @@ class RootShell:
         self._results = ResultsWriter(
             config.query, config.part, config.fields, aggregate, self._core.keys
         )
-        self._listener = HeartbeatListener(transport, self._turns.wake_from_thread).start()
+        self._listener = HeartbeatListener(
+            transport,
+            self._turns.wake_from_thread,
+            gather_ms=replicas_gather_ms if config.replicas > 1 else gather_ms,
+        ).start()
         self._catch_up = [
             CatchUpReader(transport, prefetch_kib_max=CATCH_UP_PREFETCH_KIB) for _ in LineName
         ]

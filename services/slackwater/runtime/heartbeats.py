@@ -33,8 +33,9 @@ from slackwater.runtime.topics import HEARTBEATS
 from slackwater.runtime.transport import LogError, PositionGoneError, Reader, Transport
 
 interval_s = 0.1
-orderer_interval_s = 0.04
-"""An orderer's is shorter: its consumers wait for three of them (``protocols.dpc.upstream``)."""
+replica_interval_s = 0.04
+"""One of several orderers speaks more often: when it falls silent its consumers turn to another one
+after three of these (``protocols.dpc.upstream``). Nobody can turn away from the only one."""
 
 stale_s = 1.0
 """After this long without its heartbeat a process's last word counts for nothing."""
@@ -45,6 +46,13 @@ though its heart beats."""
 
 unsaid_s_max = 5.0
 """An owner that has said nothing new for so long is not healthy, though its heart beats."""
+
+gather_ms = 50
+"""The broker answers a listener this often. Everybody hears everybody: to be told of each heartbeat
+by itself took a third of what ten processes do, and 1,900 answers a second of the broker."""
+
+replicas_gather_ms = 20
+"""The same for a consumer that chooses between replicas."""
 
 _LOG = (HEARTBEATS, 0)
 
@@ -241,10 +249,18 @@ class HeartbeatListener:
     """Listens to all heartbeats in a thread of its own, from now on.
 
     ``on_change`` is called in that thread when an output of somebody has changed its state; an
-    event loop passes a function that uses ``call_soon_threadsafe``.
+    event loop passes a function that uses ``call_soon_threadsafe``. Heartbeats are heard up to
+    ``gather_ms`` after they were sent.
     """
 
-    def __init__(self, transport: Transport, on_change: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        on_change: Callable[[], None] | None = None,
+        *,
+        gather_ms: int = gather_ms,
+    ) -> None:
+        self._gather_ms = gather_ms
         self._transport = transport
         self._on_change = on_change
         self._view = HeartbeatView()
@@ -302,7 +318,7 @@ class HeartbeatListener:
             return self._changed.wait_for(lambda: holds(self._view), timeout_s)
 
     def _run(self) -> None:
-        reader = self._transport.reader(prefetch_kib_max=512)
+        reader = self._transport.reader(prefetch_kib_max=512, gather_ms=self._gather_ms)
         try:
             while not self._stopping.is_set():
                 self._listen(reader)

@@ -83,6 +83,7 @@ _client_log.addFilter(_OncePerOutage())
 # A batch around the largest record; the broker and the topics allow the same.
 _batch_bytes_max = record_bytes_max + 64 * 1024
 _delivery_poll_s = 0.1
+_fetch_wait_ms = 50
 
 
 # What every client shares beyond topics.toml: quick to come back, quiet while it cannot.
@@ -125,10 +126,19 @@ class KafkaTransport:
         )
 
     def reader(
-        self, *, isolation: Isolation = "read_uncommitted", prefetch_kib_max: int = 16 * 1024
+        self,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        prefetch_kib_max: int = 16 * 1024,
+        gather_ms: int = 0,
     ) -> LogReader:
         """A reader without any log yet."""
-        return LogReader(self.bootstrap, isolation=isolation, prefetch_kib_max=prefetch_kib_max)
+        return LogReader(
+            self.bootstrap,
+            isolation=isolation,
+            prefetch_kib_max=prefetch_kib_max,
+            gather_ms=gather_ms,
+        )
 
     def end_offsets(
         self,
@@ -335,7 +345,7 @@ class LogReader:
         *,
         isolation: Isolation = "read_uncommitted",
         prefetch_kib_max: int = 16 * 1024,
-        fetch_wait_ms: int = 50,
+        gather_ms: int = 0,
     ) -> None:
         self._positions: dict[Log, int] = {}
         self._pending: LogError | None = None
@@ -348,7 +358,8 @@ class LogReader:
                 "isolation.level": isolation,
                 # Also how long the end of a log behind a transaction's marker takes to be seen,
                 # and how long a newly assigned log waits for a fetch under way.
-                "fetch.wait.max.ms": fetch_wait_ms,
+                "fetch.wait.max.ms": gather_ms or _fetch_wait_ms,
+                "fetch.min.bytes": 1024 * prefetch_kib_max if gather_ms else 1,
                 "fetch.queue.backoff.ms": 5,  # by default a full prefetch costs a pause of 1 s
                 "queued.max.messages.kbytes": prefetch_kib_max,
                 # A record above this is fetched all the same, alone.

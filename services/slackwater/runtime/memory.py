@@ -144,9 +144,13 @@ class MemoryBroker:
         return MemoryWriter(self, on_fatal, in_flight_bytes_max)
 
     def reader(
-        self, *, isolation: Isolation = "read_uncommitted", prefetch_kib_max: int = 16 * 1024
+        self,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        prefetch_kib_max: int = 16 * 1024,
+        gather_ms: int = 0,
     ) -> MemoryReader:
-        """A reader without any log yet."""
+        """A reader without any log yet; here nothing is fetched, so nothing is gathered."""
         return MemoryReader(self, isolation)
 
     def end_offsets(

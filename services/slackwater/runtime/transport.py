@@ -160,9 +160,13 @@ class Transport(Protocol):
         ...
 
     def reader(
-        self, *, isolation: Isolation = "read_uncommitted", prefetch_kib_max: int = 16 * 1024
+        self,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        prefetch_kib_max: int = 16 * 1024,
+        gather_ms: int = 0,
     ) -> Reader:
-        """A reader without any log yet."""
+        """A reader without any log yet; ``gather_ms``: how long records may be gathered."""
         ...
 
     def end_offsets(

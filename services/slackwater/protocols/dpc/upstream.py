@@ -31,6 +31,8 @@ from typing import Final
 from slackwater.protocols.dpc.states import LineState
 
 stale_us_max: Final = 120_000
+only_stale_us_max: Final = 400_000
+"""Where there is one replica, which speaks less often, since nobody can turn to another."""
 
 
 @dataclass(frozen=True, slots=True)
