@@ -30,6 +30,8 @@ from slackwater.runtime.truncation import not_needed
 
 __all__ = ["E0_US", "History", "World", "WorldConfig", "spread"]
 
+_LATE = "sends of "
+
 
 class World:
     """A deployment with one query."""
@@ -238,12 +240,12 @@ class World:
         """What the process sends arrives later than usual, in its order."""
         process = self.present(name)
         self.note(name, f"sends {by_us / second:g} s late for {for_us / second:g} s")
-        self.hurt(f"sends of {name}", "late")
+        self.hurt(_LATE + name, "late")
         process.producer.late_us = by_us
 
         def fast() -> None:
             process.producer.late_us = 0
-            self.scheduler.after(by_us, lambda: self.over(f"sends of {name}"))
+            self.scheduler.after(by_us, lambda: self.over(_LATE + name))
 
         self.scheduler.after(for_us, fast)
 
@@ -264,7 +266,7 @@ class World:
             self.note("broker", f"{log_name} now begins at {log.beginning}")
             kind, _, stream = log_name.rpartition(".")
             if kind == "sw.source":
-                self.history.cut.add(stream)
+                self.history.cut[stream] = log.beginning
 
     def truncate(self) -> None:
         """What the supervisor does once a minute (D15): gives up what nobody needs now."""
@@ -549,7 +551,9 @@ class World:
                 self.skew_us[name] = 0
                 self.kill(name)  # takes the right time over
         for whom in list(self._hurt):
-            if whom not in self.config.names and whom != "broker":
+            # What is sent late is on its way yet, and ends by itself.
+            late = whom.startswith(_LATE)
+            if not late and whom not in self.config.names and whom != "broker":
                 self.over(whom)
         for orderer in self.orderers.values():
             orderer.deaf_to.clear()

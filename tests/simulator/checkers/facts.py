@@ -9,6 +9,9 @@ from tests.simulator.checkers.batch import Cells, accepted, windows
 from tests.simulator.clock import ms, second
 from tests.simulator.history import History, Outage
 from tests.simulator.readings import Reading
+from tests.simulator.sources import columns
+
+from slackwater.model.records import Kind, SourceRecord
 
 
 class Facts:
@@ -50,6 +53,17 @@ class Facts:
                 merged.append(outage)
         return merged
 
+    @cached_property
+    def lost_ahead(self) -> set[int]:
+        """Windows of readings that retention took, stamped after what is left begins to promise."""
+        stimes = [
+            stime
+            for stream, beginning in self.history.cut.items()
+            for stime in _ahead(self.history.source_logs[stream], beginning)
+        ]
+        grid = self.config.grid
+        return {start for t in stimes for start in grid.window_starts_covering(t, t + 1)}
+
     @property
     def settled_to(self) -> int:
         """Windows that end by then have a stable answer at the end."""
@@ -80,3 +94,11 @@ class Facts:
     def name(self, window: int) -> str:
         """A window as traces print it."""
         return name(self.history, window)
+
+
+def _ahead(log: list[tuple[int, SourceRecord]], beginning: int) -> list[int]:
+    """The stimes, among what lay before ``beginning``, that come after its first promise."""
+    left = (r.boundary for at, r in log if at >= beginning and r.kind is not Kind.START)
+    promised = next(left, None)
+    gone = [columns(r).stimes for at, r in log if at < beginning and r.columns is not None]
+    return [int(t) for stimes in gone for t in stimes if promised is None or t > promised]
