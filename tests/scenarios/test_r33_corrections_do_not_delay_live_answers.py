@@ -6,6 +6,8 @@ import pytest
 from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 
+from slackwater.protocols.dpc.line import Policy
+
 
 @pytest.mark.timeout(120)
 def test_an_hour_is_corrected_and_live_answers_are_on_time() -> None:
@@ -24,8 +26,6 @@ def test_an_hour_is_corrected_and_live_answers_are_on_time() -> None:
 
 
 def test_a_slow_aggregator_lets_live_buckets_pass_the_corrections() -> None:
-    # Slow, but not slower than the orderer: that one has joined its lines before then, and what is
-    # live stands behind the corrections (a limit that the README names).
     story = Story(bound_us=1_000_000, replicas=1, aggregate_us=3_000, habits=Habits(every_us=2_000))
     story.time_passes(3)
     story.silence("s1", for_s=60)
@@ -35,4 +35,64 @@ def test_a_slow_aggregator_lets_live_buckets_pass_the_corrections() -> None:
     assert correcting, "the corrections took some time"
     assert all("s2" not in a.missing for a in story.tentative), "live buckets were not in time"
     story.all_is_well_again()
+    story.every_guarantee_holds()
+
+
+@pytest.mark.timeout(120)
+def test_an_aggregator_slower_than_its_orderer_keeps_the_lines_apart() -> None:
+    # The orderer has caught up in a moment; the aggregator needs more than X for the corrections.
+    story = Story(bound_us=1_000_000, replicas=1, aggregate_us=10_000)
+    story.time_passes(3)
+    story.silence("s1", for_s=60)
+    story.time_passes(70)
+    late = [a for a in story.tentative if a.at > 63.5]
+    assert late, "the corrections took some time"
+    assert not any(a.missing for a in late), "live buckets stood behind corrections"
+    story.time_passes(8)
+    assert not story.orderer().line.forked
+    assert story.latest_first_answer_s() < 1.05
+    written = story.orderer().counters
+    assert written.tentative < 60 * 10 + 15 * 10, "each bucket is written twice, but not for long"
+    story.every_guarantee_holds()
+
+
+@pytest.mark.timeout(120)
+def test_a_dead_root_is_not_waited_for() -> None:
+    story = Story(bound_us=1_000_000, replicas=1, aggregate_us=10_000)
+    story.time_passes(3)
+    story.silence("s1", for_s=60)
+    story.time_passes(61.5)
+    assert story.orderer().line.forked
+    story.kill_for_good("root/q.0")
+    story.time_passes(1.5)
+    assert not story.orderer().line.forked
+    story.start_again("root/q.0")
+    story.all_is_well_again(15)
+    story.every_guarantee_holds()
+
+
+@pytest.mark.timeout(120)
+def test_an_aggregator_that_is_never_near_does_not_keep_the_lines_apart() -> None:
+    # What it sends is 0.8 s on its way: in time for X, and more than near for ever.
+    story = Story(bound_us=2_000_000, replicas=1)
+    story.world.slow_down("aggregator/0", 60_000_000, 800_000)
+    story.time_passes(3)
+    story.silence("s1", for_s=20)
+    story.time_passes(26)
+    assert not story.orderer().line.forked
+    assert story.tentative[-1].at < 28
+    story.time_passes(40)
+    story.every_guarantee_holds()
+
+
+@pytest.mark.timeout(120)
+def test_a_policy_that_says_nothing_meanwhile_has_nothing_to_wait_for() -> None:
+    story = Story(
+        bound_us=1_000_000, replicas=1, aggregate_us=10_000, policy=Policy("process", "suspend")
+    )
+    story.time_passes(3)
+    story.silence("s1", for_s=60)
+    story.time_passes(61.5)
+    assert not story.orderer().line.forked
+    story.all_is_well_again(15)
     story.every_guarantee_holds()

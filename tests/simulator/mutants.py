@@ -283,6 +283,24 @@ MUTANTS = (
         f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_a_slow_aggregator_lets_live_buckets_pass_the_corrections",
     ),
     Mutant(
+        "the lines join in front of the corrections", "R33",
+        (Edit(f"{_dpc}.orderer:OrdererCore._may_be_one",
+              "not self.downstream.is_awaited(now, line.stable_next)", "True"),),
+        f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_an_aggregator_slower_than_its_orderer_keeps_the_lines_apart",
+    ),
+    Mutant(
+        "a dead root's word counts for good", "R33",
+        (Edit(f"{_dpc}.downstream:Downstream.is_awaited",
+              "if now - at < self._lease_us", ""),),
+        f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_a_dead_root_is_not_waited_for",
+    ),
+    Mutant(
+        "roots are waited for, near or never", "R33",
+        (Edit(f"{_dpc}.downstream:Downstream.is_awaited",
+              "behind > self._behind // 2", "False"),),
+        f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_an_aggregator_that_is_never_near_does_not_keep_the_lines_apart",
+    ),
+    Mutant(
         "Table II is forgotten", "R34",
         (Edit(f"{_dpc}.replicated:LiveInput.live_to",
               "if says_stable and view.tentative_to <= view.stable_to:", "if False:"),),

@@ -144,6 +144,7 @@ class SimOrderer(Process):
         read = self._read_live(core) + self._read_parked(core)
         now = self.now
         self.world.turns.tell(self)
+        self.world.places.tell(self)
         effects = core.step(now)
         self.world.turns.say(self, core.stagger.word())
         for effect in effects:

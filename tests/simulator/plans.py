@@ -76,7 +76,7 @@ def _default(field: Any) -> Any:
 def draw(seed: int) -> Plan:
     """The plan of a seed."""
     rng = Random(f"plan/{seed}")
-    config = draw_config(rng)
+    config = replace(draw_config(rng), aggregate_us=draw_aggregate_us(seed))
     length_us = 2_000 * ms + rng.choice([4, 6]) * config.bound_us
     faults = plan(rng, config, length_us, rng.choice([1, 2, 3, 4, 6, 9]))
     return Plan(seed, config, length_us, faults)
@@ -122,6 +122,11 @@ def draw_config(rng: Random) -> WorldConfig:
         restart_us=rng.choice([(50 * ms, 250 * ms), (bound, 2 * bound)]),
     )
     return replace(config, skew_us=draw_skew(rng, config))
+
+
+def draw_aggregate_us(seed: int) -> int:
+    """How slow the aggregators are (R33). Of its own, so that a seed's other draws stay."""
+    return Random(f"aggregator/{seed}").choice([0, 0, 1, 4]) * ms
 
 
 def draw_skew(rng: Random, config: WorldConfig) -> dict[str, int]:

@@ -96,6 +96,7 @@ class SimRoot(Process):
                 case Commit():
                     self._begin(core, effect)
         self.world.heartbeats.say(self, core.line.state.value, core.holes)
+        self.world.places.say(self, core)
         cost = STEP_US + read * RECORD_US
         if core.busy or self._is_behind:
             self.turn_in(cost)

@@ -14,6 +14,7 @@ from tests.simulator.heartbeats import Heartbeats
 from tests.simulator.history import Committed, History, Note, Outage, Rows, Sample
 from tests.simulator.kafka import Broker, Log
 from tests.simulator.orderers import SimOrderer
+from tests.simulator.places import PlaceWords
 from tests.simulator.process import Process
 from tests.simulator.readings import Sensor
 from tests.simulator.roots import SimRoot, newest_root_state
@@ -43,6 +44,7 @@ class World:
         self.broker = Broker(self.scheduler)
         self.heartbeats = Heartbeats(self)
         self.turns = TurnWords(self)
+        self.places = PlaceWords(self)
         self.history = History(self.config)
         self.skew_us = dict(self.config.skew_us)
         """By process, how far its machine's clock is ahead now."""

@@ -23,6 +23,7 @@ from slackwater.model.records import (
     RootState,
     SourceRecord,
 )
+from slackwater.protocols.dpc.downstream import word_of
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer import (
     Append,
@@ -484,6 +485,7 @@ class OrdererShell:
             },
         )
         self._hear_peers()
+        self._hear_roots()
         if self._listener.superseded(self._config.fragment, self._inc):
             raise SupersededError(f"{self._config.fragment} runs elsewhere: this one ends")
         if self._listener.hole_in(topic, partition, self._inc):
@@ -502,6 +504,16 @@ class OrdererShell:
             if word is not None:
                 heard_at = self._clock.now_us() - round(age_ms * 1000)
                 self._core.stagger.heard(replica, word, heard_at)
+
+    def _hear_roots(self) -> None:
+        """How far they have come in this replica's stable log (R33)."""
+        mine = word_of(self._config.child, self._config.replica)
+        for part in range(self._parts):
+            name = f"root/{self._query}.{part}"
+            beat, age_ms = self._listener.latest(name), self._listener.age_ms(name)
+            if beat is not None and age_ms is not None and mine in beat.detail:
+                heard_at = self._clock.now_us() - round(age_ms * 1000)
+                self._core.downstream.says(part, beat.detail[mine], heard_at)
 
     def _fatal(self, why: str) -> None:
         self._failed = why

@@ -20,6 +20,7 @@ from aiokafka import AIOKafkaProducer
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import Kind, RootState
 from slackwater.protocols.dpc.answers import GapNote
+from slackwater.protocols.dpc.downstream import word_of
 from slackwater.protocols.dpc.orderer import LineName
 from slackwater.protocols.dpc.root import (
     Commit,
@@ -330,6 +331,7 @@ class RootShell:
                 "keys": len(core.keys),
                 "switches": self._switches,
                 "gaps": self._gaps,
+                **{word_of(*of): to for of, to in core.read_to.items()},
             },
         )
         if self._listener.superseded(self._config.fragment, self._config.placement):

@@ -44,10 +44,12 @@ from slackwater.protocols.dpc.chain import (
     passed,
 )
 from slackwater.protocols.dpc.cursor import Cursor, LiveCursor, SourceCursor
+from slackwater.protocols.dpc.downstream import Downstream, near_buckets_default
 from slackwater.protocols.dpc.ends import Asked, step_us_max
 from slackwater.protocols.dpc.line import PROCESS, Answer, Line, Policy, ReadToEnd, Schedule, Wait
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.staggering import Stagger, lease_us_default
+from slackwater.protocols.dpc.states import LineState
 
 
 class LineName(IntEnum):
@@ -112,6 +114,8 @@ class OrdererConfig:
     replicas: int = 1
     """Of the child: they take turns at catching up (``staggering.py``)."""
     turn_lease_us: int = lease_us_default
+    near_buckets_max: int = near_buckets_default
+    """So far behind the stable line the roots may be when the lines join (``downstream.py``)."""
     disorder_us: int = 0
     """The largest ``disorder`` of the inputs: how far a skipped reading may lie ahead."""
     results: Mapping[int, int] = field(default_factory=dict)
@@ -380,6 +384,8 @@ class OrdererCore:
         self._asked: dict[int, Asked] = {}
         self._read_through: dict[int, int] = {}
         self.stagger = Stagger(config.replica, config.replicas, config.turn_lease_us)
+        near_us = config.near_buckets_max * config.grid.w_us
+        self.downstream = Downstream(near_us, config.turn_lease_us)
         self._held_back = False
         self._stepped_at: int | None = None
         self._seek_asked_at = -(2**62)
@@ -536,7 +542,7 @@ class OrdererCore:
     def _answer(self, now: int, effects: list[Effect]) -> None:
         """Emit, in order, what both lines have at the live line's place."""
         for _ in range(self._config.buckets_per_step_max):
-            if self.line.stable_next == self.line.live_next and self._take_stable(now, effects):
+            if self._may_be_one(now) and self._take_stable(now, effects):
                 continue
             if self.mute:
                 self.wake_at = None
@@ -556,6 +562,19 @@ class OrdererCore:
                 case Answer(missing):
                     self._emit_tentative(missing, effects)
         self.busy = True
+
+    def _may_be_one(self, now: int) -> bool:
+        """May the stable line say the live line's next bucket, so that nobody says it tentatively?
+
+        Not while the roots have corrections to read in front of it (R33). A live line that says
+        nothing, because it is mute or suspended, has nothing to gain by that.
+        """
+        line = self.line
+        if line.stable_next != line.live_next or not line.forked:
+            return line.stable_next == line.live_next
+        if self.mute or self._config.policy.stabilization == "suspend":
+            return True
+        return not self.downstream.is_awaited(now, line.stable_next)
 
     def _far_ahead(self) -> list[int]:
         """Streams whose live cursor is parked ahead of a line that is suspended (rule 12).
@@ -625,12 +644,15 @@ class OrdererCore:
         stable_to = min(c.boundary for c in self._stable)
         if not self.line.stable_ready(stable_to):
             return False
-        self.line.try_join(now, stable_to, attached=all(c.attached for c in self._stable))
+        if self.line.try_join(now, stable_to, attached=all(c.attached for c in self._stable)):
+            self.downstream.forget()
         start = self.line.stable_next
         end = self._config.grid.next_cut(start)
         nearest = self._nearest(start)
         if nearest >= end:
             end = max(end, self._config.grid.bucket_start(min(stable_to, nearest)))
+            if start < self.line.live_next:
+                end = min(end, self.line.live_next)  # what is beyond may be the live line's
             records = []
         else:
             back = start - self._lookback_us
@@ -686,6 +708,8 @@ class OrdererCore:
         )
         self.counters.tentative += 1
         self.line.live_answered()
+        if self.line.state is LineState.UP_FAILURE:
+            self.downstream.forget()
         if forking:
             self.counters.forks += 1
             for stream in range(len(self._stable)):

@@ -740,6 +740,18 @@ class RootCore:
         return tuple(child.stable.frontier for child in self._children)
 
     @property
+    def read_to(self) -> dict[tuple[int, int], int]:
+        """How far each (child, replica) has come in its stable log, as the live line has read it.
+
+        For the replica, which does not put live buckets behind corrections (``downstream.py``).
+        """
+        return {
+            (log.child, log.replica): self._live_cursor(log).frontier.bucket_start
+            for log in self._logs
+            if log.line is LineName.STABLE
+        }
+
+    @property
     def held_slices(self) -> int:
         """How many slices, panes and places are held in memory (G5)."""
         return sum(

@@ -1,0 +1,62 @@
+"""How far each root has read the replicas' stable logs, as its heartbeats say (R33)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulator.heartbeats import DELAY_US
+
+if TYPE_CHECKING:
+    from tests.simulator.orderers import SimOrderer
+    from tests.simulator.roots import SimRoot
+    from tests.simulator.world import World
+
+    from slackwater.protocols.dpc.root import RootCore
+
+PERIOD_US = 50_000
+"""A root's."""
+
+Places = dict[tuple[int, int], int]
+
+
+class _Said(NamedTuple):
+    at: int
+    places: Places
+
+
+class PlaceWords:
+    """The last words of each root; the orderers know them some time later."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._delay_us = world.config.paced(DELAY_US)
+        self._period_us = world.config.paced(PERIOD_US)
+        self._said: dict[int, list[_Said]] = {}
+        self._by: dict[int, SimRoot] = {}
+
+    def say(self, root: SimRoot, core: RootCore) -> None:
+        """A root says how far it has come."""
+        now = self._world.scheduler.now
+        if not self._world.is_present(root):
+            return
+        if self._by.get(root.part) is not root:
+            self._by[root.part], self._said[root.part] = root, []
+        said = self._said[root.part]
+        wait_us = said[-1].at + self._period_us - now if said else 0
+        if wait_us <= 0:
+            said.append(_Said(now, core.read_to))
+            del said[:-4]
+        else:
+            root.turn_in(wait_us)
+
+    def tell(self, orderer: SimOrderer) -> None:
+        """What the orderer has heard of the roots."""
+        core, now = orderer.core, self._world.scheduler.now
+        assert core is not None
+        for part, said in self._said.items():
+            known = [each.places for each in said if each.at <= now - self._delay_us]
+            if known:
+                stopped = self._by[part].stopped_at
+                heard_at = now if stopped is None else min(now, stopped + self._delay_us)
+                read_to = known[-1][orderer.child, orderer.replica]
+                core.downstream.says(part, read_to, heard_at + orderer.now - now)
