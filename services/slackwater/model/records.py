@@ -323,7 +323,8 @@ class Heartbeat:
     ``process`` is the name ``slackwater status`` prints (``orderer/climate.0.a``), ``started_at``
     wall time in us of its start, ``inc`` the incarnation of its log (-1 without one), ``ready``
     whether it does its work, ``states`` per output: STABLE, UP_FAILURE or STABILIZATION,
-    ``detail`` counters for people, and an orderer's turn at catching up for its peers.
+    ``detail`` counters for people, an orderer's turn at catching up for its peers, and how far a
+    root has read for orderers.
     """
 
     process: str

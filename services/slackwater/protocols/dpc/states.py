@@ -36,7 +36,7 @@ class LineEvent(Enum):
     """The live line's next unit lacks nothing. It forks on that only where the stable line is
     behind its own deadline (held up by its reading, not by an input)."""
     JOINED = "JOINED"
-    """The stable line has come to where the live line is, in time."""
+    """The stable line has come to where the live line is, in time, and so have its readers."""
 
 
 Moves = Mapping[tuple[LineState, LineEvent], LineState]
