@@ -39,6 +39,7 @@ from slackwater.root.results import ResultsWriter
 from slackwater.root.transactions import Transactions, follow_closely
 from slackwater.runtime.catchup import CatchUpReader, Gone
 from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.connecting import knock_first
 from slackwater.runtime.heartbeats import (
     HeartbeatListener,
     HeartbeatSender,
@@ -143,6 +144,7 @@ class RootShell:
             "max_batch_size": BATCH_BYTES_MAX,
             "transaction_timeout_ms": 60_000,
         }
+        knock_first()
         producer = AIOKafkaProducer(**aiokafka_producer(self._transport.bootstrap, **settings))
         await producer.start()
         await producer.stop()

@@ -31,6 +31,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from faust.transport.drivers import aiokafka as driver
 
+from slackwater.runtime.connecting import knock_first
 from slackwater.runtime.entry import exit_code_of, leave
 from slackwater.runtime.transport import Isolation, Log, LogError
 
@@ -160,6 +161,7 @@ def run_fragment(
     _begin_at(bootstrap, group, offsets)
     _Thread.isolation = isolation
     _Thread.positions = positions
+    knock_first()
     app = _app(group, bootstrap)
     _attach(app, topics, on_record, run, stopping)
     worker = _Worker(app, loglevel="WARNING", redirect_stdouts=False, override_logging=False)

@@ -97,6 +97,7 @@ client_config: dict[str, Any] = {
     "topic.metadata.refresh.fast.interval.ms": 250,
     "socket.nagle.disable": True,
     "socket.keepalive.enable": True,
+    "socket.connection.setup.timeout.ms": 2000,  # a machine that is gone answers nothing
     "log.connection.close": False,
     "logger": _client_log,
 }

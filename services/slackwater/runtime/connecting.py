@@ -1,0 +1,37 @@
+"""aiokafka soon gives up connecting to a broker whose machine is gone.
+
+A machine that is gone answers nothing, so an attempt to connect to it ends when somebody loses
+patience. aiokafka has one time for that and for the answer to a request, 40 s, and it connects to
+one broker at a time: a root that wants to reach the transaction coordinator on a dead machine
+commits nothing meanwhile, long after another broker has taken over (25 s were seen, until the dead
+one was back). A shorter time for requests would be wrong: a write that waits for its copies is in
+order. So we knock first. The other two clients have a setting for it (``topics.toml``,
+``kafka.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from aiokafka.conn import AIOKafkaConnection
+
+knock_s_max: Final = 1.0
+"""So long the kernel of a broker's machine may take to accept a connection."""
+
+_connect = AIOKafkaConnection.connect
+
+
+async def _knock_and_connect(connection: AIOKafkaConnection) -> Any:
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(knock_s_max):
+        transport, _ = await loop.create_connection(
+            asyncio.Protocol, connection.host, connection.port
+        )
+    transport.abort()
+    return await _connect(connection)
+
+
+def knock_first() -> None:
+    """From now on, in this process."""
+    AIOKafkaConnection.connect = _knock_and_connect
