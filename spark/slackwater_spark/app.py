@@ -280,6 +280,7 @@ def main(context: Context) -> None:
         data_dir / "spark",
         options.master,
         context.settings.aggregator_heap_mib_max,
+        workers_alike=options.workers_alike,
         conf=dict(_setting(text) for text in options.conf),
     )
     with ExitStack() as stack:
@@ -333,6 +334,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", default=LOCAL_MASTER, help="a Spark master")
     parser.add_argument(
         "--conf", action="append", default=[], help="a setting of Spark's, as in spark.cores.max=8"
+    )
+    parser.add_argument(
+        "--workers-alike",
+        action="store_true",
+        help="the master's workers have this installation, at the same paths",
     )
     parser.add_argument("--mode", choices=("real-time", "micro-batch"), help="how queries run")
     parser.add_argument("--batch-ms", type=int, default=3_600_000, help="length of a batch")

@@ -36,10 +36,17 @@ LOCAL_MASTER = "local[64]"
 
 _START_SECONDS_MAX = 60
 
-# The start is a hundred thousand methods that run a few hundred times, the data path a hundred that
-# run for ever. By default the optimising compiler takes the former for the latter, and on two cores
-# that costs as much as everything else at the start. A real hot spot reaches these within a second.
-_JIT = (
+# Of the driver, and of executors that are like it.
+_JVM = (
+    "-Xss4m",  # long plans are compiled by deep recursion
+    "-XX:+UseSerialGC",  # two cores, a small live set: pauses of 1-2 ms, and no threads beside
+    "-XX:-UsePerfData",
+    "-XX:+ExitOnOutOfMemoryError",  # half a JVM is worse than none: the supervisor starts anew
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    # The start is a hundred thousand methods that run a few hundred times, the data path a hundred
+    # that run for ever. By default the optimising compiler takes the former for the latter, and on
+    # two cores that costs as much as everything else at the start. A real hot spot reaches these
+    # within a second.
     "-XX:Tier4InvocationThreshold=200000",
     "-XX:Tier4MinInvocationThreshold=100000",
     "-XX:Tier4CompileThreshold=400000",
@@ -68,11 +75,13 @@ _OPENED_PACKAGES = (
 # A damaged record may claim arrays and strings of any length. Avro makes room for what is claimed
 # before it reads, and an OutOfMemoryError, unlike an exception, ends the whole application; no
 # record is larger than 16 MiB, so nothing honest exceeds these.
-_AVRO_LIMITS = {
-    "org.apache.avro.limits.collectionItems.maxLength": 16 * 1024 * 1024 // 8,
-    "org.apache.avro.limits.string.maxLength": 1024 * 1024,
-    "org.apache.avro.limits.bytes.maxLength": 16 * 1024 * 1024,
-}
+_AVRO = (
+    f"-Dorg.apache.avro.limits.collectionItems.maxLength={16 * 1024 * 1024 // 8}",
+    f"-Dorg.apache.avro.limits.string.maxLength={1024 * 1024}",
+    f"-Dorg.apache.avro.limits.bytes.maxLength={16 * 1024 * 1024}",
+)
+
+_LOG = f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,8 @@ class SessionSettings:
     """How to start Spark. ``work_dir`` takes its scratch files and is emptied at the start.
 
     ``archive_to``: write the classes that this run has loaded to this file when it ends.
+    ``workers_alike``: the workers of the cluster that ``master`` names have our files where we have
+    them (the same image), so executors take all classes from there, and start as quickly as we do.
     """
 
     app_name: str
@@ -87,6 +98,7 @@ class SessionSettings:
     master: str = LOCAL_MASTER
     heap_mib: int = 1024
     archive_to: Path | None = None
+    workers_alike: bool = False
     conf: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -217,19 +229,14 @@ def _java_command(settings: SessionSettings) -> list[str]:
         *_bound_to_parent(),
         find_java(),
         f"-Xmx{settings.heap_mib}m",
-        "-Xss4m",  # long plans are compiled by deep recursion
-        "-XX:+UseSerialGC",  # two cores, a small live set: pauses of 1-2 ms, and no threads beside
-        "-XX:-UsePerfData",
-        "-XX:+ExitOnOutOfMemoryError",  # half a JVM is worse than none: the supervisor starts anew
-        "-XX:+IgnoreUnrecognizedVMOptions",
-        *_JIT,
+        *_JVM,
         *class_sharing("spark", settings.archive_to),
         "-Djdk.reflect.useDirectMethodHandle=false",
         "-Dio.netty.tryReflectionSetAccessible=true",
         "-Djava.net.preferIPv4Stack=true",
         f"-Djava.io.tmpdir={settings.work_dir}",
-        f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}",
-        *(f"-D{name}={value}" for name, value in _AVRO_LIMITS.items()),
+        _LOG,
+        *_AVRO,
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES),
         "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
         "-cp",
@@ -239,10 +246,18 @@ def _java_command(settings: SessionSettings) -> list[str]:
         settings.master,
     ]
     if not settings.local:
-        command += ["--jars", ",".join(map(str, connectors))]
-        options = " ".join(f"-D{name}={value}" for name, value in _AVRO_LIMITS.items())
-        command += ["--conf", f"spark.executor.extraJavaOptions={options}"]
+        command += _for_executors(settings, class_path, connectors)
     return [*command, "pyspark-shell"]
+
+
+def _for_executors(settings: SessionSettings, class_path: str, connectors: list[Path]) -> list[str]:
+    if settings.workers_alike:
+        options = [*_JVM, *class_sharing("spark"), _LOG, *_AVRO]
+        classes = ["--conf", f"spark.executor.extraClassPath={class_path}"]
+    else:
+        options = [*_AVRO]
+        classes = ["--jars", ",".join(map(str, connectors))]
+    return [*classes, "--conf", f"spark.executor.extraJavaOptions={' '.join(options)}"]
 
 
 def _make_session(settings: SessionSettings) -> SparkSession:
