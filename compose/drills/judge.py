@@ -5,6 +5,8 @@
 Follows the three result topics from their beginning until the windows that end within the next S
 seconds have their exact answers. Then every window must have exactly one, every tentative answer
 must have been undone, and every exact one must count the readings that the source logs hold for it.
+All that was written to a stream's topic must be in its source logs or in quarantine, each reading
+once.
 ``--since-in``, ``--late-max``: of the windows that are due later than so many seconds from now, the
 first answers were seen here, committed, at most that late. ``--missing``: of these at least one was
 tentative for want of this stream, and none for want of another one.
@@ -31,8 +33,8 @@ from slackwater.protocols.dpc.cursor import SourceCursor
 from slackwater.runtime.deployment import load_deployment
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.layout import sources_of
-from slackwater.runtime.topics import partition_count, source_topic
-from slackwater.runtime.transport import read_to_end
+from slackwater.runtime.topics import partition_count, quarantine_topic, source_topic
+from slackwater.runtime.transport import extents, read_to_end
 
 QUERY = "climate"
 within_s = 180
@@ -98,17 +100,16 @@ class Judge:
             self.missing.update(record["missing"])
 
 
-def readings(transport: KafkaTransport, deployment) -> Counter[tuple[int, str]]:
-    """How many readings each window and key has in the source logs."""
+def readings(
+    transport: KafkaTransport, deployment, partitions: dict[str, int]
+) -> tuple[Counter[tuple[int, str]], Counter[str]]:
+    """How many readings each window and key has in the source logs, and how many each stream."""
     query = deployment.queries[QUERY]
-    partitions = {
-        name: partition_count(transport.bootstrap, stream.topic.name)
-        for name, stream in deployment.streams.items()
-        if stream.topic is not None
-    }
     counts: Counter[tuple[int, str]] = Counter()
+    taken: Counter[str] = Counter()
     size_us, slide_us = query.window.size_us, query.window.slide_us
-    for source in (s for names in sources_of(deployment, partitions).values() for s in names):
+    sources = sources_of(deployment, partitions)
+    for stream, source in ((stream, s) for stream, names in sources.items() for s in names):
         # What counts of a log that holds repeats: the orderers' own rule.
         cursor = SourceCursor(SourcePosition(0, 0, 0, -(2**62)), strict=True)
         for raw in read_to_end(transport, (source_topic(source), 0)):
@@ -116,6 +117,7 @@ def readings(transport: KafkaTransport, deployment) -> Counter[tuple[int, str]]:
             if not cursor.offer(raw.offset, record) or record.kind != Kind.INSERTION:
                 continue
             columns = record.columns.load()
+            taken[stream] += len(columns.stimes)
             known = ~np.isnan(columns.values[columns.fields.index("temperature")])
             newest = columns.stimes[known] // slide_us * slide_us
             keys = columns.key_index[known]
@@ -123,6 +125,44 @@ def readings(transport: KafkaTransport, deployment) -> Counter[tuple[int, str]]:
                 pairs, n = np.unique(np.stack([newest - back, keys]), axis=1, return_counts=True)
                 for start, key, count in zip(*pairs.tolist(), n.tolist(), strict=True):
                     counts[start, columns.keys[key]] += count
+    return counts, taken
+
+
+def written(transport: KafkaTransport, deployment, partitions: dict[str, int]) -> dict[str, int]:
+    """How many readings the topics of streams hold."""
+    return {
+        stream: sum(
+            end - begin
+            for begin, end in extents(
+                transport, [(deployment.streams[stream].topic.name, p) for p in range(n)]
+            ).values()
+        )
+        for stream, n in partitions.items()
+    }
+
+
+def kept_apart(transport: KafkaTransport, stream: str) -> int:
+    """How many readings are in quarantine; an entry may be there twice."""
+    return len({raw.key for raw in read_to_end(transport, (quarantine_topic(stream), 0))})
+
+
+def account(transport: KafkaTransport, deployment) -> Counter[tuple[int, str]]:
+    """What the windows should count; every reading that was written must be somewhere, once."""
+    partitions = {
+        name: partition_count(transport.bootstrap, stream.topic.name)
+        for name, stream in deployment.streams.items()
+        if stream.topic is not None
+    }
+    before = written(transport, deployment, partitions)
+    counts, taken = readings(transport, deployment, partitions)
+    for stream, there in before.items():
+        apart = kept_apart(transport, stream)
+        now = written(transport, deployment, partitions)[stream]
+        found = f"{taken[stream]} readings in the source log, {apart} in quarantine"
+        if not there <= taken[stream] + apart <= now:
+            fail(f"{stream}: {found}, of {there} to {now} written")
+        if there:
+            print(f"judge: {stream}: {found}, all of {now} written")
     return counts
 
 
@@ -151,7 +191,7 @@ def main() -> None:
         fail("a window is missing, or there twice")
     if follow.repeats or follow.cuts:
         fail(f"{follow.repeats} records twice, {len(follow.cuts)} runs missing")
-    wanted = readings(KafkaTransport(bootstrap), deployment)
+    wanted = account(KafkaTransport(bootstrap), deployment)
     wrong = {
         at: (judge.counts[at], wanted[at])
         for at in judge.counts.keys() | wanted.keys()

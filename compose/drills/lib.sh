@@ -3,8 +3,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-x_s=2       # the bound of compose/deployment.yaml
-allowed_s=1 # what a busy machine may add
+x_s=${x_s:-2} # the bound of compose/deployment.yaml
+allowed_s=1   # what a busy machine may add
 
 stack() { docker compose --progress quiet -f compose/compose.yaml ${DRILL_ENV:+--env-file "$DRILL_ENV"} "$@"; }
 container() { stack ps -aq "$1"; }

@@ -14,7 +14,9 @@ from confluent_kafka import Producer
 
 seconds = float(sys.argv[1])
 per_s = int(sys.argv[2]) if len(sys.argv) > 2 else 1_000
-producer = Producer({"bootstrap.servers": os.environ["SLACKWATER_BOOTSTRAP"], "acks": "all"})
+producer = Producer(
+    {"bootstrap.servers": os.environ["SLACKWATER_BOOTSTRAP"], "enable.idempotence": True}
+)
 begun = time.time()
 sent = 0
 while (gone := time.time() - begun) < seconds:

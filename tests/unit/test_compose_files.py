@@ -39,8 +39,9 @@ def process(service: dict[str, Any]) -> str | None:
     return f"{command[1]}/{command[2]}" if command[:1] == ["fragment"] else None
 
 
-def test_the_services_are_the_processes_of_the_deployment() -> None:
-    deployment = load_deployment(COMPOSE / "deployment.yaml")
+@pytest.mark.parametrize("file", ["deployment.yaml", "cluster-deployment.yaml"])
+def test_the_services_are_the_processes_of_the_deployment(file: str) -> None:
+    deployment = load_deployment(COMPOSE / file)
     run = sorted(name for service in SERVICES.values() if (name := process(service)))
     beside = ["exporter/0", "registrar/0"]
 

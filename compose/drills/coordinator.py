@@ -1,0 +1,22 @@
+"""Print the id of the broker that coordinates the root's transactions: it is missed most.
+
+python coordinator.py
+"""
+
+import asyncio
+import os
+
+from aiokafka.client import AIOKafkaClient, CoordinationType
+
+TRANSACTIONS_OF = "sw.climate.0"  # as slackwater.root.shell calls itself
+
+
+async def main() -> None:
+    """Ask any broker."""
+    client = AIOKafkaClient(bootstrap_servers=os.environ["SLACKWATER_BOOTSTRAP"])
+    await client.bootstrap()
+    print(await client.coordinator_lookup(CoordinationType.TRANSACTION, TRANSACTIONS_OF))
+    await client.close()
+
+
+asyncio.run(main())
