@@ -90,6 +90,25 @@ def test_a_catch_up_reader_holds_no_more_than_its_prefetch(world: World) -> None
     reader.close()
 
 
+def test_records_wait_for_each_other_where_a_reader_gathers(world: World) -> None:
+    log = (world.create(), 0)
+    writer = world.transport.writer(no_failure)
+    reader = world.transport.reader(gather_ms=400)
+    reader.assign({log: 0})
+    answers, heard, written = 0, 0, 0
+    due = time.monotonic()
+    while heard < 100:
+        records = reader.poll(1000, 0.02)
+        answers, heard = answers + bool(records), heard + len(records)
+        if written < 100 and time.monotonic() >= due:
+            writer.append(*log, b"%d" % written)
+            written, due = written + 1, due + 0.02
+    # 2 s in all: 6 or so, and not one for each record.
+    assert answers < 20
+    writer.close()
+    reader.close()
+
+
 async def test_questions_whose_time_passes_do_no_harm(world: World) -> None:
     log = (world.create(), 0)
     answers = [
