@@ -60,7 +60,7 @@ def _for_a_reason(facts: Facts, part: int, answers: list[Said]) -> None:
             continue
         epoch = said.epoch
         normal = config.normal_time(config.grid.window_end(said.window))
-        if not any(o.start <= said.at and o.end + facts.grace_us >= normal for o in long):
+        if not any(o.start <= said.at and o.end + facts.grace_after(o) >= normal for o in long):
             text = f"part {part}: {facts.name(said.window)} is tentative, misses {said.missing}, "
             text += f"and no failure near it was longer than {masked_us / 1e6:g} s"
             raise Violation("bounded", said.at, text)

@@ -91,6 +91,14 @@ class Facts:
         """What it takes to be well again after a failure of any length."""
         return self.config.bound_us + self.config.paced(3 * second)
 
+    def grace_after(self, outage: Outage) -> int:
+        """The same; a line that suspends puts what is live behind the corrections (R33).
+
+        An aggregator that is slow, though twice as fast as what is live, reads them that long.
+        """
+        is_behind = self.config.policy.stabilization == "suspend" and self.config.aggregate_us
+        return self.grace_us + (outage.end - outage.start if is_behind else 0)
+
     def name(self, window: int) -> str:
         """A window as traces print it."""
         return name(self.history, window)
