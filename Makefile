@@ -82,7 +82,7 @@ $(SPARK_CLASSES): $(VENV_STAMP) $(SPARK_STAMP)
 demo: setup ## a source falls silent, on real Kafka, Faust and Spark; ends in under two minutes
 	@$(BIN)/slackwater demo $(ARGS)
 
-test: check integration ## all checks and all tests, also those on real processes
+test: check integration containers ## all checks and all tests, also those on real processes and on containers
 
 check: lint types arch unit ## all that needs no broker: lint, types, arch, unit
 
