@@ -36,6 +36,8 @@ class WorldConfig:
     margin_us: int = 50 * ms
     policy: Policy = PROCESS
     disorder_us: int = 20 * ms
+    disorder_more_us: dict[str, int] = field(default_factory=dict)
+    """Of some streams: how much less they promise than the others."""
     expect_every_us: dict[str, int] = field(default_factory=dict)
     habits: Habits = field(default_factory=Habits)
     skew_us: dict[str, int] = field(default_factory=dict)
@@ -72,7 +74,8 @@ class WorldConfig:
     @property
     def lateness_us(self) -> int:
         """Rule 15."""
-        return self.disorder_us + max(self.expect_every_us.values(), default=0)
+        more = [*self.expect_every_us.values(), *self.disorder_more_us.values()]
+        return self.disorder_us + max(more, default=0)
 
     @property
     def first_window(self) -> int:

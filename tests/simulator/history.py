@@ -79,8 +79,8 @@ class History:
     """By (child, replica, line): all that was ever in them and decodes."""
     damaged: int = 0
     """How many records were damaged in the logs."""
-    cut: dict[str, int] = field(default_factory=dict)
-    """By stream of which retention took something: where its log began then."""
+    cut: dict[str, list[int]] = field(default_factory=dict)
+    """By stream of which retention took something: where its log began then, each time."""
     clocks_agree: bool = True
     """Within the margin, all the time (R12)."""
     ended_at: int = 0

@@ -268,7 +268,7 @@ class World:
             self.note("broker", f"{log_name} now begins at {log.beginning}")
             kind, _, stream = log_name.rpartition(".")
             if kind == "sw.source":
-                self.history.cut[stream] = log.beginning
+                self.history.cut.setdefault(stream, []).append(log.beginning)
 
     def truncate(self) -> None:
         """What the supervisor does once a minute (D15): gives up what nobody needs now."""
@@ -449,6 +449,7 @@ class World:
             ahead_bytes_max=self.config.ahead_bytes_max,
             backlog_records_max=self.config.backlog_records_max,
             disorder_us=self.config.disorder_us,
+            lateness_us=self.config.lateness_us,
             replicas=self.config.replicas,
             turn_lease_us=self.config.paced(lease_us_default),
             policy=self.config.policy,

@@ -47,6 +47,7 @@ def main(context: Context) -> None:
         policy=Policy(spec.failure_policy, spec.stabilization_policy),
         replicas=spec.replicas,
         disorder_us=max(log.disorder_us for log in logs),
+        lateness_us=lateness,
         results={i: log.promise for i, log in enumerate(logs) if log.promise is not None},
     )
     operators = Operators(

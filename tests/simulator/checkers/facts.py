@@ -58,7 +58,8 @@ class Facts:
         """Windows of readings that retention took, stamped after what is left begins to promise."""
         stimes = [
             stime
-            for stream, beginning in self.history.cut.items()
+            for stream, beginnings in self.history.cut.items()
+            for beginning in beginnings
             for stime in _ahead(self.history.source_logs[stream], beginning)
         ]
         grid = self.config.grid

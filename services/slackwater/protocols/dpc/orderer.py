@@ -118,6 +118,9 @@ class OrdererConfig:
     """So far behind the stable line the roots may be when the lines join (``downstream.py``)."""
     disorder_us: int = 0
     """The largest ``disorder`` of the inputs: how far a skipped reading may lie ahead."""
+    lateness_us: int = 0
+    """How far apart the promises of healthy inputs may be (rule 15): so much more is held of those
+    that are ahead. A cursor that had to let go of it would never be attached, nor the lines one."""
     results: Mapping[int, int] = field(default_factory=dict)
     backlog_rows_max: int = 100_000
     """In a result topic each row is a record, and a window may have many."""
@@ -777,10 +780,11 @@ class OrdererCore:
         cursor.park()
         cursor.attached = cursor.offset == self._live_position[stream]
 
-    def _lookahead_buckets(self, line: LineName) -> int:
+    def _lookahead_us(self, line: LineName) -> int:
+        config = self._config
         if line is LineName.STABLE and self.line.forked:
-            return self._config.parked_lookahead_buckets
-        return self._config.ahead_buckets_max
+            return config.parked_lookahead_buckets * config.grid.w_us
+        return config.ahead_buckets_max * config.grid.w_us
 
     def _bound(self, stream: int) -> None:
         """Park the cursors that have read too far ahead of their line (rules 12, G5).
@@ -790,7 +794,7 @@ class OrdererCore:
         for line in LINES:
             cursor = self._cursors(line)[stream]
             start = self._next_of(line)
-            span = self._lookahead_buckets(line) * self._config.grid.w_us
+            span = self._lookahead_us(line) + self._config.lateness_us
             held_max = self._config.ahead_bytes_max // len(self._config.logs)
             is_ahead = cursor.boundary >= self._config.grid.next_cut(start)
             is_full = cursor.buffered_to - start > span or cursor.bytes_held > held_max
@@ -804,7 +808,7 @@ class OrdererCore:
             if line is LineName.STABLE and self._held_back:
                 continue  # another replica's turn; live work is not concerned (D12)
             start = self._next_of(line)
-            span = self._lookahead_buckets(line) * self._config.grid.w_us // 2
+            span = self._lookahead_us(line) // 2 + self._config.lateness_us
             held_max = self._config.ahead_bytes_max // len(self._config.logs) // 2
             for stream, cursor in enumerate(self._cursors(line)):
                 if cursor.attached:
