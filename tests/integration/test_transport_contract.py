@@ -96,15 +96,17 @@ def test_records_wait_for_each_other_where_a_reader_gathers(world: World) -> Non
     reader = world.transport.reader(gather_ms=400)
     reader.assign({log: 0})
     answers, heard, written = 0, 0, 0
-    due = time.monotonic()
+    began = due = time.monotonic()
     while heard < 100:
+        assert time.monotonic() < began + 30
         records = reader.poll(1000, 0.02)
         answers, heard = answers + bool(records), heard + len(records)
         if written < 100 and time.monotonic() >= due:
             writer.append(*log, b"%d" % written)
             written, due = written + 1, due + 0.02
-    # 2 s in all: 6 or so, and not one for each record.
-    assert answers < 20
+    # Of 2 s, if the machine is not busy: 6 or so, and not one for each record.
+    assert answers <= (time.monotonic() - began) / 0.4 + 3
+    assert answers < 60
     writer.close()
     reader.close()
 

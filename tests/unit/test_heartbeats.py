@@ -64,5 +64,6 @@ def test_a_hung_owner_says_nothing_of_its_outputs_though_its_heart_beats() -> No
     assert believable(beat, states_s_max) == beat
     hung = believable(beat, states_s_max + 0.001)
     assert hung.states == {}
+    assert hung.detail == {}, "how far it has come is said by one that goes on"
     assert hung.ready
     assert hung.inc == beat.inc, "who it is remains true"

@@ -144,7 +144,7 @@ class RootShell:
             "max_batch_size": BATCH_BYTES_MAX,
             "transaction_timeout_ms": 60_000,
         }
-        knock_first()
+        knock_first()  # this producer is before Faust
         producer = AIOKafkaProducer(**aiokafka_producer(self._transport.bootstrap, **settings))
         await producer.start()
         await producer.stop()

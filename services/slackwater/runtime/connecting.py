@@ -17,17 +17,19 @@ from typing import Any, Final
 from aiokafka.conn import AIOKafkaConnection
 
 knock_s_max: Final = 1.0
-"""So long the kernel of a broker's machine may take to accept a connection."""
+"""So long it may take to look a broker's name up, and its kernel to accept a connection. aiokafka
+asks for the broker's address again and tries anew."""
 
 _connect = AIOKafkaConnection.connect
 
 
 async def _knock_and_connect(connection: AIOKafkaConnection) -> Any:
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(knock_s_max):
-        transport, _ = await loop.create_connection(
-            asyncio.Protocol, connection.host, connection.port
-        )
+    loop, at = asyncio.get_running_loop(), (connection.host, connection.port)
+    try:
+        async with asyncio.timeout(knock_s_max):
+            transport, _ = await loop.create_connection(asyncio.Protocol, *at)
+    except TimeoutError:
+        raise TimeoutError(f"{at[0]}:{at[1]} does not answer within {knock_s_max:g} s") from None
     transport.abort()
     return await _connect(connection)
 

@@ -177,7 +177,7 @@ class HeartbeatSender:
 
 def believable(beat: Heartbeat, unsaid_s: float) -> Heartbeat:
     """What is left of a heartbeat whose owner last spoke ``unsaid_s`` ago."""
-    return beat if unsaid_s <= states_s_max else replace(beat, states={})
+    return beat if unsaid_s <= states_s_max else replace(beat, states={}, detail={})
 
 
 @dataclass(frozen=True, slots=True)

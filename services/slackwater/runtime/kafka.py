@@ -97,7 +97,8 @@ client_config: dict[str, Any] = {
     "topic.metadata.refresh.fast.interval.ms": 250,
     "socket.nagle.disable": True,
     "socket.keepalive.enable": True,
-    "socket.connection.setup.timeout.ms": 2000,  # a machine that is gone answers nothing
+    # A machine that is gone answers nothing. A broker's first answer is included.
+    "socket.connection.setup.timeout.ms": 2000,
     "log.connection.close": False,
     "logger": _client_log,
 }

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.codec.paths import class_sharing
+from slackwater.codec import paths
 from slackwater_spark.session import SessionSettings, _java_command
 
 CLUSTER = "spark://master:7077"
@@ -27,14 +27,19 @@ def test_executors_anywhere_are_sent_the_connectors(tmp_path: Path) -> None:
     assert "avro.limits" in conf(words)["spark.executor.extraJavaOptions"]
 
 
-def test_executors_like_the_driver_have_its_class_path_and_its_archive(tmp_path: Path) -> None:
+def test_executors_like_the_driver_have_its_class_path_and_its_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "classes.jsa"
+    archive.touch()
+    monkeypatch.setattr(paths, "class_archive", lambda _of: archive)
     words = command(tmp_path, CLUSTER, workers_alike=True)
     options = conf(words)["spark.executor.extraJavaOptions"].split()
 
     assert "--jars" not in words
     # The archive is good for exactly this class path.
     assert conf(words)["spark.executor.extraClassPath"] == words[words.index("-cp") + 1]
-    assert set(class_sharing("spark")) <= set(options) & set(words)
+    assert f"-XX:SharedArchiveFile={archive}" in set(options) & set(words)
     assert options[-3:] == [word for word in words if word.startswith("-Dorg.apache.avro")]
 
 

@@ -6,7 +6,8 @@ processing new tuples tentatively, the other reconciles. A stage here always has
 root's window) when every input is complete up to its end, however long that takes. The **live
 line** answers every unit by its deadline: normally it is the stable line, and when the bound runs
 out it *forks* and goes on alone, tentatively, until the stable line has caught up and they *join*.
-Nothing is ever rolled back, and neither line waits for the other.
+Nothing is ever rolled back, and neither line waits for the other, but for lines that have met while
+the roots are far behind (``downstream.py``).
 
 This module holds the decisions only (rules 14, 16, 17, 18 and 20): which unit is next for which
 line, which input has failed, what is due. It is told how far each input has come for each line
