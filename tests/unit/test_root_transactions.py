@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import ConcurrentTransactions
+from aiokafka.errors import ConcurrentTransactions, InvalidTimestampError
 from aiokafka.producer.sender import AddPartitionsToTxnHandler
 
 from slackwater.codec.records import decode_root_state
@@ -46,7 +46,8 @@ class Batch:
 class Producer:
     """What was asked of it, in order."""
 
-    def __init__(self, batch_records_max: int) -> None:
+    def __init__(self, batch_records_max: int, refuses: str = "") -> None:
+        self.refuses = refuses
         self.asked: list[str] = []
         self.sent: list[tuple[str, list[dict[str, Any]]]] = []
         self.states: list[RootState] = []
@@ -58,15 +59,28 @@ class Producer:
     def create_batch(self) -> Batch:
         return Batch(self._batch_records_max)
 
-    async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> None:
+    async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> asyncio.Future[None]:
         assert partition == 1
         self.asked.append("batch")
         self.sent.append((topic, batch.lines))
+        return self.delivery_to(topic)
 
-    async def send(self, topic: str, value: bytes, *, key: bytes, partition: int) -> None:
+    async def send(
+        self, topic: str, value: bytes, *, key: bytes, partition: int
+    ) -> asyncio.Future[None]:
         assert (topic, key, partition) == ("sw.state.climate", b"root/climate.1", 0)
         self.asked.append("state")
         self.states.append(decode_root_state(value))
+        return self.delivery_to(topic)
+
+    def delivery_to(self, topic: str) -> asyncio.Future[None]:
+        """As aiokafka's: the only place where a refusal is told; a commit does not look at it."""
+        delivery: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if topic == self.refuses:
+            delivery.set_exception(InvalidTimestampError())
+        else:
+            delivery.set_result(None)
+        return delivery
 
     async def commit_transaction(self) -> None:
         self.asked.append("commit")
@@ -114,6 +128,26 @@ def test_batches_that_are_full_keep_the_order(records_max: int) -> None:
     assert everything == list(range(100 + 3))
     assert producer.asked.count("batch") == -(-100 // records_max) + -(-2 // records_max) + 1
     assert producer.asked[-2:] == ["state", "commit"]
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "sw.results.climate.stable",
+        "sw.results.climate.tentative",
+        "sw.results.climate.corrections",
+        "sw.state.climate",
+    ],
+)
+def test_nothing_is_committed_of_what_the_broker_refused_in_part(topic: str) -> None:
+    """A wall clock an hour ahead, a topic with a smaller limit: all records, or none (rule 23)."""
+    producer = Producer(7, refuses=topic)
+    transactions = Transactions(producer, WRITER, STATE.fragment)
+
+    with pytest.raises(InvalidTimestampError):
+        asyncio.run(transactions.write(Commit(corrections(100), STATE), emitted_at=0))
+
+    assert "commit" not in producer.asked
 
 
 def test_a_transaction_that_follows_closely_waits_for_markers_and_not_for_the_library() -> None:

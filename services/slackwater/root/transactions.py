@@ -9,6 +9,9 @@ A transaction that follows the last one closely is refused at first, since the b
 the markers of that one down yet. That takes it a millisecond or two, and aiokafka waits for 20 ms:
 then each transaction takes 25 ms instead of 5, the answers of short windows are due meanwhile, and
 so the next one follows closely again.
+
+Nothing is committed before every record of the transaction is known to be in its log: a batch that
+the broker refuses for good fails its own future only, and aiokafka commits what is left.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ from slackwater.runtime.topics import ResultKind, results_topic, state_topic
 
 MARKERS_S: Final = 0.002
 """So long a transaction waits before it asks again whether the markers of the last one are down."""
+
+Delivery = asyncio.Future[Any]
+"""Done when the broker has a batch, or has refused it."""
 
 
 def follow_closely() -> None:
@@ -47,30 +53,36 @@ class Transactions:
         producer = self.producer
         await producer.begin_transaction()
         open_batches: dict[ResultKind, Any] = {}
+        deliveries: list[Delivery] = []
         for kind, lines in self.results.lines(commit.transaction, emitted_at):
-            await self._add(open_batches, kind, lines)
+            deliveries += await self._add(open_batches, kind, lines)
             await asyncio.sleep(0)
         for kind, batch in open_batches.items():
-            await self._send(kind, batch)
-        await producer.send(
+            deliveries.append(await self._send(kind, batch))
+        state = await producer.send(
             state_topic(self.results.query),
             encode_root_state(commit.state),
             key=self.fragment.encode(),
             partition=0,
         )
+        await asyncio.gather(*deliveries, state)
         await producer.commit_transaction()
 
     async def _add(
         self, open_batches: dict[ResultKind, Any], kind: ResultKind, lines: Lines
-    ) -> None:
+    ) -> list[Delivery]:
+        """Put the lines into the topic's open batch; the deliveries of those that got full."""
+        full: list[Delivery] = []
         if kind not in open_batches:
             open_batches[kind] = self.producer.create_batch()
         for key, value in lines:
             if open_batches[kind].append(key=key, value=value, timestamp=None) is None:
-                await self._send(kind, open_batches[kind])
+                full.append(await self._send(kind, open_batches[kind]))
                 open_batches[kind] = self.producer.create_batch()
                 open_batches[kind].append(key=key, value=value, timestamp=None)
+        return full
 
-    async def _send(self, kind: ResultKind, batch: Any) -> None:
+    async def _send(self, kind: ResultKind, batch: Any) -> Delivery:
         topic = results_topic(self.results.query, kind)
-        await self.producer.send_batch(batch, topic, partition=self.results.part)
+        sent: Delivery = await self.producer.send_batch(batch, topic, partition=self.results.part)
+        return sent
