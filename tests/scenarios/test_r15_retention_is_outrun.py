@@ -13,7 +13,7 @@ import pytest
 from tests.simulator.checkers.answers import answers
 from tests.simulator.story import Story
 
-from slackwater.model.records import DeltaRecord
+from slackwater.model.records import DeltaRecord, Kind
 from slackwater.protocols.dpc.answers import GapNote
 
 
@@ -101,12 +101,39 @@ def test_a_gap_that_every_replica_has_is_named() -> None:
         log = story.world.ordered_log(0, 0, line)
         log.cut(log.end)
     story.start_again("root/q.0")
-    story.all_is_well_again(12)
+    story.time_passes(4)
+    assert notes(story), "it is no use to wait for A"
+    story.all_is_well_again(8)
 
     assert {gap.stream for note in notes(story) for gap in note.gap} == {"s1"}
     lost = [said.window for said in answers(story.world.history) if said.stable and said.lost]
     assert lost
     assert len(story.stable) > 10, "and it goes on"
+    story.every_guarantee_holds()
+
+
+def test_truncation_in_a_failure_keeps_what_is_to_be_corrected() -> None:
+    """s1 is silent for long, and logs are truncated again and again meanwhile (D15).
+
+    What s2 said since is in deltas with which the root's live line has done, and its stable line
+    has not.
+    """
+    story = Story(
+        children=(("s1",), ("s2",)), replicas=1, window_us=500_000, slide_us=500_000,
+        ahead_buckets_max=20,
+    )  # fmt: skip
+    deltas = story.world.delta_log(0, 1, 0, 0)
+    story.time_passes(4)
+    story.silence("s1", for_s=10)
+    for _ in range(8):
+        story.time_passes(1)
+        story.world.truncate()
+    assert 0 < deltas.beginning < deltas.end - 60, "what lies before the failure is given up"
+    story.time_passes(2)
+    story.all_is_well_again(10)
+
+    starts = [v for _, v in deltas.values() if isinstance(v, DeltaRecord) and v.kind is Kind.START]
+    assert starts == [], "nobody had to say it again"
     story.every_guarantee_holds()
 
 

@@ -59,6 +59,23 @@ def test_a_new_replica_goes_on_at_its_peers_frontier_and_can_stand_alone() -> No
     story.every_guarantee_holds()
 
 
+def test_a_replica_that_never_ran_goes_on_at_its_peers_frontier_too() -> None:
+    """Its log has no end either, so nothing but the peer's record tells where to begin."""
+    story = Story(replicas=2)
+    story.kill_for_good("orderer/q.0.b")
+    story.world.present("orderer/q.0.b").producer.allowed = 0
+    story.time_passes(6)
+    assert story.world.ordered_log(0, 1, 0).end == 0
+
+    story.start_again("orderer/q.0.b")
+    story.time_passes(2)
+
+    (frontier,) = begins_at_s(story, replica=1)
+    assert 4 < frontier < 7
+    story.all_is_well_again(2)
+    story.every_guarantee_holds()
+
+
 def test_an_empty_log_with_an_end_goes_on_where_the_results_end() -> None:
     story = Story(replicas=1)
     story.time_passes(6)

@@ -148,6 +148,9 @@ _never_told = Edit(
 )
 """Else what readers say of a hole mends it (rule 11), and the mistake costs time only."""
 _chains = f"{_scenarios}.test_r20_a_query_as_a_source"
+_gaps = f"{_scenarios}.test_r15_retention_is_outrun"
+_joins = f"{_scenarios}.test_r26_stateful_operators"
+_turns = f"{_scenarios}.test_r30_replicas_take_turns"
 
 MUTANTS = (
     Mutant(
@@ -277,6 +280,35 @@ MUTANTS = (
         f"{_scenarios}.test_r32_buckets_in_pieces:test_every_piece_counts",
     ),
     Mutant(
+        "replicas catch up without asking", "R30",
+        (Edit(f"{_dpc}.staggering:Stagger._has_turn",
+              "return waited and not self._ahead(now)", "return True"),),
+        f"{_turns}:test_all_ask_and_the_lowest_id_goes_first",
+    ),
+    Mutant(
+        "two that ask grant it to each other", "R30",
+        (Edit(f"{_dpc}.staggering:Stagger._choice", "asking.append(self._me)", "pass"),),
+        f"{_turns}:test_all_ask_and_the_lowest_id_goes_first",
+    ),
+    Mutant(
+        "a replica that is at it grants it to a lower id", "R30",
+        (Edit(f"{_dpc}.staggering:Stagger.may_catch_up",
+              "-1 if self._holds else self._choice(now)", "self._choice(now)"),),
+        f"{_turns}:test_whoever_is_at_it_refuses_also_a_lower_id",
+    ),
+    Mutant(
+        "a turn lasts until its owner says so", "R30",
+        (Edit(f"{_dpc}.staggering:Stagger._is_active",
+              "self._is_heard(peer, now) and now - peer.moved_at < self._lease_us", "True"),),
+        f"{_turns}:test_who_dies_in_its_turn_is_waited_for_no_longer_than_its_lease",
+    ),
+    Mutant(
+        "who waits for its turn says nothing new", "R30",
+        (Edit(f"{_dpc}.orderer:OrdererCore._answer", "if self.mute:",
+              "if self.mute or self._held_back:"),),
+        f"{_turns}:test_who_dies_in_its_turn_is_waited_for_no_longer_than_its_lease",
+    ),
+    Mutant(
         "one log for both lines", "R33",
         (Edit("tests.simulator.aggregator:SimAggregator.task_of", "return child, replica, line",
               "return child, replica"),),
@@ -375,6 +407,12 @@ MUTANTS = (
     Mutant(
         "X is measured from the window's start", "G2",
         (Edit(f"{_dpc}.line:Line.judge", "deadline = normal + self._schedule.answer_within_us",
+              "deadline = self._schedule.deadline(start) or 0"),),
+        "tests.simulator.mutants:a_masked_failure",
+    ),
+    Mutant(
+        "X counts twice", "G2",
+        (Edit(f"{_dpc}.line:Line.judge", "deadline = normal + self._schedule.answer_within_us",
               "deadline = normal + 2 * self._schedule.answer_within_us"),),
         f"{_scenarios}.test_r12_normal_time_depends_on_nothing:test_silence_of_everything",
     ),
@@ -430,6 +468,34 @@ MUTANTS = (
         f"{_scenarios}.test_r15_world:test_what_a_first_reader_did_not_find_is_a_gap",
     ),
     Mutant(
+        "a gap is taken though a replica has none", "R15",
+        (Edit(f"{_dpc}.replicated:StableInput._may_take",
+              "return not (record.gap and self.rivals(replica))", "return True"),),
+        f"{_gaps}:test_the_root_takes_the_replica_that_lost_nothing",
+    ),
+    Mutant(
+        "a replica that has nothing to offer is waited for", "R15",
+        (Edit(f"{_dpc}.root:RootCore.ordered",
+              "cursor.next_seq >= end or beginning == end", "False"),),
+        f"{_gaps}:test_a_gap_that_every_replica_has_is_named",
+    ),
+    Mutant(
+        "a seq that retention took is waited for", "R15",
+        (Edit(f"{_dpc}.root:RootCore.ordered", "cursor.stray is not None and", "False and"),),
+        f"{_gaps}:test_the_ordered_log_was_cut_before_an_aggregator_read_it", (1,),
+    ),
+    Mutant(
+        "an empty log with an end is a new one", "R15",
+        (Edit(f"{_dpc}.orderer:first_state", "end and answered_to is not None", "False"),),
+        f"{_scenarios}.test_r26_a_new_replica:test_an_empty_log_with_an_end_goes_on_where_the_results_end",
+    ),
+    Mutant(
+        "truncation keeps what the live line needs", "R15",
+        (Edit("slackwater.runtime.truncation:_deltas",
+              "min(log.stable.offset, log.live.offset)", "log.live.offset"),),
+        f"{_gaps}:test_truncation_in_a_failure_keeps_what_is_to_be_corrected",
+    ),
+    Mutant(
         "the stable line reads on before its cursors are attached", "R18",
         (Edit(f"{_dpc}.orderer:OrdererCore.catch_up",
               "if cursor.attached or offset != cursor.offset:", "if cursor.attached:"),
@@ -451,6 +517,27 @@ MUTANTS = (
         "a window is stable when one child has passed it", "G1",
         (Edit(f"{_dpc}.root:RootCore._stable_windows", "min(c.stable.frontier.bucket_start",
               "max(c.stable.frontier.bucket_start"),),
+    ),
+    Mutant(
+        "a join goes on where its output ended", "R26",
+        (Edit(f"{_dpc}.orderer:OrdererCore.snapshot", "of.next, of.rebuild, live.rebuild",
+              "of.next, of.next, live.next"),),
+        f"{_joins}:test_r26_a_restart_at_any_time_writes_what_would_have_been_written", (600, 50),
+    ),
+    Mutant(
+        "what a join looks back to is forgotten", "R26",
+        (Edit(f"{_dpc}.cursor:SourceCursor.pass_to", "start - self._lookback_us", "start"),),
+        "tests.paper.test_dpc:test_3_sjoin_pairs_what_lies_within_its_window_in_the_order_of_sunion",
+    ),
+    Mutant(
+        "what a seek left out is not missed by a join", "R26",
+        (Edit(f"{_dpc}.cursor:SourceCursor.passed", "start - self._lookback_us", "start"),),
+        f"{_joins}:test_r26_what_a_seek_skipped_is_missed_for_a_window_longer",
+    ),
+    Mutant(
+        "a new replica begins at the sources' beginning", "R26",
+        (Edit(f"{_dpc}.orderer:first_state", "if known:", "if False:"),),
+        f"{_scenarios}.test_r26_a_new_replica:test_a_replica_that_never_ran_goes_on_at_its_peers_frontier_too",
     ),
     Mutant(
         "an aggregator begins where the log ends", "R26",
@@ -552,6 +639,18 @@ def boundaries_just_below_the_cuts() -> None:
         story.world.sensors[stream].extra.append((edge + 30_000, late))
     story.time_passes(6)
     story.all_is_well_again()
+    story.every_guarantee_holds()
+
+
+def a_masked_failure() -> None:
+    """A silence that is over before X, but not before X of when the window began."""
+    from tests.simulator.story import Story
+
+    story = Story(replicas=1)
+    story.time_passes(3)
+    story.silence("s1", for_s=1.5)
+    story.time_passes(4)
+    assert not story.tentative
     story.every_guarantee_holds()
 
 
