@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from tests.paper.stage import FIELDS, MS, Orderer, Root, Settings, Source, aggregated
 
-from slackwater.model.records import Kind, OrderedRecord, SourceColumns
+from slackwater.codec.records import encode_delta, encode_ordered
+from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, SourceColumns
 from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.answers import StableWindow, TentativeWindow
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer import LineName
+from slackwater.runtime.topics import record_bytes_max
 
 KEYS = [f"k{i}" for i in range(10)]
 
@@ -99,3 +101,28 @@ def test_r32_the_aggregate_of_a_piece_keeps_its_place() -> None:
     deltas = [aggregated(p, seq) for seq, p in enumerate(pieces_of(Kind.INSERTION), start=1)]
 
     assert [(d.piece, d.pieces, d.seq) for d in deltas] == [(i, 4, i + 1) for i in range(4)]
+
+
+@pytest.mark.parametrize(("keys", "fields"), [(60_000, 10), (140_000, 3), (250_000, 1)])
+def test_r32_what_is_made_of_a_piece_fits_a_record_too(keys: int, fields: int) -> None:
+    """A reading of each of many keys: their figures take five times what the readings do."""
+    names = tuple(f"f{i}" for i in range(fields))
+    operators = Operators(names, None, None, KeyTable())
+    columns = SourceColumns(
+        np.zeros(keys, np.int64), np.arange(keys, dtype=np.int32),
+        [f"sensor-{i:07}" for i in range(keys)], names, (np.ones(keys),) * fields,
+    )  # fmt: skip
+    pieces = operators.bucket([[(columns, 0)]], 0, 100 * MS)
+    assert sum(len(p.keys) for p in pieces) == keys
+    for i, p in enumerate(pieces):
+        ordered = OrderedRecord(
+            Kind.INSERTION, 0, 0, 0, 0, 100 * MS, i, len(pieces), 0, -1, None,
+            (), (), p.keys, p.offsets, p.fields, p.values,
+        )  # fmt: skip
+        ones = np.ones((fields, len(p.keys)))
+        delta = DeltaRecord(
+            Kind.INSERTION, 0, 0, 0, 0, 100 * MS, 0, i, len(pieces), 0, -1, None,
+            (), (), p.keys, 0, p.fields, ones, ones, ones, ones, ones,
+        )  # fmt: skip
+        assert len(encode_ordered(ordered)) <= record_bytes_max()
+        assert len(encode_delta(delta)) <= record_bytes_max()

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 key_bytes: Final = 40
 """What a key is taken to need: the limit of a record leaves room for longer ones."""
+figures_bytes: Final = 5 * 8
+"""What the aggregator makes of a key's readings of one field, however few they are."""
 
 
 class PieceTooLargeError(SlackwaterError):
@@ -63,6 +65,7 @@ class Operators:
         keys: interned keys.
         join: of two streams; None: their union.
         piece_bytes_max: where a bucket is cut.
+        delta_bytes_max: where it is cut because of what the aggregator will make of it.
         record_bytes_max: what a record can hold at most (one key cannot be cut).
         rows: pack the readings as rows in their order, not grouped by key.
     """
@@ -76,6 +79,7 @@ class Operators:
         *,
         join: SJoin | None = None,
         piece_bytes_max: int = 8 << 20,
+        delta_bytes_max: int = 12 << 20,
         record_bytes_max: int = 15 << 20,
         rows: bool = False,
     ) -> None:
@@ -85,6 +89,7 @@ class Operators:
         self._keys = keys
         self._join = join
         self._piece_bytes_max = piece_bytes_max
+        self._delta_bytes_max = delta_bytes_max
         self._record_bytes_max = record_bytes_max
         self._pack = self._in_rows if rows else self._by_key
 
@@ -217,9 +222,13 @@ class Operators:
         return pieces
 
     def _cuts(self, counts: np.ndarray, fields: int) -> list[int]:
-        """Cut between keys: a piece ends before the key that would make it too large."""
+        """Cut between keys: a piece ends before the key that would make it too large.
+
+        It, or its delta: of keys with a reading each the five figures are larger than the readings.
+        """
         sizes = counts * (8 * fields) + key_bytes
-        if int(sizes.sum()) <= self._piece_bytes_max:
+        keys_max = max(1, self._delta_bytes_max // (figures_bytes * fields + key_bytes))
+        if int(sizes.sum()) <= self._piece_bytes_max and len(counts) <= keys_max:
             return [0, len(counts)]
         if int(sizes.max()) > self._record_bytes_max:
             message = (
@@ -230,7 +239,7 @@ class Operators:
         cuts = [0]
         held = 0
         for i, size in enumerate(sizes.tolist()):
-            if held and held + size > self._piece_bytes_max:
+            if held and (held + size > self._piece_bytes_max or i - cuts[-1] == keys_max):
                 cuts.append(i)
                 held = 0
             held += size
