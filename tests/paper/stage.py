@@ -184,6 +184,7 @@ class Orderer:
             settings.grid,
             settings.schedule(1),
             policy=settings.policy,
+            in_time_us=settings.schedule(1).answer_within_us,
             replicas=max(replicas, replica + 1),
         )
         self.saved = initial_state(self.config, 0, [0] * len(sources))

@@ -2,7 +2,8 @@
 
 Its boundary never passes the beginning of the bucket that is due. It must be failed no more all the
 same once it keeps its deadlines again: else each bucket would be answered tentatively at its normal
-time and corrected at once, for ever, and so would everything behind it in a chain.
+time and corrected at once, for ever, and so would everything behind it in a chain. Nor
+may the other stream's cursor be parked for good, because it is ahead by as much.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from slackwater.model.records import Kind
 from slackwater.protocols.dpc.orderer import LineName
 
 
-@pytest.mark.parametrize("latency", [50, 150, 500, 1_500], ids="{} ms".format)
+@pytest.mark.parametrize("latency", [50, 150, 500, 1_500, 2_500, 4_500], ids="{} ms".format)
 def test_r14_the_lines_join_when_the_stream_is_in_time_again(latency: int) -> None:
     one, two = Source("s1"), Source("s2")
-    orderer = Orderer([one, two], Settings())
+    orderer = Orderer([one, two], Settings(bound_ms=5_000))
     wrote_at: dict[int, int] = {}
 
-    for now in range(2_000, 30_001, 50):
+    for now in range(5_000, 40_001, 50):
         one.say([now - 50], now)
-        if not 10_000 < now < 15_000:
+        if not 10_000 < now < 20_000:
             two.say([now - latency - 50], now - latency)
         orderer.listen()
         for record in orderer.step(now):
@@ -31,8 +32,8 @@ def test_r14_the_lines_join_when_the_stream_is_in_time_again(latency: int) -> No
 
     assert orderer.core.line.state.value == "STABLE"
     assert min(wrote_at.values()) > 10_000
-    assert max(wrote_at.values()) < 17_500, "the failure ends at 15 s, and X is 2 s"
+    assert max(wrote_at.values()) < 22_500, "the failure ends at 20 s, and X is 5 s"
     stable = [r for r in orderer.logs[LineName.STABLE] if r.kind is not Kind.START]
     ends = [r.bucket_end // MS for r in stable]
     assert ends == list(range(ends[0], ends[-1] + 1, 100))
-    assert ends[-1] > 30_000 - latency - 200
+    assert ends[-1] > 40_000 - latency - 200

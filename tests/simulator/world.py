@@ -450,6 +450,7 @@ class World:
             backlog_records_max=self.config.backlog_records_max,
             disorder_us=self.config.disorder_us,
             lateness_us=self.config.lateness_us,
+            in_time_us=self.config.answer_within_us(1),
             replicas=self.config.replicas,
             turn_lease_us=self.config.paced(lease_us_default),
             policy=self.config.policy,

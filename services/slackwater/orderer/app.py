@@ -48,6 +48,8 @@ def main(context: Context) -> None:
         replicas=spec.replicas,
         disorder_us=max(log.disorder_us for log in logs),
         lateness_us=lateness,
+        # Deadlines are wall time; w is the event time of a fixed piece of it.
+        in_time_us=deployment.deadline_us(spec, 1) * definition.w_us // spec.bucket_us(),
         results={i: log.promise for i, log in enumerate(logs) if log.promise is not None},
     )
     operators = Operators(

@@ -121,9 +121,16 @@ class OrdererConfig:
     lateness_us: int = 0
     """How far apart the promises of healthy inputs may be (rule 15): so much more is held of those
     that are ahead. A cursor that had to let go of it would never be attached, nor the lines one."""
+    in_time_us: int = 0
+    """Event time that goes by until a deadline: so late an input is still healthy (rule 14)."""
     results: Mapping[int, int] = field(default_factory=dict)
     backlog_rows_max: int = 100_000
     """In a result topic each row is a record, and a window may have many."""
+
+    @property
+    def apart_us(self) -> int:
+        """How far inputs may be apart that all are in time."""
+        return self.lateness_us + self.in_time_us
 
     @property
     def inputs(self) -> tuple[tuple[int, ...], ...]:
@@ -794,7 +801,7 @@ class OrdererCore:
         for line in LINES:
             cursor = self._cursors(line)[stream]
             start = self._next_of(line)
-            span = self._lookahead_us(line) + self._config.lateness_us
+            span = self._lookahead_us(line) + self._config.apart_us
             held_max = self._config.ahead_bytes_max // len(self._config.logs)
             is_ahead = cursor.boundary >= self._config.grid.next_cut(start)
             is_full = cursor.buffered_to - start > span or cursor.bytes_held > held_max
@@ -808,7 +815,7 @@ class OrdererCore:
             if line is LineName.STABLE and self._held_back:
                 continue  # another replica's turn; live work is not concerned (D12)
             start = self._next_of(line)
-            span = self._lookahead_us(line) // 2 + self._config.lateness_us
+            span = self._lookahead_us(line) // 2 + self._config.apart_us
             held_max = self._config.ahead_bytes_max // len(self._config.logs) // 2
             for stream, cursor in enumerate(self._cursors(line)):
                 if cursor.attached:
