@@ -494,25 +494,24 @@ class OrdererShell:
 
     def _hear_peers(self) -> None:
         """Whose turn it is to catch up is agreed on in the heartbeats (D12)."""
-        config = self._config
+        config, now = self._config, self._clock.now_us()
         for replica in range(config.replicas):
             name = f"orderer/{self._query}.{config.child}.{chr(ord('a') + replica)}"
-            beat, age_ms = self._listener.latest(name), self._listener.age_ms(name)
-            if replica == config.replica or beat is None or age_ms is None:
+            heard = self._listener.heard(name, now)
+            if replica == config.replica or heard is None:
                 continue
+            beat, heard_at = heard
             word = Word.of(beat.detail)
             if word is not None:
-                heard_at = self._clock.now_us() - round(age_ms * 1000)
                 self._core.stagger.heard(replica, word, heard_at)
 
     def _hear_roots(self) -> None:
         """How far they have come in this replica's stable log (R33)."""
-        mine = word_of(self._config.child, self._config.replica)
+        mine, now = word_of(self._config.child, self._config.replica), self._clock.now_us()
         for part in range(self._parts):
-            name = f"root/{self._query}.{part}"
-            beat, age_ms = self._listener.latest(name), self._listener.age_ms(name)
-            if beat is not None and age_ms is not None and mine in beat.detail:
-                heard_at = self._clock.now_us() - round(age_ms * 1000)
+            heard = self._listener.heard(f"root/{self._query}.{part}", now)
+            if heard is not None and mine in heard[0].detail:
+                beat, heard_at = heard
                 self._core.downstream.says(part, beat.detail[mine], heard_at)
 
     def _fatal(self, why: str) -> None:

@@ -242,9 +242,9 @@ class RootShell:
             topic = ordered_topic(self._config.query, child)
             for replica in range(self._config.replicas):
                 name = f"orderer/{self._config.query}.{child}.{chr(ord('a') + replica)}"
-                beat, age_ms = self._listener.latest(name), self._listener.age_ms(name)
-                if beat is not None and age_ms is not None and topic in beat.states:
-                    heard_at = now - round(age_ms * 1000)
+                heard = self._listener.heard(name, now)
+                if heard is not None and topic in heard[0].states:
+                    beat, heard_at = heard
                     self._core.replica_says(child, replica, LineState(beat.states[topic]), heard_at)
 
     # Effects.

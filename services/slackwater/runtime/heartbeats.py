@@ -295,6 +295,13 @@ class HeartbeatListener:
         with self._lock:
             return self._view.age_ms(process, time.monotonic())
 
+    def heard(self, process: str, now_us: int) -> tuple[Heartbeat, int] | None:
+        """The latest heartbeat of a process, and when (us) by a clock that shows ``now_us``."""
+        with self._lock:
+            beat = self._view.latest(process)
+            age_ms = self._view.age_ms(process, time.monotonic())
+        return None if beat is None or age_ms is None else (beat, now_us - round(age_ms * 1000))
+
     def superseded(self, process: str, inc: int) -> bool:
         """Whether somebody speaks for this fragment under a greater incarnation (rule 6)."""
         with self._lock:
