@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.paper.chain import Chain, missing_of
 from tests.paper.stage import (
     MS,
@@ -155,13 +156,14 @@ def test_a_restart_from_the_beginning_reads_the_whole_history() -> None:
     assert stable_answers(chain.said) == stable_answers(undamaged.said)
 
 
-def test_what_retention_took_from_the_results_is_said() -> None:
+@pytest.mark.parametrize("more", [0, 1], ids=["between windows", "within one"])
+def test_what_retention_took_from_the_results_is_said(more: int) -> None:
     """A reader that comes after its log was cut names the loss, and answers."""
     chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     chain.dead |= {"b_orderer", "b_root"}
     chain.run_to(4_000)
     stable = chain.topics.records["stable"]
-    del stable[: len(stable) // 2]
+    del stable[: len(stable) // 4 * 2 + more]
     chain.dead.clear()
     chain.b_orderer.crash()
     chain.b_root.crash()

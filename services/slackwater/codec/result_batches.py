@@ -8,6 +8,9 @@ the rows are parsed together, once, when somebody wants their columns: what lies
 place is never parsed at all.
 
 Offsets have holes, where markers of transactions and aborted records lie; nothing here counts them.
+
+Retention cuts where a segment ends, which may be between the rows of a window. So the first window
+that is read may lack its first rows: it is passed over, and its time is not covered.
 """
 
 from __future__ import annotations
@@ -64,9 +67,11 @@ class Assembler:
         self._rows: list[bytes] = []
         self._first: int | None = None
         self._from = self._next = 0
+        self._is_first = True
+        """No boundary has been read yet: what lies before may be gone."""
 
     def take(self, offset: int, value: bytes) -> ResultBatch | None:
-        """The next record; the window's batch if this was its boundary."""
+        """The next record; the window's batch if this was its boundary, and all of it is there."""
         if self._first is None:
             self._first = offset
         self._next = offset + 1
@@ -76,8 +81,10 @@ class Assembler:
         line = parse_result(value, f"{self._where}:{offset}")
         if line["kind"] != "boundary":
             raise MalformedRecordError(f"{self._where}:{offset}", f"a {line['kind']} has no place")
-        batch = self._batch(line, offset)
+        is_cut = self._is_first and len(self._rows) < line["keys"]
+        batch = None if is_cut else self._batch(line, offset)
         self._rows, self._first, self._from = [], None, offset + 1
+        self._is_first = False
         return batch
 
     @property
@@ -97,6 +104,7 @@ class Assembler:
 
     def restart(self, offset: int) -> None:
         """Reading begins at ``offset``, where a window may begin."""
+        self._is_first = self._is_first or offset != self._from
         self._rows, self._first, self._from = [], None, offset
 
     def _batch(self, line: Mapping[str, Any], offset: int) -> ResultBatch:

@@ -153,7 +153,22 @@ def test_a_figure_that_is_null_is_a_missing_value() -> None:
 def test_rows_that_the_boundary_does_not_count_are_an_error() -> None:
     lines = window(0, ["a", "b"], 0, "stable")
     with pytest.raises(MalformedRecordError, match="2 rows behind 1"):
-        assembled(list(enumerate(lines[1:])))
+        assembled(list(enumerate(lines + lines[1:])))
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_window_that_retention_cut_is_passed_over(left: int) -> None:
+    """The log begins where a segment did, which may be between a window's rows."""
+    first, second = window(0, ["a", "b"], 0, "stable"), window(SLIDE, ["c"], 3, "stable")
+    lines = list(enumerate(first + second))[2 - left :]
+    (batch,) = assembled(lines)
+    assert batch.offset == 3
+    assembler = Assembler(STREAM)
+    assert assembler.resume(lines[0][0]) == lines[0][0]
+    for offset, value in lines[: left + 1]:
+        assert assembler.take(offset, value) is None
+    assert assembler.is_between
+    assert assembler.resume(3) == 3
 
 
 def test_rows_without_a_window_bring_their_own_times() -> None:
