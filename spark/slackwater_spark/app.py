@@ -247,7 +247,7 @@ class Aggregator:
         logs = [(ordered, topics.ordered_partition(fragment.replica, live=bool(x))) for x in LINES]
         begins = self._transport.beginning_offsets(logs)
         ends = self._transport.end_offsets(logs)
-        states = read_root_states(self._transport, fragment.query)
+        states = read_root_states(self._transport, fragment.query, shape.parts)
         of_parts = [states.get(f"root/{shape.query}.{part}") for part in range(shape.parts)]
         return FragmentJob(
             shape=shape,

@@ -168,7 +168,7 @@ def roots_are_at(transport: KafkaTransport, query: str, *whole: int) -> None:
             child_frontiers=(Position(0),),
             logs=tuple(LogState(0, 0, line, at, at, seq) for line in (0, 1)),
         )
-        log = (state_topic(query), 0)
+        log = (state_topic(query), part)
         append_and_wait(writer, log, encode_root_state(state), state.fragment.encode())
     writer.close()
     assert not failures

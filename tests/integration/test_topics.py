@@ -43,6 +43,17 @@ def test_another_number_of_partitions_is_a_contradiction(bootstrap: str) -> None
         topics.ensure_topics(bootstrap, topics_for([], [QueryShape("shape", replicas=2)]))
 
 
+def test_a_topic_of_state_records_gets_more_partitions(bootstrap: str) -> None:
+    (wanted,) = (t for t in topics_for([], [QueryShape("grown", parts=3)]) if ".state." in t.name)
+    topics.ensure_topics(bootstrap, [TopicSpec(wanted.name, 1, wanted.config)])
+    topics.ensure_topics(bootstrap, [wanted])
+    assert topics.partition_count(bootstrap, wanted.name) == 3
+    fewer = topics_for([], [QueryShape("grown", parts=1)])
+    topics.ensure_topics(bootstrap, fewer)
+    with pytest.raises(EnvironmentProblem, match=r"sw\.results\.grown\.stable has 1 .* needs 3"):
+        topics.ensure_topics(bootstrap, topics_for([], [QueryShape("grown", parts=3)]))
+
+
 def test_a_topic_that_cannot_be_created_is_named(bootstrap: str) -> None:
     bad = TopicSpec("sw.bad", 1, {"cleanup.policy": "forget"})
     with pytest.raises(EnvironmentProblem, match=r"topic sw\.bad cannot be created"):

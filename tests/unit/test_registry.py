@@ -18,14 +18,16 @@ from slackwater.model.records import (
     StreamPositions,
 )
 from slackwater.primitives.eventclock import AnchoredClock, WallClock
-from slackwater.runtime.memory import MemoryBroker
+from slackwater.runtime.memory import MemoryBroker, MemoryTransaction
 from slackwater.runtime.registry import QueryDefinition, Registry
 from slackwater.runtime.state import (
     read_orderer_state,
+    read_root_state,
     read_root_states,
     read_states,
     write_orderer_state,
 )
+from slackwater.runtime.topics import QueryShape, topics_for
 
 SPEC = QuerySpec(
     name="climate",
@@ -110,7 +112,7 @@ def test_waiting_ends_with_a_sentence(broker: MemoryBroker) -> None:
 
 def test_state_records_the_newest_of_each_fragment(broker: MemoryBroker) -> None:
     writer = broker.writer(no_failure)
-    assert read_states(broker, "climate") == {}
+    assert read_states(broker, "climate", 1) == {}
     write_orderer_state(writer, "climate", OrdererState("orderer/climate.0.a", 1, 9, 1, 1, 1, ()))
     write_orderer_state(writer, "climate", ORDERER)
     with broker.transaction() as transaction:
@@ -119,7 +121,47 @@ def test_state_records_the_newest_of_each_fragment(broker: MemoryBroker) -> None
     later = RootState("root/climate.0", 2, 9, 0, 10, 20, (), ())
     aborted.append("sw.state.climate", 0, encode_root_state(later), later.fragment.encode())
     aborted.abort()
-    assert read_states(broker, "climate") == {ORDERER.fragment: ORDERER, ROOT.fragment: ROOT}
+    assert read_states(broker, "climate", 1) == {ORDERER.fragment: ORDERER, ROOT.fragment: ROOT}
     assert read_orderer_state(broker, "climate", "orderer/climate.0.a") == ORDERER
     assert read_orderer_state(broker, "climate", "orderer/climate.0.b") is None
-    assert read_root_states(broker, "climate") == {ROOT.fragment: ROOT}
+    assert read_root_states(broker, "climate", 1) == {ROOT.fragment: ROOT}
+
+
+def said(broker: MemoryBroker, part: int, next_seq: int, partition: int) -> MemoryTransaction:
+    """A transaction with the state record of a part's root; not committed yet."""
+    state = RootState(f"root/two.{part}", 1, next_seq, 0, 10, 20, (), ())
+    transaction = broker.transaction()
+    transaction.append("sw.state.two", partition, encode_root_state(state), state.fragment.encode())
+    return transaction
+
+
+def seq_of(broker: MemoryBroker, part: int) -> int | None:
+    state = read_root_state(broker, "two", part)
+    return None if state is None else state.next_seq
+
+
+def test_r18_a_root_that_stops_in_its_transaction_hides_no_other_part_s_record(
+    broker: MemoryBroker,
+) -> None:
+    """Else the other part, started again meanwhile, would answer again what it has committed."""
+    (topic,) = (t for t in topics_for([], [QueryShape("two", parts=2)]) if ".state." in t.name)
+    broker.create_topic(topic.name, topic.partitions)
+    said(broker, 0, next_seq=5, partition=0).commit()
+    stopped = said(broker, 1, next_seq=7, partition=1)
+    said(broker, 0, next_seq=6, partition=0).commit()
+    assert seq_of(broker, 0) == 6
+    assert seq_of(broker, 1) is None
+    stopped.commit()
+    assert seq_of(broker, 1) == 7
+    assert [s.next_seq for s in read_root_states(broker, "two", 2).values()] == [6, 7]
+
+
+def test_records_of_a_topic_that_had_one_partition_are_found_until_there_are_newer_ones(
+    broker: MemoryBroker,
+) -> None:
+    broker.create_topic("sw.state.two", 2)
+    said(broker, 1, next_seq=5, partition=0).commit()
+    assert seq_of(broker, 1) == 5
+    said(broker, 1, next_seq=6, partition=1).commit()
+    assert seq_of(broker, 1) == 6
+    assert read_root_states(broker, "two", 2)["root/two.1"].next_seq == 6

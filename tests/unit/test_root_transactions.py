@@ -68,7 +68,7 @@ class Producer:
     async def send(
         self, topic: str, value: bytes, *, key: bytes, partition: int
     ) -> asyncio.Future[None]:
-        assert (topic, key, partition) == ("sw.state.climate", b"root/climate.1", 0)
+        assert (topic, key, partition) == ("sw.state.climate", b"root/climate.1", 1)
         self.asked.append("state")
         self.states.append(decode_root_state(value))
         return self.delivery_to(topic)

@@ -40,7 +40,7 @@ def test_a_query_has_the_logs_of_the_design() -> None:
         "sw.deltas.climate.1": 12,
         "sw.deltas.climate.2": 12,
         "sw.deltas.climate.3": 12,
-        "sw.state.climate": 1,
+        "sw.state.climate": 4,
         "sw.results.climate.stable": 4,
         "sw.results.climate.tentative": 4,
         "sw.results.climate.corrections": 4,

@@ -79,7 +79,7 @@ def test_who_has_not_spoken_needs_everything() -> None:
 
 def test_what_is_given_up_was_not_needed_a_round_ago() -> None:
     broker = MemoryBroker()
-    broker.create_topic("sw.state.climate")
+    broker.create_topic("sw.state.climate", 2)
     broker.create_topic("sw.ordered.climate.0", 4)
     for part in range(2):
         broker.create_topic(f"sw.deltas.climate.{part}", 4)
@@ -94,7 +94,7 @@ def test_what_is_given_up_was_not_needed_a_round_ago() -> None:
             state = root(part, LogState(0, 0, 0, at(stable), at(stable), whole))
             key = state.fragment.encode()
             with broker.transaction() as transaction:
-                transaction.append("sw.state.climate", 0, encode_root_state(state), key)
+                transaction.append("sw.state.climate", part, encode_root_state(state), key)
         write_orderer_state(writer, "climate", orderer("a", 1_000, 1_000))
 
     truncation = Truncation(broker, [CLIMATE])

@@ -232,7 +232,7 @@ class OrdererShell:
     def _state(self, beginnings: Sequence[int]) -> OrdererState:
         """Its state record; a new replica's is made of what others have written (rule 26)."""
         config = self._config
-        states = read_states(self._transport, self._query)
+        states = read_states(self._transport, self._query, self._parts)
         mine = states.get(config.fragment)
         if isinstance(mine, OrdererState) and [s.stream for s in mine.streams] == [*config.logs]:
             return mine
@@ -259,7 +259,7 @@ class OrdererShell:
         """A reader sees a hole: the next start goes on where the results end (rule 11)."""
         log = self._own[LineName.STABLE]
         begin = self._transport.beginning_offsets(self._sources)
-        states = read_states(self._transport, self._query)
+        states = read_states(self._transport, self._query, self._parts)
         own = [_header(raw) for raw in read_to_end(self._transport, log)]
         state = say_again(
             self._config,

@@ -47,7 +47,7 @@ from slackwater.runtime.heartbeats import (
     replicas_gather_ms,
 )
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.state import read_root_states
+from slackwater.runtime.state import read_root_state
 from slackwater.runtime.topics import (
     aiokafka_producer,
     ordered_partition,
@@ -128,8 +128,7 @@ class RootShell:
     # Start and take-over: rule 27.
 
     def _state(self) -> RootState | None:
-        states = read_root_states(self._transport, self._config.query)
-        return states.get(self._config.fragment)
+        return read_root_state(self._transport, self._config.query, self._config.part)
 
     async def _check_and_fence(self) -> dict[str, Any]:
         """Only a greater placement number may fence (R17)."""

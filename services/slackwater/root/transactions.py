@@ -63,7 +63,7 @@ class Transactions:
             state_topic(self.results.query),
             encode_root_state(commit.state),
             key=self.fragment.encode(),
-            partition=0,
+            partition=self.results.part,
         )
         await asyncio.gather(*deliveries, state)
         await producer.commit_transaction()

@@ -4,7 +4,8 @@ The list is data (schemas/topics.toml), because code, compose files and tests mu
 a limit that differs between broker, producer and consumer loses a record only on the day that one
 is large (R32). What a deployment needs is a pure function of its streams and the shapes of its
 queries. Creation is explicit and may be repeated: an existing topic is left as it is, unless its
-number of partitions contradicts the deployment, which nothing could mend later.
+number of partitions contradicts the deployment, which nothing could mend later. A compacted topic
+may get more of them: what is in it is found by its key.
 """
 
 import re
@@ -18,7 +19,7 @@ from typing import Any, Literal
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.runtime.paths import schemas_dir
@@ -51,6 +52,11 @@ class TopicSpec:
     name: str
     partitions: int
     config: Mapping[str, str]
+
+    @property
+    def by_key(self) -> bool:
+        """Is a record found by its key, in whatever partition it is?"""
+        return self.config.get("cleanup.policy") == "compact"
 
 
 def source_topic(stream: str) -> str:
@@ -169,11 +175,14 @@ def ensure_topics(bootstrap: str, specs: Iterable[TopicSpec], timeout_s: float =
         # may have been quicker, and may have wanted something else.
         existing = _wait_seen(admin, bootstrap, wanted.keys(), timeout_s)
     for name, spec in wanted.items():
-        if existing[name] != spec.partitions:
+        if existing[name] != spec.partitions and not spec.by_key:
             raise EnvironmentProblem(
                 f"topic {name} has {existing[name]} partitions, this deployment needs"
                 f" {spec.partitions}: it was made for other numbers of children, replicas or parts"
             )
+    for name, spec in wanted.items():
+        if existing[name] < spec.partitions:
+            _wait_grown(admin, bootstrap, spec, timeout_s)
 
 
 def ensure_inputs(
@@ -299,6 +308,25 @@ def _wait_created(name: str, future: Future[None], timeout_s: float) -> None:
         raise EnvironmentProblem(
             f"topic {name} was not created within {timeout_s:.0f} s"
         ) from error
+
+
+def _wait_grown(admin: AdminClient, bootstrap: str, spec: TopicSpec, timeout_s: float) -> None:
+    asked = admin.create_partitions([NewPartitions(spec.name, spec.partitions)])
+    try:
+        asked[spec.name].result(timeout_s)
+    except KafkaException as error:
+        # So it answers when somebody else has been quicker.
+        if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
+            raise EnvironmentProblem(
+                f"topic {spec.name} cannot be extended: {_reason(error)}"
+            ) from error
+    deadline = time.monotonic() + timeout_s
+    while _partition_counts(admin, bootstrap, timeout_s, led=True).get(spec.name, 0) < (
+        spec.partitions
+    ):
+        if time.monotonic() > deadline:
+            raise EnvironmentProblem(f"topic {spec.name} was extended but nothing shows it")
+        time.sleep(0.02)
 
 
 def _wait_seen(

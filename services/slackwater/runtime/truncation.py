@@ -98,7 +98,7 @@ class Truncation:
         """One round; what was given up, by log."""
         now: dict[Log, int] = {}
         for query in self._queries:
-            now |= not_needed(query, read_states(self._transport, query.name))
+            now |= not_needed(query, read_states(self._transport, query.name, query.parts))
         given_up = {
             log: min(offset, now[log]) for log, offset in self._before.items() if log in now
         }
