@@ -97,6 +97,48 @@ def test_what_retention_took_is_reported_and_the_rest_delivered() -> None:
     assert [(cut.first, cut.last) for cut in follower.cuts] == [(3, 5)]
 
 
+def read_whole(log: MemoryBroker, follower: Follower) -> BestAnswers:
+    answers = BestAnswers()
+    for _ in Follow(follower, KINDS, True, answers, {}):
+        pass
+    return answers
+
+
+def test_r5_a_window_that_retention_has_begun_to_take_is_no_answer() -> None:
+    """Two rows and a boundary that says so, of which one row is left: not the exact answer."""
+    log, made = broker(), Root(terms(), CELLS)
+    made.stable(2)
+    write(log, made.records)
+    assert [r["kind"] for r in made.records] == ["stable", "stable", "boundary"] * 2
+    log.delete_records({(results_topic("climate", "stable"), 0): 1})
+
+    answers = read_whole(log, Follower(log, "climate", 1))
+
+    assert [len(answer.rows) for answer in answers.windows()] == [2]
+    assert answers.best(made.terms.first) == {}
+    assert answers.incomplete == 1
+
+
+def test_r5_what_was_read_of_a_window_before_retention_took_the_rest_is_in_no_other() -> None:
+    """A client that is slower than retention: a row of W0, then nothing up to W2's rows."""
+    log, made = broker(), Root(terms(), CELLS)
+    made.stable(3)
+    stray = {**made.records[0], "key": "of-w0"}
+    write(log, [stray])
+    follower = Follower(log, "climate", 1)
+    answers = BestAnswers()
+    follow = iter(Follow(follower, KINDS, False, answers, {}))
+    assert next(follow)["key"] == "of-w0"
+    write(log, made.records[1:])
+    log.delete_records({(results_topic("climate", "stable"), 0): 6})
+    while not answers.windows():
+        next(follow)
+
+    (answer,) = answers.windows()
+    assert "of-w0" not in answer.rows
+    assert len(answer.rows) == 2
+
+
 def test_the_horizon_of_tentative_answers_is_bounded_and_says_so() -> None:
     made = Root(terms(), CELLS)
     made.tentative(5, ["room-2"])
@@ -116,7 +158,7 @@ def row(label: str, stime: int, key: str, x: float | None) -> dict[str, Any]:
 
 
 def bucket(label: str, start: int, buckets: int = 1, epoch: int = 1) -> dict[str, Any]:
-    """What closes a bucket of 100 ms, or a run of empty ones."""
+    """What closes a bucket of 100 ms, or a run of empty ones; ``applied`` counts its rows."""
     end = format_time(start + buckets * BUCKET)
     return {
         "kind": "boundary", "part": 0, "label": label, "epoch": epoch, "windows": buckets,
@@ -130,9 +172,11 @@ def undo(first: int, last: int) -> dict[str, Any]:
 
 
 def applied(*records: dict[str, Any]) -> BestAnswers:
-    answers = BestAnswers()
+    answers, rows = BestAnswers(), 0
     for record in records:
-        answers.apply(record, seen_at=0)
+        rows = rows + 1 if "key" in record else rows
+        answers.apply({"keys": rows, **record}, seen_at=0)
+        rows = rows if "key" in record else 0
     return answers
 
 

@@ -5,6 +5,7 @@ gets the exact answer if there is one, else the tentative one if it stands, else
 tentative answers away, stable ones replace them (section 4.1 of the DPC paper: what a client does
 with UNDO and REC_DONE). What is kept is bounded, because a failure of hours must not fill a
 consumer's memory (trace R5): the oldest answers go first, and ``dropped`` says that some did.
+An answer of which retention has taken rows away before they were read is none; it is counted.
 
 Also the measures by which DPC is judged (section 2.3 of the paper): N_tentative, how many answers
 are tentative since the last stable one; Proc_new, the largest latency of a *new* answer (a
@@ -119,6 +120,7 @@ class BestAnswers:
         self.tentative_windows_max = tentative_windows_max
         self.stable_windows_max = stable_windows_max
         self.tentative_dropped = 0
+        self.incomplete = 0
         self.measures = Measures()
         self._parts: dict[int, _PartAnswers] = {}
 
@@ -139,6 +141,14 @@ class BestAnswers:
                 return RecDone(record["part"], record["epoch"])
         return None
 
+    def cut(self, part: int) -> None:
+        """Records of the part that come next are in no topic any more: rows before belong to them.
+
+        Without this they would be taken for rows of the window whose boundary is seen next.
+        """
+        rest = self._parts.setdefault(part, _PartAnswers())
+        rest.rows, rest.readings = {}, []
+
     def best(self, window_start: int) -> dict[int, WindowAnswer]:
         """The window's best answer in each part that has one."""
         found = {}
@@ -157,7 +167,7 @@ class BestAnswers:
         ]
         return sorted(answers, key=lambda answer: (answer.window_start, answer.part))
 
-    def _answer(self, part: _PartAnswers, record: Record, seen_at: int) -> WindowAnswer:
+    def _answer(self, part: _PartAnswers, record: Record, seen_at: int) -> WindowAnswer | None:
         rows, part.rows = part.rows, {}
         readings, part.readings = tuple(part.readings), []
         label: Literal["stable", "tentative"] = record["label"]
@@ -175,6 +185,9 @@ class BestAnswers:
             readings,
         )
         self._measure(part, answer)
+        if len(rows) + len(readings) != record["keys"]:
+            self.incomplete += 1
+            return None
         if label == "stable":
             part.tentative.pop(answer.window_start, None)
             part.stable[answer.window_start] = answer

@@ -184,6 +184,7 @@ class Follow:
             while not self._closed:
                 for item in self._follower.poll():
                     if isinstance(item, Cut):
+                        self.answers.cut(item.part)
                         _log.warning(
                             "results of %s, part %d: seq %d to %d are in no topic any more",
                             *(self._follower.query, item.part, item.first, item.last),
