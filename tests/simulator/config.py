@@ -8,7 +8,7 @@ events. What the product itself fixes in real time is not scaled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tests.simulator.clock import ms, second
@@ -39,6 +39,7 @@ class WorldConfig:
     disorder_more_us: dict[str, int] = field(default_factory=dict)
     """Of some streams: how much less they promise than the others."""
     expect_every_us: dict[str, int] = field(default_factory=dict)
+    """Of those whose promises come from their readings alone."""
     habits: Habits = field(default_factory=Habits)
     skew_us: dict[str, int] = field(default_factory=dict)
     """By process: how far its machine's clock is ahead."""
@@ -73,9 +74,22 @@ class WorldConfig:
 
     @property
     def lateness_us(self) -> int:
-        """Rule 15."""
-        more = [*self.expect_every_us.values(), *self.disorder_more_us.values()]
-        return self.disorder_us + max(more, default=0)
+        """Rule 15, of the whole query."""
+        return max(self.disorder_of(s) + self.expect_every_us.get(s, 0) for s in self.streams)
+
+    def disorder_of(self, stream: str) -> int:
+        """How much less than its clock, or its largest reading, a stream promises."""
+        return self.disorder_us + self.disorder_more_us.get(stream, 0)
+
+    def habits_of(self, stream: str) -> Habits:
+        """A stream's readings come as late as it promises them.
+
+        Not where its promises are made from them: those would come late themselves.
+        """
+        if stream in self.expect_every_us:
+            return self.habits
+        more = self.disorder_more_us.get(stream, 0)
+        return replace(self.habits, jitter_us=self.habits.jitter_us + more)
 
     @property
     def first_window(self) -> int:

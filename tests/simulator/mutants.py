@@ -455,6 +455,11 @@ MUTANTS = (
               "self._chunks, self.waiting = list(saved.chunks), saved.waiting", "pass"),),
     ),
     Mutant(
+        "what is held ahead does not count from the lateness", "R12",
+        (Edit(f"{_dpc}.orderer:OrdererCore._bound", " + self._config.lateness_us", ""),
+         Edit(f"{_dpc}.orderer:OrdererCore.wanted", " + self._config.lateness_us", "")),
+    ),
+    Mutant(
         "the clock jumps with the machine's", "R12",
         (Edit("slackwater.runtime.clock:SlewedClock.now_us",
               "max(-lean_us, min(lean_us, self._lag_us))", "self._lag_us"),),

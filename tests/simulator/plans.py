@@ -13,7 +13,7 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from random import Random
 from typing import Any
 
-from tests.simulator.clock import ms
+from tests.simulator.clock import ms, second
 from tests.simulator.config import WorldConfig, spread
 from tests.simulator.faults import Fault, plan
 from tests.simulator.readings import Habits
@@ -79,7 +79,7 @@ def draw(seed: int) -> Plan:
     config = replace(draw_config(rng), aggregate_us=draw_aggregate_us(seed))
     length_us = 2_000 * ms + rng.choice([4, 6]) * config.bound_us
     faults = plan(rng, config, length_us, rng.choice([1, 2, 3, 4, 6, 9]))
-    return Plan(seed, config, length_us, faults)
+    return draw_unlike(Plan(seed, config, length_us, faults))
 
 
 def draw_config(rng: Random) -> WorldConfig:
@@ -127,6 +127,36 @@ def draw_config(rng: Random) -> WorldConfig:
 def draw_aggregate_us(seed: int) -> int:
     """How slow the aggregators are (R33). Of its own, so that a seed's other draws stay."""
     return Random(f"aggregator/{seed}").choice([0, 0, 1, 4]) * ms
+
+
+def draw_unlike(plan: Plan) -> Plan:
+    """In every other world streams promise unlike each other, by up to seconds (decision 36).
+
+    What is late has more time to come, so most faults of such a world are masked: it gets one more,
+    which is not. Drawn last, and of its own, so that a seed's other draws stay.
+    """
+    rng, config = Random(f"lateness/{plan.seed}"), plan.config
+    most = rng.choice([0, 0, 300 * ms, 3 * second])
+    if not most:
+        return plan
+    late = rng.sample(config.streams, rng.randint(1, max(1, len(config.streams) - 1)))
+    more = {s: rng.randrange(most // 2, most) // ms * ms for s in late}
+    # A sensor whose readings are late three times running still keeps its word.
+    kept_us = 4 * config.habits.every_us + config.habits.jitter_us
+    every = {s: rng.choice([kept_us, 2 * kept_us]) for s in config.streams if rng.random() < 0.15}
+    config = replace(
+        config,
+        disorder_more_us=more,
+        expect_every_us={**every, **config.expect_every_us},
+    )
+    # Lines cannot join where H in bytes does not hold what streams are apart (decision 36).
+    apart = 48 * config.lateness_us // config.habits.every_us
+    room = 2 * max(map(len, config.children)) * apart
+    config = replace(config, ahead_bytes_max=config.ahead_bytes_max + room)
+    at, length = (rng.randrange(1, 4) * config.bound_us for _ in range(2))
+    unmasked = Fault(config.lateness_us + at, "silence", max(more, key=config.disorder_of), length)
+    faults = sorted([*plan.faults, unmasked], key=lambda f: f.at)
+    return replace(plan, config=config, faults=tuple(faults))
 
 
 def draw_skew(rng: Random, config: WorldConfig) -> dict[str, int]:

@@ -125,6 +125,10 @@ SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
     lambda c: replace(c, policy=DEFAULTS.policy),
     lambda c: replace(c, skew_us={}),
     lambda c: replace(c, expect_every_us={}),
+    lambda c: replace(c, disorder_more_us={}),
+    lambda c: replace(
+        c, disorder_more_us={s: us // 2 // ms * ms for s, us in c.disorder_more_us.items()}
+    ),
     lambda c: replace(c, slide_us=c.window_us),
     lambda c: replace(c, habits=replace(c.habits, late_every=0, late_us=0)),
     lambda c: replace(c, disorder_us=0, habits=replace(c.habits, jitter_us=0)),

@@ -60,7 +60,7 @@ class SimProxy(Process):
         rules = SourceRules(
             log=stream,
             fields=FIELDS,
-            disorder_us=world.config.disorder_us + world.config.disorder_more_us.get(stream, 0),
+            disorder_us=world.config.disorder_of(stream),
             late="promise",
             clock_boundaries=stream not in world.config.expect_every_us,
             readings_max=world.config.record_readings_max,

@@ -25,7 +25,7 @@ from tests.simulator.checkers.facts import Facts
 from tests.simulator.clock import ms, second
 from tests.simulator.config import WorldConfig
 from tests.simulator.faults import Fault
-from tests.simulator.history import Committed, History, Sample
+from tests.simulator.history import Committed, History, Note, Sample
 from tests.simulator.plans import Plan
 from tests.simulator.readings import Habits
 from tests.simulator.run import run
@@ -56,6 +56,7 @@ def history() -> History:
     return replace(
         lived,
         committed=list(lived.committed),
+        said=list(lived.said),
         samples=list(lived.samples),
         outages=list(lived.outages),
         sent={stream: list(readings) for stream, readings in lived.sent.items()},
@@ -176,6 +177,10 @@ def _without_rec_done(history: History) -> None:
     _change(history, at, done)
 
 
+def _lines_left_apart(history: History) -> None:
+    history.said.append(Note(history.ended_at, "orderer/q.0.a", "says STABILIZATION"))
+
+
 # G5
 
 
@@ -251,6 +256,7 @@ def _an_older_placement(history: History) -> None:
         (order, _a_window_left_out),
         (convergent, _never_corrected),
         (convergent, _without_rec_done),
+        (convergent, _lines_left_apart),
         (memory, _a_process_that_grows),
         (memory, _an_orderer_that_grows),
         (counted, _a_reading_dropped),

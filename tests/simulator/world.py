@@ -50,7 +50,8 @@ class World:
         """By process, how far its machine's clock is ahead now."""
         self.spools = {s: Spool() for s in self.config.streams}
         self.sensors = {
-            s: Sensor(s, seed, self.config.habits, self.config.e0_us) for s in self.config.streams
+            s: Sensor(s, seed, self.config.habits_of(s), self.config.e0_us)
+            for s in self.config.streams
         }
         self.proxies: dict[str, SimProxy] = {}
         self.orderers: dict[tuple[int, int], SimOrderer] = {}
@@ -448,7 +449,7 @@ class World:
             ahead_buckets_max=self.config.ahead_buckets_max,
             ahead_bytes_max=self.config.ahead_bytes_max,
             backlog_records_max=self.config.backlog_records_max,
-            disorder_us=self.config.disorder_us,
+            disorder_us=max(map(self.config.disorder_of, streams)),
             lateness_us=self.config.lateness_us,
             in_time_us=self.config.answer_within_us(1),
             replicas=self.config.replicas,

@@ -1,4 +1,8 @@
-"""Guarantee 4, convergent: after the last failure no tentative answer is left, REC_DONE says so."""
+"""Guarantee 4, convergent: after the last failure no tentative answer is left, REC_DONE says so.
+
+And none comes any more, for that failure's sake: every orderer's lines have joined, and every
+root's, by what their heartbeats said last.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,9 @@ from slackwater.protocols.dpc.answers import RecDone
 
 
 def check(facts: Facts) -> None:
-    """Nothing unrevoked at the end, and one REC_DONE for each epoch."""
+    """Nothing unrevoked at the end, one REC_DONE for each epoch, and all outputs STABLE."""
     history = facts.history
+    _joined(facts)
     for part, answers in enumerate(facts.answers):
         stable = {said.window for said in answers if said.stable}
         left = {said.window for said in answers if not said.stable} - stable
@@ -24,3 +29,12 @@ def check(facts: Facts) -> None:
         epochs = max((t.after.epoch for t in of_part), default=0)
         if done not in (list(range(1, epochs + 1)), list(range(1, epochs + (not to_come)))):
             raise Violation("convergent", history.ended_at, f"REC_DONE of {done}, epochs: {epochs}")
+
+
+def _joined(facts: Facts) -> None:
+    """The lines of a healthy output are one (rule 18)."""
+    history = facts.history
+    last = {said.process: said.what for said in history.said}
+    for process, what in sorted(last.items()):
+        if what != "says STABLE":
+            raise Violation("convergent", history.ended_at, f"{process} still {what}")
