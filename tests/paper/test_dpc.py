@@ -9,9 +9,11 @@ on purpose, the test says so with the word *Difference*; ``docs/protocols/dpc.md
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import groupby, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.answer_history import History
 from tests.paper.stage import (
+    FIELDS,
     MS,
     Orderer,
     Root,
@@ -33,13 +36,25 @@ from tests.paper.stage import (
     readings,
     stable_answers,
 )
+from tests.proxy_world import World
 
+from slackwater.client.answers import BestAnswers, Change, Undone, WindowAnswer
+from slackwater.codec.results import parse_result
 from slackwater.model.deployment import FailurePolicy, StabilizationPolicy
-from slackwater.model.records import Kind, OrderedRecord
-from slackwater.protocols.dpc.answers import RecDone, StableWindow, TentativeWindow, Undo
+from slackwater.model.records import Kind, OrderedRecord, SourceRecord
+from slackwater.protocols.dpc.answers import (
+    RecDone,
+    StableWindow,
+    TentativeWindow,
+    Transaction,
+    Undo,
+)
 from slackwater.protocols.dpc.line import PROCESS, Policy
 from slackwater.protocols.dpc.orderer import LineName
 from slackwater.protocols.dpc.states import LineState
+from slackwater.proxy.sensors import hand_over
+from slackwater.proxy.sourcelog import SourceLog
+from slackwater.root.results import ResultsWriter
 
 WITHIN_MS = 2_000 - 2 * 50
 """X less both stages' margins, with the default settings: what the orderer waits for."""
@@ -94,6 +109,78 @@ def without_runs(records: list[OrderedRecord]) -> list[tuple[object, ...]]:
 
 
 # Section 2: query model, availability, measures.
+
+
+class Died(Exception):
+    """A process ends here."""
+
+
+def test_2_2_a_source_keeps_every_tuple_before_anyone_sees_it_and_anybody_can_replay_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Difference: two logs. The spool keeps what the sensor was told of, Kafka what is read."""
+    world = World(tmp_path)
+    path = world.file([f"n,{1_100 + i},{i}" for i in range(40)])
+    proxy = world.sensors()
+    hand_over(tmp_path / "a", "room", "sensor", path)
+
+    def dying(_: object, records: Sequence[SourceRecord], _delivered: object = None) -> None:
+        if any(record.readings for record in records):
+            raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SourceLog, "append", dying)
+        with pytest.raises(Died):
+            world.run(proxy, 8)
+    kept_bytes = world.contexts[-1].spool.bytes_held
+    seen_before = world.readings()
+    world.contexts[-1].spool.close()
+    world.run(world.sensors(), 45)
+
+    assert kept_bytes > 0
+    assert seen_before == []
+    assert [(id_, value) for id_, _, value in world.readings()] == [(i, i) for i in range(40)]
+    world.check()
+
+
+def said_to_client(stage: Stage) -> Iterator[tuple[BestAnswers, Change | None, Said]]:
+    """What the library makes of the lines of the three topics, line by line."""
+    client = BestAnswers()
+    writer = ResultsWriter("q", 0, FIELDS, ("count", "sum"), stage.root.core.keys)
+    for _, group in groupby(stage.said, key=lambda one: one.transaction):
+        for one in group:
+            at_us = round(one.at_ms * MS)
+            transaction = Transaction((one.effect,), stage.root.core.answers.state,
+                                      stage.root.core.answers.state, more=False)  # fmt: skip
+            for _, lines in writer.lines(transaction, at_us):
+                for _, line in lines:
+                    yield client, client.apply(parse_result(line), at_us), one
+
+
+def test_2_2_a_client_that_speaks_dpc_has_the_best_answer_there_is() -> None:
+    """The proxy of section 2.2 is a library here: it applies UNDO and the corrections."""
+    stage = Stage()
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.run_to(6_000)
+    stage.sources["s1"].reconnect()
+    stage.run_to(7_000)
+
+    for client, change, one in said_to_client(stage):
+        if isinstance(change, WindowAnswer):
+            assert client.best(change.window_start)[0] == change
+        elif isinstance(change, Undone):
+            assert isinstance(one.effect, Undo)
+            assert client.best(change.undo_from) == client.best(change.undo_to) == {}
+            assert {a.label for a in client.windows()} == {"stable"}
+
+    answers = {
+        a.window_start // MS: (a.rows["k"]["v"]["count"], a.rows["k"]["v"]["sum"])
+        for a in client.windows()
+        if a.label == "stable"
+    }
+    assert answers == stable_answers(stage.said)
+    assert len(answers) == len(client.windows()) == 70
 
 
 @pytest.mark.parametrize("first_ms", [0, 130, 990])
@@ -183,6 +270,28 @@ def test_2_3_3_definition_2_inconsistency_is_zero_again_after_the_last_stable_an
 
     assert during > 0
     assert since_stable == 0
+
+
+def test_2_3_1_and_2_3_3_the_client_measures_proc_new_delay_new_and_n_tentative() -> None:
+    """Definitions 1 and 2: the worst *new* answer, what of it is delay, tentative since stable."""
+    stage = Stage(settings=Settings(bound_ms=3_000))
+    stage.run_to(2_000)
+    stage.sources["s1"].disconnect()
+    stage.run_to(6_000)
+    stage.sources["s1"].reconnect()
+    stage.run_to(8_000)
+
+    most = 0
+    for client, _, _ in said_to_client(stage):
+        most = max(most, client.measures.n_tentative)
+
+    measures = client.measures
+    worst_ms = max(delays_ms(stage.said).values())
+    assert measures.n_tentative_all == most == len(tentative(stage.said)) > 0
+    assert measures.n_tentative == 0, "the last answer is stable"
+    assert measures.proc_new == worst_ms * MS == 2_900 * MS, "a correction is not new"
+    assert measures.normal_count == len(stable_answers(stage.said)) - most
+    assert measures.delay_new == measures.proc_new - measures.normal_sum // measures.normal_count
 
 
 # Section 3: SUnion and SJoin.
@@ -393,7 +502,7 @@ def test_4_2_1_the_order_inside_a_bucket_is_by_stime_then_stream_then_id() -> No
     two.say([6, 5], boundary_ms=50, value=2.0)
     one.say([7, 5, 6], boundary_ms=100, value=1.0)
     two.say([5], boundary_ms=50, value=3.0)  # below 50: it broke its promise, and is skipped
-    two.say([51], boundary_ms=100, value=4.0)
+    two.say([6, 51], boundary_ms=100, value=4.0)  # so is the first of these, and not its record
     orderer.listen()
     (record,) = orderer.step(100)
 
@@ -582,6 +691,35 @@ def test_4_3_table_ii_without_a_stable_replica_one_in_up_failure_serves() -> Non
     assert first.missing == ("s1",)
     assert stable_answers(root.said) == dict.fromkeys(range(0, 9000, 100), (2.0, 2.0))
     assert max(delays_ms(root.said).values()) <= 2_000
+    check_history(root.said)
+
+
+def test_5_1_from_the_death_of_a_replica_to_the_other_s_data_it_is_no_more_than_140_ms() -> None:
+    """Keep-alives every 100 ms and 40 ms to switch there; here a word that counts for 120 ms.
+
+    B is in UP_FAILURE when A dies, so its buckets wait for A's until A's last word is stale.
+    """
+    one, other_link, two, a, b, root = two_replicas()
+    dies_ms, tick_ms = 4_990, 10
+
+    for now in range(tick_ms, 7_001, tick_ms):
+        one.say([now - 5], now)
+        two.say([now - 5], now)
+        if now <= 2_000:
+            other_link.say([now - 5], now)
+        for replica, node in enumerate([a, b]):
+            if node is b or now <= dies_ms:
+                node.listen()
+                node.step(now)
+                root.core.replica_says(0, replica, node.core.line.state, now * MS)
+        root.listen()
+        root.step(now)
+
+    late = {start: delay for start, delay in delays_ms(root.said).items() if delay > tick_ms}
+    assert b.core.line.state is LineState.UP_FAILURE
+    assert labels(root.said) == ["stable", "tentative"]
+    assert list(late) == [4_900], "it was due 10 ms after the death of A; the next one was not late"
+    assert 100 < late[4_900] <= 140
     check_history(root.said)
 
 

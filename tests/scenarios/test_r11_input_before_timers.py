@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.paper.stage import MS, Orderer, Settings, Source
 from tests.simulator.story import Story
+
+from slackwater.model.records import Kind
+from slackwater.protocols.dpc.orderer import Append, FetchEnds
 
 
 @pytest.mark.parametrize("sleeper", ["orderer/q.0.a", "root/q.0", "aggregator/0"])
@@ -36,3 +40,18 @@ def test_a_silence_of_half_the_bound_leaves_no_trace() -> None:
     story.time_passes(4)
     assert story.tentative == []
     story.every_guarantee_holds()
+
+
+def test_a_broker_that_gives_no_answer_costs_no_more_than_the_question() -> None:
+    """Rule 14: asked for an end and got none, nobody waits for more: the bound is soon over."""
+    sources = [Source("s1"), Source("s2")]
+    orderer = Orderer(sources, Settings())
+    core, deadline = orderer.core, 100 * MS + orderer.config.schedule.answer_within_us
+    sources[0].say([50], 100)
+    orderer.listen()
+
+    assert core.step(deadline) == [FetchEnds((1,))]
+    core.ends({1: None}, deadline)
+    told = [e.record for e in core.step(deadline + 1) if isinstance(e, Append)]
+
+    assert [(record.kind, record.missing) for record in told] == [(Kind.TENTATIVE, ("s2",))]

@@ -16,6 +16,7 @@ from slackwater.cli.rehearse.plan import Plan, make_plan
 from slackwater.cli.rehearse.report import Outcome, disturbances
 from slackwater.cli.rehearse.run import Rehearsal, verify
 from slackwater.cli.rehearse.stage import Event
+from slackwater.codec.results import parse_time
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.memory import MemoryBroker
@@ -152,6 +153,14 @@ def test_agreed(inputs: dict[str, Path]) -> None:
     assert all("seen_at" in line for line in lines[1:])
     climate = outcome.report["queries"]["climate"]
     assert (climate["windows"], climate["n_tentative"], climate["undone"]) == (6, 2, 2)
+    first: dict[str, float] = {}
+    for line in lines:
+        if line["kind"] == "boundary" and line["windows"] == 1:
+            latency_us = parse_time(line["seen_at"]) - parse_time(line["due_at"])
+            first.setdefault(line["window_start"], latency_us / 1e3)
+    assert climate["proc_new_ms"] == pytest.approx(max(first.values()))
+    usual = climate["latency_ms"]["clean"]["p50"]
+    assert climate["delay_new_ms"] == pytest.approx(climate["proc_new_ms"] - usual)
     assert outcome.report["seed"] == 3
     assert sorted(stage.calls[:2]) == ["pause orderer/climate.0.a", "pause orderer/climate.0.b"]
     assert len(stage.calls) == 4
