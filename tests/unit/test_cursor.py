@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slackwater.model.errors import MalformedRecordError
-from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
+from slackwater.model.records import (
+    Gap,
+    Kind,
+    Readings,
+    SourceColumns,
+    SourcePosition,
+    SourceRecord,
+)
 from slackwater.protocols.dpc.cursor import SourceCursor
 
 BUCKET = 10
@@ -199,3 +209,65 @@ def test_readings_that_cannot_be_decoded_behind_a_good_header_are_a_gap_too() ->
     assert list(cursor.columns(BUCKET, 2 * BUCKET)) == []
     assert list(cursor.columns(BUCKET, 2 * BUCKET)) == []
     assert felt(cursor) == [(BUCKET + 5, BUCKET + 6, 1)]
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[SourceRecord]:
+    """A stream whose sensors' clocks are wrong: readings lie anywhere above the promise."""
+    records = [SourceRecord(Kind.START, "s", 0, 0, -1, 0, 0, 0)]
+    boundary = first = 0
+    for _ in range(draw(st.integers(1, 25))):
+        ahead = draw(st.lists(st.integers(0, 40) | st.integers(0, 400), max_size=4))
+        stimes = np.array([boundary + a for a in ahead], np.int64)
+        boundary += draw(st.integers(0, 25))
+        n = len(stimes)
+        ids = np.arange(first, first + n, dtype=np.float64)
+        records.append(
+            SourceRecord(
+                Kind.INSERTION if n else Kind.BOUNDARY, "s", 0, first, first + n - 1, boundary,
+                int(stimes.min()) if n else boundary, int(stimes.max()) if n else boundary,
+                columns=SourceColumns(stimes, np.zeros(n, np.int32), ["k"], ("v",), (ids,))
+                if n else None,
+            )
+        )  # fmt: skip
+        first += n
+    return [*records, SourceRecord(Kind.BOUNDARY, "s", 0, first, first - 1, boundary + 500, 0, 0)]
+
+
+@given(
+    logs(),
+    st.sampled_from([0, 15]),
+    st.lists(st.sampled_from(["", "park", "restart"]), min_size=60, max_size=60),
+)
+def test_readings_ahead_of_every_promise_come_when_it_is_their_time(
+    log: list[SourceRecord], lookback: int, acts: list[str]
+) -> None:
+    """Bucket by bucket, in the order of their ids, whatever is parked and restarted between."""
+    cursor = SourceCursor(BEGINNING, strict=True, lookback_us=lookback)
+    for bucket, act in enumerate(acts):
+        start, end = bucket * BUCKET, (bucket + 1) * BUCKET
+        if act == "park":
+            cursor.park()
+        elif act == "restart":
+            cursor = SourceCursor(cursor.rebuild, strict=True, lookback_us=lookback)
+            cursor.pass_to(start)
+        while cursor.boundary < end and cursor.offset < len(log):
+            cursor.offer(cursor.offset, log[cursor.offset])
+        if cursor.boundary < end:
+            break
+        low = start - lookback
+        lower = cursor.next_reading(start)
+        found = [v for c, _ in cursor.columns(low, end) for v in values_in(c, low, end)]
+        assert found == [v for r in log for v in values_in(r.columns, low, end)]
+        times = [t for r in log if r.columns for t in r.columns.load().stimes if start <= t < end]
+        if times:
+            assert lower is not None
+            assert lower <= min(times)
+        cursor.pass_to(end)
+
+
+def values_in(columns: Readings | None, low: int, high: int) -> list[float]:
+    if columns is None:
+        return []
+    whole = columns.load()
+    return [v for t, v in zip(whole.stimes, whole.values[0], strict=True) if low <= t < high]

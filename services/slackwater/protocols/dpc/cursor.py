@@ -15,6 +15,10 @@ has skipped it must not forget: the boundary behind a skipped stretch says that 
 *follows*, not that what was skipped has been read. Until the line is past everything that may lie
 there (``whole_from``) the stream stays incomplete, and is named in ``missing`` (guarantee 3).
 
+A sensor's clock may be wrong, and a reading stamped hours ahead of its stream's promise. What the
+line needs is not a stretch of the log then. Such readings are put *aside*, without the rest of
+their records, until their time comes: what follows them is let go of all the same.
+
 An operator may look back: a join needs what was passed up to ``lookback_us`` ago. A cursor keeps it
 *behind* the line, and names the place where replay must begin to have it again (R26); what was
 skipped or lost is then felt for that much longer.
@@ -22,9 +26,10 @@ skipped or lost is then felt for that much longer.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, Protocol
 
@@ -43,7 +48,11 @@ class Cursor(Protocol):
     attached: bool
     hole_inc: int | None
     bytes_held: int
-    bytes_behind: int
+
+    @property
+    def bytes_behind(self) -> int:
+        """About what is kept of what the line has passed."""
+        ...
 
     def offer(self, offset: int, record: Any) -> bool:
         """Take the record at ``offset`` into account; says whether it counted."""
@@ -128,6 +137,67 @@ class Chunk:
         """About what the record takes in memory."""
         return 24 + self.record.readings * 24
 
+    def since(self, low: int) -> Chunk:
+        """The same without the readings below ``low``; as it is if it cannot be read."""
+        try:
+            whole = self.load()
+        except MalformedRecordError:
+            return self
+        kept = whole.stimes >= low
+        if not kept.any():
+            return self
+        stimes, index = whole.stimes[kept], whole.key_index[kept]
+        values = tuple(column[kept] for column in whole.values)
+        columns = SourceColumns(stimes, index, whole.keys, whole.fields, values)
+        record = replace(self.record, stime_min=int(stimes.min()), columns=columns)
+        return replace(self, record=record, loaded=columns)
+
+
+@dataclass(slots=True)
+class Aside:
+    """Readings that the promises have passed and whose time has not come, by their times."""
+
+    chunks: list[Chunk] = field(default_factory=list)
+
+    def put(self, chunk: Chunk, low: int) -> None:
+        """What the record holds from ``low`` on."""
+        insort(self.chunks, chunk.since(low), key=_time_of)
+
+    def pass_to(self, low: int) -> None:
+        """Forget what lies below ``low``."""
+        passed = 0
+        while passed < len(self.chunks) and _time_of(self.chunks[passed]) < low:
+            passed += 1
+        begun, self.chunks[:passed] = self.chunks[:passed], []
+        for chunk in begun:
+            if chunk.record.stime_max >= low:
+                self.put(chunk, low)
+
+    def within(self, start: int, end: int) -> Iterator[Chunk]:
+        """What may have readings in [start, end)."""
+        for chunk in self.chunks:
+            if _time_of(chunk) >= end:
+                return
+            if chunk.record.stime_max >= start:
+                yield chunk
+
+    @property
+    def bytes_held(self) -> int:
+        """About what it takes in memory."""
+        return sum(24 + 24 * len(c.loaded.stimes) for c in self.chunks if c.loaded is not None)
+
+    def keep_below(self, offset: int) -> None:
+        """Forget what is read again from ``offset`` on."""
+        self.chunks = [chunk for chunk in self.chunks if chunk.offset < offset]
+
+
+def _time_of(chunk: Chunk) -> int:
+    return chunk.record.stime_min
+
+
+def _offset_of(chunk: Chunk) -> int:
+    return chunk.offset
+
 
 class SourceCursor:
     """One line's place in one source log.
@@ -159,10 +229,11 @@ class SourceCursor:
         """Incarnation of the writer that left a hole here, until the hole is filled (rule 11)."""
         self.bytes_held = 0
         """About what is buffered ahead of the line; what is behind it is not in it."""
-        self.bytes_behind = 0
+        self._bytes_behind = 0
         self._low = -(2**62)
         self._behind: deque[Chunk] = deque()
         self._chunks: deque[Chunk] = deque()
+        self._aside = Aside()
         # A log that is read for the first time and does not begin at 0 has lost its first readings.
         is_cut = position.inc < 0 < position.offset
         self._lost_from: int | None = position.boundary if is_cut else None
@@ -205,17 +276,24 @@ class SourceCursor:
         return True
 
     def _keep(self, chunk: Chunk) -> None:
-        if not self._chunks and self._is_done(chunk, self._low):
-            self._behind.append(chunk)
-            self.bytes_behind += chunk.bytes_held
-        else:
+        if self._chunks or chunk.record.boundary > self._low:
             self._chunks.append(chunk)
             self.bytes_held += chunk.bytes_held
+        else:
+            self._put_behind(chunk)
+
+    def _put_behind(self, chunk: Chunk) -> None:
+        """The promises have passed it; what it holds may lie ahead all the same."""
+        if chunk.record.readings and chunk.record.stime_max >= self._low:
+            self._aside.put(chunk, self._low - self._lookback_us)
+        else:
+            self._behind.append(chunk)
+            self._bytes_behind += chunk.bytes_held
 
     def _forget(self) -> None:
         self._behind.clear()
         self._chunks.clear()
-        self.bytes_held = self.bytes_behind = 0
+        self.bytes_held = self._bytes_behind = 0
 
     def _is_next(self, record: SourceRecord) -> bool:
         if self.next_id < 0 or record.first_id == self.next_id:
@@ -268,20 +346,30 @@ class SourceCursor:
         self.attached = False
         self._skipped = True
         self._forget()
+        self._aside = Aside()
 
     # What goes out.
 
     def columns(self, start: int, end: int) -> Iterator[tuple[SourceColumns, int]]:
         """The columns that hold readings with start <= stime < end, and the floor of each."""
+        for chunk in self._within(start, end):
+            try:
+                loaded = chunk.load()
+            except MalformedRecordError:
+                self._lose(chunk.record)
+            else:
+                yield loaded, chunk.floor
+
+    def _within(self, start: int, end: int) -> Iterator[Chunk]:
+        """What may have readings in [start, end), in the order of the log."""
+        aside = deque(sorted(self._aside.within(start, end), key=_offset_of))
         for chunk in chain(self._behind, self._chunks):
             record = chunk.record
             if record.readings and record.stime_max >= start and record.stime_min < end:
-                try:
-                    loaded = chunk.load()
-                except MalformedRecordError:
-                    self._lose(record)
-                else:
-                    yield loaded, chunk.floor
+                while aside and aside[0].offset < chunk.offset:
+                    yield aside.popleft()
+                yield chunk
+        yield from aside
 
     def _lose(self, record: SourceRecord) -> None:
         """Its header told what it holds, and now it cannot be read."""
@@ -291,14 +379,15 @@ class SourceCursor:
 
     def next_reading(self, start: int) -> int | None:
         """A lower bound of the smallest stime >= start that is buffered, None if there is none."""
-        best: int | None = None
+        aside = next(self._aside.within(start, 2**62), None)
+        best = None if aside is None else max(aside.record.stime_min, start)
         for chunk in self._chunks:
+            if best == start:
+                break
             record = chunk.record
             if record.readings and record.stime_max >= start:
                 low = max(record.stime_min, start)
                 best = low if best is None or low < best else best
-                if best == start:
-                    break
         return best
 
     def pass_to(self, start: int) -> None:
@@ -307,13 +396,13 @@ class SourceCursor:
             return
         self._low = start
         needed_from = start - self._lookback_us
-        while self._chunks and self._is_done(self._chunks[0], start):
+        while self._chunks and self._chunks[0].record.boundary <= start:
             chunk = self._chunks.popleft()
-            self._behind.append(chunk)
             self.bytes_held -= chunk.bytes_held
-            self.bytes_behind += chunk.bytes_held
+            self._put_behind(chunk)
+        self._aside.pass_to(needed_from)
         while self._behind and self._is_done(self._behind[0], needed_from):
-            self.bytes_behind -= self._behind.popleft().bytes_held
+            self._bytes_behind -= self._behind.popleft().bytes_held
         self.gaps = [gap for gap in self.gaps if gap[1] > needed_from]
         if not self.gaps and self._lost_from is None:
             self._before_loss = None
@@ -321,6 +410,11 @@ class SourceCursor:
     def _is_done(self, chunk: Chunk, start: int) -> bool:
         record = chunk.record
         return record.boundary <= start and (not record.readings or record.stime_max < start)
+
+    @property
+    def bytes_behind(self) -> int:
+        """About what is kept of what the line has passed, for its readings ahead too."""
+        return self._bytes_behind + self._aside.bytes_held
 
     # Where it is.
 
@@ -337,7 +431,7 @@ class SourceCursor:
     @property
     def next(self) -> SourcePosition:
         """Where what the line has not passed yet begins (rule 5)."""
-        return self._before_loss or self._place(self._chunks)
+        return self._before_loss or self._place(self._chunks, self._aside.chunks)
 
     @property
     def rebuild(self) -> SourcePosition:
@@ -345,13 +439,15 @@ class SourceCursor:
 
         While a loss is still felt that is before it: a restart finds it gone again, and says so.
         """
-        place = self._before_loss or self._place(self._behind or self._chunks)
+        chunks = self._behind or self._chunks
+        place = self._before_loss or self._place(chunks, self._aside.chunks)
         return replace(place, next_id=-1) if self._is_torn else place
 
-    def _place(self, chunks: deque[Chunk]) -> SourcePosition:
-        if not chunks:
+    def _place(self, chunks: deque[Chunk], aside: Sequence[Chunk] = ()) -> SourcePosition:
+        """Where to read from to have all of these."""
+        if not chunks and not aside:
             return SourcePosition(self.offset, self.next_id, self.inc, self.boundary)
-        head = chunks[0]
+        head = min([*aside, *([chunks[0]] if chunks else [])], key=_offset_of)
         return SourcePosition(head.offset, head.record.first_id, head.inc, head.floor)
 
     @property
@@ -360,9 +456,13 @@ class SourceCursor:
         return self._low - self._lookback_us < self.whole_from
 
     def park(self) -> None:
-        """Forget what is buffered; a catch-up reader reads it again from where it begins."""
+        """Forget what is buffered; a catch-up reader reads it again from where it begins.
+
+        But for what is put aside, perhaps hours of the log before.
+        """
         place = self._place(self._behind or self._chunks)
         self._forget()
+        self._aside.keep_below(place.offset)
         self.offset = place.offset
         self.next_id = place.next_id
         self.inc = place.inc
@@ -371,5 +471,8 @@ class SourceCursor:
 
     @property
     def buffered_to(self) -> int:
-        """The largest event time the buffer reaches."""
-        return max(self.boundary, self._chunks[-1].record.stime_max if self._chunks else self._low)
+        """How far the promises in the buffer reach.
+
+        Not the readings: however far ahead they are stamped, until the promise they are needed.
+        """
+        return max(self.boundary, self._low)
