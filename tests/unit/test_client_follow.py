@@ -11,7 +11,8 @@ from tests.unit.test_client_check import CELLS
 
 from slackwater.cli import tables
 from slackwater.client.answers import BestAnswers, Reading, RecDone, Undone, WindowAnswer
-from slackwater.client.follow import KINDS, Follow, Follower, Seen
+from slackwater.client.follow import KINDS, Follow, Follower, Seen, poll_records_max
+from slackwater.client.merge import held_records_max
 from slackwater.codec.results import encode_gap, format_time
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.topics import RESULT_KINDS, results_topic
@@ -79,6 +80,22 @@ def test_from_the_end_only_what_comes() -> None:
             break
     assert [r["seq"] for r in seen] == [r["seq"] for r in second]
     assert follower.cuts == []
+
+
+def test_from_the_end_a_window_of_more_rows_than_are_held_of_a_topic() -> None:
+    """Where the stream begins is known when all topics were read to their ends: nothing pauses."""
+    log, rows = broker(), held_records_max + 2 * poll_records_max
+    follower = Follower(log, "climate", 1, "end")
+    head = {"query": "climate", "part": 0, "epoch": 0, "kind": "stable", "missing": []}
+    times = dict.fromkeys(("window_start", "window_end", "due_at", "emitted_at"), "")
+    row = {**head, **times, "fields": {}}
+    write(log, [{**row, "seq": seq, "key": f"k{seq}"} for seq in range(7, 7 + rows)])
+    seen = 0
+    for _ in range(500):
+        seen += len(follower.poll(0.01))
+        if seen == rows:
+            break
+    assert seen == rows
 
 
 def test_what_retention_took_is_reported_and_the_rest_delivered() -> None:

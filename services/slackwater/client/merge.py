@@ -98,9 +98,10 @@ class PartMerge(Generic[R]):
     def full(self, topic: str) -> bool:
         """Whether so much of the topic waits for the others that it should not be read on.
 
-        It never is the topic that holds what the others wait for: that one is not ahead.
+        It never is the topic that holds what the others wait for: that one is not ahead. Until it
+        is known where the stream begins all are read to their ends, however much that is.
         """
-        return len(self._held[topic]) >= held_records_max
+        return self.next_seq is not None and len(self._held[topic]) >= held_records_max
 
     @property
     def held(self) -> int:
