@@ -456,8 +456,8 @@ MUTANTS = (
     ),
     Mutant(
         "what is held ahead does not count from the lateness", "R12",
-        (Edit(f"{_dpc}.orderer:OrdererCore._bound", " + self._config.lateness_us", ""),
-         Edit(f"{_dpc}.orderer:OrdererCore.wanted", " + self._config.lateness_us", "")),
+        (Edit(f"{_dpc}.orderer:OrdererConfig.apart_us",
+              "self.lateness_us + self.in_time_us", "self.in_time_us"),),
     ),
     Mutant(
         "the clock jumps with the machine's", "R12",
