@@ -169,6 +169,21 @@ def test_the_horizon_of_tentative_answers_is_bounded_and_says_so() -> None:
     assert answers.measures.n_tentative == 5
 
 
+def test_r5_many_rows_are_no_more_kept_than_many_windows() -> None:
+    """A client that follows a query of a thousand keys for hours."""
+    made = Root(terms(), CELLS)
+    made.stable(3)
+    made.tentative(3, ["room-2"])
+    for rows_max, kept in ((1_000, [2, 2, 2]), (5, [2, 2]), (1, [2])):
+        answers = BestAnswers(rows_max=rows_max)
+        for record in made.records:
+            answers.apply(record, made.now)
+        assert [a.row_count for a in answers.windows() if a.label == "stable"] == kept
+        tentative = [a.row_count for a in answers.windows() if a.label == "tentative"]
+        assert sum(tentative) <= rows_max or len(tentative) == 1
+        assert len(tentative) + answers.tentative_dropped == 3
+
+
 def row(label: str, stime: int, key: str, x: float | None) -> dict[str, Any]:
     """A reading of a query without a window."""
     return {"kind": label, "part": 0, "stime": format_time(stime), "key": key, "fields": {"x": x}}

@@ -5,6 +5,7 @@ gets the exact answer if there is one, else the tentative one if it stands, else
 tentative answers away, stable ones replace them (section 4.1 of the DPC paper: what a client does
 with UNDO and REC_DONE). What is kept is bounded, because a failure of hours must not fill a
 consumer's memory (trace R5): the oldest answers go first, and ``dropped`` says that some did.
+What takes memory is rows, about 1 kB each; windows without rows are bounded by their number.
 An answer of which retention has taken rows away before they were read is none; it is counted.
 
 Also the measures by which DPC is judged (section 2.3 of the paper): N_tentative, how many answers
@@ -25,6 +26,8 @@ from slackwater.codec.results import Label, parse_time
 Record = Mapping[str, Any]
 tentative_windows_default_max = 10_000
 stable_windows_default_max = 10_000
+rows_default_max = 100_000
+"""Of a part, tentative and stable ones each; one window is kept however many rows it has."""
 
 
 class Reading(NamedTuple):
@@ -54,6 +57,11 @@ class WindowAnswer:
     due_at: int
     seen_at: int
     readings: tuple[Reading, ...] = ()
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are."""
+        return len(self.rows) + len(self.readings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +106,46 @@ class Measures:
         return self.proc_new - self.normal_sum // self.normal_count
 
 
+class _Kept:
+    """Answers of one label by their windows' starts, the oldest first."""
+
+    def __init__(self, windows_max: int, rows_max: int) -> None:
+        self._windows_max = windows_max
+        self._rows_max = rows_max
+        self._rows = 0
+        self.by_start: dict[int, WindowAnswer] = {}
+
+    def put(self, answer: WindowAnswer) -> int:
+        """Keep it; how many others had to go."""
+        self.drop(answer.window_start)
+        self.by_start[answer.window_start] = answer
+        self._rows += answer.row_count
+        dropped = 0
+        while len(self.by_start) > 1 and (
+            len(self.by_start) > self._windows_max or self._rows > self._rows_max
+        ):
+            self.drop(next(iter(self.by_start)))
+            dropped += 1
+        return dropped
+
+    def drop(self, window_start: int) -> None:
+        """Keep it no longer, if it is kept."""
+        answer = self.by_start.pop(window_start, None)
+        self._rows -= 0 if answer is None else answer.row_count
+
+    def revoke(self, last: int) -> None:
+        """Drop what begins up to the window ``last``."""
+        standing = (_behind(last, answer) for answer in self.by_start.values())
+        self.by_start = {answer.window_start: answer for answer in standing if answer is not None}
+        self._rows = sum(answer.row_count for answer in self.by_start.values())
+
+
 @dataclass(slots=True)
 class _PartAnswers:
+    stable: _Kept
+    tentative: _Kept
     rows: dict[str, Any] = field(default_factory=dict)
     readings: list[Reading] = field(default_factory=list)
-    stable: dict[int, WindowAnswer] = field(default_factory=dict)
-    tentative: dict[int, WindowAnswer] = field(default_factory=dict)
     stable_end: int | None = None
 
 
@@ -114,11 +156,13 @@ class BestAnswers:
         self,
         tentative_windows_max: int = tentative_windows_default_max,
         stable_windows_max: int = stable_windows_default_max,
+        rows_max: int = rows_default_max,
     ) -> None:
         assert tentative_windows_max > 0
         assert stable_windows_max > 0
         self.tentative_windows_max = tentative_windows_max
         self.stable_windows_max = stable_windows_max
+        self.rows_max = rows_max
         self.tentative_dropped = 0
         self.incomplete = 0
         self.measures = Measures()
@@ -126,7 +170,7 @@ class BestAnswers:
 
     def apply(self, record: Record, seen_at: int) -> Change | None:
         """What the record changes, if it completes a change (rows wait for their boundary)."""
-        part = self._parts.setdefault(record["part"], _PartAnswers())
+        part = self._part(record["part"])
         match record["kind"]:
             case "stable" | "tentative" if "stime" in record:
                 stime = parse_time(record["stime"])
@@ -146,26 +190,32 @@ class BestAnswers:
 
         Without this they would be taken for rows of the window whose boundary is seen next.
         """
-        rest = self._parts.setdefault(part, _PartAnswers())
+        rest = self._part(part)
         rest.rows, rest.readings = {}, []
 
     def best(self, window_start: int) -> dict[int, WindowAnswer]:
         """The window's best answer in each part that has one."""
         found = {}
         for number, part in self._parts.items():
-            answer = part.stable.get(window_start) or part.tentative.get(window_start)
+            answer = part.stable.by_start.get(window_start) or part.tentative.by_start.get(
+                window_start
+            )
             if answer is not None:
                 found[number] = answer
         return found
 
     def windows(self) -> list[WindowAnswer]:
         """All best answers that are kept, in the order of windows and parts."""
-        answers = [
-            answer
-            for part in self._parts.values()
-            for answer in (part.stable | part.tentative).values()
-        ]
+        answers = [answer for part in self._parts.values() for answer in _all(part).values()]
         return sorted(answers, key=lambda answer: (answer.window_start, answer.part))
+
+    def _part(self, number: int) -> _PartAnswers:
+        if number not in self._parts:
+            self._parts[number] = _PartAnswers(
+                _Kept(self.stable_windows_max, self.rows_max),
+                _Kept(self.tentative_windows_max, self.rows_max),
+            )
+        return self._parts[number]
 
     def _answer(self, part: _PartAnswers, record: Record, seen_at: int) -> WindowAnswer | None:
         rows, part.rows = part.rows, {}
@@ -189,12 +239,10 @@ class BestAnswers:
             self.incomplete += 1
             return None
         if label == "stable":
-            part.tentative.pop(answer.window_start, None)
-            part.stable[answer.window_start] = answer
-            _trim(part.stable, self.stable_windows_max)
+            part.tentative.drop(answer.window_start)
+            part.stable.put(answer)
         else:
-            part.tentative[answer.window_start] = answer
-            self.tentative_dropped += _trim(part.tentative, self.tentative_windows_max)
+            self.tentative_dropped += part.tentative.put(answer)
         return answer
 
     def _measure(self, part: _PartAnswers, answer: WindowAnswer) -> None:
@@ -216,8 +264,7 @@ class BestAnswers:
 
     def _undo(self, part: _PartAnswers, record: Record) -> Undone:
         first, last = parse_time(record["undo_from"]), parse_time(record["undo_to"])
-        standing = (_behind(last, answer) for answer in part.tentative.values())
-        part.tentative = {answer.window_start: answer for answer in standing if answer is not None}
+        part.tentative.revoke(last)
         return Undone(record["part"], first, last)
 
 
@@ -234,10 +281,6 @@ def _behind(last: int, answer: WindowAnswer) -> WindowAnswer | None:
     return replace(answer, window_start=start, windows=answer.windows - undone)
 
 
-def _trim(answers: dict[int, WindowAnswer], windows_max: int) -> int:
-    """Forget the oldest; how many."""
-    dropped = 0
-    while len(answers) > windows_max:
-        del answers[next(iter(answers))]
-        dropped += 1
-    return dropped
+def _all(part: _PartAnswers) -> dict[int, WindowAnswer]:
+    """What is kept, by the windows' starts: of a window that has both the stable answer."""
+    return part.tentative.by_start | part.stable.by_start

@@ -224,8 +224,8 @@ class Follow:
         if self.answers.tentative_dropped and not self._said_dropped:
             self._said_dropped = True
             _log.warning(
-                "more than %d tentative answers of %s: the oldest are no longer kept",
-                *(self.answers.tentative_windows_max, self._follower.query),
+                "more than %d tentative answers of %s, or %d rows: the oldest are no longer kept",
+                *(self.answers.tentative_windows_max, self._follower.query, self.answers.rows_max),
             )
 
     def _call(self, change: Change) -> None:
