@@ -51,6 +51,7 @@ from slackwater.protocols.dpc.answers import (
 )
 from slackwater.protocols.dpc.line import PROCESS, Policy
 from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.root import DeltaLog
 from slackwater.protocols.dpc.states import LineState
 from slackwater.proxy.sensors import hand_over
 from slackwater.proxy.sourcelog import SourceLog
@@ -996,6 +997,34 @@ def test_4_5_a_restarted_root_undoes_nothing_and_repeats_nothing(crash_ms: int) 
     check_history(stage.said)
     assert len(stable_answers(stage.said)) == 90
     assert max(delays_ms(stage.said).values()) <= WITHIN_MS
+
+
+def test_4_5_a_restarted_root_says_nothing_tentative_before_it_has_read_its_deltas() -> None:
+    """What B says tentatively comes first; in A's log, unread yet, it is all stable (rule 27)."""
+    one, other_link, two, a, b, root = two_replicas()
+    for now in range(100, 8_001, 100):
+        one.say([now - 50], now)
+        two.say([now - 50], now)
+        if now <= 2_000:
+            other_link.say([now - 50], now)
+        for replica, node in enumerate((a, b)):
+            node.listen()
+            node.step(now)
+            root.core.replica_says(0, replica, node.core.line.state, now * MS)
+        if now <= 6_000:
+            root.listen()
+            root.step(now)
+
+    root.crash()
+    for at, record in enumerate(b.logs[LineName.LIVE]):
+        root.core.receive(DeltaLog(0, 1, LineName.LIVE), at, aggregated(record, at))
+    unread = root.step(8_000)
+    root.listen()
+    root.step(8_000)
+
+    assert unread == []
+    assert labels(root.said) == ["stable"]
+    assert len(stable_answers(root.said)) == 80
 
 
 # Section 5.1: eventual consistency, Figure 11.

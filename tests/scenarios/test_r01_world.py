@@ -17,3 +17,15 @@ def test_the_writer_sends_again_from_the_hole(writer: str) -> None:
     assert len(started) == 6, "nobody else had to start again"
     story.all_is_well_again()
     story.every_guarantee_holds()
+
+
+def test_an_aggregator_sends_again_what_the_root_has_read_beyond() -> None:
+    """It lives on for long: what the root counts as read must end before the hole (rule 26)."""
+    story = Story(replicas=1, bound_us=1_000_000)
+    story.time_passes(3)
+    story.world.lose("aggregator/0", 3_500_000)
+    story.time_passes(8)
+    story.all_is_well_again()
+    assert not story.orderer().line.forked
+    assert story.root().holes == ()
+    story.every_guarantee_holds()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.paper.stage import MS, Orderer, Settings, Source
 from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 
@@ -59,3 +60,22 @@ def test_a_child_whose_sources_run_ahead_of_time_is_parked() -> None:
     story.silence("s1", for_s=4)
     story.time_passes(4)
     assert {a.missing for a in story.tentative} == {("s1",)}, "a parked log does not keep it mute"
+
+
+def test_a_stream_that_runs_ahead_of_its_orderer_is_parked_for_both_lines() -> None:
+    """Rule 12: H is 600 buckets, one reading each; ten times as much lies in the log."""
+    behind, ahead = Source("s1"), Source("s2")
+    orderer = Orderer([behind, ahead], Settings())
+    for at in range(0, 600_000, 100):
+        ahead.say([at], at + 100)
+    behind.say([50], 1_000)
+    orderer.listen()
+    orderer.step(1_000)
+
+    held = [c.bytes_held for line in (orderer.core._stable, orderer.core._live) for c in line]
+    assert 0 < max(held) < 700 * 60
+    behind.say([], 600_000)
+    orderer.listen()
+    orderer.step(600_000)
+    assert orderer.core.line.stable_next == 600_000 * MS
+    assert orderer.core.counters.readings == 6_001

@@ -545,6 +545,12 @@ MUTANTS = (
         f"{_scenarios}.test_r26_a_new_replica:test_a_replica_that_never_ran_goes_on_at_its_peers_frontier_too",
     ),
     Mutant(
+        "what lies behind a hole counts as read", "R26",
+        (Edit(f"{_dpc}.root:RootCore._count", "if record.seq == self._whole[log]:",
+              "if record.seq >= self._whole[log]:\n        self._whole[log] = record.seq"),),
+        f"{_scenarios}.test_r01_world:test_an_aggregator_sends_again_what_the_root_has_read_beyond",
+    ),
+    Mutant(
         "an aggregator begins where the log ends", "R26",
         (Edit("tests.simulator.aggregator:SimAggregator.start",
               "max(offset, log.beginning)", "max(log.end - 1, log.beginning)"),),

@@ -171,6 +171,26 @@ def test_an_input_that_is_later_than_its_deadlines_stays_failed() -> None:
     assert set(stage.waits("tentative", since=1_500)) == {0}, "one wait in vain is enough"
 
 
+@pytest.mark.parametrize(
+    ("now", "stable_to", "attached", "joins"),
+    [
+        (500 + UNIT + WITHIN - 1, 600, True, True),
+        (500 + UNIT + WITHIN, 600, True, False),  # it is too late to be one
+        (900, 599, True, False),
+        (900, 600, False, False),
+    ],
+)
+def test_rule_18_lines_join_where_they_meet_in_time_with_every_cursor_attached(
+    now: int, stable_to: int, attached: bool, joins: bool
+) -> None:
+    line = Line(2, Buckets(), Schedule(lambda e: e, WITHIN), stable_next=400, live_next=500)
+    assert line.forked
+    assert not line.try_join(now, stable_to, attached=attached), "they have not met"
+    line.stable_answered(500)
+    assert line.try_join(now, stable_to, attached=attached) is joins
+    assert line.forked is not joins
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_every_unit_becomes_stable_once_and_in_order(policy: Policy) -> None:
     stage = failed_and_healed(policy, slowly=True)

@@ -1,0 +1,99 @@
+"""The live line's view of a child's replicas: what replaces what, and whose word is taken."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from slackwater.model.records import Kind, LogPosition, OrderedRecord, Position
+from slackwater.protocols.dpc.replicated import DeltaCursor, Ingredient, LiveInput
+
+STABLE, LIVE = 0, 1
+BUCKET = 100
+
+
+class Logs:
+    """Both logs of some replicas, and the live line that reads them as they are written."""
+
+    def __init__(self, replicas: int) -> None:
+        position = LogPosition(0, 0, -1, Position(0))
+        pairs = [
+            tuple(DeltaCursor(position, lambda e: e, strict=False) for _ in range(2))
+            for _ in range(replicas)
+        ]
+        self.input = LiveInput([(a, b) for a, b in pairs], 0, ahead_us_max=100 * BUCKET)
+        self._ends: dict[tuple[int, int], int] = {}
+
+    def say(
+        self, replica: int, line: int, start: int, value: float, *, inc: int = 0, piece: int = 0,
+        pieces: int = 1,
+    ) -> None:  # fmt: skip
+        """A replica's next record, of one reading."""
+        at = self._ends.get((replica, line), 0)
+        self._ends[replica, line] = at + 1
+        record = OrderedRecord(
+            Kind.INSERTION if line == STABLE else Kind.TENTATIVE, 0, replica, inc, start,
+            start + BUCKET, piece, pieces, seq=at, keys=(f"k{piece}",),
+            offsets=np.array([0.0, 1.0]), fields=("v",), values=(np.array([value]),),
+        )  # fmt: skip
+        self.input.take(replica, line, at, record)
+
+    def chosen(self) -> list[tuple[int, bool, list[float]]]:
+        """Of each bucket that there is an answer for: is it stable, and its pieces' values."""
+        return [_told(found) for found in self.input.ingredients(0, 100 * BUCKET)]
+
+
+def _told(found: Ingredient) -> tuple[int, bool, list[float]]:
+    values = [v for piece in found.pieces for v in piece.values[0].tolist()]  # type: ignore[union-attr]
+    return found.start, found.stable, values
+
+
+def test_rule_13_what_is_later_in_the_live_log_replaces_what_was_said_before() -> None:
+    """A replica that restarted says a bucket again, with more in it, or cut in another way."""
+    logs = Logs(replicas=1)
+    logs.say(0, LIVE, 0, 1.0)
+    logs.say(0, LIVE, 0, 2.0, inc=5)
+    assert logs.chosen() == [(0, False, [2.0])]
+    logs.say(0, LIVE, 0, 3.0, inc=9, piece=0, pieces=2)
+    assert logs.chosen() == [], "an incomplete set of pieces is no slice"
+    logs.say(0, LIVE, 0, 4.0, inc=9, piece=1, pieces=2)
+    assert logs.chosen() == [(0, False, [3.0, 4.0])]
+
+
+def test_rule_13_pieces_of_two_incarnations_make_no_slice() -> None:
+    """The first one died after its first piece, and a seek has left out the second one's."""
+    logs = Logs(replicas=1)
+    logs.say(0, LIVE, 0, 1.0, inc=5, piece=0, pieces=2)
+    logs.say(0, LIVE, 0, 2.0, inc=9, piece=1, pieces=2)
+    assert logs.chosen() == []
+
+
+def test_rule_13_a_stable_slice_replaces_any_and_is_replaced_by_none() -> None:
+    logs = Logs(replicas=1)
+    logs.say(0, LIVE, 0, 1.0)
+    logs.say(0, STABLE, 0, 2.0)
+    logs.say(0, LIVE, 0, 3.0, inc=5)
+    assert logs.chosen() == [(0, True, [2.0])]
+
+
+@pytest.mark.parametrize("further", [0, 1])
+def test_rule_21_of_tentative_replicas_the_one_that_has_come_furthest_is_taken(
+    further: int,
+) -> None:
+    """Table II: among equals it is the more useful one, for the buckets that both have too."""
+    logs = Logs(replicas=2)
+    for replica in range(2):
+        logs.say(replica, LIVE, 0, float(replica))
+    logs.say(further, LIVE, BUCKET, 7.0)
+    assert logs.chosen() == [(0, False, [float(further)]), (BUCKET, False, [7.0])]
+
+
+@pytest.mark.parametrize("stable", [0, 1])
+def test_rule_21_a_stable_slice_is_better_than_one_of_a_replica_that_is_further(
+    stable: int,
+) -> None:
+    logs = Logs(replicas=2)
+    logs.say(stable, STABLE, 0, 1.0)
+    for start in (0, BUCKET):
+        logs.say(1 - stable, LIVE, start, 2.0)
+    assert logs.chosen() == [(0, True, [1.0]), (BUCKET, False, [2.0])]
