@@ -311,11 +311,15 @@ class OrdererShell:
                 return  # a window's rows say nothing yet: no turn for each of them
             self._core.receive_results(stream, batch)
         elif self._core.needs(stream, offset):
-            record = _source(log, offset, value)
-            self._core.receive(stream, offset, record)
-            if self._observe is not None and record.kind is not Kind.VOID:
-                self._observe(record.boundary, self._clock.now_us())
+            self._core.receive(stream, offset, self._decoded(log, offset, value))
         self._turns.wake()
+
+    def _decoded(self, log: Log, offset: int, value: bytes) -> SourceRecord:
+        """A record of a source log; whoever reads it, its promise may turn the event clock."""
+        record = _source(log, offset, value)
+        if self._observe is not None and record.kind is not Kind.VOID:
+            self._observe(record.boundary, self._clock.now_us())
+        return record
 
     async def run(self) -> None:
         """Step the core for ever."""
@@ -348,7 +352,7 @@ class OrdererShell:
                 self._position_gone(line, found)
                 continue
             for raw in found:
-                record = _source(raw.log, raw.offset, raw.value)
+                record = self._decoded(raw.log, raw.offset, raw.value)
                 self._core.catch_up(line, self._stream_of[raw.log], raw.offset, record)
                 read = True
         return read

@@ -1,0 +1,103 @@
+"""R12, ``clock: data``: a time is due when the first stream's boundary has reached it.
+
+That holds of a boundary whoever reads it. A file that is read at once runs far ahead of a line
+that waits for a silent stream, so its cursor is parked, and the rest of it is read by the catch-up
+reader alone: a clock that heard the live consumer only would stand still, and nothing would be due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.paper.stage import MS, Settings, Source
+
+from slackwater.codec import encode_source
+from slackwater.codec.records import decode_ordered
+from slackwater.orderer import shell as orderer_shell
+from slackwater.orderer.shell import OrdererShell
+from slackwater.primitives.eventclock import DataClock
+from slackwater.protocols.dpc.line import Schedule
+from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.runtime.memory import MemoryBroker
+from slackwater.runtime.transport import read_to_end
+
+END = 100_000
+"""Event time (ms): more than H, 600 buckets of 100 ms."""
+
+
+class Silent:
+    """Heartbeats of nobody."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def start(self) -> Silent:
+        return self
+
+    def update(self, **_: Any) -> None: ...
+
+    def heard(self, *_: Any) -> None: ...
+
+    def superseded(self, *_: Any) -> bool:
+        return False
+
+    def hole_in(self, *_: Any) -> bool:
+        return False
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
+    monkeypatch.setattr(orderer_shell, "HeartbeatSender", Silent)
+    monkeypatch.setattr(orderer_shell, "HeartbeatListener", Silent)
+    made = MemoryBroker()
+    for topic in ("sw.source.s1", "sw.source.s2", "sw.state.q"):
+        made.create_topic(topic)
+    made.create_topic("sw.ordered.q.0", 2)
+    made.bootstrap = "nowhere:9092"  # type: ignore[attr-defined]
+    return made
+
+
+@pytest.mark.timeout(15)
+def test_a_file_that_ran_ahead_goes_on_to_be_due(broker: MemoryBroker) -> None:
+    one, two = Source("s1"), Source("s2")
+    for at in range(100, END + 1, 100):
+        one.say([at - 50], at)
+    two.say([50], 100)
+    for source in (one, two):
+        writer = broker.writer(pytest.fail)
+        for record in source.log:
+            writer.append(f"sw.source.{source.name}", 0, encode_source(record))
+    clock, settings = DataClock(), Settings()
+    config = OrdererConfig(
+        "orderer/q.0.a", 0, 0, ("s1", "s2"), ("s1", "s2"), settings.grid,
+        Schedule(clock.wall, 50 * MS), in_time_us=50 * MS,
+    )  # fmt: skip
+    shell = OrdererShell(
+        broker,  # type: ignore[arg-type]
+        "q",
+        config,
+        settings.operators(2),
+        e0=0,
+        parts=1,
+        end_timeout_us=25 * MS,
+        observe=clock.observe,
+    )
+    asyncio.run(until_answered(broker, shell))
+
+
+async def until_answered(broker: MemoryBroker, shell: OrdererShell) -> None:
+    """The live consumer reads both logs to their ends; in time all of s1 is answered."""
+    running = asyncio.create_task(shell.run())
+    for log, offset in shell.live_offsets.items():
+        for raw in read_to_end(broker, log, offset):
+            shell.on_record(log, raw.offset, raw.value)
+    answered_to, offset = 0, 0
+    while answered_to < END * MS:
+        await asyncio.sleep(0.05)
+        if running.done():
+            running.result()
+        for raw in read_to_end(broker, ("sw.ordered.q.0", 1), offset):
+            answered_to, offset = decode_ordered(raw.value).bucket_end, raw.offset + 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
