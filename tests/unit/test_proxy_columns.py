@@ -216,3 +216,22 @@ def test_keys_are_strings_or_whole_numbers_in_decimal() -> None:
         "key",
         "key",
     ]
+
+
+@pytest.mark.parametrize("key", ["\\ud800", "a\\udfffb", "\\ud83d"])
+def test_a_key_that_is_no_text_is_malformed(key: str) -> None:
+    """JSON can name half a character; no record can hold it, and its writer would end each time."""
+    message = b'{"mote":"%s","at":1}' % key.encode()
+    reader = JsonReader(LAB)
+    assert [bad.detail for bad in reader.parse([message]).bad] == ["key"]
+    whole = reader.parse([message, b'{"mote":"\\ud83d\\ude00","at":2}'])
+    assert whole.keys == ["\N{GRINNING FACE}"]
+    assert len(whole.bad) == 1
+
+
+@pytest.mark.parametrize("time", ["1e999999999999", "-1e999999999999", "1e-999999999999"])
+def test_a_time_with_a_huge_exponent_costs_no_memory(time: str) -> None:
+    reader = JsonReader(LAB)
+    parsed = reader.parse([b'{"mote":"a","at":%s}' % time.encode()])
+    assert parsed.stimes.tolist() == ([0] if "e-" in time else [])
+    assert [bad.detail for bad in parsed.bad] == ([] if "e-" in time else ["time"])

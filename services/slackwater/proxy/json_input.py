@@ -48,6 +48,8 @@ from slackwater.proxy.columns import (
 
 messages_slow_max: Final = 8
 BOUNDARY: Final = "boundary"
+digits_max: Final = 60
+"""A time with more digits before its point is none, and with more zeros behind it is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +146,7 @@ class JsonReader:
             return time_of(value.strip(), self.spec.time)
         if isinstance(value, bool) or not isinstance(value, int | Decimal):
             return None
-        text = f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else str(value)
-        return time_of(text, self.spec.time)
+        return time_of(_plain(value), self.spec.time)
 
     def _slow(self, messages: Sequence[bytes], first: int) -> Parsed:
         readings: list[tuple[int, Reading]] = []
@@ -315,9 +316,21 @@ def _step(data: Any, path: Sequence[str]) -> Any:
 
 
 def _key(value: Any) -> str | None:
-    if isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, str | int):
         return None
-    return str(value) if isinstance(value, str | int) else None
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        return None  # JSON can name half a character
+    return str(value)
+
+
+def _plain(value: int | Decimal) -> str:
+    """Without an exponent, unless there is no time that it could be: it may have any size."""
+    if isinstance(value, Decimal) and value.is_finite():
+        digits = value.adjusted()
+        return "0" if digits < -digits_max else f"{value:f}" if digits <= digits_max else str(value)
+    return str(value)
 
 
 def _number(value: Any) -> float | None:
