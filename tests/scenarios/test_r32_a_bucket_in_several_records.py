@@ -103,14 +103,23 @@ def test_r32_the_aggregate_of_a_piece_keeps_its_place() -> None:
     assert [(d.piece, d.pieces, d.seq) for d in deltas] == [(i, 4, i + 1) for i in range(4)]
 
 
-@pytest.mark.parametrize(("keys", "fields"), [(60_000, 10), (140_000, 3), (250_000, 1)])
-def test_r32_what_is_made_of_a_piece_fits_a_record_too(keys: int, fields: int) -> None:
-    """A reading of each of many keys: their figures take five times what the readings do."""
+@pytest.mark.parametrize(
+    ("keys", "fields", "key_bytes"),
+    [(60_000, 10, 14), (140_000, 3, 14), (250_000, 1, 14), (20_000, 1, 1_000), (40, 1, 500_000)],
+)
+def test_r32_what_is_made_of_a_piece_fits_a_record_too(
+    keys: int, fields: int, key_bytes: int
+) -> None:
+    """A reading of each of many keys: their figures take five times what the readings do.
+
+    And the keys themselves may take more than either.
+    """
     names = tuple(f"f{i}" for i in range(fields))
     operators = Operators(names, None, None, KeyTable())
     columns = SourceColumns(
         np.zeros(keys, np.int64), np.arange(keys, dtype=np.int32),
-        [f"sensor-{i:07}" for i in range(keys)], names, (np.ones(keys),) * fields,
+        [f"sensor-{i:07}".ljust(key_bytes, "-") for i in range(keys)],
+        names, (np.ones(keys),) * fields,
     )  # fmt: skip
     pieces = operators.bucket([[(columns, 0)]], 0, 100 * MS)
     assert sum(len(p.keys) for p in pieces) == keys
@@ -126,3 +135,22 @@ def test_r32_what_is_made_of_a_piece_fits_a_record_too(keys: int, fields: int) -
         )  # fmt: skip
         assert len(encode_ordered(ordered)) <= record_bytes_max()
         assert len(encode_delta(delta)) <= record_bytes_max()
+
+
+@pytest.mark.parametrize("distinct", [20_000, 10])
+def test_r32_rows_with_long_keys_fit_a_record(distinct: int) -> None:
+    operators = Operators(FIELDS, None, None, KeyTable(), rows=True)
+    keys = [f"{i}".ljust(1_000, "\N{SNOWMAN}") for i in range(distinct)]
+    columns = SourceColumns(
+        np.zeros(20_000, np.int64), np.arange(20_000, dtype=np.int32) % distinct,
+        keys, FIELDS, (np.ones(20_000),),
+    )  # fmt: skip
+    pieces = operators.bucket([[(columns, 0)]], 0, 100 * MS)
+
+    assert sum(len(p.stimes) for p in pieces) == 20_000
+    for i, p in enumerate(pieces):
+        record = OrderedRecord(
+            Kind.INSERTION, 0, 0, 0, 0, 100 * MS, i, len(pieces), 0, -1, None,
+            (), (), p.keys, p.offsets, p.fields, p.values, p.stimes, p.key_index,
+        )  # fmt: skip
+        assert len(encode_ordered(record)) <= record_bytes_max()

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 
 key_bytes: Final = 40
-"""What a key is taken to need: the limit of a record leaves room for longer ones."""
+"""What a key takes in a record at least, with its offset."""
+key_text_bytes: Final = 24
+"""So long a text is in that; what is longer takes more."""
 figures_bytes: Final = 5 * 8
 """What the aggregator makes of a key's readings of one field, however few they are."""
 
@@ -193,7 +195,7 @@ class Operators:
         fields = tuple(columns)
         values = tuple(columns[name][order] for name in fields)
         names = by_rank if len(present) == len(by_rank) else [by_rank[i] for i in present.tolist()]
-        cuts = self._cuts(np.diff(offsets), len(fields))
+        cuts = self._cuts(np.diff(offsets), len(fields), names)
         return [
             Piece(
                 names if high - low == len(names) else names[low:high],
@@ -209,7 +211,8 @@ class Operators:
     ) -> list[Piece]:
         ranks, by_rank = self._keys.ranks()
         fields = tuple(columns)
-        rows_max = max(1, self._piece_bytes_max // (8 * len(fields) + 12 + key_bytes))
+        of_key = key_bytes + _longer(by_rank[i] for i in np.unique(ranks[index]).tolist()).max()
+        rows_max = max(1, self._piece_bytes_max // (8 * len(fields) + 12 + int(of_key)))
         pieces = []
         for low in range(0, len(index), rows_max):
             cut = slice(low, low + rows_max)
@@ -221,15 +224,21 @@ class Operators:
             pieces.append(Piece(names, np.zeros(1), fields, values, stimes[cut], places))
         return pieces
 
-    def _cuts(self, counts: np.ndarray, fields: int) -> list[int]:
+    def _cuts(self, counts: np.ndarray, fields: int, names: Sequence[str]) -> list[int]:
         """Cut between keys: a piece ends before the key that would make it too large.
 
         It, or its delta: of keys with a reading each the five figures are larger than the readings.
         """
         sizes = counts * (8 * fields) + key_bytes
-        keys_max = max(1, self._delta_bytes_max // (figures_bytes * fields + key_bytes))
-        if int(sizes.sum()) <= self._piece_bytes_max and len(counts) <= keys_max:
+        figured = np.full(len(counts), figures_bytes * fields + key_bytes)
+        room = min(
+            self._piece_bytes_max - int(sizes.sum()), self._delta_bytes_max - int(figured.sum())
+        )
+        # The text as a whole, which is quick, says for nearly all buckets that they are small.
+        if room >= 0 and len("".join(names).encode()) <= room:
             return [0, len(counts)]
+        longer = _longer(names)
+        sizes, figured = sizes + longer, figured + longer
         if int(sizes.max()) > self._record_bytes_max:
             message = (
                 f"one key has {int(counts.max())} readings in one bucket, more than the "
@@ -237,13 +246,22 @@ class Operators:
             )
             raise PieceTooLargeError(message)
         cuts = [0]
-        held = 0
-        for i, size in enumerate(sizes.tolist()):
-            if held and (held + size > self._piece_bytes_max or i - cuts[-1] == keys_max):
+        held = made = 0
+        for i, (size, figures) in enumerate(zip(sizes.tolist(), figured.tolist(), strict=True)):
+            if held and (
+                held + size > self._piece_bytes_max or made + figures > self._delta_bytes_max
+            ):
                 cuts.append(i)
-                held = 0
+                held = made = 0
             held += size
+            made += figures
         return [*cuts, len(counts)]
+
+
+def _longer(names: Iterable[str]) -> np.ndarray:
+    """By how much each key is longer than what all are taken to need."""
+    lengths = np.array([len(name.encode()) for name in names], np.int64)
+    return np.maximum(lengths - key_text_bytes, 0)
 
 
 def _in_order(table: Table) -> Table:
