@@ -107,11 +107,19 @@ class World:
         made.begin()
         return made
 
-    def run(self, proxy: Input, seconds: float, *, turns_max: int = 10_000) -> None:
-        """Let time pass for one proxy, waking it when it asks to be woken."""
+    def run(
+        self, proxy: Input, seconds: float, *, turns_max: int = 10_000, hints: bool = False
+    ) -> None:
+        """Let time pass for one proxy, waking it when it asks to be woken.
+
+        ``hints``: it remembers after each turn how far its logs have come.
+        """
         until = self.now_us + round(seconds * S)
         for _ in range(turns_max):
             wake = turn(self.contexts[-1], proxy, self.now_us)
+            if hints:
+                known = {log.name: log.hint for log in proxy.logs if log.hint is not None}
+                self.contexts[-1].spool.keep_hints(known)
             if self.now_us >= until and wake > self.now_us:
                 return
             self.now_us = min(max(wake, self.now_us), until)

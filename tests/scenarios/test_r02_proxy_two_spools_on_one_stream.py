@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tests.proxy_world import S, World
 
 from slackwater.proxy.sensors import inbox_of
+from slackwater.proxy.spool import Spool
 
 
 def ingest(world: World, data: str, times: list[int], name: str) -> None:
@@ -66,13 +68,17 @@ def test_what_the_other_spools_promise_forbids_is_superseded_and_counted(tmp_pat
     world.check()
 
 
-def test_own_readings_that_were_accepted_are_not_sent_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hinted", [False, True])
+def test_own_readings_that_were_accepted_are_not_sent_again(tmp_path: Path, hinted: bool) -> None:
+    """Also where the log need not be read where they are, because a hint tells its place."""
     world = World(tmp_path)
     first = world.sensors("a")
     ingest(world, "a", [1100, 1101], "mine")
     first._acknowledge = lambda: None  # type: ignore[method-assign]
     world.run(first, 1)
     assert first._context.spool.bytes_held > 0, "killed before the report was noted"
+    if hinted:
+        first._context.spool.keep_hints({"room": first.logs[0].hint or {}})
     first._context.spool.close()
 
     again = world.sensors("a")
@@ -81,3 +87,27 @@ def test_own_readings_that_were_accepted_are_not_sent_again(tmp_path: Path) -> N
     assert again._context.spool.bytes_held == 0
     assert world.now_us > 1000 * S
     world.check()
+
+
+def test_a_report_that_comes_while_another_is_noted_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reports come in the writer's thread; to note one in the spool takes milliseconds."""
+    world = World(tmp_path)
+    proxy = world.sensors("a")
+    ingest(world, "a", [1100, 1101], "mine")
+    monkeypatch.setattr(proxy, "_acknowledge", lambda: None)
+    world.run(proxy, 1)
+    monkeypatch.undo()
+    last, acknowledge = proxy._acknowledged, Spool.acknowledge
+    assert last == 1
+    proxy._acknowledged = 0
+
+    def slow(spool: Spool, last_id: int) -> None:
+        monkeypatch.undo()
+        proxy._acknowledged = last
+        acknowledge(spool, last_id)
+
+    monkeypatch.setattr(Spool, "acknowledge", slow)
+    world.run(proxy, 1)
+    assert proxy._context.spool.bytes_held == 0

@@ -114,6 +114,7 @@ STEPS = [
     (Spool, "append"),
     (Spool, "acknowledge"),
     (Spool, "keep_promise"),
+    (Spool, "keep_hints"),
     (SourceLog, "append"),
     (SourceLog, "begin"),
     (Quarantine, "put"),
@@ -154,7 +155,7 @@ def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, dying(getattr(owner, name), nth, before=before))
         try:
-            world.run(world.sensors(), 8)
+            world.run(world.sensors(), 8, hints=True)
         except Killed:
             world.contexts[-1].spool.close()
     last = world.sensors()

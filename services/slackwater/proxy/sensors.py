@@ -109,7 +109,7 @@ class SensorInput:
         self._look_at_us = 0
         self._flush_at_us: int | None = None
         self._sent_to = 0
-        self._acknowledged = -1
+        self._acknowledged = self._noted = -1
         self._blank = 0
         self._said_full = False
 
@@ -239,9 +239,10 @@ class SensorInput:
         self._acknowledged = record.last_id  # in the writer's thread: only noted
 
     def _acknowledge(self) -> None:
-        if self._acknowledged >= 0:
-            self._context.spool.acknowledge(self._acknowledged)
-            self._acknowledged = -1
+        acknowledged = self._acknowledged  # may grow meanwhile
+        if acknowledged > self._noted:
+            self._context.spool.acknowledge(acknowledged)
+            self._noted = acknowledged
 
     # Jobs.
 

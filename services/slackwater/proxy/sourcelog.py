@@ -92,6 +92,8 @@ class SourceLog:
             promise=hint["promise"],
             largest=hint["largest"],
             spool=hint["spool"],
+            # Its records went in their order: all of them that are below are there.
+            accepted={hint["spool"]: [(0, hint["next_id"] - 1)]},
             positions={hint["spool"]: hint["position"]},
         )
         beginning = self._transport.beginning_offsets([log])[log]
