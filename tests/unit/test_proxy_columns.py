@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
-from slackwater.proxy.columns import number_of, numbers, time_of, times
+from slackwater.proxy.columns import key_chars_max, number_of, numbers, time_of, times
 from slackwater.proxy.json_input import Bad, JsonReader, Reading
 
 NUMBERS = st.one_of(
@@ -227,6 +227,16 @@ def test_a_key_that_is_no_text_is_malformed(key: str) -> None:
     whole = reader.parse([message, b'{"mote":"\\ud83d\\ude00","at":2}'])
     assert whole.keys == ["\N{GRINNING FACE}"]
     assert len(whole.bad) == 1
+
+
+def test_a_key_of_megabytes_is_malformed_both_ways() -> None:
+    message = b'{"mote":"%s","at":1}'
+    longest, longer = (message % (b"m" * n) for n in (key_chars_max, key_chars_max + 1))
+    reader = JsonReader(LAB)
+    assert reader._quick([longest], 0) is not None
+    parsed = reader.parse([longest, longer] * 20)
+    assert len(parsed.stimes) == 20
+    assert {bad.detail for bad in parsed.bad} == {"key"}
 
 
 @pytest.mark.parametrize("time", ["1e999999999999", "-1e999999999999", "1e-999999999999"])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from slackwater.client.batch import read_stream
 from slackwater.model.deployment import CsvSpec, FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.model.errors import DeploymentError
+from slackwater.proxy.columns import key_chars_max
 from slackwater.proxy.csvfile import CsvFile, Piece, summarise
 
 DATA = Path(__file__).parents[1] / "data"
@@ -163,6 +164,15 @@ def test_malformed_lines_carry_their_number_and_text(tmp_path: Path) -> None:
     assert piece.lines.tolist() == [2, 8]
     assert piece.arrived.positions.tolist() == [3, 9]
     assert piece.arrived.position == 9
+
+
+def test_a_key_that_only_a_slip_can_have_made_is_malformed(tmp_path: Path) -> None:
+    """A quote that nobody closed makes one cell of the rest of the file."""
+    cells = ["1,n,1,1", f"2,{'n' * key_chars_max},1,1", f"3,n{'n' * key_chars_max},1,1", "4,n,1,1"]
+    path = write(tmp_path / "x.csv", "\n".join(["ts,k,a,b", *cells, ""]))
+    (piece,) = CsvFile(SMALL, path).pieces()
+    assert [(m.line, m.detail) for m in piece.malformed] == [(4, "long key")]
+    assert piece.arrived.stimes.tolist() == [1_000_000, 2_000_000, 4_000_000]
 
 
 def test_bytes_that_are_no_utf8_spoil_no_other_line(tmp_path: Path) -> None:

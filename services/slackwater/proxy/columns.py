@@ -40,6 +40,9 @@ Texts = Any
 MISSING: Final = ("", "nan", "null")
 UNIT_US: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 cells_slow_max: Final = 24
+key_chars_max: Final = 65_536
+"""A longer one is a slip, such as a quote that nobody closed. Of 1 MiB the aggregator would refuse
+the whole record, and again each time that it is sent."""
 stime_us_max: Final = 253_402_300_800_000_000
 """The year 10000: a time beyond it is a slip, and sums of times stay inside int64."""
 
@@ -126,15 +129,16 @@ def trimmed(texts: Texts) -> Texts:
     return pc.utf8_trim_whitespace(texts)
 
 
-def keys_of(texts: Texts) -> tuple[npt.NDArray[np.int32], list[str], Mask]:
-    """Key index and keys of a column, and which cells are empty: a reading needs a key."""
+def keys_of(texts: Texts) -> tuple[npt.NDArray[np.int32], list[str], Mask, Mask]:
+    """Key index and keys of a column, and which cells are empty or too long: these are no keys."""
     encoded = pc.dictionary_encode(texts)
     keys: list[str] = encoded.dictionary.to_pylist()
     index = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
     empty = np.zeros(len(index), np.bool_)
     if "" in keys:
         empty = index == keys.index("")
-    return index, keys, empty
+    too_long = [i for i, key in enumerate(keys) if len(key) > key_chars_max]
+    return index, keys, empty, np.isin(index, too_long)
 
 
 def _convert(

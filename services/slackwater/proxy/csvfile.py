@@ -306,7 +306,7 @@ class CsvFile:
         if columns[0] is None:
             key_index, keys = np.zeros(n, np.int32), [spec.key.value or ""]
         else:
-            key_index, keys, reasons["empty key"] = keys_of(columns[0])
+            key_index, keys, reasons["empty key"], reasons["long key"] = keys_of(columns[0])
         texts = columns[1]
         if n_times > 1:
             texts = pc.binary_join_element_wise(*columns[1 : 1 + n_times], " ")

@@ -38,6 +38,7 @@ from slackwater.proxy.columns import (
     UNIT_US,
     exact_times,
     exact_type,
+    key_chars_max,
     keys_of,
     number_of,
     numbers,
@@ -228,8 +229,8 @@ class JsonReader:
                 return None
             if not pa.types.is_string(column.type):
                 column = pc.cast(column, pa.string())
-            key_index, keys, empty = keys_of(column)
-            if empty.any():
+            key_index, keys, empty, too_long = keys_of(column)
+            if empty.any() or too_long.any():
                 return None
         stimes = self._quick_times(_column(table, self._time))
         if stimes is None:
@@ -318,11 +319,12 @@ def _step(data: Any, path: Sequence[str]) -> Any:
 def _key(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
+    text = str(value)
     try:
-        str(value).encode()
+        text.encode()
     except UnicodeEncodeError:
         return None  # JSON can name half a character
-    return str(value)
+    return text if len(text) <= key_chars_max else None
 
 
 def _plain(value: int | Decimal) -> str:
