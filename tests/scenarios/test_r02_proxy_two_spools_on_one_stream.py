@@ -111,3 +111,40 @@ def test_a_report_that_comes_while_another_is_noted_is_not_lost(
     monkeypatch.setattr(Spool, "acknowledge", slow)
     world.run(proxy, 1)
     assert proxy._context.spool.bytes_held == 0
+
+
+def test_what_is_delivered_behind_another_spool_s_start_is_not_forgotten(tmp_path: Path) -> None:
+    """Readers drop it, and the heartbeat that says so may not have been heard yet (rule 6)."""
+    world = World(tmp_path)
+    first = world.sensors("a")
+    context = world.contexts[-1]
+    world.sensors("b")
+    ingest(world, "a", [1100, 1101], "mine")
+    world.contexts.append(context)
+    world.run(first, 1, hints=True)
+    assert world.readings() == []
+    assert context.spool.bytes_held > 0
+    assert first.logs[0].is_superseded()
+    first.close()
+
+    again = world.sensors("a")
+    world.run(again, 1)
+    assert [r[1] for r in world.readings()] == [1100.0, 1101.0]
+    assert again._context.spool.bytes_held == 0
+    world.check()
+
+
+def test_a_zombie_s_records_disturb_nobody(tmp_path: Path) -> None:
+    """The successor finds them between its own, looks, and goes on."""
+    world = World(tmp_path)
+    first = world.sensors("a")
+    second = world.sensors("a")
+    (late,) = first.logs[0].core.flush(first.logs[0].inc, world.now_us)
+    world.write(late)
+    ingest(world, "a", [1100, 1101], "mine")
+    world.run(second, 1, hints=True)
+    assert second._context.spool.bytes_held > 0, "nothing is believed before it has looked"
+    assert not second.logs[0].is_superseded()
+    world.run(second, 1, hints=True)
+    assert second._context.spool.bytes_held == 0
+    assert len(world.readings()) == 2

@@ -197,6 +197,8 @@ class Shell:
         if self._listener.superseded(self._process, inc):
             raise Superseded
         for log in self._input.logs:
+            if log.is_superseded():
+                raise Superseded
             if self._listener.hole_in(log.topic, 0, log.inc):
                 raise SlackwaterError(f"a reader sees a hole in {log.topic}: sending again")
         if len(self._found) != self._known:

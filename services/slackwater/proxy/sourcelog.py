@@ -5,12 +5,19 @@ it. What the log says about the past is all that counts, so a proxy needs no mem
 go on without a hole or a double. Reading a week of records at each start would take a minute,
 though; a *hint* of how far an earlier incarnation had come (offset, next id, promise) is kept
 beside the spool. A hint is believed only if the record before its offset says the same.
+
+What is delivered need not count: behind another writer's START readers drop it (rule 10), and the
+heartbeat that tells may be late. A log with one writer gives offsets that follow each other. Where
+they do not, what lies between is read before a delivery is believed: a START ends this writer, and
+what it has in its spool stays there. A zombie's records are nothing to worry about.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -21,7 +28,7 @@ from slackwater.primitives.ids import ANY, Contiguous
 from slackwater.protocols.dpc.source import LogScan, SourceCore, SourceRules
 from slackwater.runtime.incarnation import start_incarnation
 from slackwater.runtime.topics import source_topic
-from slackwater.runtime.transport import RawRecord, Transport, Writer, read_range
+from slackwater.runtime.transport import NoAnswerError, RawRecord, Transport, Writer, read_range
 
 _log = logging.getLogger(__name__)
 in_flight_bytes_max: Final = 24 * 1024 * 1024
@@ -47,6 +54,12 @@ class SourceLog:
         self._largest = self.core.largest
         self._transport = transport
         self._writer = writer
+        self._next_offset = 0
+        self._lock = threading.Lock()
+        self._foreign: list[tuple[int, int]] = []
+        """Offsets that somebody else wrote at, not looked at yet."""
+        self._unsure: list[_Delivery] = []
+        """What was delivered behind them."""
 
     # Taking over.
 
@@ -62,6 +75,7 @@ class SourceLog:
             visit=self._visit,
             timeout_s=timeout_s,
         )
+        self._next_offset = self.inc + 1
         self.core = self._resumed()
         self._largest = self.core.largest
 
@@ -133,25 +147,69 @@ class SourceLog:
             assert record.inc == self.inc, "a record of another incarnation"
             if record.readings:
                 self._largest = max(self._largest, record.stime_max)
-            note = partial(self._delivered, record, self._largest, delivered)
+            note = partial(self._delivered, _Delivery(record, self._largest, delivered))
             self._writer.append(self.topic, 0, encode_source(record), on_delivery=note)
 
-    def _delivered(
-        self,
-        record: SourceRecord,
-        largest: int,
-        also: Callable[[SourceRecord], None] | None,
-        offset: int,
-    ) -> None:
-        assert record.kind is not Kind.START
+    def _delivered(self, delivery: _Delivery, offset: int) -> None:
+        """In the writer's thread."""
+        assert delivery.record.kind is not Kind.START
+        delivery.offset = offset
+        with self._lock:
+            if offset != self._next_offset:
+                self._foreign.append((self._next_offset, offset))
+            self._next_offset = offset + 1
+            if self._foreign:
+                self._unsure.append(delivery)
+            else:
+                self._believe_in(delivery)
+
+    def _believe_in(self, delivery: _Delivery) -> None:
+        record = delivery.record
         self.hint = {
-            "offset": offset + 1,
+            "offset": delivery.offset + 1,
             "next_id": record.last_id + 1,
             "inc": record.inc,
             "promise": record.boundary,
-            "largest": largest,
+            "largest": delivery.largest,
             "spool": self.identity,
             "position": record.input_position,
         }
-        if also is not None:
-            also(record)
+        if delivery.also is not None:
+            delivery.also(record)
+
+    def is_superseded(self) -> bool:
+        """Has another writer begun? Then what was delivered behind its START counts for nobody."""
+        foreign = list(self._foreign)
+        if not foreign:
+            return False
+        try:
+            if any(self._holds_start(*between) for between in foreign):
+                return True
+        except NoAnswerError:
+            return False  # Kafka is away: until it is known nothing is believed
+        with self._lock:
+            del self._foreign[: len(foreign)]
+            if not self._foreign:
+                for delivery in self._unsure:
+                    self._believe_in(delivery)
+                self._unsure.clear()
+        return False
+
+    def _holds_start(self, first: int, end: int) -> bool:
+        for raw in read_range(self._transport, (self.topic, 0), first, end, idle_s_max=1.0):
+            try:
+                if decode_source(raw.value).kind is Kind.START:
+                    return True
+            except MalformedRecordError:
+                continue
+        return False
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """A record on its way, and whom its arrival is told."""
+
+    record: SourceRecord
+    largest: int
+    also: Callable[[SourceRecord], None] | None
+    offset: int = -1
