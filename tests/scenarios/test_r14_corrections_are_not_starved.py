@@ -1,14 +1,20 @@
 """R14, the other way round: live answers that never stop coming must not starve the corrections.
 
 A transaction takes 50 ms here and windows are of 20 ms, so at every step a live answer is due.
+Nor may they make a transaction that never ends.
 """
 
 from __future__ import annotations
 
+from itertools import groupby
+
+import numpy as np
 from tests.paper.stage import MS, Orderer, Root, Settings, Source, label
 
+from slackwater.model.records import Kind, OrderedRecord
 from slackwater.protocols.dpc.answers import TentativeWindow
-from slackwater.protocols.dpc.root import Commit
+from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.root import LIVE_ROWS_MAX, Commit
 from slackwater.protocols.dpc.states import LineState
 
 
@@ -58,3 +64,31 @@ def test_nothing_is_answered_while_a_transaction_is_under_way() -> None:
     root.core.committed()
     assert [*waits, root.core.awaits_commit] == [True, False]
     assert [type(effect) for effect in root.core.step(46 * MS)] == [Commit]
+
+
+def test_late_live_answers_of_many_keys_are_not_one_huge_transaction() -> None:
+    """A root that was away while a source was has many due at once.
+
+    64 windows of 100,000 keys take longer to write than a transaction may, and the next root would
+    begin with the same ones.
+    """
+    settings = Settings(bucket_ms=100, window_ms=100)
+    orderer = Orderer([Source("s1"), Source("s2")], settings)
+    root = Root([orderer], settings)
+    keys, windows = tuple(f"k{i:05}" for i in range(LIVE_ROWS_MAX // 4)), 12
+    offsets, ones = np.arange(len(keys) + 1.0), (np.ones(len(keys)),) * len(settings.fields)
+    for start in range(0, windows * 100 * MS, 100 * MS):
+        bucket = OrderedRecord(
+            Kind.TENTATIVE, 0, 0, 0, start, start + 100 * MS, 0, 1, 0, -1, None,
+            ("s2",), (), keys, offsets, settings.fields, ones,
+        )  # fmt: skip
+        orderer.logs[LineName.LIVE].append(bucket)
+    root.listen()
+    said = root.step(60_000)
+
+    rows = [
+        sum(one.effect.rows for one in of if isinstance(one.effect, TentativeWindow))
+        for _, of in groupby(said, lambda one: one.transaction)
+    ]
+    assert sum(rows) == windows * len(keys)
+    assert max(rows) == LIVE_ROWS_MAX

@@ -51,6 +51,8 @@ from slackwater.protocols.dpc.upstream import Switched, Upstream, stale_us_max
 CORRECTIONS_PER_STEP_MAX: Final = 100
 CORRECTED_ROWS_MAX: Final = 20_000
 LIVE_WINDOWS_PER_STEP_MAX: Final = 64
+LIVE_ROWS_MAX: Final = 20_000
+"""Or one window: a transaction takes time for each row, and may take only so long."""
 LIVE_ALONE_MAX: Final = 10
 """So many live windows may be answered one after the other while corrections wait: these gain on
 them ten to one, however long a transaction takes."""
@@ -491,6 +493,8 @@ class RootCore:
         stable_to = min(c.stable.frontier.bucket_start for c in self._children)
         self.wake_at = None
         for _ in range(LIVE_WINDOWS_PER_STEP_MAX):
+            if sum(ready.rows for ready in answers) >= LIVE_ROWS_MAX:
+                break
             if self.line.stable_next == self.line.live_next and self.line.stable_ready(stable_to):
                 break  # the stable line will say it
             if self.mute:
