@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from tests.proxy_world import SPEC, S, World, anchored, grids
 
+from slackwater.codec import decode_source
+from slackwater.model.deployment import TopicSpec
+from slackwater.model.records import SourceRecord
 from slackwater.primitives.windows import Grid
+from slackwater.proxy import topic
 from slackwater.proxy.shell import Silence
+from slackwater.runtime.transport import read_to_end
 
 
 def test_with_expect_every_the_boundary_comes_from_readings_alone(tmp_path: Path) -> None:
@@ -80,3 +89,82 @@ def test_nothing_is_promised_when_the_disk_could_not_keep_the_promise(tmp_path: 
     promised = world.boundary_s()
     stored = proxy._context.spool.spooled().promise / S
     assert promised <= stored, "stored before it is sent"
+
+
+@dataclass
+class Message:
+    """One of an existing topic, as the client hands it over."""
+
+    at: int
+    text: bytes
+
+    def error(self) -> None: ...
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.at
+
+    def value(self) -> bytes:
+        return self.text
+
+
+@dataclass
+class Consumer:
+    """Of such a topic; it needs some time until it brings what is there."""
+
+    waiting: list[Message] = field(default_factory=list)
+
+    def assign(self, _: object) -> None: ...
+
+    def consume(self, _most: int, _timeout: float) -> list[Message]:
+        brought, self.waiting = self.waiting, []
+        return brought
+
+
+class AtOnce:
+    """What it is asked to do is done before it answers."""
+
+    def submit(self, act: Callable[..., Any], *arguments: object) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(act(*arguments))
+        return done
+
+
+def test_what_an_existing_topic_holds_is_read_before_the_clock_promises_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy starts, and its clock is far beyond what lies unread in the topic."""
+    named = TopicSpec("theirs")
+    world = World(tmp_path, spec=replace(SPEC, topic=named))
+    for name in (named.name, "sw.source.room.0"):
+        world.broker.create_topic(name)
+    texts = [b'{"node": "n", "ts": %d, "t": 1}' % at for at in range(900, 1_000)]
+    writer = world.broker.writer(world.failures.append)
+    for text in texts:
+        writer.append(named.name, 0, text)
+    consumer = Consumer()
+    for name, stand_in in {
+        "partition_count": lambda *_: 1,
+        "ensure_topics": lambda *_: None,
+        "Consumer": lambda _: consumer,
+        "Message": Message,
+        "ThreadPoolExecutor": lambda *_, **__: AtOnce(),
+    }.items():
+        monkeypatch.setattr(topic, name, stand_in)
+
+    def said() -> Sequence[SourceRecord]:
+        raw = read_to_end(world.broker, ("sw.source.room.0", 0))
+        return [decode_source(record.value) for record in raw]
+
+    proxy = topic.TopicInput(world.context(), named)
+    proxy.begin()
+    world.run(proxy, 2)
+    assert len(said()) == 1, "START: nothing was read, so nothing can be promised"
+
+    consumer.waiting = [Message(at, text) for at, text in enumerate(texts)]
+    world.run(proxy, 2)
+    assert sum(record.readings for record in said()) == 100
+    assert world.counts() == {}, "none is late"
+    assert said()[-1].boundary > 1_000 * S, "now it follows the clock"

@@ -75,6 +75,8 @@ def test_what_reaches_a_query_through_others() -> None:
     # The largest sum of disorder and expect_every, wherever in the chain; no window's size.
     assert d.lateness_us("b") == 1_000_000
     assert d.lateness_us("a") == 200_000
+    far = parsed(query("b", "a, s"), query("a", "u"))
+    assert far.lateness_us("b") == 1_000_000, "that of u, which it reads through a alone"
 
 
 def test_each_figure_of_a_result_is_a_field() -> None:

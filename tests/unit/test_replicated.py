@@ -38,6 +38,13 @@ class Logs:
         )  # fmt: skip
         self.input.take(replica, line, at, record)
 
+    def start(self, line: int, inc: int) -> None:
+        """Replica 0 begins anew."""
+        at = self._ends.get((0, line), 0)
+        self._ends[0, line] = at + 1
+        record = OrderedRecord(Kind.START, 0, 0, inc, 0, 0, seq=at, frontier=Position(0))
+        self.input.take(0, line, at, record)
+
     def chosen(self) -> list[tuple[int, bool, list[float]]]:
         """Of each bucket that there is an answer for: is it stable, and its pieces' values."""
         return [_told(found) for found in self.input.ingredients(0, 100 * BUCKET)]
@@ -46,6 +53,19 @@ class Logs:
 def _told(found: Ingredient) -> tuple[int, bool, list[float]]:
     values = [v for piece in found.pieces for v in piece.values[0].tolist()]  # type: ignore[union-attr]
     return found.start, found.stable, values
+
+
+@pytest.mark.parametrize("line", [STABLE, LIVE])
+def test_rule_10_what_a_zombie_writes_behind_its_successors_start_is_dropped(line: int) -> None:
+    """It would else be the later one in the live log, and count (rule 13)."""
+    logs = Logs(replicas=1)
+    logs.start(line, inc=3)
+    logs.say(0, line, 0, 1.0, inc=3)
+    logs.start(line, inc=5)
+    logs.say(0, line, 0, 2.0, inc=5)
+    logs.say(0, line, 0, 1.0, inc=3)
+    logs.say(0, line, BUCKET, 1.0, inc=3)
+    assert logs.chosen() == [(0, line == STABLE, [2.0])]
 
 
 def test_rule_13_what_is_later_in_the_live_log_replaces_what_was_said_before() -> None:
