@@ -5,9 +5,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.test_layout import query
 
+from slackwater.codec.records import encode_root_state
 from slackwater.model.errors import UsageError
+from slackwater.model.records import RootState
+from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.placement import BackOff, PlacementNumbers, matching
+from slackwater.runtime.state import read_placements
 
 NAMES = [
     "aggregator/0",
@@ -35,6 +40,24 @@ def test_a_first_death_costs_no_wait_and_a_second_within_the_window_does() -> No
         8,
     ]
     assert back_off.after_death(48.1) == 0
+
+
+def test_r17_numbers_go_on_from_those_that_the_logs_hold(tmp_path: Path) -> None:
+    """A cluster is taken over with a new directory: who counts from 1 would stay down."""
+    broker, path = MemoryBroker(), tmp_path / "placements.json"
+    broker.create_topic("sw.state.climate", 2)
+    for part, placement in ((0, 7), (1, 500)):
+        state = RootState(f"root/climate.{part}", placement, 0, 0, 0, 0, (), ())
+        with broker.transaction() as transaction:
+            key = state.fragment.encode()
+            transaction.append("sw.state.climate", part, encode_root_state(state), key)
+    numbers = PlacementNumbers(path)
+    for _ in range(9):
+        numbers.next("root/climate.0")
+    for fragment, number in read_placements(broker, [query("climate", "s", parts=2)]).items():
+        numbers.at_least(fragment, number)
+    assert [numbers.next(f"root/climate.{part}") for part in (0, 1)] == [10, 501]
+    assert PlacementNumbers(path).next("root/climate.1") == 502
 
 
 @given(st.lists(st.floats(min_value=0, max_value=20), max_size=60))

@@ -48,6 +48,10 @@ class PlacementNumbers:
         self._path = path
         self._last: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
 
+    def at_least(self, fragment: str, number: int) -> None:
+        """This number was given already, from somewhere else: the next one is greater."""
+        self._last[fragment] = max(number, self._last.get(fragment, 0))
+
     def next(self, fragment: str) -> int:
         """A number greater than all that this fragment was given before."""
         number = self._last.get(fragment, 0) + 1

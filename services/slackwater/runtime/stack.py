@@ -42,6 +42,7 @@ from slackwater.runtime.layout import (
 from slackwater.runtime.registration import Registration
 from slackwater.runtime.registry import QueryDefinition, Registry
 from slackwater.runtime.settings import Settings, settings
+from slackwater.runtime.state import read_placements
 from slackwater.runtime.supervisor import Event, Supervisor
 from slackwater.runtime.truncation import Truncation
 
@@ -171,6 +172,11 @@ class Stack:
             with contextlib.suppress(EnvironmentProblem):  # not all in time: the log tells
                 await self.wait_ready((s.name for s in proxies), proxies_ready_s_max)
             missing = await asyncio.to_thread(self.registration.register, missing, event_clock)
+        if self._options.bootstrap is not None:
+            # A cluster outlives the directory where its fragments' starts were counted.
+            queries = self._deployment.queries.values()
+            placed = await asyncio.to_thread(read_placements, self.transport, queries)
+            self.supervisor.placed(placed)
         await self._start_fragments()
         if missing:
             self._in_background(self._register_later(missing, event_clock))

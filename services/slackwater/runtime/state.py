@@ -12,11 +12,14 @@ again meanwhile, what they have committed themselves: they would answer it twice
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from slackwater.codec.records import (
     decode_orderer_state,
     decode_root_state,
     encode_orderer_state,
 )
+from slackwater.model.deployment import QuerySpec
 from slackwater.model.records import OrdererState, RootState
 from slackwater.runtime.topics import state_topic
 from slackwater.runtime.transport import Transport, Writer, read_to_end
@@ -51,6 +54,15 @@ def read_root_states(
     """The newest state record of each part's root, by the fragment's name."""
     states = read_states(transport, query, parts, timeout_s=timeout_s)
     return {name: state for name, state in states.items() if isinstance(state, RootState)}
+
+
+def read_placements(transport: Transport, queries: Iterable[QuerySpec]) -> dict[str, int]:
+    """By the fragment's name, the greatest placement number under which it has answered (R17)."""
+    return {
+        name: state.placement
+        for query in queries
+        for name, state in read_root_states(transport, query.name, query.parts).items()
+    }
 
 
 def read_root_state(

@@ -107,6 +107,11 @@ class Supervisor:
         launcher = _CommandLauncher(spec, self.log_path(spec.name), self._placements)
         await self._keep(spec.name, spec.stop_order, stop_s_max, launcher)
 
+    def placed(self, numbers: Mapping[str, int]) -> None:
+        """Fragments that were started from elsewhere, and under which number last."""
+        for fragment, number in numbers.items():
+            self._placements.at_least(fragment, number)
+
     async def start_broker(self, broker: EmbeddedBroker) -> None:
         """Start the embedded broker and keep it running; returns when it answers.
 
