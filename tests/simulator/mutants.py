@@ -353,6 +353,12 @@ MUTANTS = (
         "tests.simulator.mutants:a_seek_under_a_long_bound",
     ),
     Mutant(
+        "what was skipped is missed after it was read", "R35",
+        (Edit(f"{_dpc}.orderer:OrdererCore._mend", "live.mend(stable)", "pass"),),
+        f"{_scenarios}.test_r35_what_was_skipped_is_there_again"
+        ":test_a_stream_that_is_whole_again_is_not_missed_for_its_disorder",
+    ),
+    Mutant(
         "a window's row lies at its end, not before it", "R20",
         (Edit("slackwater.codec.result_batches:Assembler._batch",
               "Rows(stream, self._rows, end - 1)", "Rows(stream, self._rows, end)"),),

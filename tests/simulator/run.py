@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -66,4 +67,13 @@ def _live(world: World, plan: Plan) -> None:
         world.scheduler.at(E0_US + fault.at, partial(fault.strike, world))
     world.run(max([plan.length_us, *(f.at + f.for_us for f in plan.faults)]))
     world.heal()
-    world.run(settle_us(plan.config))
+    world.run(settle_us(plan.config) + ahead_us(plan))
+
+
+def ahead_us(plan: Plan) -> int:
+    """How far the clock that was furthest ahead had run: what it has answered is still to come."""
+    ahead = Counter({name: max(skew, 0) for name, skew in plan.config.skew_us.items()})
+    for fault in plan.faults:
+        if fault.what == "step":
+            ahead[fault.whom] += max(fault.by, 0)
+    return max(ahead.values(), default=0)

@@ -348,6 +348,26 @@ class SourceCursor:
         self._forget()
         self._aside = Aside()
 
+    def mend(self, whole: SourceCursor) -> None:
+        """Live line only: have what was skipped after all, from ``whole``, the stable line's.
+
+        To be called where the two lines have met. If the stable line's cursor has read as far, what
+        it holds ahead of them is all there is, and nothing needs to be missed any longer. Not so
+        where it feels a loss itself; and a cursor that has just left something out waits for its
+        first record.
+        """
+        assert not self._strict
+        is_whole = whole._before_loss is None and whole.hole_inc is None
+        if not (self._is_torn and is_whole and 0 <= self.next_id <= whole.next_id):
+            return
+        self.offset, self.next_id = whole.offset, whole.next_id
+        self.inc, self.boundary = whole.inc, whole.boundary
+        self.attached, self.bytes_held = whole.attached, whole.bytes_held
+        self._low, self._bytes_behind = whole._low, whole._bytes_behind
+        self._behind, self._chunks = whole._behind.copy(), whole._chunks.copy()
+        self._aside = Aside(whole._aside.chunks.copy())
+        self.whole_from = NEVER
+
     # What goes out.
 
     def columns(self, start: int, end: int) -> Iterator[tuple[SourceColumns, int]]:

@@ -552,6 +552,7 @@ class OrdererCore:
     def _answer(self, now: int, effects: list[Effect]) -> None:
         """Emit, in order, what both lines have at the live line's place."""
         for _ in range(self._config.buckets_per_step_max):
+            self._mend()
             if self._may_be_one(now) and self._take_stable(now, effects):
                 continue
             if self.mute:
@@ -585,6 +586,16 @@ class OrdererCore:
         if self.mute or self._config.policy.stabilization == "suspend":
             return True
         return not self.downstream.is_awaited(now, line.stable_next)
+
+    def _mend(self) -> None:
+        """Where the lines have met, the stable one has what the live one once left out (rule 13).
+
+        It would else miss it for as long as a stream's readings may be out of order.
+        """
+        if self.line.forked and self.line.stable_next == self.line.live_next:
+            for live, stable in zip(self._live, self._stable, strict=True):
+                if isinstance(live, SourceCursor) and isinstance(stable, SourceCursor):
+                    live.mend(stable)
 
     def _far_ahead(self) -> list[int]:
         """Streams whose live cursor is parked ahead of a line that is suspended (rule 12).
