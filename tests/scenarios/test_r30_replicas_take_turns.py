@@ -59,7 +59,6 @@ def test_all_ask_and_the_lowest_id_goes_first() -> None:
     assert seen.count((0,)) * TICK_S > 1, "a turn is a piece of work"
     assert seen.count((1,)) * TICK_S > 1
     story.all_is_well_again(2)
-    assert story.rec_done == [1]
     story.every_guarantee_holds()
 
 
@@ -91,5 +90,5 @@ def test_who_dies_in_its_turn_is_waited_for_no_longer_than_its_lease() -> None:
     assert not story.orderer(0, 2).line.forked
     assert story.latest_first_answer_s() < 1.05
     assert not any("s2" in a.missing for a in story.tentative), "who waited had its say"
-    story.all_is_well_again()
+    story.all_is_well_again(14)  # two more have to catch up, one after the other
     story.every_guarantee_holds()

@@ -1,9 +1,9 @@
 """R35: what the live line has skipped it misses no longer than the stable line does.
 
-A skipped record may have held readings as old as the stream's ``disorder`` allows, here two seconds.
-Its writer sends it again, the stable line reads all of it in the right order, and the lines meet.
-To go on calling the stream incomplete would cost two seconds' buckets a tentative record each, and
-a correction some milliseconds later.
+A skipped record may have held readings as old as the stream's ``disorder`` allows, here nearly two
+seconds. Its writer sends it again, the stable line reads all of it in the right order, and the
+lines meet. To go on calling the stream incomplete would cost two seconds' buckets a tentative
+record each, and a correction some milliseconds later.
 """
 
 from __future__ import annotations
