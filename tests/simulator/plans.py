@@ -150,7 +150,9 @@ def draw_unlike(plan: Plan) -> Plan:
         expect_every_us={**every, **config.expect_every_us},
     )
     # Lines cannot join where H in bytes does not hold what streams are apart (decision 36).
+    # A reading alone in its record takes 48 bytes, and a promise, of which a bucket has some, 24.
     apart = 48 * config.lateness_us // config.habits.every_us
+    apart += 4 * 24 * config.lateness_us // config.w_us
     room = 2 * max(map(len, config.children)) * apart
     config = replace(config, ahead_bytes_max=config.ahead_bytes_max + room)
     at, length = (rng.randrange(1, 4) * config.bound_us for _ in range(2))
