@@ -23,6 +23,7 @@ from slackwater.runtime.transport import (
     Transport,
     Writer,
     WriterFailedError,
+    last_records,
     read_range,
     read_to_end,
 )
@@ -289,6 +290,23 @@ class TransportContract:
         assert list(read_range(world.transport, log, 7, 7)) == []
         with pytest.raises(NoAnswerError):
             list(read_range(world.transport, log, 49, 51, idle_s_max=0.3))
+
+    def test_the_last_record_lies_before_markers_and_what_was_given_up(
+        self, world: World, writer: Writer
+    ) -> None:
+        topic = world.create(partitions=4)
+        fill(writer, (topic, 0), [b"plain"])
+        world.transact((topic, 1), [b"a", b"b"], commit=True)
+        world.transact((topic, 1), [b"aborted"] * 50, commit=False)
+        world.transact((topic, 2), [b"aborted"], commit=False)
+        logs = [(topic, p) for p in range(4)]
+        assert eventually_ends(world, logs[1], 54)
+        assert eventually_ends(world, logs[2], 2)
+        ends = world.transport.end_offsets(logs, isolation="read_committed")
+        found = last_records(
+            world.transport, dict.fromkeys(logs, 0), ends, isolation="read_committed"
+        )
+        assert {raw.partition: raw.value for raw in found} == {0: b"plain", 1: b"b"}
 
     def test_a_new_incarnation_reads_its_log_up_to_its_start(
         self, world: World, writer: Writer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import orjson
@@ -16,6 +17,7 @@ from slackwater.client.merge import held_records_max
 from slackwater.codec.results import encode_gap, format_time
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.topics import RESULT_KINDS, results_topic
+from slackwater.runtime.transport import Log
 
 BUCKET = 100_000
 
@@ -96,6 +98,66 @@ def test_from_the_end_a_window_of_more_rows_than_are_held_of_a_topic() -> None:
         if seen == rows:
             break
     assert seen == rows
+
+
+class MarkersOneByOne(MemoryBroker):
+    """The markers of a transaction reach the topics while somebody asks where these end."""
+
+    def __init__(self, meanwhile: Callable[[], None], first: str) -> None:
+        super().__init__()
+        self.meanwhile, self.first = meanwhile, first
+
+    def end_offsets(self, logs: Iterable[Log], **how: Any) -> dict[Log, int]:
+        wanted, ends = list(logs), dict[Log, int]()
+        for log in sorted(wanted, key=lambda log: self.first not in log[0]):
+            ends |= super().end_offsets([log], **how)
+            if self.first in log[0]:
+                meanwhile, self.meanwhile = self.meanwhile, lambda: None
+                meanwhile()
+        return ends
+
+
+@pytest.mark.parametrize("first", RESULT_KINDS)
+def test_from_the_end_what_was_committed_while_it_was_asked_for_is_no_gap(first: str) -> None:
+    """REC_DONE is the last of its transaction, and was there when the corrections were asked."""
+    made, before, during = root()
+    log = MarkersOneByOne(lambda: write(log, during), first)
+    for kind in RESULT_KINDS:
+        log.create_topic(results_topic("climate", kind))
+    write(log, before)
+    follower = Follower(log, "climate", 1, "end")
+    seen = seqs_of(follower, 1)
+    made.stable(1)
+    after = made.records[len(before) + len(during) :]
+    write(log, after)
+    seen += seqs_of(follower, len(after))
+    assert (follower.cuts, follower.repeats) == ([], 0)
+    assert seen == list(range(seen[0], made.seq)), "nothing is missing behind the first"
+    assert seen[0] <= after[0]["seq"]
+
+
+def test_from_the_end_the_last_record_is_found_behind_what_was_given_up() -> None:
+    """A root that was fenced in the middle of a long transaction leaves records nobody sees."""
+    log, (made, before, during) = broker(), root()
+    write(log, before)
+    fenced = log.transaction()
+    for seq in range(made.seq, made.seq + 200):
+        value = orjson.dumps({"query": "climate", "part": 0, "kind": "stable", "seq": seq})
+        fenced.append(results_topic("climate", "stable"), 0, value)
+    fenced.abort()
+    follower = Follower(log, "climate", 1, "end")
+    write(log, during)
+    assert seqs_of(follower, len(during)) == [record["seq"] for record in during]
+
+
+def seqs_of(follower: Follower, count: int) -> list[int]:
+    """The next ``count`` records, or what comes of them in half a second."""
+    seen: list[int] = []
+    for _ in range(50):
+        seen += [item.record["seq"] for item in follower.poll(0.01) if isinstance(item, Seen)]
+        if len(seen) >= count:
+            break
+    return seen
 
 
 def test_what_retention_took_is_reported_and_the_rest_delivered() -> None:

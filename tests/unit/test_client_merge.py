@@ -103,20 +103,31 @@ def test_joined_in_the_middle_nothing_is_missing_behind_the_first(
     homes: list[str], starts: tuple[int, int, int]
 ) -> None:
     """The starting offsets of the topics were fetched one after the other."""
-    merge: PartMerge[str] = PartMerge(0, TOPICS, next_seq=None)
     begin = dict(zip(TOPICS, starts, strict=True))
+    skipped = [seq for seq, topic in enumerate(homes) if seq < begin[topic]]
+    behind = max(skipped, default=-1) + 1
+    merge: PartMerge[str] = PartMerge(0, TOPICS, next_seq=behind)
     for seq, topic in enumerate(homes):
         if seq >= begin[topic]:
             merge.offer(topic, seq, topic)
+    assert seqs(merge.take()) == list(range(behind, len(homes)))
+    assert (merge.repeats, merge.cut, merge.held) == (0, 0, 0)
+
+
+def test_joined_where_nothing_is_held_the_first_is_the_smallest_seen_by_a_common_instant() -> None:
+    """What comes behind the ends that were asked for is neither a hole nor a repeat."""
+    merge: PartMerge[str] = PartMerge(0, TOPICS, next_seq=None)
+    merge.offer("stable", 5, "a")
     assert merge.take() == []
-    merge.ends(dict.fromkeys(TOPICS, 50))
-    for topic in TOPICS:
-        merge.reached(topic, 50)
-    out = merge.take()
-    found = seqs(out)
-    assert len(found) == len(out)
-    assert found == list(range(len(homes) - len(found), len(homes)))
-    assert all(seq in found for seq in range(max(starts), len(homes)))
+    assert merge.wants_ends
+    merge.ends({"stable": 1, "tentative": 0, "corrections": 0})
+    for seq in (6, 8, 9):
+        merge.offer("stable", seq, "b")
+    merge.reached("stable", 4)
+    assert seqs(merge.take()) == [5, 6]
+    merge.offer("tentative", 7, "c")
+    assert seqs(merge.take()) == [7, 8, 9]
+    assert (merge.repeats, merge.cut) == (0, 0)
 
 
 def test_a_topic_far_ahead_is_full_and_the_one_waited_for_never_is() -> None:

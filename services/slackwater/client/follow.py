@@ -22,7 +22,14 @@ from slackwater.model.errors import UsageError
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.topics import RESULT_KINDS, partition_count, results_topic
-from slackwater.runtime.transport import Log, NoAnswerError, PositionGoneError, RawRecord, Transport
+from slackwater.runtime.transport import (
+    Log,
+    NoAnswerError,
+    PositionGoneError,
+    RawRecord,
+    Transport,
+    last_records,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -63,13 +70,15 @@ class Follower:
         self._transport = transport
         self._clock = clock or SystemClock()
         self._kinds: dict[str, str] = {results_topic(query, kind): kind for kind in RESULT_KINDS}
-        first = 0 if from_ == "beginning" else None
-        self._merges = [PartMerge[Seen](p, list(self._kinds), first) for p in range(parts)]
         self._gaps: dict[int, int] = {}
         self._paused: dict[Log, int] = {}
         logs = [(topic, part) for topic in self._kinds for part in range(parts)]
         self._present = transport.end_offsets(logs, isolation="read_committed")
-        begins = transport.beginning_offsets(logs) if from_ == "beginning" else dict(self._present)
+        begins, first = transport.beginning_offsets(logs), dict.fromkeys(range(parts), 0)
+        if from_ == "end":
+            begins, first = dict(self._present), self._behind(begins)
+        topics = list(self._kinds)
+        self._merges = [PartMerge[Seen](p, topics, first.get(p)) for p in range(parts)]
         self._reader = transport.reader(isolation="read_committed")
         self._reader.assign(begins)
         for log, offset in begins.items():
@@ -108,8 +117,16 @@ class Follower:
         """Give the reader back."""
         self._reader.close()
 
+    def _behind(self, beginnings: Mapping[Log, int]) -> dict[int, int]:
+        """Per part, the seq behind all that the topics hold before the present end."""
+        last = last_records(self._transport, beginnings, self._present, isolation="read_committed")
+        behind: dict[int, int] = {}
+        for raw in last:
+            behind[raw.partition] = max(behind.get(raw.partition, 0), _parsed(raw)["seq"] + 1)
+        return behind
+
     def _offer(self, raw: RawRecord, now: int) -> None:
-        record = parse_result(raw.value, f"{raw.topic}:{raw.partition}@{raw.offset}")
+        record = _parsed(raw)
         self._merges[raw.partition].offer(raw.topic, record["seq"], Seen(record, now))
 
     def _take(self, merge: PartMerge[Seen]) -> Iterator[Seen | Cut]:
@@ -143,6 +160,10 @@ class Follower:
                 self._reader.unassign([log])
             elif log in self._paused and not merge.full(topic):
                 self._reader.assign({log: self._paused.pop(log)})
+
+
+def _parsed(raw: RawRecord) -> dict[str, Any]:
+    return parse_result(raw.value, f"{raw.topic}:{raw.partition}@{raw.offset}")
 
 
 class Follow:

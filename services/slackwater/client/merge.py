@@ -24,7 +24,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Generic, TypeVar
 
 R = TypeVar("R")
@@ -60,13 +59,17 @@ class Cut:
 class PartMerge(Generic[R]):
     """Puts the records of one part in order.
 
-    ``next_seq`` None means "from wherever the topics are now": the first record is the smallest one
-    seen once all topics have been read to a common instant.
+    Who joins in the middle begins at ``next_seq``, behind all that any topic holds before the place
+    at which it is read from. These places were not fetched at one instant, so what a topic brings
+    below is dropped: its neighbours in another topic have been passed over. None means that no
+    topic holds anything before: the first record is the smallest one seen once all topics have been
+    read to a common instant.
     """
 
     def __init__(self, part: int, topics: Sequence[str], next_seq: int | None = 0) -> None:
         self.part = part
         self.next_seq = next_seq
+        self._first = next_seq or 0
         self.repeats = 0
         self.cut = 0
         self._held: dict[str, list[tuple[int, int, R]]] = {topic: [] for topic in topics}
@@ -91,6 +94,8 @@ class PartMerge(Generic[R]):
 
     def offer(self, topic: str, seq: int, record: R) -> None:
         """One record, as read; each topic in the order of its log."""
+        if seq < self._first:
+            return
         # The count of arrivals keeps the heap from ever comparing two records.
         heapq.heappush(self._held[topic], (seq, self._arrivals, record))
         self._arrivals += 1
@@ -147,25 +152,14 @@ class PartMerge(Generic[R]):
         return self._targets is not None and self._reached[topic] >= self._targets.get(topic, 0)
 
     def _begin(self) -> bool:
-        """Find where a stream that was joined in the middle begins; whether it has begun.
-
-        The three starting offsets were not fetched at one instant, so the first records seen may
-        have holes between them; begin behind the last one.
-        """
-        if not self.held:
+        """Find where a stream that was joined in the middle begins; whether it has begun."""
+        heap = self._smallest()
+        if heap is None:
             return False
         if not all(self._at_end(topic) for topic in self._held):
             self._gap = True
             return False
-        seqs = sorted({seq for heap in self._held.values() for seq, _, _ in heap})
-        first = seqs[0]
-        for before, seq in pairwise(seqs):
-            if seq != before + 1:
-                first = seq
-        for heap in self._held.values():
-            heap[:] = [entry for entry in heap if entry[0] >= first]
-            heapq.heapify(heap)
-        self._advance(first)
+        self._advance(heap[0][0])
         return True
 
     def _advance(self, next_seq: int) -> None:

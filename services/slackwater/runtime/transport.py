@@ -247,6 +247,37 @@ def read_to_end(
     return read_range(transport, log, start, end, isolation=isolation, idle_s_max=timeout_s)
 
 
+def last_records(
+    transport: Transport,
+    beginnings: Mapping[Log, int],
+    ends: Mapping[Log, int],
+    *,
+    isolation: Isolation = "read_uncommitted",
+    timeout_s: float = 30.0,
+) -> list[RawRecord]:
+    """The last visible record below each log's end; none of a log that holds none any more.
+
+    The offset before an end may be a marker, and before it may lie the records of transactions that
+    were given up: so look a little further back each time. ``timeout_s`` bounds each look.
+    """
+    last: dict[Log, RawRecord] = {}
+    back, wanted = 16, {log for log, end in ends.items() if beginnings[log] < end}
+    while wanted:
+        for log in list(wanted):
+            start = max(beginnings[log], ends[log] - back)
+            try:
+                for record in read_range(
+                    transport, log, start, ends[log], isolation=isolation, idle_s_max=timeout_s
+                ):
+                    last[log] = record
+            except PositionGoneError:
+                pass  # retention was there first
+            if log in last or start == beginnings[log]:
+                wanted.remove(log)
+        back *= 32
+    return list(last.values())
+
+
 def extents(
     transport: Transport, logs: Iterable[Log], *, timeout_s: float = 10.0
 ) -> dict[Log, tuple[int, int]]:
