@@ -154,6 +154,28 @@ def test_the_table_is_bounded_and_says_what_to_do() -> None:
     assert len(table) == 2
 
 
+def test_r5_the_lists_that_are_remembered_are_bounded_in_bytes_too() -> None:
+    """A source whose records all name the same few keys, each as long as a key may be."""
+    table = KeyTable(lists_bytes_max=100_000)
+    for n in range(40):
+        keys = tuple(f"{k}" * 5_000 for k in range(3))  # equal to those before, not the same
+        table.numbers(keys)
+        table.indices(keys[:2], n + 1)
+        assert table.remembered_bytes <= 2 * 100_000
+    assert table.numbers(keys) is table.numbers(keys)
+    longer = tuple(str(k) for k in range(20_000))
+    known = table.indices(longer, 99)
+    assert table.indices(longer, 99) is known, "one is kept, however long"
+    assert table.remembered_bytes <= 100_000 + known.nbytes
+
+
+def test_r5_the_text_of_the_keys_is_bounded() -> None:
+    table = KeyTable(keys_bytes_max=10_000)
+    table.indices(["a" * 4_000, "b" * 4_000])
+    with pytest.raises(KeyTableFull, match="10000 bytes"):
+        table.indices(["c" * 4_000])
+
+
 def test_a_list_that_names_a_key_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="twice"):
         KeyTable().indices(["a", "a"])

@@ -287,12 +287,15 @@ class KeyLists:
 
     A stream's records carry the same keys again and again. An unchanged list is written from a
     cache, and recognised by comparing bytes before any string is made of them. ``key_lists_max``
-    lists are kept each way, the least recently used goes first.
+    lists, and ``bytes_max`` of memory, are kept each way; the least recently used goes first, and
+    one is kept however long it is.
     """
 
-    def __init__(self, key_lists_max: int = 256) -> None:
+    def __init__(self, key_lists_max: int = 256, bytes_max: int = 128 << 20) -> None:
         assert key_lists_max > 0
         self._max = key_lists_max
+        self._bytes_max = bytes_max
+        self._written_bytes = self._read_bytes = 0
         self._last: tuple[Sequence[str], bytes] = ((), _END)
         self._written: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
         self._read: OrderedDict[bytes, list[tuple[bytes, tuple[str, ...]]]] = OrderedDict()
@@ -300,9 +303,15 @@ class KeyLists:
     def __len__(self) -> int:
         return len(self._written) + sum(map(len, self._read.values()))
 
+    @property
+    def nbytes(self) -> int:
+        """About what the lists take in memory, both ways together."""
+        return self._written_bytes + self._read_bytes
+
     def clear(self) -> None:
         """Forget all lists."""
         self._last = ((), _END)
+        self._written_bytes = self._read_bytes = 0
         self._written.clear()
         self._read.clear()
 
@@ -315,8 +324,12 @@ class KeyLists:
             if cached is None:
                 cached = _keys_bytes(frozen)
                 self._written[frozen] = cached
-                if len(self._written) > self._max:
-                    self._written.popitem(last=False)
+                self._written_bytes += _kept_bytes(cached, frozen)
+                while len(self._written) > 1 and (
+                    len(self._written) > self._max or self._written_bytes > self._bytes_max
+                ):
+                    gone, its = self._written.popitem(last=False)
+                    self._written_bytes -= _kept_bytes(its, gone)
             else:
                 self._written.move_to_end(frozen)
             data = cached
@@ -340,10 +353,25 @@ class KeyLists:
     def _remember(self, prefix: bytes, data: bytes, keys: tuple[str, ...]) -> None:
         candidates = self._read.setdefault(prefix, [])
         candidates.insert(0, (data, keys))
-        del candidates[candidates_max:]
+        self._read_bytes += _kept_bytes(data, keys)
         self._read.move_to_end(prefix)
-        while sum(map(len, self._read.values())) > self._max:
-            self._read.popitem(last=False)
+        if len(candidates) > candidates_max:
+            self._forget_one(prefix)
+        while (kept := sum(map(len, self._read.values()))) > 1 and (
+            kept > self._max or self._read_bytes > self._bytes_max
+        ):
+            self._forget_one(next(iter(self._read)))
+
+    def _forget_one(self, prefix: bytes) -> None:
+        """The oldest list that begins like this."""
+        self._read_bytes -= _kept_bytes(*self._read[prefix].pop())
+        if not self._read[prefix]:
+            del self._read[prefix]
+
+
+def _kept_bytes(data: bytes, keys: tuple[str, ...]) -> int:
+    """About what a list takes: its bytes, and its strings with what Python adds to each."""
+    return 2 * len(data) + 57 * len(keys)
 
 
 def _keys_bytes(keys: tuple[str, ...]) -> bytes:

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from sys import getsizeof
 from typing import Final, TypeVar
 
 import numpy as np
@@ -56,15 +57,27 @@ class KeyTable:
     """Numbers the keys of one part of a query, densely from 0, in the order they are first seen.
 
     The number of a key means nothing outside this table: another copy sees keys in another order.
-    Nothing is forgotten, so ``keys_max`` bounds the memory (about 150 bytes a key), and
-    ``lists_max`` that of the remembered key lists, the least recently used of which go first.
+    Nothing is forgotten, so ``keys_max`` and ``keys_bytes_max`` bound the memory (about 100 bytes a
+    key beside its text), and ``lists_max`` and ``lists_bytes_max`` that of the remembered key lists
+    of each kind, the least recently used of which go first; one is kept, however long it is.
     """
 
-    def __init__(self, keys_max: int = 5_000_000, lists_max: int = 1_024) -> None:
+    def __init__(
+        self,
+        keys_max: int = 5_000_000,
+        lists_max: int = 1_024,
+        *,
+        keys_bytes_max: int = 1 << 30,
+        lists_bytes_max: int = 128 << 20,
+    ) -> None:
         assert keys_max > 0
         assert lists_max > 0
         self._keys_max = keys_max
+        self._keys_bytes_max = keys_bytes_max
+        self._keys_bytes = 0
         self._lists_max = lists_max
+        self._lists_bytes_max = lists_bytes_max
+        self._lists_bytes = self._shared_bytes = 0
         self._names: list[str] = []
         self._number: dict[str, int] = {}
         self._lists: OrderedDict[tuple[int, int], I64] = OrderedDict()
@@ -92,8 +105,11 @@ class KeyTable:
         index = self._intern(keys)
         if keys_hash:
             self._lists[at] = index
-            if len(self._lists) > self._lists_max:
-                self._lists.popitem(last=False)
+            self._lists_bytes += index.nbytes
+            while len(self._lists) > 1 and (
+                len(self._lists) > self._lists_max or self._lists_bytes > self._lists_bytes_max
+            ):
+                self._lists_bytes -= self._lists.popitem(last=False)[1].nbytes
         return index
 
     def names(self, index: I64) -> list[str]:
@@ -135,10 +151,19 @@ class KeyTable:
         if known is not None and known[0] is keys:
             return known[1]
         numbers = self.indices(keys)
-        if len(self._shared) >= self._lists_max:
+        size = numbers.nbytes + _text_bytes(keys)  # nobody else may hold these strings any more
+        full = self._shared_bytes + size > self._lists_bytes_max
+        if full or len(self._shared) >= self._lists_max:
             self._shared.clear()
+            self._shared_bytes = 0
         self._shared[id(keys)] = (keys, numbers)
+        self._shared_bytes += size
         return numbers
+
+    @property
+    def remembered_bytes(self) -> int:
+        """About what the remembered lists take, both kinds together (G5)."""
+        return self._lists_bytes + self._shared_bytes
 
     @property
     def known(self) -> Sequence[str]:
@@ -167,10 +192,11 @@ class KeyTable:
         index = np.fromiter((number.get(key, -1) for key in keys), np.int64, len(keys))
         if index.size and int(index.min()) < 0:
             fresh = [key for key in keys if key not in number]
-            if len(names) + len(fresh) > self._keys_max:
+            self._keys_bytes += _text_bytes(fresh)
+            if len(names) + len(fresh) > self._keys_max or self._keys_bytes > self._keys_bytes_max:
                 raise KeyTableFull(
-                    f"more than {self._keys_max} different keys in one part of a query: "
-                    "give it more parts, or a key that repeats"
+                    f"more than {self._keys_max} different keys, or {self._keys_bytes_max} bytes "
+                    "of them, in one part of a query: give it more parts, or a key that repeats"
                 )
             for key in fresh:
                 if number.setdefault(key, len(names)) == len(names):
@@ -405,6 +431,10 @@ def _merge_into(a: F64, b: F64) -> None:
         a[M2] += weight
     np.fmin(a[MIN], b[MIN], out=a[MIN])
     np.fmax(a[MAX], b[MAX], out=a[MAX])
+
+
+def _text_bytes(keys: Iterable[str]) -> int:
+    return sum(map(getsizeof, keys))
 
 
 def _nothing(fields: int, keys: int) -> F64:

@@ -334,6 +334,24 @@ def test_lists_that_look_alike_are_not_mixed_up_and_the_cache_is_bounded(
         assert len(lists) <= 6
 
 
+def test_r5_the_lists_that_are_remembered_are_bounded_in_bytes_too() -> None:
+    """Long keys that are never the same: a few kB each, and 256 lists of them each way."""
+    lists = KeyLists(bytes_max=20_000)
+    for n in range(50):
+        keys = (f"{n:08d}" * 500, "b" * n)
+        out: list[bytes | memoryview] = []
+        lists.write(out, keys)
+        assert lists.read(b"".join(out), 0)[0] == keys
+        assert lists.nbytes <= 2 * 20_000
+    assert len(lists) == 4
+    out = []
+    lists.write(out, ("x" * 100_000,))
+    lists.read(b"".join(out), 0)
+    assert len(lists) == 2, "one is kept, however long"
+    lists.clear()
+    assert lists.nbytes == 0
+
+
 def rows(stimes: Any, **changes: Any) -> OrderedRecord:
     times = np.array(stimes, np.int64)
     n = len(times)
