@@ -15,7 +15,7 @@ TENTH = 100_000
 def test_a_new_replica_continues_when_the_other_dies_where_it_began() -> None:
     story = Story()
     world = story.world
-    config = world.root_config(0, 1)
+    config = world.q.root_config(0, 1)
     root = RootCore(config, initial_state(config), mute_until={})
     e0 = config.e0
 

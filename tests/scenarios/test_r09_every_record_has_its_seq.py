@@ -13,9 +13,9 @@ def test_every_part_gets_a_record_for_every_record() -> None:
     story.time_passes(6)
     world = story.world
     for line in (0, 1):
-        ordered = world.ordered_log(0, 0, line)
+        ordered = world.q.ordered_log(0, 0, line)
         for part in range(3):
-            deltas = world.delta_log(part, 0, 0, line)
+            deltas = world.q.delta_log(part, 0, 0, line)
             assert [d.seq for _, d in deltas.values()] == list(range(ordered.end))  # type: ignore[attr-defined]
     story.every_guarantee_holds()
 
@@ -37,7 +37,7 @@ def test_a_damaged_record_is_passed_by_and_its_writer_starts_again() -> None:
     story.time_passes(3.1)
     story.pause("aggregator/0", for_s=0.3)
     story.time_passes(0.2)
-    story.world.damage(story.world.ordered_log(0, 0, 0).name)  # the aggregator has not read it
+    story.world.damage(story.world.q.ordered_log(0, 0, 0).name)  # the aggregator has not read it
     story.time_passes(6)
     notes = [n.what for n in story.world.history.notes if n.process == "orderer/q.0.a"]
     assert notes == ["started", "killed", "started"], "a reader saw the hole"

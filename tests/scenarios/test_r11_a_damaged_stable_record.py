@@ -18,7 +18,7 @@ from slackwater.model.records import Kind, OrderedRecord
 
 
 def starts(story: Story, replica: int = 0) -> int:
-    log = story.world.ordered_log(0, replica, 0)
+    log = story.world.q.ordered_log(0, replica, 0)
     return sum(isinstance(r, OrderedRecord) and r.kind is Kind.START for _, r in log.values())
 
 
@@ -63,4 +63,4 @@ def a_stable_record_is_damaged(story: Story) -> None:
     story.time_passes(5)
     story.kill_for_good("aggregator/0")
     story.time_passes(1)
-    story.world.damage(story.world.ordered_log(0, 0, 0).name)
+    story.world.damage(story.world.q.ordered_log(0, 0, 0).name)

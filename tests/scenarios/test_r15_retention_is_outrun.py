@@ -23,7 +23,7 @@ def notes(story: Story) -> list[GapNote]:
 
 
 def seqs(story: Story, replica: int = 0) -> list[int]:
-    log = story.world.delta_log(0, 0, replica, 0)
+    log = story.world.q.delta_log(0, 0, replica, 0)
     return [record.seq for _, record in log.values() if isinstance(record, DeltaRecord)]
 
 
@@ -39,7 +39,7 @@ def test_the_ordered_log_was_cut_before_an_aggregator_read_it(replicas: int) -> 
     story.time_passes(4)
     story.kill_for_good("aggregator/0")
     story.time_passes(4)
-    ordered = story.world.ordered_log(0, 0, 0)
+    ordered = story.world.q.ordered_log(0, 0, 0)
     ordered.cut(ordered.end - 10)
     story.start_again("aggregator/0")
     story.all_is_well_again(10)
@@ -62,7 +62,7 @@ def test_the_deltas_were_cut_under_a_parked_position(restarted: bool) -> None:
     story.silence("s1", for_s=10)
     story.time_passes(8)
     for line in (0, 1):
-        deltas = story.world.delta_log(0, 1, 0, line)
+        deltas = story.world.q.delta_log(0, 1, 0, line)
         deltas.cut(deltas.end - 5)
     if restarted:
         story.kill("root/q.0")
@@ -98,7 +98,7 @@ def test_a_gap_that_every_replica_has_is_named() -> None:
     story = b_has_a_gap(Story(replicas=2))
     story.kill_for_good("orderer/q.0.a")
     for line in (0, 1):
-        log = story.world.ordered_log(0, 0, line)
+        log = story.world.q.ordered_log(0, 0, line)
         log.cut(log.end)
     story.start_again("root/q.0")
     story.time_passes(4)
@@ -122,7 +122,7 @@ def test_truncation_in_a_failure_keeps_what_is_to_be_corrected() -> None:
         children=(("s1",), ("s2",)), replicas=1, window_us=500_000, slide_us=500_000,
         ahead_buckets_max=20,
     )  # fmt: skip
-    deltas = story.world.delta_log(0, 1, 0, 0)
+    deltas = story.world.q.delta_log(0, 1, 0, 0)
     story.time_passes(4)
     story.silence("s1", for_s=10)
     for _ in range(8):

@@ -18,7 +18,7 @@ def test_a_replica_that_catches_up_writes_the_same_records() -> None:
     story.time_passes(6)
     found = []
     for replica in range(2):
-        log = story.world.ordered_log(0, replica, 0)
+        log = story.world.q.ordered_log(0, replica, 0)
         records = [r for _, r in log.values() if isinstance(r, OrderedRecord)]
         found.append(
             {

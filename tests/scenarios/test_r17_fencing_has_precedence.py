@@ -13,7 +13,7 @@ from tests.simulator.story import Story
 
 def placed(story: Story, number: int) -> SimRoot:
     """The other controller starts a root under this number."""
-    root = SimRoot(story.world, 0)
+    root = SimRoot(story.world.q, 0)
     root.placement = number
     root.start()
     return root
@@ -22,7 +22,7 @@ def placed(story: Story, number: int) -> SimRoot:
 def test_a_number_that_is_not_greater_fences_nobody() -> None:
     story = Story(replicas=1)
     story.time_passes(4)
-    present = story.world.roots[0]
+    present = story.world.q.roots[0]
 
     for _ in range(5):
         assert not placed(story, present.placement).alive
@@ -40,10 +40,10 @@ def test_who_was_fenced_stays_down_until_it_has_a_greater_number() -> None:
     """The livelock: here it is over after one move, because the log knows the greater number."""
     story = Story(replicas=1)
     story.time_passes(4)
-    first = story.world.roots[0]
+    first = story.world.q.roots[0]
     story.replace("root/q.0", wakes_after_s=3)
     story.time_passes(5)
-    second = story.world.roots[0]
+    second = story.world.q.roots[0]
 
     again = placed(story, first.placement)
     story.time_passes(3)

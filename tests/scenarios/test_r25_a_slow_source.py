@@ -14,7 +14,7 @@ def test_lines_run_side_by_side_as_long_as_one_source_is_slow() -> None:
         story.time_passes(2.62)
     assert story.latest_first_answer_s() < 1.05
     by_bucket: dict[int, int] = {}
-    for _, record in story.world.ordered_log(0, 0, 1).values():
+    for _, record in story.world.q.ordered_log(0, 0, 1).values():
         start = record.bucket_start  # type: ignore[attr-defined]
         by_bucket[start] = by_bucket.get(start, 0) + 1
     again = [start for start, count in by_bucket.items() if count > 1]

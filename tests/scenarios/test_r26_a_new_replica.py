@@ -17,19 +17,19 @@ from slackwater.model.records import Kind, OrderedRecord, OrdererState
 
 def forget(story: Story, replica: int) -> None:
     """Its disk is new: no state record, no records."""
-    name = story.world.orderer_name(0, replica)
-    state_log = story.world.state_log
+    name = story.world.q.orderer_name(0, replica)
+    state_log = story.world.q.state_log
     for offset, value in state_log.values():
         if isinstance(value, OrdererState) and value.fragment == name:
             state_log.damage(offset)
     for line in (0, 1):
-        log = story.world.ordered_log(0, replica, line)
+        log = story.world.q.ordered_log(0, replica, line)
         log.cut(log.end)
 
 
 def begins_at_s(story: Story, replica: int) -> list[float]:
     """The frontiers that its STARTs name."""
-    log = story.world.ordered_log(0, replica, 0)
+    log = story.world.q.ordered_log(0, replica, 0)
     return [
         (record.frontier.bucket_start - E0_US) / second
         for _, record in log.values()
@@ -65,7 +65,7 @@ def test_a_replica_that_never_ran_goes_on_at_its_peers_frontier_too() -> None:
     story.kill_for_good("orderer/q.0.b")
     story.world.present("orderer/q.0.b").producer.allowed = 0
     story.time_passes(6)
-    assert story.world.ordered_log(0, 1, 0).end == 0
+    assert story.world.q.ordered_log(0, 1, 0).end == 0
 
     story.start_again("orderer/q.0.b")
     story.time_passes(2)

@@ -9,7 +9,7 @@ from slackwater.protocols.dpc.answers import Transaction
 
 def test_only_a_reader_of_uncommitted_records_sees_a_seq_twice() -> None:
     story = Story(bound_us=1_000_000, window_us=100_000, slide_us=100_000)
-    log = story.world.results_log(0)
+    log = story.world.q.results_log(0)
     for _ in range(4):
         story.time_passes(1.5)
         while log.stable_end == log.end:

@@ -41,7 +41,7 @@ def turns(story: Story, for_s: float) -> list[tuple[int, ...]]:
     seen = []
     for _ in range(round(for_s / TICK_S)):
         story.time_passes(TICK_S)
-        alive = [r for (_, r), of in story.world.orderers.items() if of.alive and of.core]
+        alive = [r for (_, r), of in story.world.q.orderers.items() if of.alive and of.core]
         seen.append(tuple(r for r in alive if story.orderer(0, r).stagger.word().holds))
     return seen
 

@@ -27,7 +27,7 @@ def test_killed_between_the_pieces_of_a_bucket(seed: int) -> None:
         story.time_passes(1.0 + (0.0225 - story.world.scheduler.now / 1e6) % 0.1)
         story.kill("orderer/q.0.a")
     story.all_is_well_again(5)
-    records = [r for _, r in story.world.ordered_log(0, 0, 0).values()]
+    records = [r for _, r in story.world.q.ordered_log(0, 0, 0).values()]
     starts = [r for r in records if isinstance(r, OrderedRecord) and r.frontier is not None]
     assert len(starts) == 4
     story.every_guarantee_holds()

@@ -23,7 +23,11 @@ from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, RootState
 
 if TYPE_CHECKING:
     from tests.simulator.kafka import Log
+    from tests.simulator.queries import SimQuery
     from tests.simulator.world import World
+
+Fragment = tuple["SimQuery", int, int]
+"""Of a query: child, replica."""
 
 
 @lru_cache(maxsize=4096)
@@ -100,24 +104,24 @@ def _hash(keys: tuple[str, ...]) -> int:
 class SimAggregator(Process):
     """One running instance; it may host any fragments, and others may host the same."""
 
-    def __init__(self, world: World, name: str, fragments: list[tuple[int, int]]) -> None:
+    def __init__(self, world: World, name: str, fragments: list[Fragment]) -> None:
         super().__init__(world, name)
         self.fragments = fragments
-        self._inputs: list[tuple[Log[object], tuple[int, int, int]]] = []
+        self._inputs: list[tuple[Log[object], SimQuery, tuple[int, int, int]]] = []
         self._next: dict[str, int] = {}
-        self._busy_until: dict[tuple[int, ...], int] = {}
+        self._busy_until: dict[tuple[object, ...], int] = {}
 
     def start(self) -> None:
         """Rule 26: from the smallest ``whole`` over the parts' state records."""
         if not self.world.broker.up:
             self.later(20_000, self.start)
             return
-        states = self.world.root_states()
-        for child, replica in self.fragments:
+        for query, child, replica in self.fragments:
+            states = query.root_states()
             for line in (0, 1):
-                log = self.world.ordered_log(child, replica, line)
+                log = query.ordered_log(child, replica, line)
                 offset = min((whole_of(s, child, replica, line) for s in states), default=0)
-                self._inputs.append((log, (child, replica, line)))
+                self._inputs.append((log, query, (child, replica, line)))
                 self._next[log.name] = max(offset, log.beginning)
                 self.watch(log)
         self.world.works(self)
@@ -126,8 +130,8 @@ class SimAggregator(Process):
     def turn(self) -> None:
         if not self.world.broker.up:
             return
-        for log, at in self._inputs:
-            task = self.task_of(*at)
+        for log, query, at in self._inputs:
+            task = query.name, *self.task_of(*at)
             left_us = self._busy_until.get(task, 0) - self.now
             if left_us > 0:
                 self.turn_in(left_us)
@@ -139,7 +143,7 @@ class SimAggregator(Process):
                 self.world.restart(self)  # it never skips (``failOnDataLoss``)
                 return
             for offset, value in some:
-                self._aggregate(value, offset, at)
+                self._aggregate(query, value, offset, at)
                 self._next[log.name] = offset + 1
             if some and cost_us:
                 self._busy_until[task] = self.now + cost_us * len(some)
@@ -150,10 +154,12 @@ class SimAggregator(Process):
         """Each partition has a task of its own: one does not wait for another (R33)."""
         return child, replica, line
 
-    def _aggregate(self, value: object, offset: int, at: tuple[int, int, int]) -> None:
+    def _aggregate(
+        self, query: SimQuery, value: object, offset: int, at: tuple[int, int, int]
+    ) -> None:
         assert value is None or isinstance(value, OrderedRecord)
-        for part, delta in enumerate(aggregate(value, offset, self.world.config.parts)):
-            self.producer.send(self.world.delta_log(part, *at), delta)
+        for part, delta in enumerate(aggregate(value, offset, query.config.parts)):
+            self.producer.send(query.delta_log(part, *at), delta)
 
 
 def whole_of(state: RootState | None, child: int, replica: int, line: int) -> int:

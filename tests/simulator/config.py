@@ -1,4 +1,7 @@
-"""What is simulated: one deployment with one query, as plain values.
+"""What is simulated: one deployment with one query, or two that make a chain, as plain values.
+
+A ``WorldConfig`` describes query q and its surroundings. Where q is read by another query, p,
+``reader`` is the same from p's point of view (R20): other inputs and windows, the same X.
 
 ``pace`` scales the times of the surroundings (restarts, heartbeats, state records): a world whose
 bound is a tenth of a real one's lives ten times as fast, and has as many faults in a tenth of the
@@ -18,13 +21,30 @@ from slackwater.model.deployment import QuerySpec, WindowSpec
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.line import PROCESS, Policy
 
+FIELDS = ("x",)
+"""Of every stream."""
 E0_US = 1_000_000 * second
 """When a world begins: a round number, so that traces can be read."""
 
 
+AGGREGATE = ("count", "sum")
+"""What is answered of each field: figures whose fold is exact, whatever its order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Query p: it reads q, and perhaps streams of its own or streams that q reads too."""
+
+    children: tuple[tuple[str, ...], ...] = (("q",),)
+    replicas: int = 2
+    parts: int = 1
+    window_us: int = 1 * second
+    slide_us: int = 1 * second
+
+
 @dataclass(frozen=True)
 class WorldConfig:
-    """Times in us. ``children`` lists the streams of each child."""
+    """Times in us. ``children`` lists the inputs of each child."""
 
     children: tuple[tuple[str, ...], ...] = (("s1", "s2"),)
     replicas: int = 2
@@ -49,6 +69,7 @@ class WorldConfig:
     ahead_buckets_max: int = 600
     ahead_bytes_max: int = 256 << 20
     backlog_records_max: int = 1000
+    backlog_rows_max: int = 100_000
     seek_period_us: int = 100 * ms
     pace: float = 1.0
     zombie_us: tuple[int, int] = (0, 400 * ms)
@@ -61,6 +82,28 @@ class WorldConfig:
     """Most records that an orderer's consumer gives it of one log at a time."""
     fetch_us: tuple[int, int] = (500, 4 * ms)
     restart_us: tuple[int, int] = (300 * ms, 900 * ms)
+    chain: Chain | None = None
+    """Who reads the results."""
+    name: str = "q"
+    reads: WorldConfig | None = None
+    """Of ``reader``: the query whose results it reads."""
+
+    @cached_property
+    def reader(self) -> WorldConfig | None:
+        """The query that reads this one's results."""
+        chain = self.chain
+        if chain is None:
+            return None
+        return replace(
+            self, name="p", reads=self, chain=None, children=chain.children,
+            replicas=chain.replicas, parts=chain.parts, window_us=chain.window_us,
+            slide_us=chain.slide_us,
+        )  # fmt: skip
+
+    @property
+    def queries(self) -> tuple[WorldConfig, ...]:
+        """This one, and who reads it."""
+        return (self,) if self.reader is None else (self, self.reader)
 
     @cached_property
     def grid(self) -> Grid:
@@ -68,14 +111,41 @@ class WorldConfig:
         return Grid(self.w_us, WindowSpec(self.window_us, self.slide_us))
 
     @cached_property
-    def streams(self) -> tuple[str, ...]:
-        """All streams, in the children's order."""
+    def inputs(self) -> tuple[str, ...]:
+        """Streams and the query that is read, in the children's order."""
         return tuple(s for child in self.children for s in child)
+
+    @cached_property
+    def streams(self) -> tuple[str, ...]:
+        """All streams that the query itself reads, in the children's order."""
+        return tuple(s for s in self.inputs if self.reads is None or s != self.reads.name)
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """All streams that its results come from (R20)."""
+        above = () if self.reads is None else self.reads.sources
+        return tuple(dict.fromkeys((*above, *self.streams)))
+
+    @cached_property
+    def all_streams(self) -> tuple[str, ...]:
+        """Those of the whole deployment."""
+        return self.sources if self.reader is None else self.reader.sources
+
+    def fields_of(self, source: str) -> tuple[str, ...]:
+        """What an input brings: a stream its field, a query each figure of its fields."""
+        if self.reads is None or source != self.reads.name:
+            return FIELDS
+        return tuple(f"{field}_{figure}" for field in self.reads.fields for figure in AGGREGATE)
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        """What is aggregated."""
+        return tuple(dict.fromkeys(f for source in self.inputs for f in self.fields_of(source)))
 
     @property
     def lateness_us(self) -> int:
-        """Rule 15, of the whole query."""
-        return max(self.disorder_of(s) + self.expect_every_us.get(s, 0) for s in self.streams)
+        """Rule 15: of all streams that the results come from; a chain adds nothing."""
+        return max(self.disorder_of(s) + self.expect_every_us.get(s, 0) for s in self.sources)
 
     def disorder_of(self, stream: str) -> int:
         """How much less than its clock, or its largest reading, a stream promises."""
@@ -105,9 +175,15 @@ class WorldConfig:
         """A time of the surroundings in this world."""
         return round(us * self.pace)
 
+    @property
+    def stages(self) -> int:
+        """Of the longest path: two for each query."""
+        return 4 if self.chain is not None or self.reads is not None else 2
+
     def answer_within_us(self, stage: int) -> int:
-        """The ladder of deadlines (R13): stage 1 orderer, 2 root."""
-        return self.bound_us - (2 - stage + 1) * self.margin_us
+        """The ladder of deadlines (R13): stage 1 orderer, 2 root; behind them who reads it."""
+        stages = 2 if self.chain is None else 4
+        return self.bound_us - (stages - stage + 1) * self.margin_us
 
     def normal_time(self, e: int) -> int:
         """Event time is wall time here."""
@@ -115,12 +191,12 @@ class WorldConfig:
 
     def orderer_name(self, child: int, replica: int) -> str:
         """As status prints it."""
-        return f"orderer/q.{child}.{chr(ord('a') + replica)}"
+        return f"orderer/{self.name}.{child}.{chr(ord('a') + replica)}"
 
     @property
     def aggregator_names(self) -> list[str]:
         """One for each replica: fragments of two replicas run in different aggregators (R19)."""
-        return [f"aggregator/{r}" for r in range(self.replicas)]
+        return [f"aggregator/{r}" for r in range(max(query.replicas for query in self.queries))]
 
     @property
     def orderer_names(self) -> list[str]:
@@ -131,20 +207,22 @@ class WorldConfig:
     @property
     def root_names(self) -> list[str]:
         """All parts."""
-        return [f"root/q.{p}" for p in range(self.parts)]
+        return [f"root/{self.name}.{p}" for p in range(self.parts)]
 
     @property
     def names(self) -> list[str]:
-        """All processes, as status prints them."""
-        proxies = [f"proxy/{s}" for s in self.streams]
-        return [*proxies, *self.orderer_names, *self.aggregator_names, *self.root_names]
+        """All processes, as status prints them; those of the reader last."""
+        proxies = [f"proxy/{s}" for s in self.all_streams]
+        own = [*proxies, *self.orderer_names, *self.aggregator_names, *self.root_names]
+        reader = self.reader
+        return own if reader is None else [*own, *reader.orderer_names, *reader.root_names]
 
     @property
     def query(self) -> QuerySpec:
         """The query, as what reads deployments knows it."""
         return QuerySpec(
-            "q", self.streams, None, None, WindowSpec(self.window_us, self.slide_us), ("sum",),
-            self.bound_us, self.margin_us, replicas=self.replicas,
+            self.name, self.inputs, None, None, WindowSpec(self.window_us, self.slide_us),
+            AGGREGATE, self.bound_us, self.margin_us, replicas=self.replicas,
             children=len(self.children), parts=self.parts,
         )  # fmt: skip
 

@@ -5,7 +5,7 @@ Checkers see this and nothing else: no core, no process, no model of Kafka.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from tests.simulator.config import WorldConfig
@@ -25,7 +25,7 @@ class Committed(NamedTuple):
     placement: int
     transaction: Transaction[Any]
     keys: dict[int, Rows]
-    """Rows of each window, by its seq: key, and (count, sum, m2, min, max) of the one field."""
+    """Rows of each window, by its seq: key, and (count, sum, m2, min, max) of each field."""
     state: RootState | None = None
     """The state record of the same transaction."""
 
@@ -53,34 +53,54 @@ class Sample(NamedTuple):
     held: dict[str, int]
 
 
+OrderedLogs = dict[tuple[int, int, int], list[tuple[int, OrderedRecord]]]
+
+
 @dataclass
-class History:
-    """What a checker may see."""
+class OfQuery:
+    """What is told of one query alone."""
 
     config: WorldConfig
     committed: list[Committed] = field(default_factory=list)
+    unavailable: list[tuple[int, int]] = field(default_factory=list)
+    """Times at which some stage had no copy that could work (G2 does not hold then)."""
+    ordered_logs: OrderedLogs = field(default_factory=dict)
+    """By (child, replica, line): all that was ever in them and decodes."""
+
+
+@dataclass
+class History(OfQuery):
+    """What a checker may see."""
+
     notes: list[Note] = field(default_factory=list)
     """What befell the processes."""
     said: list[Note] = field(default_factory=list)
     """What their heartbeats said, each change of it."""
     samples: list[Sample] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
-    unavailable: list[tuple[int, int]] = field(default_factory=list)
-    """Times at which some stage had no copy that could work (G2 does not hold then)."""
     sent: dict[str, list[Reading]] = field(default_factory=dict)
     """What each sensor has handed over, in its order."""
     refused: dict[str, list[tuple[str, Reading]]] = field(default_factory=dict)
     """By stream: what went to quarantine, and why."""
     source_logs: dict[str, list[tuple[int, SourceRecord]]] = field(default_factory=dict)
     """All that was ever in them, also what retention took."""
-    ordered_logs: dict[tuple[int, int, int], list[tuple[int, OrderedRecord]]] = field(
-        default_factory=dict
-    )
-    """By (child, replica, line): all that was ever in them and decodes."""
     damaged: int = 0
     """How many records were damaged in the logs."""
     cut: dict[str, list[int]] = field(default_factory=dict)
-    """By stream of which retention took something: where its log began then, each time."""
+    """By stream of which retention took something: where its log began then, each time.
+
+    By query, where it took some of its results.
+    """
     clocks_agree: bool = True
     """Within the margin, all the time (R12)."""
     ended_at: int = 0
+    reader: OfQuery | None = None
+    """Of the query that reads this one's results."""
+
+    @property
+    def of_reader(self) -> History | None:
+        """The same run, as the checkers of the reading query see it."""
+        if self.reader is None:
+            return None
+        own = {f.name: getattr(self.reader, f.name) for f in fields(OfQuery)}
+        return replace(self, **own, reader=None)

@@ -55,6 +55,7 @@ class Log(Generic[V]):
         self.watchers: list[Watcher] = []
         self._entries: list[Entry[V]] = []
         self._gone: list[Entry[V]] = []
+        self._closed_to = 0
 
     @property
     def end(self) -> int:
@@ -64,10 +65,14 @@ class Log(Generic[V]):
     @property
     def stable_end(self) -> int:
         """The end that a read-committed reader is told: the first open transaction."""
-        for i, entry in enumerate(self._entries):
-            if entry.transaction is not None and entry.transaction.committed is None:
-                return self.beginning + i
-        return self.end
+        at, end = max(self._closed_to, self.beginning), self.end
+        while at < end:
+            transaction = self._entries[at - self.beginning].transaction
+            if transaction is not None and transaction.committed is None:
+                break
+            at += 1
+        self._closed_to = at
+        return at
 
     def append(
         self, value: V | None, transaction: Open | None = None, *, marker: bool = False
@@ -99,6 +104,26 @@ class Log(Generic[V]):
             and (entry.transaction is None or entry.transaction.committed)
         ]
         return values, end
+
+    def read_visible(self, offset: int, records_max: int) -> tuple[list[tuple[int, V]], int]:
+        """Some committed records from ``offset`` on, and the position of who has read them.
+
+        It passes markers and aborted records, where no visible record is left before them.
+        """
+        if offset < self.beginning:
+            raise PositionGoneError(self.name)
+        found: list[tuple[int, V]] = []
+        end = self.stable_end
+        while offset < end:
+            entry = self._entries[offset - self.beginning]
+            if entry.value is not None and (
+                entry.transaction is None or entry.transaction.committed
+            ):
+                if len(found) == records_max:
+                    break
+                found.append((offset, entry.value))
+            offset += 1
+        return found, offset
 
     def cut(self, beginning: int) -> None:
         """Retention: what lies before ``beginning`` is gone."""

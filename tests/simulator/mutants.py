@@ -257,7 +257,7 @@ MUTANTS = (
     Mutant(
         "all stages wait until the same instant", "R13",
         (Edit("tests.simulator.world:WorldConfig.answer_within_us",
-              "(2 - stage + 1) * self.margin_us", "self.margin_us"),),
+              "(stages - stage + 1) * self.margin_us", "self.margin_us"),),
         f"{_scenarios}.test_r13_the_ladder_of_deadlines:test_only_the_silent_source_is_missing_not_its_child",
     ),
     Mutant(

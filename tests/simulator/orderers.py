@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulator.kafka import PositionGoneError
 from tests.simulator.process import Process
-from tests.simulator.sources import FIELDS
+from tests.simulator.resultlogs import ResultLogs
 
 from slackwater.model.records import (
     Hole,
@@ -32,7 +32,7 @@ from slackwater.protocols.dpc.orderer import (
 )
 
 if TYPE_CHECKING:
-    from tests.simulator.world import World
+    from tests.simulator.queries import SimQuery
 
 SAVE_PERIOD_US = 1_000_000
 CATCH_UP_RECORDS_MAX = 20
@@ -49,12 +49,14 @@ class _Pending:
 class SimOrderer(Process):
     """One incarnation of replica ``replica`` of ``child``."""
 
-    def __init__(self, world: World, child: int, replica: int) -> None:
-        super().__init__(world, world.orderer_name(child, replica))
-        self.child, self.replica = child, replica
-        self.config = world.orderer_config(child, replica)
-        self.sources = [world.source_log(log) for log in self.config.logs]
-        self.own = [world.ordered_log(child, replica, line) for line in (0, 1)]
+    def __init__(self, query: SimQuery, child: int, replica: int) -> None:
+        super().__init__(query.world, query.orderer_name(child, replica))
+        self.query, self.child, self.replica = query, child, replica
+        self.config = query.orderer_config(child, replica)
+        self.inputs = list(query.inputs(child))
+        self.sources = [of.log for of in self.inputs]
+        self.own = [query.ordered_log(child, replica, line) for line in (0, 1)]
+        self._results = ResultLogs(self)
         self.core: OrdererCore | None = None
         self.inc = -1
         self._sole = SoleWriter(0)
@@ -65,7 +67,7 @@ class SimOrderer(Process):
         self._delivered_to = [0, 0]
         self._pending: _Pending | None = None
         self._saved_at = 0
-        self._save_period_us = world.config.paced(SAVE_PERIOD_US)
+        self._save_period_us = self.world.config.paced(SAVE_PERIOD_US)
         self._ending = False
 
     # Start: rule 25.
@@ -74,15 +76,15 @@ class SimOrderer(Process):
         if not self.world.broker.up:
             self.later(20_000, self.start)
             return
-        state = self.world.orderer_state(self.name)
+        state = self.query.orderer_state(self.name)
         if state is None:
             state = first_state(
                 self.config,
                 [log.beginning for log in self.sources],
                 e0=self.world.config.e0_us,
                 own=[(log.beginning, log.end) for log in self.own],
-                peers=self.world.peer_states(self.child),
-                answered_to=self.world.answered_to,
+                peers=self.query.peer_states(self.child),
+                answered_to=self.query.answered_to,
             )
         stable = self._own_records(LineName.STABLE, state.stable_offset)
         live = self._own_records(LineName.LIVE, state.live_offset)
@@ -121,9 +123,13 @@ class SimOrderer(Process):
         self._sole = SoleWriter(inc + 1)
         self._append(LineName.LIVE, self._start_record(inc, recovered))
         operators = Operators(
-            FIELDS, None, None, KeyTable(), piece_bytes_max=self.world.config.piece_bytes_max
+            self.query.config.fields,
+            None,
+            None,
+            KeyTable(),
+            piece_bytes_max=self.world.config.piece_bytes_max,
         )
-        mute_until = {i: log.end for i, log in enumerate(self.sources)}
+        mute_until = {i: log.stable_end for i, log in enumerate(self.sources)}
         self.core = OrdererCore(
             self.config, operators, state, recovered, inc=inc, mute_until=mute_until
         )
@@ -141,12 +147,17 @@ class SimOrderer(Process):
         core = self.core
         if core is None:
             return
-        read = self._read_live(core) + self._read_parked(core)
+        try:
+            read = self._read_live(core) + self._read_parked(core)
+        except PositionGoneError:
+            self.world.restart(self)  # its consumer may not go on elsewhere by itself
+            return
+        self._results.ask_positions(core, self._positions)
         now = self.now
-        self.world.turns.tell(self)
-        self.world.places.tell(self)
+        self.query.turns.tell(self)
+        self.query.places.tell(self)
         effects = core.step(now)
-        self.world.turns.say(self, core.stagger.word())
+        self.query.turns.say(self, core.stagger.word())
         for effect in effects:
             match effect:
                 case Append(line, record):
@@ -167,12 +178,12 @@ class SimOrderer(Process):
     @property
     def _is_behind(self) -> bool:
         places = zip(self.config.logs, self._positions, self.sources, strict=True)
-        return any(at < log.end for name, at, log in places if name not in self.deaf_to)
+        return any(at < log.stable_end for name, at, log in places if name not in self.deaf_to)
 
     def _has_parked_records(self, core: OrdererCore) -> bool:
         """Without them there is no need to look again: what is appended wakes the loop."""
         return self.world.broker.up and any(
-            offset < self.sources[i].end for (_, i), offset in core.wanted().items()
+            offset < self.sources[i].stable_end for (_, i), offset in core.wanted().items()
         )
 
     def _read_live(self, core: OrdererCore) -> int:
@@ -181,6 +192,10 @@ class SimOrderer(Process):
         count = 0
         for i, log in enumerate(self.sources):
             if self.config.logs[i] in self.deaf_to:
+                continue
+            if i in self._results.numbers:
+                rows, self._positions[i] = self._results.read_live(core, i, self._positions[i])
+                count += rows
                 continue
             at = max(self._positions[i], log.beginning)
             for offset, value in log.read(at, self.world.config.live_records_max):
@@ -196,6 +211,9 @@ class SimOrderer(Process):
             return 0
         count = 0
         for (line, i), wanted in core.wanted().items():
+            if i in self._results.numbers:
+                count += self._results.read_parked(core, line, i, wanted)
+                continue
             log = self.sources[i]
             try:
                 records = log.read(wanted, CATCH_UP_RECORDS_MAX)
@@ -228,7 +246,7 @@ class SimOrderer(Process):
             return
 
         def answer() -> None:
-            ends: dict[int, int | None] = {i: self.sources[i].end for i in streams}
+            ends: dict[int, int | None] = {i: self.sources[i].stable_end for i in streams}
             self._ends(core, ends, asked_at)
 
         self.later(self.world.scheduler.between(500, 3_000), answer)
@@ -239,14 +257,14 @@ class SimOrderer(Process):
 
     def _look_after(self, core: OrdererCore, now: int) -> None:
         if self._pending is not None and self._delivered >= self._pending.appended:
-            self.producer.send(self.world.state_log, self._pending.state)
+            self.producer.send(self.query.state_log, self._pending.state)
             self._pending = None
         if self._pending is None and now - self._saved_at >= self._save_period_us:
             self._saved_at = now
             self._pending = _Pending(self._snapshot(core), self._appended)
         state = "UP_FAILURE" if core.mute else core.line.state.value
         self.world.heartbeats.say(self, state, core.holes)
-        hole = Hole(self.world.ordered_topic(self.child), 2 * self.replica, self.inc)
+        hole = Hole(self.query.ordered_topic(self.child), 2 * self.replica, self.inc)
         if self.world.heartbeats.is_hole(hole) and not self._ending:
             self._ending = True
             self._say_again(core)
@@ -262,11 +280,11 @@ class SimOrderer(Process):
             self._snapshot(core),
             [log.beginning for log in self.sources],
             e0=self.world.config.e0_us,
-            answered_to=self.world.answered_to,
+            answered_to=self.query.answered_to,
             own_log=[record for _, record in own],
             own_end=self.own[LineName.STABLE].end,
         )
-        self.producer.send(self.world.state_log, state, lambda _: self._end_soon())
+        self.producer.send(self.query.state_log, state, lambda _: self._end_soon())
 
     def _end_soon(self) -> None:
         self.world.scheduler.after(0, lambda: self.world.restart(self))

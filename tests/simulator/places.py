@@ -8,8 +8,8 @@ from tests.simulator.heartbeats import DELAY_US
 
 if TYPE_CHECKING:
     from tests.simulator.orderers import SimOrderer
+    from tests.simulator.queries import SimQuery
     from tests.simulator.roots import SimRoot
-    from tests.simulator.world import World
 
     from slackwater.protocols.dpc.root import RootCore
 
@@ -27,10 +27,11 @@ class _Said(NamedTuple):
 class PlaceWords:
     """The last words of each root; the orderers know them some time later."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._delay_us = world.config.paced(DELAY_US)
-        self._period_us = world.config.paced(PERIOD_US)
+    def __init__(self, query: SimQuery) -> None:
+        self._query = query
+        self._world = query.world
+        self._delay_us = query.config.paced(DELAY_US)
+        self._period_us = query.config.paced(PERIOD_US)
         self._said: dict[int, list[_Said]] = {}
         self._by: dict[int, SimRoot] = {}
 

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from tests.simulator.clock import ms, second
-from tests.simulator.config import WorldConfig, spread
+from tests.simulator.config import Chain, WorldConfig, spread
 from tests.simulator.faults import Fault, plan
 from tests.simulator.readings import Habits
 
@@ -41,6 +41,8 @@ class Plan:
             config["habits"] = asdict(self.config.habits)
         if "policy" in config:
             config["policy"] = asdict(self.config.policy)
+        if self.config.chain is not None:
+            config["chain"] = asdict(self.config.chain)
         whole = {"seed": self.seed, "length_us": self.length_us, "config": config}
         return json.dumps({**whole, "faults": [str(f) for f in self.faults]})
 
@@ -58,6 +60,10 @@ class Plan:
         for name in ("zombie_us", "fetch_us", "restart_us"):
             if name in config:
                 config[name] = tuple(config[name])
+        if "chain" in config:
+            chain = {k: v for k, v in config["chain"].items() if k != "children"}
+            children = tuple(map(tuple, config["chain"]["children"]))
+            config["chain"] = Chain(children=children, **chain)
         faults = tuple(Fault.parse(text) for text in data["faults"])
         return cls(data["seed"], WorldConfig(**config), data["length_us"], faults)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.simulator.kafka import FencedError, Log, Open, PositionGoneError
 from tests.simulator.process import Process
 
-from slackwater.model.records import DeltaRecord, RootState
+from slackwater.model.records import DeltaRecord
 from slackwater.protocols.dpc.root import (
     Commit,
     DeltaLog,
@@ -19,7 +19,7 @@ from slackwater.protocols.dpc.root import (
 )
 
 if TYPE_CHECKING:
-    from tests.simulator.world import World
+    from tests.simulator.queries import SimQuery
 
 LIVE_RECORDS_MAX = 200
 CATCH_UP_RECORDS_MAX = 50
@@ -31,12 +31,12 @@ RECORD_US = 20
 class SimRoot(Process):
     """One copy of part ``part``."""
 
-    def __init__(self, world: World, part: int) -> None:
-        super().__init__(world, f"root/q.{part}")
-        self.part = part
+    def __init__(self, query: SimQuery, part: int) -> None:
+        super().__init__(query.world, f"root/{query.name}.{part}")
+        self.query, self.part = query, part
         self.core: RootCore | None = None
-        self.placement = world.next_placement()
-        self._id = f"root-{part}"
+        self.placement = self.world.next_placement()
+        self._id = f"root-{query.name}-{part}"
         self._epoch = -1
         self.deaf_to: set[tuple[int, int]] = set()
         """(child, replica) whose deltas the live consumer does not fetch any more."""
@@ -51,15 +51,15 @@ class SimRoot(Process):
         if not broker.up:
             self.later(20_000, self.start)
             return
-        if stays_down(self.world.root_state(self.part), self.placement):
+        if stays_down(self.query.root_state(self.part), self.placement):
             self.world.note(self.name, "stays down: a greater placement was here")
             self.kill()
             return
         self._epoch = broker.fence(self._id)
-        config = self.world.root_config(self.part, self.placement)
-        state = self.world.root_state(self.part) or initial_state(config)
+        config = self.query.root_config(self.part, self.placement)
+        state = self.query.root_state(self.part) or initial_state(config)
         self._logs = {
-            log: self.world.delta_log(self.part, log.child, log.replica, log.line)
+            log: self.query.delta_log(self.part, log.child, log.replica, log.line)
             for log in config.logs
         }
         mute_until = {log: partition.end for log, partition in self._logs.items()}
@@ -78,10 +78,10 @@ class SimRoot(Process):
         if core is None:
             return
         read = self._read_live(core) + self._read_parked(core)
-        config, ahead_us = self.world.config, self.now - self.world.scheduler.now
+        config, ahead_us = self.query.config, self.now - self.world.scheduler.now
         for child in range(len(config.children)):
             for replica in range(config.replicas):
-                name = self.world.orderer_name(child, replica)
+                name = self.query.orderer_name(child, replica)
                 heard = self.world.heartbeats.heard(name)
                 if heard is not None:
                     state, at = heard
@@ -96,7 +96,7 @@ class SimRoot(Process):
                 case Commit():
                     self._begin(core, effect)
         self.world.heartbeats.say(self, core.line.state.value, core.holes)
-        self.world.places.say(self, core)
+        self.query.places.say(self, core)
         cost = STEP_US + read * RECORD_US
         if core.busy or self._is_behind:
             self.turn_in(cost)
@@ -170,7 +170,7 @@ class SimRoot(Process):
             return
 
         def answer() -> None:
-            ordered = {log: self.world.ordered_log(*log) for log in logs}
+            ordered = {log: self.query.ordered_log(*log) for log in logs}
             core.ordered({log: (of.beginning, of.end) for log, of in ordered.items()})
             self.turn_in(0)
 
@@ -188,9 +188,11 @@ class SimRoot(Process):
         if not world.broker.up:
             self.later(10_000, lambda: self._write(core, commit))
             return
+        query = self.query
         records: list[tuple[Log[object], object]] = [
-            (world.results_log(self.part), commit.transaction),
-            (world.state_log, commit.state),
+            (query.results_log(self.part), commit.transaction),
+            *query.result_lines(self.part, commit.transaction, core.keys),
+            (query.state_log, commit.state),
         ]
         try:
             transaction = world.broker.begin(self._id, self._epoch, records)
@@ -210,14 +212,8 @@ class SimRoot(Process):
         except FencedError:
             world.restart(self)  # an older copy may have started last: then this one comes back
             return
-        world.committed(self.part, self.placement, commit, core.keys)
+        self.query.committed(self.part, self.placement, commit, core.keys)
         self._commit = None
         # The acknowledgement may never come: then the restart finds the commit in the log.
         core.committed()
         self.turn_in(0)
-
-
-def newest_root_state(values: list[object], name: str) -> RootState | None:
-    """The last committed state record of a root."""
-    states = [v for v in values if isinstance(v, RootState) and v.fragment == name]
-    return states[-1] if states else None

@@ -58,7 +58,8 @@ def run(plan: Plan) -> Outcome:
 
 def settle_us(config: WorldConfig) -> int:
     """How long a world needs until all is well."""
-    return 2 * config.bound_us + 2 * config.lateness_us + config.paced(4 * second) + 400 * ms
+    lateness = max(query.lateness_us for query in config.queries)
+    return 2 * config.bound_us + 2 * lateness + config.paced(4 * second) + 400 * ms
 
 
 def _live(world: World, plan: Plan) -> None:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from tests.simulator.config import FIELDS
 from tests.simulator.process import Process
 from tests.simulator.readings import Reading, Sensor
 
@@ -24,7 +25,6 @@ from slackwater.protocols.dpc.source import Arrived, LogScan, Resume, SourceCore
 if TYPE_CHECKING:
     from tests.simulator.world import World
 
-FIELDS = ("x",)
 BURST_RECORDS = 200
 
 
@@ -108,7 +108,7 @@ class SimProxy(Process):
         promise = max(spool.resume.promise, scan.promise)
         self.core = SourceCore(self._rules, replace(spool.resume, promise=promise))
         self.sensor.again(spool.unkept)
-        self.core.read_by([self.world.config.grid], None)
+        self.core.read_by(self.world.grids_of(self.stream), None)
         self.world.works(self)
         self.turn()
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from tests.simulator.checkers import check
 from tests.simulator.checkers.answers import answers
 from tests.simulator.clock import second
+from tests.simulator.history import History
 from tests.simulator.world import E0_US, World, WorldConfig
 
 from slackwater.protocols.dpc.answers import RecDone, Undo
@@ -25,12 +26,83 @@ class Answer(NamedTuple):
     missing: tuple[str, ...]
 
 
-class Story:
+class Questions:
+    """What may be asked of the history of a query."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.config = history.config
+
+    @property
+    def reader(self) -> Questions:
+        """The same questions, of the query that reads this one's results."""
+        history = self.history.of_reader
+        assert history is not None
+        return Questions(history)
+
+    @property
+    def tentative(self) -> list[Answer]:
+        """All tentative answers, in their order."""
+        return self._said(stable=False)
+
+    @property
+    def stable(self) -> list[Answer]:
+        """All stable answers, in their order."""
+        return self._said(stable=True)
+
+    def _said(self, *, stable: bool) -> list[Answer]:
+        return [
+            Answer(seconds(s.at), (s.window - E0_US) / second, s.missing)
+            for s in answers(self.history)
+            if s.stable is stable
+        ]
+
+    @property
+    def undone(self) -> list[tuple[float, float]]:
+        """First and last window of each UNDO."""
+        return [
+            ((e.undo_from - E0_US) / second, (e.undo_to - E0_US) / second)
+            for e in self._effects()
+            if isinstance(e, Undo)
+        ]
+
+    @property
+    def rec_done(self) -> list[int]:
+        """The epochs of REC_DONE."""
+        return [e.epoch for e in self._effects() if isinstance(e, RecDone)]
+
+    def _effects(self) -> list[Any]:
+        return [e for c in self.history.committed for e in c.transaction.effects]
+
+    def latest_first_answer_s(self, since_s: float = 0.0) -> float:
+        """The longest time from a window's normal time to its first answer."""
+        seen: set[float] = set()
+        worst = -1e9
+        for said in answers(self.history):
+            if said.window in seen:
+                continue
+            seen.add(said.window)
+            due = self.config.normal_time(self.config.grid.window_end(said.window))
+            if seconds(due) >= since_s:
+                worst = max(worst, (said.at - due) / second)
+        return worst
+
+    def held(self, since_s: float = 0.0) -> dict[str, int]:
+        """The most that each process held in memory since then."""
+        most: dict[str, int] = {}
+        for sample in self.history.samples:
+            if seconds(sample.at) >= since_s:
+                for name, held in sample.held.items():
+                    most[name] = max(most.get(name, 0), held)
+        return most
+
+
+class Story(Questions):
     """A world, its acts, and questions to it."""
 
     def __init__(self, seed: int = 1, **config: Any) -> None:
-        self.config = WorldConfig(**config)
-        self.world = World(seed, self.config)
+        self.world = World(seed, WorldConfig(**config))
+        super().__init__(self.world.history)
         self.world.start()
 
     # Acts.
@@ -74,73 +146,17 @@ class Story:
         """All checkers, over the history so far."""
         check(self.world.finish())
 
-    # Questions.
-
-    @property
-    def tentative(self) -> list[Answer]:
-        """All tentative answers, in their order."""
-        return self._said(stable=False)
-
-    @property
-    def stable(self) -> list[Answer]:
-        """All stable answers, in their order."""
-        return self._said(stable=True)
-
-    def _said(self, *, stable: bool) -> list[Answer]:
-        return [
-            Answer(seconds(s.at), (s.window - E0_US) / second, s.missing)
-            for s in answers(self.world.history)
-            if s.stable is stable
-        ]
-
-    @property
-    def undone(self) -> list[tuple[float, float]]:
-        """First and last window of each UNDO."""
-        return [
-            ((e.undo_from - E0_US) / second, (e.undo_to - E0_US) / second)
-            for e in self._effects()
-            if isinstance(e, Undo)
-        ]
-
-    @property
-    def rec_done(self) -> list[int]:
-        """The epochs of REC_DONE."""
-        return [e.epoch for e in self._effects() if isinstance(e, RecDone)]
-
-    def _effects(self) -> list[Any]:
-        return [e for c in self.world.history.committed for e in c.transaction.effects]
-
-    def latest_first_answer_s(self, since_s: float = 0.0) -> float:
-        """The longest time from a window's normal time to its first answer."""
-        seen: set[float] = set()
-        worst = -1e9
-        for said in answers(self.world.history):
-            if said.window in seen:
-                continue
-            seen.add(said.window)
-            due = self.config.normal_time(self.config.grid.window_end(said.window))
-            if seconds(due) >= since_s:
-                worst = max(worst, (said.at - due) / second)
-        return worst
+    # What is running.
 
     def orderer(self, child: int = 0, replica: int = 0) -> OrdererCore:
-        core = self.world.orderers[child, replica].core
+        core = self.world.q.orderers[child, replica].core
         assert core is not None, "it has not started yet"
         return core
 
     def root(self, part: int = 0) -> RootCore:
-        core = self.world.roots[part].core
+        core = self.world.q.roots[part].core
         assert core is not None, "it has not started yet"
         return core
-
-    def held(self, since_s: float = 0.0) -> dict[str, int]:
-        """The most that each process held in memory since then."""
-        most: dict[str, int] = {}
-        for sample in self.world.history.samples:
-            if seconds(sample.at) >= since_s:
-                for name, held in sample.held.items():
-                    most[name] = max(most.get(name, 0), held)
-        return most
 
 
 def us(s: float) -> int:

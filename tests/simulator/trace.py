@@ -61,9 +61,12 @@ def _deployment(config: WorldConfig) -> Iterator[str]:
 
 def _timeline(history: History, until: int) -> Iterator[_Line]:
     lines = [_Line(*note) for note in (*history.notes, *history.said)]
-    for committed in history.committed:
-        who = f"root/q.{committed.part}"
-        lines += [_Line(committed.at, who, what) for what in _answers(history, committed)]
+    of: History | None = history
+    while of is not None:
+        for committed in of.committed:
+            who = f"root/{of.config.name}.{committed.part}"
+            lines += [_Line(committed.at, who, what) for what in _answers(of, committed)]
+        of = of.of_reader
     last: _Line | None = None
     for line in sorted(lines, key=lambda line: line.at):
         if line.at > until:

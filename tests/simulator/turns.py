@@ -8,7 +8,7 @@ from tests.simulator.heartbeats import DELAY_US
 
 if TYPE_CHECKING:
     from tests.simulator.orderers import SimOrderer
-    from tests.simulator.world import World
+    from tests.simulator.queries import SimQuery
 
     from slackwater.protocols.dpc.staggering import Word
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 class TurnWords:
     """The last two different words of each orderer; the others know them some time later."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._delay_us = world.config.paced(DELAY_US)
+    def __init__(self, query: SimQuery) -> None:
+        self._query = query
+        self._world = query.world
+        self._delay_us = query.config.paced(DELAY_US)
         self._said: dict[str, list[tuple[int, Word]]] = {}
         self._by: dict[str, SimOrderer] = {}
 
@@ -37,8 +38,8 @@ class TurnWords:
         """What the orderer has heard of its peers."""
         core, now = orderer.core, self._world.scheduler.now
         assert core is not None
-        for replica in range(self._world.config.replicas):
-            name = self._world.orderer_name(orderer.child, replica)
+        for replica in range(self._query.config.replicas):
+            name = self._query.orderer_name(orderer.child, replica)
             known = [word for at, word in self._said.get(name, []) if at <= now - self._delay_us]
             if replica != orderer.replica and known:
                 stopped = self._by[name].stopped_at

@@ -9,33 +9,28 @@ from __future__ import annotations
 
 from tests.simulator.aggregator import SimAggregator
 from tests.simulator.clock import Scheduler, second
-from tests.simulator.config import E0_US, WorldConfig, spread
+from tests.simulator.config import E0_US, Chain, WorldConfig, spread
 from tests.simulator.heartbeats import Heartbeats
-from tests.simulator.history import Committed, History, Note, Outage, Rows, Sample
+from tests.simulator.history import History, Note, OfQuery, Outage, Sample
 from tests.simulator.kafka import Broker, Log
 from tests.simulator.orderers import SimOrderer
-from tests.simulator.places import PlaceWords
 from tests.simulator.process import Process
+from tests.simulator.queries import SimQuery
 from tests.simulator.readings import Sensor
-from tests.simulator.roots import SimRoot, newest_root_state
-from tests.simulator.sources import FIELDS, SimProxy, Spool
-from tests.simulator.turns import TurnWords
+from tests.simulator.roots import SimRoot
+from tests.simulator.sources import SimProxy, Spool
 
-from slackwater.model.records import OrderedRecord, OrdererState, RootState, SourceRecord
-from slackwater.primitives.deltas import KeyTable
-from slackwater.protocols.dpc.line import Schedule
-from slackwater.protocols.dpc.orderer import OrdererConfig
-from slackwater.protocols.dpc.root import Commit, RootConfig, answered_by_all
-from slackwater.protocols.dpc.staggering import lease_us_default
+from slackwater.model.records import SourceRecord
+from slackwater.primitives.windows import Grid
 from slackwater.runtime.truncation import not_needed
 
-__all__ = ["E0_US", "History", "World", "WorldConfig", "spread"]
+__all__ = ["E0_US", "Chain", "History", "World", "WorldConfig", "spread"]
 
 _LATE = "sends of "
 
 
 class World:
-    """A deployment with one query."""
+    """A deployment with one query, or two that make a chain."""
 
     def __init__(self, seed: int, config: WorldConfig | None = None) -> None:
         self.seed = seed
@@ -43,24 +38,26 @@ class World:
         self.scheduler = Scheduler(seed, self.config.e0_us)
         self.broker = Broker(self.scheduler)
         self.heartbeats = Heartbeats(self)
-        self.turns = TurnWords(self)
-        self.places = PlaceWords(self)
         self.history = History(self.config)
         self.skew_us = dict(self.config.skew_us)
         """By process, how far its machine's clock is ahead now."""
-        self.spools = {s: Spool() for s in self.config.streams}
+        streams = self.config.all_streams
+        self.spools = {s: Spool() for s in streams}
         self.sensors = {
-            s: Sensor(s, seed, self.config.habits_of(s), self.config.e0_us)
-            for s in self.config.streams
+            s: Sensor(s, seed, self.config.habits_of(s), self.config.e0_us) for s in streams
         }
         self.proxies: dict[str, SimProxy] = {}
-        self.orderers: dict[tuple[int, int], SimOrderer] = {}
         self.aggregators: dict[str, SimAggregator] = {}
-        self.roots: dict[int, SimRoot] = {}
+        self.q = SimQuery(self, self.config, self.history)
+        self.queries = {self.q.name: self.q}
+        """By name; q, and who reads it."""
+        if self.config.reader is not None:
+            self.history.reader = OfQuery(self.config.reader)
+            p = SimQuery(self, self.config.reader, self.history.reader)
+            self.queries[p.name] = p
         self.held_down: set[str] = set()
         """Names of processes that the supervisor does not start again."""
         self._placements = 0
-        self._down: dict[str, int] = {}
         self._hurt: dict[str, Outage] = {}
         self._given_up: dict[str, int] = {}
 
@@ -68,15 +65,8 @@ class World:
 
     def start(self) -> None:
         """Start everything."""
-        for stream in self.config.streams:
-            self._start(f"proxy/{stream}")
-        for child in range(len(self.config.children)):
-            for replica in range(self.config.replicas):
-                self._start(self.orderer_name(child, replica))
-        for name in self.config.aggregator_names:
+        for name in self.config.names:
             self._start(name)
-        for part in range(self.config.parts):
-            self._start(f"root/q.{part}")
         self._sample()
 
     def _start(self, name: str) -> None:
@@ -88,19 +78,36 @@ class World:
         if kind == "proxy":
             process = self.proxies[rest] = SimProxy(self, rest)
         elif kind == "orderer":
-            _, child, letter = rest.split(".")
-            at = (int(child), ord(letter) - ord("a"))
-            process = self.orderers[at] = SimOrderer(self, *at)
+            query, at = self._fragment(rest)
+            process = query.orderers[at] = SimOrderer(query, *at)
         elif kind == "aggregator":
-            fragments = [(c, int(rest)) for c in range(len(self.config.children))]
-            process = self.aggregators[name] = SimAggregator(self, name, fragments)
+            process = self.aggregators[name] = self._aggregator(int(rest))
         else:
-            process = self.roots[int(rest.split(".")[1])] = SimRoot(self, int(rest.split(".")[1]))
+            query, part = self._part(rest)
+            process = query.roots[part] = SimRoot(query, part)
         self.note(name, "started")
         if abs(self.skew_us.get(name, 0)) > self.config.margin_us // 2:
             self.history.clocks_agree = False
         process.start()
         self._judge()
+
+    def _fragment(self, name: str) -> tuple[SimQuery, tuple[int, int]]:
+        query, child, letter = name.split(".")
+        return self.queries[query], (int(child), ord(letter) - ord("a"))
+
+    def _part(self, name: str) -> tuple[SimQuery, int]:
+        query, part = name.split(".")
+        return self.queries[query], int(part)
+
+    def _aggregator(self, replica: int) -> SimAggregator:
+        """It has this replica of every child of every query."""
+        fragments = [
+            (query, child, replica)
+            for query in self.queries.values()
+            for child in range(len(query.config.children))
+            if replica < query.config.replicas
+        ]
+        return SimAggregator(self, f"aggregator/{replica}", fragments)
 
     def present(self, name: str) -> Process:
         """The incarnation that the supervisor knows."""
@@ -112,12 +119,13 @@ class World:
         kind, _, rest = name.partition("/")
         if kind == "proxy":
             return self.proxies.get(rest)
-        if kind == "orderer":
-            _, child, letter = rest.split(".")
-            return self.orderers.get((int(child), ord(letter) - ord("a")))
         if kind == "aggregator":
             return self.aggregators.get(name)
-        return self.roots.get(int(rest.split(".")[1]))
+        if kind == "orderer":
+            query, at = self._fragment(rest)
+            return query.orderers.get(at)
+        query, part = self._part(rest)
+        return query.roots.get(part)
 
     def is_present(self, process: Process) -> bool:
         """Is it the incarnation that the supervisor knows?"""
@@ -267,23 +275,16 @@ class World:
             self._jolt(f"{log_name} cut")
             log.cut(log.end - keep)
             self.note("broker", f"{log_name} now begins at {log.beginning}")
-            kind, _, stream = log_name.rpartition(".")
-            if kind == "sw.source":
-                self.history.cut.setdefault(stream, []).append(log.beginning)
+            _, kind, whose, *_ = log_name.split(".")
+            if kind in ("source", "results"):
+                self.history.cut.setdefault(whose, []).append(log.beginning)
 
     def truncate(self) -> None:
         """What the supervisor does once a minute (D15): gives up what nobody needs now."""
-        states: dict[str, OrdererState | RootState] = {}
-        for part, root in enumerate(self.root_states()):
-            if root is not None:
-                states[f"root/q.{part}"] = root
-        for name in self.config.orderer_names:
-            orderer = self.orderer_state(name)
-            if orderer is not None:
-                states[name] = orderer
         needed = {
             f"{topic}:{partition}": offset
-            for (topic, partition), offset in not_needed(self.config.query, states).items()
+            for of in self.queries.values()
+            for (topic, partition), offset in not_needed(of.config.query, of.states()).items()
         }
         for name, offset in needed.items():
             self.broker.log(name).cut(min(offset, self._given_up.get(name, 0)))
@@ -308,10 +309,8 @@ class World:
 
     def double(self, replica: int, for_us: int) -> None:
         """A second aggregator for the replica's fragments, from the state records on."""
-        name = f"aggregator/{replica}"
-        fragments = [(c, replica) for c in range(len(self.config.children))]
-        second_one = SimAggregator(self, name, fragments)
-        self.note(name, "doubled")
+        second_one = self._aggregator(replica)
+        self.note(second_one.name, "doubled")
         second_one.start()
         self.scheduler.after(for_us, second_one.kill)
 
@@ -369,111 +368,16 @@ class World:
             log.damage(log.end - 1)
             self.history.damaged += 1
 
-    # Names and logs.
-
-    def orderer_name(self, child: int, replica: int) -> str:
-        """As status prints it."""
-        return self.config.orderer_name(child, replica)
-
-    def ordered_topic(self, child: int) -> str:
-        """The topic's name, as in a hole's name."""
-        return f"sw.ordered.q.{child}"
+    # Logs.
 
     def source_log(self, stream: str) -> Log[object]:
         """A stream's log."""
         return self.broker.log(f"sw.source.{stream}")
 
-    def ordered_log(self, child: int, replica: int, line: int) -> Log[object]:
-        """A replica's stable (0) or live (1) log."""
-        return self.broker.log(f"{self.ordered_topic(child)}:{2 * replica + line}")
-
-    def delta_log(self, part: int, child: int, replica: int, line: int) -> Log[object]:
-        """What the aggregator makes of it for a part."""
-        partition = (child * self.config.replicas + replica) * 2 + line
-        return self.broker.log(f"sw.deltas.q.{part}:{partition}")
-
-    def results_log(self, part: int) -> Log[object]:
-        """The results of a part."""
-        return self.broker.log(f"sw.results.q:{part}")
-
-    @property
-    def state_log(self) -> Log[object]:
-        """The state records."""
-        return self.broker.log("sw.state.q")
-
-    # State records.
-
-    def orderer_state(self, name: str) -> OrdererState | None:
-        """The newest of an orderer."""
-        values, _ = self.state_log.read_committed()
-        for value in reversed(values):
-            if isinstance(value, OrdererState) and value.fragment == name:
-                return value
-        return None
-
-    def peer_states(self, child: int) -> list[OrdererState]:
-        """The newest of each replica of a child."""
-        names = [self.orderer_name(child, replica) for replica in range(self.config.replicas)]
-        return [state for name in names if (state := self.orderer_state(name)) is not None]
-
-    @property
-    def answered_to(self) -> int | None:
-        """S of the part that is last."""
-        return answered_by_all(self.root_states())
-
-    def root_state(self, part: int) -> RootState | None:
-        """The newest committed one of a part."""
-        return newest_root_state(self.state_log.read_committed()[0], f"root/q.{part}")
-
-    def root_states(self) -> list[RootState | None]:
-        """Of all parts."""
-        return [self.root_state(part) for part in range(self.config.parts)]
-
-    # What the cores are told.
-
-    def schedule(self, stage: int) -> Schedule:
-        """Deadlines of a stage."""
-        return Schedule(self.config.normal_time, self.config.answer_within_us(stage))
-
-    def orderer_config(self, child: int, replica: int) -> OrdererConfig:
-        """Of one replica."""
-        streams = self.config.children[child]
-        return OrdererConfig(
-            fragment=self.orderer_name(child, replica),
-            child=child,
-            replica=replica,
-            logs=streams,
-            names=streams,
-            grid=self.config.grid,
-            schedule=self.schedule(1),
-            ahead_buckets_max=self.config.ahead_buckets_max,
-            ahead_bytes_max=self.config.ahead_bytes_max,
-            backlog_records_max=self.config.backlog_records_max,
-            disorder_us=max(map(self.config.disorder_of, streams)),
-            lateness_us=self.config.lateness_us,
-            in_time_us=self.config.answer_within_us(1),
-            replicas=self.config.replicas,
-            turn_lease_us=self.config.paced(lease_us_default),
-            policy=self.config.policy,
-            seek_period_us=self.config.seek_period_us,
-        )
-
-    def root_config(self, part: int, placement: int) -> RootConfig:
-        """Of one copy."""
-        return RootConfig(
-            fragment=f"root/q.{part}",
-            query="q",
-            part=part,
-            placement=placement,
-            children=self.config.children,
-            replicas=self.config.replicas,
-            fields=FIELDS,
-            grid=self.config.grid,
-            schedule=self.schedule(2),
-            e0=self.config.e0_us,
-            ahead_buckets_max=self.config.ahead_buckets_max,
-            policy=self.config.policy,
-        )
+    def grids_of(self, stream: str) -> list[Grid]:
+        """The cut points of the queries that read a stream."""
+        configs = [query.config for query in self.queries.values()]
+        return [config.grid for config in configs if stream in config.streams]
 
     # The history.
 
@@ -481,59 +385,14 @@ class World:
         """Something happened."""
         self.history.notes.append(Note(self.scheduler.now, process, what))
 
-    def committed(self, part: int, placement: int, commit: Commit, table: KeyTable) -> None:
-        """A transaction counts from now on."""
-        keys: dict[int, Rows] = {}
-        for effect in commit.transaction.effects:
-            content = getattr(effect, "content", None)
-            seq = effect.seq
-            if content is not None:
-                names, figures = content.slice.sorted(table)
-                columns = figures[:, 0, :].T.tolist()
-                keys[seq] = [(k, tuple(c)) for k, c in zip(names, columns, strict=True)]
-        self.history.committed.append(
-            Committed(self.scheduler.now, part, placement, commit.transaction, keys, commit.state)
-        )
-
     def _judge(self) -> None:
-        """Keep the record of the times at which some stage has no copy that works."""
-        now = self.scheduler.now
-        bad = not self._is_available()
-        if bad and "all" not in self._down:
-            self._down["all"] = now
-        elif not bad and "all" in self._down:
-            self.history.unavailable.append((self._down.pop("all"), now))
-
-    def _is_available(self) -> bool:
-        if not self.broker.up:
-            return False
-        roots = self.roots.values()
-        if len(roots) < self.config.parts or not all(r.speaks and not r.deaf_to for r in roots):
-            return False
-        return all(
-            any(self._replica_works(c, r) for r in range(self.config.replicas))
-            for c in range(len(self.config.children))
-        )
-
-    def _replica_works(self, child: int, replica: int) -> bool:
-        orderer = self.orderers.get((child, replica))
-        aggregator = self.aggregators.get(f"aggregator/{replica}")
-        return (
-            orderer is not None
-            and aggregator is not None
-            and orderer.speaks
-            and aggregator.speaks
-            and not orderer.deaf_to
-        )
+        for query in self.queries.values():
+            query.judge()
 
     def _sample(self) -> None:
-        held = {}
-        for at, orderer in self.orderers.items():
-            if orderer.core is not None and orderer.alive:
-                held[self.orderer_name(*at)] = orderer.core.held_bytes
-        for part, root in self.roots.items():
-            if root.core is not None and root.alive:
-                held[f"root/q.{part}"] = root.core.held_slices
+        held: dict[str, int] = {}
+        for query in self.queries.values():
+            held |= query.held()
         self.history.samples.append(Sample(self.scheduler.now, held))
         self.scheduler.after(self.config.paced(second), self._sample)
 
@@ -547,7 +406,7 @@ class World:
         """End every fault."""
         for name in sorted(self.held_down):
             self.bring_back(name)
-        for stream in self.config.streams:
+        for stream in self.config.all_streams:
             self.spools[stream].silent_until = self.spools[stream].full_until = -1
             self.proxies[stream].turn_in(0)
         for name in self.config.names:
@@ -560,34 +419,26 @@ class World:
             late = whom.startswith(_LATE)
             if not late and whom not in self.config.names and whom != "broker":
                 self.over(whom)
-        for orderer in self.orderers.values():
-            orderer.deaf_to.clear()
-            orderer.turn_in(0)
-        for root in self.roots.values():
-            root.deaf_to.clear()
-            root.turn_in(0)
+        for query in self.queries.values():
+            for orderer in query.orderers.values():
+                orderer.deaf_to.clear()
+                orderer.turn_in(0)
+            for root in query.roots.values():
+                root.deaf_to.clear()
+                root.turn_in(0)
 
     def finish(self) -> History:
         """The history, with the source logs as they stand."""
-        self._judge()
         history = self.history
-        if "all" in self._down:
-            history.unavailable.append((self._down["all"], self.scheduler.now))
+        for query in self.queries.values():
+            query.finish()
         for whom in list(self._hurt):
             self.over(whom)
         history.ended_at = self.scheduler.now
-        for stream in self.config.streams:
+        for stream in self.config.all_streams:
             history.source_logs[stream] = [
                 (offset, value)
                 for offset, value in self.source_log(stream).all_values()
                 if isinstance(value, SourceRecord)
             ]
-        for child in range(len(self.config.children)):
-            for replica in range(self.config.replicas):
-                for line in (0, 1):
-                    history.ordered_logs[child, replica, line] = [
-                        (offset, value)
-                        for offset, value in self.ordered_log(child, replica, line).all_values()
-                        if isinstance(value, OrderedRecord)
-                    ]
         return history

@@ -26,7 +26,9 @@ CHECKERS = (order, logs, exact, honest, bounded, convergent, memory, counted)
 
 
 def check(history: History) -> None:
-    """All guarantees."""
-    facts = Facts(history)
-    for checker in CHECKERS:
-        checker.check(facts)
+    """All guarantees, of each query of a chain."""
+    facts: Facts | None = Facts(history)
+    while facts is not None:
+        for checker in CHECKERS:
+            checker.check(facts)
+        facts = facts.reader

@@ -61,6 +61,8 @@ def answers(history: History) -> Iterator[Said]:
 
 
 def name(history: History, window: int) -> str:
-    """A window as traces print it: seconds since the world began."""
-    start = (window - history.config.e0_us) / 1e6
-    return f"W[{start:g}, {start + history.config.window_us / 1e6:g})"
+    """A window as traces print it: seconds since the world began; of which query, in a chain."""
+    config = history.config
+    start = (window - config.e0_us) / 1e6
+    whose = config.name if config.chain is not None or config.reads is not None else ""
+    return f"{whose} W[{start:g}, {start + config.window_us / 1e6:g})".lstrip()

@@ -7,12 +7,12 @@ written down here a second time and as plainly as possible, and adds up reading 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from math import isnan, nan
+from typing import NamedTuple
 
 from tests.simulator.aggregator import part_of
-from tests.simulator.config import WorldConfig
+from tests.simulator.config import FIELDS, WorldConfig
 from tests.simulator.readings import Reading
 from tests.simulator.sources import columns
 
@@ -45,40 +45,72 @@ def accepted(log: Iterable[tuple[int, SourceRecord]]) -> list[Reading]:
     return found
 
 
-@dataclass
-class Figures:
-    """Count, sum, mean square, min and max, one value at a time."""
+class Fed(NamedTuple):
+    """What one input brings of a key at a time: a value for each field of the query."""
 
-    values: list[float] = field(default_factory=list)
-
-    def five(self) -> tuple[float, float, float, float, float]:
-        """As the results have them."""
-        values = [v for v in self.values if not isnan(v)]
-        if not values:
-            return 0.0, 0.0, 0.0, nan, nan
-        total, mean = sum(values), sum(values) / len(values)
-        m2 = sum((v - mean) ** 2 for v in values)
-        return float(len(values)), total, m2, min(values), max(values)
+    stime: int
+    key: str
+    values: tuple[float, ...]
 
 
-Rows = dict[str, tuple[float, float, float, float, float]]
+def five(values: list[float]) -> tuple[float, ...]:
+    """Count, sum, mean square, min and max, one value at a time, as the results have them."""
+    values = [v for v in values if not isnan(v)]
+    if not values:
+        return 0.0, 0.0, 0.0, nan, nan
+    total, mean = sum(values), sum(values) / len(values)
+    m2 = sum((v - mean) ** 2 for v in values)
+    return float(len(values)), total, m2, min(values), max(values)
 
+
+Rows = dict[str, tuple[float, ...]]
+"""By key: the five figures of each field, one field after the other."""
 
 Cells = dict[int, Rows]
 
 
-def windows(config: WorldConfig, streams: Iterable[list[Reading]], part: int) -> Cells:
+def of_stream(config: WorldConfig, readings: Iterable[Reading]) -> Iterator[Fed]:
+    """The readings of a stream, in the columns of a query."""
+    for reading in readings:
+        yield Fed(reading.stime, reading.key, _columns(config, FIELDS, (reading.value,)))
+
+
+def of_query(config: WorldConfig, reads: WorldConfig, parts: Iterable[Cells]) -> Iterator[Fed]:
+    """The answers of a query, in the columns of one that reads it: the fold that is folded.
+
+    A window's rows are readings of its last instant (R20).
+    """
+    fields = config.fields_of(reads.name)
+    for cells in parts:
+        for start, rows in cells.items():
+            for key, figures in rows.items():
+                counts, sums = figures[0::5], figures[1::5]
+                told = [v for n, s in zip(counts, sums, strict=True) for v in (n, s if n else nan)]
+                stime = reads.grid.window_end(start) - 1
+                yield Fed(stime, key, _columns(config, fields, told))
+
+
+def _columns(
+    config: WorldConfig, fields: Sequence[str], values: Sequence[float]
+) -> tuple[float, ...]:
+    known = dict(zip(fields, values, strict=True))
+    return tuple(known.get(field, nan) for field in config.fields)
+
+
+def windows(config: WorldConfig, fed: Iterable[Fed], part: int) -> Cells:
     """Rows by window start and key, for one part."""
     grid = config.grid
-    cells: dict[int, dict[str, Figures]] = defaultdict(lambda: defaultdict(Figures))
-    for readings in streams:
-        for reading in readings:
-            if reading.stime < config.e0_us or part_of(reading.key, config.parts) != part:
-                continue
-            for start in grid.window_starts_covering(reading.stime, reading.stime + 1):
-                cells[start][reading.key].values.append(reading.value)
+    cells: dict[int, dict[str, list[tuple[float, ...]]]] = defaultdict(lambda: defaultdict(list))
+    for stime, key, values in fed:
+        if stime < config.e0_us or part_of(key, config.parts) != part:
+            continue
+        for start in grid.window_starts_covering(stime, stime + 1):
+            cells[start][key].append(values)
     return {
-        start: {key: figures.five() for key, figures in sorted(keys.items())}
+        start: {
+            key: tuple(f for column in zip(*rows, strict=True) for f in five(list(column)))
+            for key, rows in sorted(keys.items())
+        }
         for start, keys in cells.items()
     }
 
@@ -88,9 +120,14 @@ def same(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         if isnan(x) and isnan(y):
             continue
-        if i == 2:
+        if i % 5 == 2:
             if abs(x - y) > 1e-6 * max(1.0, abs(x)):
                 return False
         elif x != y:
             return False
     return True
+
+
+def no_more(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    """Are there at most as many values in ``a``, of any field?"""
+    return all(x <= y for x, y in zip(a[0::5], b[0::5], strict=True))

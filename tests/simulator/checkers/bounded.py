@@ -53,7 +53,7 @@ def _excused(facts: Facts, normal: int, at: int) -> bool:
 def _for_a_reason(facts: Facts, part: int, answers: list[Said]) -> None:
     """The first tentative answer of an epoch follows a failure that was long enough."""
     config, epoch = facts.config, 0
-    masked_us = config.bound_us - 2 * config.margin_us - facts.recovery_us
+    masked_us = config.bound_us - config.stages * config.margin_us - facts.recovery_us
     long = [o for o in facts.outages if o.end - o.start >= masked_us]
     for said in answers:
         if said.stable or said.epoch == epoch:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cached_property
 
 from tests.simulator.checkers.answers import Said, answers, name
-from tests.simulator.checkers.batch import Cells, accepted, windows
+from tests.simulator.checkers.batch import Cells, accepted, of_query, of_stream, windows
 from tests.simulator.clock import ms, second
 from tests.simulator.history import History, Outage
 from tests.simulator.readings import Reading
@@ -17,9 +18,17 @@ from slackwater.model.records import Kind, SourceRecord
 class Facts:
     """A history, and what follows from it. The times that a checker allows are here."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, reads: Facts | None = None) -> None:
         self.history = history
         self.config = history.config
+        self.reads = reads
+        """Of the query whose results this one reads."""
+
+    @cached_property
+    def reader(self) -> Facts | None:
+        """Of the query that reads this one's results."""
+        history = self.history.of_reader
+        return None if history is None else Facts(history, self)
 
     @cached_property
     def answers(self) -> list[list[Said]]:
@@ -37,8 +46,11 @@ class Facts:
     @cached_property
     def expected(self) -> list[Cells]:
         """By part: the batch computation over them."""
-        streams = list(self.accepted.values())
-        return [windows(self.config, streams, part) for part in range(self.config.parts)]
+        config = self.config
+        fed = [row for s in config.streams for row in of_stream(config, self.accepted[s])]
+        if self.reads is not None:
+            fed += of_query(config, self.reads.config, self.reads.expected)
+        return [windows(config, fed, part) for part in range(config.parts)]
 
     @cached_property
     def outages(self) -> list[Outage]:
@@ -56,14 +68,29 @@ class Facts:
     @cached_property
     def lost_ahead(self) -> set[int]:
         """Windows of readings that retention took, stamped after what is left begins to promise."""
+        history, grid = self.history, self.config.grid
         stimes = [
             stime
-            for stream, beginnings in self.history.cut.items()
-            for beginning in beginnings
-            for stime in _ahead(self.history.source_logs[stream], beginning)
+            for stream in self.config.streams
+            for beginning in history.cut.get(stream, ())
+            for stime in _ahead(history.source_logs[stream], beginning)
         ]
-        grid = self.config.grid
+        if self.reads is not None:
+            stimes += [self.reads.config.grid.window_end(w) - 1 for w in self.reads.lost_ahead]
         return {start for t in stimes for start in grid.window_starts_covering(t, t + 1)}
+
+    @cached_property
+    def may_lose(self) -> set[str]:
+        """Inputs of which retention took something, themselves or what they were made of."""
+        lost = {name for name in self.config.inputs if name in self.history.cut}
+        if self.reads is not None and self.reads.may_lose:
+            lost.add(self.reads.config.name)
+        return lost
+
+    def is_above(self, names: Collection[str], stream: str) -> bool:
+        """Is one of these the query through which the stream's readings come?"""
+        reads = self.config.reads
+        return reads is not None and reads.name in names and stream in reads.sources
 
     @property
     def settled_to(self) -> int:

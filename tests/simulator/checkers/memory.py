@@ -10,14 +10,20 @@ from tests.simulator.checkers.answers import Violation
 from tests.simulator.checkers.facts import Facts
 from tests.simulator.clock import ms, second
 from tests.simulator.config import WorldConfig
+from tests.simulator.readings import shared_keys
+
+ROW_BYTES = 600
+"""Of a result: its text."""
 
 
 def check(facts: Facts) -> None:
     """No sample of any process is above its bound."""
-    orderer, root = orderer_bytes_max(facts.config), root_slices_max(facts.config)
+    config = facts.config
+    orderer, root = orderer_bytes_max(config), root_slices_max(config)
+    bounds = dict.fromkeys(config.orderer_names, orderer) | dict.fromkeys(config.root_names, root)
     for sample in facts.history.samples:
         for process, held in sample.held.items():
-            bound = orderer if process.startswith("orderer") else root
+            bound = bounds.get(process, held)
             if held > bound:
                 raise Violation("memory", sample.at, f"{process} holds {held}, more than {bound}")
 
@@ -36,11 +42,21 @@ def buckets_in(span_us: int, config: WorldConfig) -> int:
 def orderer_bytes_max(config: WorldConfig) -> int:
     """Two lines, each with H of every stream, in buckets or bytes, and what is under way."""
     ahead_us = span_us(config) + config.ahead_buckets_max * config.w_us
-    per_second = 48 * (second // config.habits.every_us + buckets_in(second, config))
-    streams = max(map(len, config.children))
-    of_buckets = streams * per_second * ahead_us // second
-    of_bytes = config.ahead_bytes_max + streams * per_second * span_us(config) // second
+    of_stream = 48 * (second // config.habits.every_us + buckets_in(second, config))
+    per_second = max(sum(_of_input(config, i, of_stream) for i in of) for of in config.children)
+    of_buckets = per_second * ahead_us // second
+    of_bytes = config.ahead_bytes_max + per_second * span_us(config) // second
     return 4_000 + 2 * min(of_buckets, of_bytes)
+
+
+def _of_input(config: WorldConfig, name: str, of_stream: int) -> int:
+    """Bytes in a second; of a query both versions of each window, as text."""
+    reads = config.reads
+    if reads is None or name != reads.name:
+        return of_stream
+    keys = reads.habits.keys * len(reads.sources) + len(shared_keys)
+    windows = second // reads.slide_us + 1
+    return 2 * windows * (512 * reads.parts + keys * ROW_BYTES)
 
 
 def root_slices_max(config: WorldConfig) -> int:

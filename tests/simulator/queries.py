@@ -1,0 +1,280 @@
+"""One query of a world: its processes, its logs, and what its cores are told.
+
+A chain is two of them. Query p reads the result topics of q (R20), which q's roots write in their
+transactions as the product does; of each other the two know nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.simulator.config import AGGREGATE, WorldConfig
+from tests.simulator.history import Committed, OfQuery, Rows
+from tests.simulator.kafka import Log
+from tests.simulator.places import PlaceWords
+from tests.simulator.turns import TurnWords
+
+from slackwater.codec.result_batches import ResultStream
+from slackwater.model.records import OrderedRecord, OrdererState, RootState
+from slackwater.primitives.deltas import KeyTable
+from slackwater.protocols.dpc.answers import Transaction
+from slackwater.protocols.dpc.line import Schedule
+from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.protocols.dpc.root import Commit, RootConfig, answered_by_all
+from slackwater.protocols.dpc.staggering import lease_us_default
+from slackwater.root.results import ResultsWriter
+from slackwater.runtime.topics import ResultKind, results_topic
+
+if TYPE_CHECKING:
+    from tests.simulator.orderers import SimOrderer
+    from tests.simulator.roots import SimRoot
+    from tests.simulator.world import World
+
+
+class Input(NamedTuple):
+    """A log that an orderer reads: of a stream, or one topic of a part of a query."""
+
+    name: str
+    source: str
+    log: Log[object]
+    results: ResultStream | None = None
+    promise: int | None = None
+    """Of a stable topic: no row comes below it (R20)."""
+
+
+class SimQuery:
+    """``told`` is where the history of this query goes."""
+
+    def __init__(self, world: World, config: WorldConfig, told: OfQuery) -> None:
+        self.world = world
+        self.config = config
+        self.name = config.name
+        self.turns = TurnWords(self)
+        self.places = PlaceWords(self)
+        self.orderers: dict[tuple[int, int], SimOrderer] = {}
+        self.roots: dict[int, SimRoot] = {}
+        self._told = told
+        self._down_since: int | None = None
+
+    # Names and logs.
+
+    def orderer_name(self, child: int, replica: int) -> str:
+        """As status prints it."""
+        return self.config.orderer_name(child, replica)
+
+    def ordered_topic(self, child: int) -> str:
+        """The topic's name, as in a hole's name."""
+        return f"sw.ordered.{self.name}.{child}"
+
+    def ordered_log(self, child: int, replica: int, line: int) -> Log[object]:
+        """A replica's stable (0) or live (1) log."""
+        return self.world.broker.log(f"{self.ordered_topic(child)}:{2 * replica + line}")
+
+    def delta_log(self, part: int, child: int, replica: int, line: int) -> Log[object]:
+        """What the aggregator makes of it for a part."""
+        partition = (child * self.config.replicas + replica) * 2 + line
+        return self.world.broker.log(f"sw.deltas.{self.name}.{part}:{partition}")
+
+    def results_log(self, part: int) -> Log[object]:
+        """The results of a part, all in one: whole transactions."""
+        return self.world.broker.log(f"sw.results.{self.name}:{part}")
+
+    def result_topic(self, kind: ResultKind, part: int) -> Log[object]:
+        """The results of a part as its readers have them, where it has any: lines of text."""
+        return self.world.broker.log(f"{results_topic(self.name, kind)}:{part}")
+
+    @property
+    def state_log(self) -> Log[object]:
+        """The state records."""
+        return self.world.broker.log(f"sw.state.{self.name}")
+
+    def inputs(self, child: int) -> Iterator[Input]:
+        """The logs that an orderer of the child reads, in the order that all replicas have."""
+        for source in self.config.children[child]:
+            if self.config.reads is None or source != self.config.reads.name:
+                yield Input(source, source, self.world.source_log(source))
+            else:
+                yield from self.world.queries[source].result_logs()
+
+    def result_logs(self) -> Iterator[Input]:
+        """Of each part the stable and then the tentative topic, as a reader has them."""
+        config = self.config
+        promise = config.grid.window_end(config.first_window) - 1
+        for part in range(config.parts):
+            stream = ResultStream(self.name, part, config.fields, AGGREGATE, config.slide_us)
+            stable, tentative = (self.result_topic(k, part) for k in ("stable", "tentative"))
+            yield Input(stream.name, self.name, stable, stream, promise)
+            yield Input(f"{stream.name}/tentative", self.name, tentative, stream)
+
+    def result_lines(
+        self, part: int, transaction: Transaction[Any], keys: KeyTable
+    ) -> Iterator[tuple[Log[object], object]]:
+        """What a transaction writes for those who read this query."""
+        if self.config.chain is None:
+            return
+        writer = ResultsWriter(self.name, part, self.config.fields, AGGREGATE, keys)
+        for kind, lines in writer.lines(transaction, self.world.scheduler.now):
+            for _, value in lines:
+                yield self.result_topic(kind, part), value
+
+    # State records.
+
+    def orderer_state(self, name: str) -> OrdererState | None:
+        """The newest of an orderer."""
+        values, _ = self.state_log.read_committed()
+        for value in reversed(values):
+            if isinstance(value, OrdererState) and value.fragment == name:
+                return value
+        return None
+
+    def peer_states(self, child: int) -> list[OrdererState]:
+        """The newest of each replica of a child."""
+        names = [self.orderer_name(child, replica) for replica in range(self.config.replicas)]
+        return [state for name in names if (state := self.orderer_state(name)) is not None]
+
+    @property
+    def answered_to(self) -> int | None:
+        """S of the part that is last."""
+        return answered_by_all(self.root_states())
+
+    def root_state(self, part: int) -> RootState | None:
+        """The newest committed one of a part."""
+        values, _ = self.state_log.read_committed()
+        name = f"root/{self.name}.{part}"
+        states = [v for v in values if isinstance(v, RootState) and v.fragment == name]
+        return states[-1] if states else None
+
+    def root_states(self) -> list[RootState | None]:
+        """Of all parts."""
+        return [self.root_state(part) for part in range(self.config.parts)]
+
+    def states(self) -> dict[str, OrdererState | RootState]:
+        """Those that there are, by fragment."""
+        orderers = [self.orderer_state(name) for name in self.config.orderer_names]
+        known = [*self.root_states(), *orderers]
+        return {state.fragment: state for state in known if state is not None}
+
+    # What the cores are told.
+
+    def schedule(self, stage: int) -> Schedule:
+        """Deadlines of a stage."""
+        return Schedule(self.config.normal_time, self.config.answer_within_us(stage))
+
+    def orderer_config(self, child: int, replica: int) -> OrdererConfig:
+        """Of one replica."""
+        config, inputs = self.config, list(self.inputs(child))
+        disorders = (config.disorder_of(i.source) for i in inputs if i.results is None)
+        return OrdererConfig(
+            fragment=self.orderer_name(child, replica),
+            child=child,
+            replica=replica,
+            logs=tuple(i.name for i in inputs),
+            names=tuple(i.source for i in inputs),
+            grid=config.grid,
+            schedule=self.schedule(1),
+            ahead_buckets_max=config.ahead_buckets_max,
+            ahead_bytes_max=config.ahead_bytes_max,
+            backlog_records_max=config.backlog_records_max,
+            backlog_rows_max=config.backlog_rows_max,
+            disorder_us=max(disorders, default=0),
+            lateness_us=config.lateness_us,
+            in_time_us=config.answer_within_us(1),
+            replicas=config.replicas,
+            turn_lease_us=config.paced(lease_us_default),
+            policy=config.policy,
+            seek_period_us=config.seek_period_us,
+            results={i: of.promise for i, of in enumerate(inputs) if of.promise is not None},
+        )
+
+    def root_config(self, part: int, placement: int) -> RootConfig:
+        """Of one copy."""
+        return RootConfig(
+            fragment=f"root/{self.name}.{part}",
+            query=self.name,
+            part=part,
+            placement=placement,
+            children=self.config.children,
+            replicas=self.config.replicas,
+            fields=self.config.fields,
+            grid=self.config.grid,
+            schedule=self.schedule(2),
+            e0=self.config.e0_us,
+            ahead_buckets_max=self.config.ahead_buckets_max,
+            policy=self.config.policy,
+        )
+
+    # The history.
+
+    def committed(self, part: int, placement: int, commit: Commit, table: KeyTable) -> None:
+        """A transaction counts from now on."""
+        keys: dict[int, Rows] = {}
+        width = 5 * len(self.config.fields)
+        for effect in commit.transaction.effects:
+            content = getattr(effect, "content", None)
+            seq = effect.seq
+            if content is not None:
+                names, figures = content.slice.sorted(table)
+                rows = figures.transpose(2, 1, 0).reshape(len(names), width).tolist()
+                keys[seq] = [(k, tuple(row)) for k, row in zip(names, rows, strict=True)]
+        now = self.world.scheduler.now
+        self._told.committed.append(
+            Committed(now, part, placement, commit.transaction, keys, commit.state)
+        )
+
+    def judge(self) -> None:
+        """Keep the record of the times at which some stage has no copy that works."""
+        now = self.world.scheduler.now
+        bad = not self._is_available()
+        if bad and self._down_since is None:
+            self._down_since = now
+        elif not bad and self._down_since is not None:
+            self._told.unavailable.append((self._down_since, now))
+            self._down_since = None
+
+    def finish(self) -> None:
+        """What the history has of it at the end."""
+        self.judge()
+        if self._down_since is not None:
+            self._told.unavailable.append((self._down_since, self.world.scheduler.now))
+        for child in range(len(self.config.children)):
+            for replica in range(self.config.replicas):
+                for line in (0, 1):
+                    self._told.ordered_logs[child, replica, line] = [
+                        (offset, value)
+                        for offset, value in self.ordered_log(child, replica, line).all_values()
+                        if isinstance(value, OrderedRecord)
+                    ]
+
+    def held(self) -> dict[str, int]:
+        """What its processes hold in memory."""
+        held = {}
+        for orderer in self.orderers.values():
+            if orderer.core is not None and orderer.alive:
+                held[orderer.name] = orderer.core.held_bytes
+        for root in self.roots.values():
+            if root.core is not None and root.alive:
+                held[root.name] = root.core.held_slices
+        return held
+
+    def _is_available(self) -> bool:
+        if not self.world.broker.up:
+            return False
+        roots = self.roots.values()
+        if len(roots) < self.config.parts or not all(r.speaks and not r.deaf_to for r in roots):
+            return False
+        return all(
+            any(self._replica_works(c, r) for r in range(self.config.replicas))
+            for c in range(len(self.config.children))
+        )
+
+    def _replica_works(self, child: int, replica: int) -> bool:
+        orderer = self.orderers.get((child, replica))
+        aggregator = self.world.aggregators.get(f"aggregator/{replica}")
+        return (
+            orderer is not None
+            and aggregator is not None
+            and orderer.speaks
+            and aggregator.speaks
+            and not orderer.deaf_to
+        )
