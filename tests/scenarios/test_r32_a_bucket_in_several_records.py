@@ -66,6 +66,36 @@ def test_r32_pieces_are_cut_between_keys_and_all_of_them_count() -> None:
     assert answer.content.slice.count.tolist() == [[2.0] * 10]
 
 
+@pytest.mark.parametrize("many", [13, 14, 15, 29, 200])
+def test_r32_one_key_with_more_readings_than_a_record_holds(many: int) -> None:
+    """A file whose times are days: all of a day is in one bucket. Its orderer ended, for ever."""
+    operators = Operators(FIELDS, None, None, KeyTable(), piece_bytes_max=170)
+    which = np.array([0, *[1] * many, 2, 2, 3], np.int32)
+    readings = np.arange(len(which), dtype=float)
+    columns = SourceColumns(np.zeros(len(which), np.int64), which, KEYS, FIELDS, (readings,))
+    pieces = operators.bucket([[(columns, 0)]], 0, 100 * MS)
+    log = [
+        OrderedRecord(
+            Kind.INSERTION, 0, 0, 0, 0, 100 * MS, i, len(pieces), 0, -1, None,
+            (), (), p.keys, p.offsets, p.fields, p.values,
+        )
+        for i, p in enumerate(pieces)
+    ]  # fmt: skip
+    root, _ = root_over(log)
+
+    root.listen()
+    root.step(100)
+
+    assert all(8 * len(p.values[0]) + 40 * len(p.keys) <= 170 + 40 for p in pieces)
+    assert len(pieces) > 1 + many // 22
+    (answer,) = [s.effect for s in root.said if isinstance(s.effect, StableWindow)]
+    assert answer.content is not None
+    figures = answer.content.slice
+    assert figures.count.tolist() == [[1, many, 2, 1]]
+    assert figures.sum.tolist() == [[0, readings[1 : many + 1].sum(), 2 * many + 3, many + 3]]
+    assert figures.max.tolist() == [[0, many, many + 2, many + 3]]
+
+
 @pytest.mark.parametrize("cut", [1, 2, 3])
 def test_r32_a_replica_that_dies_in_the_middle_is_completed_by_the_other(cut: int) -> None:
     pieces = pieces_of(Kind.INSERTION)
@@ -104,25 +134,33 @@ def test_r32_the_aggregate_of_a_piece_keeps_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "fields", "key_bytes"),
-    [(60_000, 10, 14), (140_000, 3, 14), (250_000, 1, 14), (20_000, 1, 1_000), (40, 1, 500_000)],
+    ("keys", "fields", "key_bytes", "each"),
+    [
+        (60_000, 10, 14, 1),
+        (140_000, 3, 14, 1),
+        (250_000, 1, 14, 1),
+        (20_000, 1, 1_000, 1),
+        (40, 1, 500_000, 1),
+        (1, 2, 14, 2_500_000),
+        (3, 1, 500_000, 1_100_000),
+    ],
 )
 def test_r32_what_is_made_of_a_piece_fits_a_record_too(
-    keys: int, fields: int, key_bytes: int
+    keys: int, fields: int, key_bytes: int, each: int
 ) -> None:
     """A reading of each of many keys: their figures take five times what the readings do.
 
-    And the keys themselves may take more than either.
+    The keys themselves may take more than either, and one key's readings more than a record holds.
     """
     names = tuple(f"f{i}" for i in range(fields))
     operators = Operators(names, None, None, KeyTable())
     columns = SourceColumns(
-        np.zeros(keys, np.int64), np.arange(keys, dtype=np.int32),
+        np.zeros(keys * each, np.int64), np.arange(keys * each, dtype=np.int32) % keys,
         [f"sensor-{i:07}".ljust(key_bytes, "-") for i in range(keys)],
-        names, (np.ones(keys),) * fields,
+        names, (np.ones(keys * each),) * fields,
     )  # fmt: skip
     pieces = operators.bucket([[(columns, 0)]], 0, 100 * MS)
-    assert sum(len(p.keys) for p in pieces) == keys
+    assert sum(len(p.values[0]) for p in pieces) == keys * each
     for i, p in enumerate(pieces):
         ordered = OrderedRecord(
             Kind.INSERTION, 0, 0, 0, 0, 100 * MS, i, len(pieces), 0, -1, None,

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import SourceColumns, type_f64, type_i32, type_i64
 from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.join import SJoin, Table
@@ -35,10 +34,6 @@ key_text_bytes: Final = 24
 """So long a text is in that; what is longer takes more."""
 figures_bytes: Final = 5 * 8
 """What the aggregator makes of a key's readings of one field, however few they are."""
-
-
-class PieceTooLargeError(SlackwaterError):
-    """One key has more readings in one bucket than a record can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +63,6 @@ class Operators:
         join: of two streams; None: their union.
         piece_bytes_max: where a bucket is cut.
         delta_bytes_max: where it is cut because of what the aggregator will make of it.
-        record_bytes_max: what a record can hold at most (one key cannot be cut).
         rows: pack the readings as rows in their order, not grouped by key.
     """
 
@@ -82,7 +76,6 @@ class Operators:
         join: SJoin | None = None,
         piece_bytes_max: int = 8 << 20,
         delta_bytes_max: int = 12 << 20,
-        record_bytes_max: int = 15 << 20,
         rows: bool = False,
     ) -> None:
         self._input_fields = fields
@@ -92,7 +85,6 @@ class Operators:
         self._join = join
         self._piece_bytes_max = piece_bytes_max
         self._delta_bytes_max = delta_bytes_max
-        self._record_bytes_max = record_bytes_max
         self._pack = self._in_rows if rows else self._by_key
 
     @property
@@ -195,16 +187,18 @@ class Operators:
         fields = tuple(columns)
         values = tuple(columns[name][order] for name in fields)
         names = by_rank if len(present) == len(by_rank) else [by_rank[i] for i in present.tolist()]
-        cuts = self._cuts(np.diff(offsets), len(fields), names)
-        return [
-            Piece(
+        pieces = []
+        for begin, end in pairwise(self._cuts(offsets, len(fields), names)):
+            low = int(np.searchsorted(offsets, begin, "right")) - 1
+            high = int(np.searchsorted(offsets, end))
+            piece = Piece(
                 names if high - low == len(names) else names[low:high],
-                (offsets[low : high + 1] - offsets[low]).astype(np.float64),
+                (np.clip(offsets[low : high + 1], begin, end) - begin).astype(np.float64),
                 fields,
-                tuple(column[offsets[low] : offsets[high]] for column in values),
+                tuple(column[begin:end] for column in values),
             )
-            for low, high in pairwise(cuts)
-        ]
+            pieces.append(piece)
+        return pieces
 
     def _in_rows(
         self, stimes: type_i64, index: np.ndarray, columns: dict[str, type_f64]
@@ -224,11 +218,14 @@ class Operators:
             pieces.append(Piece(names, np.zeros(1), fields, values, stimes[cut], places))
         return pieces
 
-    def _cuts(self, counts: np.ndarray, fields: int, names: Sequence[str]) -> list[int]:
+    def _cuts(self, offsets: np.ndarray, fields: int, names: Sequence[str]) -> list[int]:
         """Cut between keys: a piece ends before the key that would make it too large.
 
         It, or its delta: of keys with a reading each the five figures are larger than the readings.
+        A key that is too large for a piece by itself is cut too, where a piece is full of it: its
+        figures are merged again as those of buckets are. Gives the places among the readings.
         """
+        counts = np.diff(offsets)
         sizes = counts * (8 * fields) + key_bytes
         figured = np.full(len(counts), figures_bytes * fields + key_bytes)
         room = min(
@@ -236,26 +233,26 @@ class Operators:
         )
         # The text as a whole, which is quick, says for nearly all buckets that they are small.
         if room >= 0 and len("".join(names).encode()) <= room:
-            return [0, len(counts)]
+            return [0, int(offsets[-1])]
         longer = _longer(names)
         sizes, figured = sizes + longer, figured + longer
-        if int(sizes.max()) > self._record_bytes_max:
-            message = (
-                f"one key has {int(counts.max())} readings in one bucket, more than the "
-                f"{self._record_bytes_max} bytes of a record hold"
-            )
-            raise PieceTooLargeError(message)
+        rows_max = max(1, self._piece_bytes_max // (8 * fields))
         cuts = [0]
         held = made = 0
+        begins = offsets.tolist()
         for i, (size, figures) in enumerate(zip(sizes.tolist(), figured.tolist(), strict=True)):
             if held and (
                 held + size > self._piece_bytes_max or made + figures > self._delta_bytes_max
             ):
-                cuts.append(i)
+                cuts.append(begins[i])
                 held = made = 0
             held += size
             made += figures
-        return [*cuts, len(counts)]
+            if size > self._piece_bytes_max:
+                within = range(begins[i] + rows_max, begins[i + 1], rows_max)
+                cuts.extend(within)
+                held -= len(within) * rows_max * 8 * fields
+        return [*cuts, begins[-1]]
 
 
 def _longer(names: Iterable[str]) -> np.ndarray:
