@@ -8,6 +8,7 @@ from tests.simulator.kafka import FencedError, Log, Open, PositionGoneError
 from tests.simulator.process import Process
 
 from slackwater.model.records import DeltaRecord
+from slackwater.protocols.dpc.replicated import damaged_delta
 from slackwater.protocols.dpc.root import (
     Commit,
     DeltaLog,
@@ -128,9 +129,8 @@ class SimRoot(Process):
                 continue
             at = max(self._positions[log], partition.beginning)
             for offset, value in partition.read(at, LIVE_RECORDS_MAX):
-                assert isinstance(value, DeltaRecord)
                 self._positions[log] = offset + 1
-                core.receive(log, offset, value)
+                core.receive(log, offset, _decoded(log, value))
                 count += 1
         return count
 
@@ -146,8 +146,7 @@ class SimRoot(Process):
                 core.position_gone(line, log, partition.beginning)
                 continue
             for at, value in records:
-                assert isinstance(value, DeltaRecord)
-                core.catch_up(line, log, at, value)
+                core.catch_up(line, log, at, _decoded(log, value))
                 count += 1
         return count
 
@@ -217,3 +216,11 @@ class SimRoot(Process):
         # The acknowledgement may never come: then the restart finds the commit in the log.
         core.committed()
         self.turn_in(0)
+
+
+def _decoded(log: DeltaLog, value: object) -> DeltaRecord:
+    """As the shell has it."""
+    if value is None:
+        return damaged_delta(log.child, log.replica)
+    assert isinstance(value, DeltaRecord)
+    return value

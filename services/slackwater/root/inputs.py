@@ -3,7 +3,7 @@
 A query without a window has nothing to aggregate, so its root stands where the aggregator would
 (R21): it reads each child's ordered topic, in the orderers' own layout, and counts an ordered
 record by its offset, as a delta counts by the offset of the record it was made from (rule 10). A
-record that cannot be read stands as VOID there too: it takes its seq and changes nothing (R9).
+record that cannot be read stands as VOID in both: it takes its seq and changes nothing (R9).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from slackwater.codec.records import decode_delta, decode_ordered
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import BucketRecord, Kind, OrderedRecord
 from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.replicated import damaged_delta
 from slackwater.protocols.dpc.root import DeltaLog, RootConfig
 from slackwater.runtime.topics import deltas_topic, ordered_partition, ordered_topic
 from slackwater.runtime.transport import Log
@@ -44,8 +45,12 @@ def _ordered_log(query: str, log: DeltaLog) -> Log:
     return ordered_topic(query, log.child), ordered_partition(log.replica, live=live)
 
 
-def _delta(_of: DeltaLog, log: Log, offset: int, value: bytes) -> BucketRecord:
-    return decode_delta(value, f"{log[0]}:{log[1]}:{offset}")
+def _delta(of: DeltaLog, log: Log, offset: int, value: bytes) -> BucketRecord:
+    try:
+        return decode_delta(value, f"{log[0]}:{log[1]}:{offset}")
+    except MalformedRecordError as error:
+        _log.error("%s", error)
+        return damaged_delta(of.child, of.replica)
 
 
 def _ordered(of: DeltaLog, log: Log, offset: int, value: bytes) -> BucketRecord:

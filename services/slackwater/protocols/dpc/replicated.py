@@ -22,10 +22,28 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from slackwater.model.records import BucketRecord, Gap, Kind, LogPosition, Position
+from slackwater.model.records import (
+    BucketRecord,
+    DeltaRecord,
+    Gap,
+    Kind,
+    LogPosition,
+    Position,
+)
 
 Beginning = Position(-(2**62))
+UNKNOWN_SEQ: Final = -1
+
+
+def damaged_delta(child: int, replica: int) -> DeltaRecord:
+    """What does not decode stands as VOID in the place of the next seq.
+
+    If it was a copy of another one, the next seq comes behind it and is dropped: a hole, like the
+    one that the next seq itself leaves here, and the orderer says it again (rule 11).
+    """
+    return DeltaRecord(Kind.VOID, child, replica, 0, 0, 0, UNKNOWN_SEQ)
 
 
 class Trail:
@@ -97,8 +115,16 @@ class DeltaCursor:
         """Where the next record is read."""
         return LogPosition(self.offset, self.next_seq, self.inc, self.frontier)
 
+    def awaits(self, offset: int, seq: int) -> bool:
+        """The record at ``offset`` is read next, and should be that of ``seq``."""
+        return self.offset == offset and self.next_seq == seq and self.stray is None
+
     def admits(self, record: BucketRecord) -> bool:
         """Rule 10, and START: sets the incarnation and L. Moves past the record if it counts."""
+        if record.seq == UNKNOWN_SEQ:
+            if self.next_seq >= 0 and self.stray is None:
+                self.next_seq += 1
+            return False
         if record.seq < self.next_seq:
             return False
         if self._strict and 0 <= self.next_seq < record.seq:

@@ -44,7 +44,12 @@ from slackwater.protocols.dpc.answers import Answered, Answers, Ready, Transacti
 from slackwater.protocols.dpc.ends import Asked, step_us_max
 from slackwater.protocols.dpc.line import PROCESS, Answer, Line, Policy, ReadToEnd, Schedule, Wait
 from slackwater.protocols.dpc.orderer import LineName
-from slackwater.protocols.dpc.replicated import DeltaCursor, LiveInput, StableInput
+from slackwater.protocols.dpc.replicated import (
+    UNKNOWN_SEQ,
+    DeltaCursor,
+    LiveInput,
+    StableInput,
+)
 from slackwater.protocols.dpc.states import LineState
 from slackwater.protocols.dpc.upstream import Switched, Upstream, stale_us_max
 
@@ -277,7 +282,7 @@ class RootCore:
     def receive(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         """A record from the live consumer."""
         self._live_position[log] = offset + 1
-        self._count(log, record)
+        self._count(log, offset, record)
         child = self._children[log.child]
         cursor = self._live_cursor(log)
         if cursor.attached or offset == cursor.offset:
@@ -294,7 +299,7 @@ class RootCore:
         cursor = self._stable_cursor(log) if line is LineName.STABLE else self._live_cursor(log)
         if cursor.attached or offset != cursor.offset:
             return
-        self._count(log, record)
+        self._count(log, offset, record)
         child = self._children[log.child]
         if line is LineName.STABLE:
             self._take_stable(child, log, offset, record)
@@ -648,8 +653,11 @@ class RootCore:
             logs=tuple(logs),
         )
 
-    def _count(self, log: DeltaLog, record: BucketRecord) -> None:
-        if record.seq == self._whole[log]:
+    def _count(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
+        whole = self._whole[log]
+        if record.seq == whole or (
+            record.seq == UNKNOWN_SEQ and any(c.awaits(offset, whole) for c in self._cursors(log))
+        ):
             self._whole[log] += 1
 
     def _ask(self, inputs: tuple[int, ...], effects: list[Effect]) -> None:

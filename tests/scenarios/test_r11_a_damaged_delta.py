@@ -1,0 +1,88 @@
+"""Rule 11: a delta is damaged in the log, before the root has read it.
+
+1. A record of a deltas partition turns into bytes that do not decode.
+2. The root ends at it, is started again, begins before it, and ends at it: for ever.
+
+Deltas are made of what is still there, so nothing is lost: what does not decode stands as VOID in
+the place of the next seq. If it was another record, or none that counts, there is a hole now, or a
+repeat; a hole is named, and the writer says again what is missing (decision 24).
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.simulator.story import Story
+
+from slackwater.model.records import Kind, OrderedRecord
+from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.root import DeltaLog
+from slackwater.root.inputs import inputs_of
+
+
+def starts(story: Story, replica: int = 0) -> int:
+    log = story.world.q.ordered_log(0, replica, 0)
+    return sum(isinstance(r, OrderedRecord) and r.kind is Kind.START for _, r in log.values())
+
+
+def a_delta_is_damaged(story: Story, line: LineName = LineName.STABLE) -> None:
+    """The root is down and has not read it; others come behind it."""
+    story.kill_for_good("root/q.0")
+    story.time_passes(0.35)
+    story.world.damage(story.world.q.delta_log(0, 0, 0, line).name)
+    story.time_passes(0.5)
+    story.start_again("root/q.0")
+
+
+def test_the_shell_reads_on_behind_what_does_not_decode() -> None:
+    config = Story().world.q.root_config(0, 1)
+    inputs = inputs_of(config, windowed=True)
+    at, log = next((at, log) for at, log in inputs.logs.items() if log.line is LineName.STABLE)
+    record = inputs.decode(log, at, 7, b"no record at all")
+    assert (record.kind, record.child, record.replica) == (Kind.VOID, log.child, log.replica)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stable_delta(replicas: int, seed: int) -> None:
+    story = Story(seed, replicas=replicas, bound_us=1_000_000)
+    story.time_passes(3)
+    a_delta_is_damaged(story)
+    story.time_passes(6)
+    assert starts(story) == 2, "the hole was seen, and once is enough"
+    story.all_is_well_again(10)
+    story.every_guarantee_holds()
+
+
+def test_a_tentative_delta() -> None:
+    story = Story(replicas=1, bound_us=1_000_000)
+    story.time_passes(3)
+    story.silence("s2", for_s=4)
+    story.time_passes(2)
+    a_delta_is_damaged(story, LineName.LIVE)
+    story.all_is_well_again(10)
+    assert starts(story) == 1
+    assert story.root()._whole[DeltaLog(0, 0, LineName.LIVE)] == (
+        story.world.q.ordered_log(0, 0, LineName.LIVE).end
+    ), "an aggregator that starts again need not make again what lies behind it"
+    story.every_guarantee_holds()
+
+
+def test_a_repeat_of_a_delta() -> None:
+    """Two aggregators at work: what is damaged may be a second copy, and the next seq comes."""
+    story = Story(replicas=1, bound_us=1_000_000)
+    story.time_passes(3)
+    story.world.double(0, 2_000_000)
+    story.time_passes(1)
+    a_delta_is_damaged(story)
+    story.all_is_well_again(10)
+    story.every_guarantee_holds()
+
+
+def test_all_that_was_made_is_whole_behind_it() -> None:
+    story = Story(replicas=1, bound_us=1_000_000)
+    story.time_passes(3)
+    a_delta_is_damaged(story)
+    story.all_is_well_again(10)
+    for line in LineName:
+        whole = story.root()._whole[DeltaLog(0, 0, line)]
+        assert whole >= story.world.q.ordered_log(0, 0, line).end - 1
