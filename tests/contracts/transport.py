@@ -228,6 +228,22 @@ class TransportContract:
             drain(reader, 1)
         reader.close()
 
+    def test_each_position_that_is_gone_is_told(self, world: World, writer: Writer) -> None:
+        topic = world.create(partitions=4)
+        logs = [(topic, p) for p in range(4)]
+        for log in logs:
+            fill(writer, log, [b"0", b"1"])
+        world.transport.delete_records(dict.fromkeys(logs, 1))
+        reader = world.transport.reader()
+        reader.assign(dict.fromkeys(logs, 0))
+        gone: set[Log] = set()
+        while len(gone) < len(logs):
+            with pytest.raises(PositionGoneError) as caught:
+                drain(reader, 1)
+            gone.add(caught.value.log)
+            reader.assign({caught.value.log: 2})
+        reader.close()
+
     def test_another_log_is_read_on_when_one_is_gone(self, world: World, writer: Writer) -> None:
         topic = world.create(partitions=2)
         fill(writer, (topic, 0), [b"0", b"1"])

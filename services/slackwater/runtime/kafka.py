@@ -213,7 +213,7 @@ class LogWriter:
         self._delivered: dict[Log, int] = {}
         self._failed: str | None = None
         self._changed = threading.Condition()
-        self._closing = False
+        self._closing = self._ended = False
         self._producer = Producer(
             confluent_producer(bootstrap)  # all acknowledged, in order, no delivery time-out
             | client_config
@@ -284,6 +284,7 @@ class LogWriter:
             self._changed.wait_for(
                 lambda: self._failed is not None or self._in_flight_bytes == 0, timeout_s
             )
+        self._ended = True
         if threading.current_thread() is not self._thread:
             self._thread.join()
         self._producer.purge()
@@ -297,10 +298,11 @@ class LogWriter:
             raise WriterFailedError(self._failed)
 
     def _run(self) -> None:
-        while not (self._closing and (self._failed is not None or self._in_flight_bytes == 0)):
-            if self._closing:
-                break  # the wait in close() has ended: what is left is left
-            self._producer.poll(_delivery_poll_s)
+        while not self._ended:
+            try:
+                self._producer.poll(_delivery_poll_s)
+            except Exception as error:  # noqa: BLE001 -- without this thread all others would wait
+                self._fail(f"a delivery could not be reported: {error!r}")
 
     def _report(
         self,
@@ -350,7 +352,8 @@ class LogReader:
         gather_ms: int = 0,
     ) -> None:
         self._positions: dict[Log, int] = {}
-        self._pending: LogError | None = None
+        self._pending: list[LogError] = []
+        """At most one of a log: the client says it once and then reads it no more."""
         self._consumer = Consumer(
             confluent_consumer(bootstrap)  # no commits, no automatic reset
             | client_config
@@ -390,8 +393,11 @@ class LogReader:
         self._consumer.incremental_unassign([TopicPartition(*log) for log in gone])
         for log in gone:
             del self._positions[log]
-        if isinstance(self._pending, PositionGoneError) and self._pending.log in gone:
-            self._pending = None
+        self._pending = [
+            error
+            for error in self._pending
+            if not (isinstance(error, PositionGoneError) and error.log in gone)
+        ]
 
     def poll(self, records_max: int = 1000, timeout_s: float = 0.0) -> list[RawRecord]:
         """Records that are there; waits only for the first, raises ``PositionGoneError``."""
@@ -426,9 +432,8 @@ class LogReader:
         self._consumer.close()
 
     def _raise_pending(self) -> None:
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            raise pending
+        if self._pending:
+            raise self._pending.pop(0)
 
     def _take(self, message: Message, records: list[RawRecord]) -> None:
         error = message.error()
@@ -450,11 +455,11 @@ class LogReader:
         elif error.code() == KafkaError._PARTITION_EOF:
             self._positions[log] = max(self._positions[log], offset)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._pending = PositionGoneError(topic, partition, self._positions[log])
+            self._pending.append(PositionGoneError(topic, partition, self._positions[log]))
         elif error.code() in _transient:
             _log.debug("%s:%s: %s", topic, partition, error.str())
         else:
-            self._pending = LogError(f"{topic}:{partition} cannot be read: {error.str()}")
+            self._pending.append(LogError(f"{topic}:{partition} cannot be read: {error.str()}"))
 
 
 # The client goes on by itself after these; the broker is on its way up or down.
