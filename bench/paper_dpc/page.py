@@ -176,17 +176,22 @@ def _policies(found: Found) -> list[str]:
 
 def _long(found: Found) -> list[str]:
     samples = found["samples"]
-    names = [name for name in samples[0] if name != "at_s"]
-    rows = [(name, *(f"{sample[name]:.0f}" for sample in samples)) for name in names]
+    *during, after = samples
+    rows = [
+        (f"{name}, {what}", *(f"{sample[key][name]:.0f}" for sample in samples))
+        for key, what in (("resident", "resident"), ("live_heap", "live heap"))
+        for name in during[0][key]
+    ]
     return [
-        f"## A failure of {found['failure_s'] / 60:g} minutes, one replica of each stage",
+        f"## A failure of {found['failure_s'] / 60:g} minutes, one replica of each stage left",
         "",
+        f"As it begins {' and '.join(found['killed'])} are killed, and stay away.",
         f"{found['answers']} windows of 1 s answered, {found['unanswered']} not; the latest",
-        f"{found['proc_new_s']:.2f} s after its normal time (X = {found['bound_s']:g} s);",
-        f"{found['corrected']} corrected within {found['corrected_within_s']:.0f} s of its end,",
-        "when the measurement stopped. Resident memory (MB) in the failure:",
+        f"{found['proc_new_s']:.2f} s after its normal time (p99 {found['p99_s']:.2f};",
+        f"X = {found['bound_s']:g} s). {found['n_tentative']} tentative answers; all were stable",
+        f"{found['corrected_s']:.0f} s after the stream was back ({after['at_s']} s). Memory (MB):",
         "",
-        *_table(("after (s)", *(f"{sample['at_s']:.0f}" for sample in samples)), rows),
+        *_table(("after (s)", *(str(sample["at_s"]) for sample in samples)), rows),
         "",
         "![Memory](dpc-memory.png)",
     ]

@@ -76,7 +76,9 @@ def _policies(axes: list[Axes], found: Found) -> None:
 def _memory(axes: list[Axes], found: Found) -> None:
     (one,) = axes
     samples = found["samples"]
-    for name in samples[0]:
-        if name != "at_s":
-            one.plot([s["at_s"] for s in samples], [s[name] for s in samples], label=name)
-    one.set(xlabel="since the failure began (s)", ylabel="resident memory (MB)", ylim=(0, None))
+    at = [s["at_s"] for s in samples]
+    for name in samples[0]["resident"]:
+        one.plot(at, [s["resident"][name] for s in samples], label=name)
+    for name in samples[0]["live_heap"]:
+        one.plot(at, [s["live_heap"][name] for s in samples], "--", label=f"{name}, live heap")
+    one.set(xlabel="since the failure began (s)", ylabel="memory (MB)", ylim=(0, None))

@@ -22,10 +22,11 @@ FIELD = "written"
 
 
 class Source:
-    """One stream's log."""
+    """One stream's log; its readings go round ``keys`` keys (0: one, with the stream's name)."""
 
-    def __init__(self, transport: KafkaTransport, stream: str) -> None:
+    def __init__(self, transport: KafkaTransport, stream: str, keys: int = 0) -> None:
         self.stream = stream
+        self._keys = tuple(f"sensor-{i:04d}" for i in range(keys)) or (stream,)
         self._writer = transport.writer(_fatal)
         self._log = (source_topic(stream), 0)
         self._next_id = 0
@@ -42,8 +43,8 @@ class Source:
         first, self._next_id = self._next_id, self._next_id + count
         columns = SourceColumns(
             stimes.astype(np.int64),
-            np.zeros(count, np.int32),
-            (self.stream,),
+            ((first + np.arange(count)) % len(self._keys)).astype(np.int32),
+            self._keys,
             (FIELD,),
             (np.full(count, time.time() * 1e6),),
         )

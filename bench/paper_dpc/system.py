@@ -53,7 +53,17 @@ def deployment_text(streams: Iterable[str], queries: Mapping[str, str]) -> str:
 
 
 class System:
-    """The processes of one deployment. ``only``: kinds of processes to start, all by default."""
+    """The processes of one deployment.
+
+    Args:
+        folder: for its logs and data.
+        text: of the deployment file.
+        per_s: readings of each stream.
+        w_us: the bucket size; by default what ``slackwater up`` takes.
+        flush_us: how often a source speaks.
+        keys: how many each stream has; 0: one, with the stream's name.
+        only: kinds of processes to start.
+    """
 
     def __init__(
         self,
@@ -63,6 +73,7 @@ class System:
         per_s: int,
         w_us: int | None = None,
         flush_us: int = 100_000,
+        keys: int = 0,
         only: tuple[str, ...] = ("aggregator", "orderer", "root"),
     ) -> None:
         self.folder = folder
@@ -70,7 +81,7 @@ class System:
         path.write_text(text)
         self.deployment = load_deployment(path)
         self._path, self._only, self._w_us = path, only, w_us
-        self._per_s, self._flush_us = per_s, flush_us
+        self._per_s, self._flush_us, self._keys = per_s, flush_us, keys
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -86,7 +97,7 @@ class System:
         self.transport = KafkaTransport(self._broker.bootstrap)
         ensure_topics(self._broker.bootstrap, topic_specs(self.deployment, {}))
         self._listener = HeartbeatListener(self.transport).start()
-        sources = [Source(self.transport, name) for name in self.deployment.streams]
+        sources = [Source(self.transport, name, self._keys) for name in self.deployment.streams]
         self.sources = {source.stream: source for source in sources}
         self._register()
         self._feeder = Feeder(sources, per_s=self._per_s, flush_us=self._flush_us)
@@ -184,6 +195,16 @@ class System:
             process = psutil.Process(pid)
             family = [process, *process.children(recursive=True)]
             found[name] = sum(one.memory_info().rss for one in family) / 1e6
+        return found
+
+    def jvms(self) -> dict[str, int]:
+        """Process ids of the Java processes, by the process whose they are."""
+        found = {}
+        for name, pid in self._wait(self._pids()).items():
+            process = psutil.Process(pid)
+            for one in [process, *process.children(recursive=True)]:
+                if one.name() == "java":
+                    found[name] = one.pid
         return found
 
     def deaths(self) -> int:
