@@ -15,6 +15,8 @@ from tests.simulator.story import Story
 
 from slackwater.model.records import DeltaRecord, Kind
 from slackwater.protocols.dpc.answers import GapNote
+from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.root import DeltaLog, FetchOrdered, RootCore, initial_state
 
 
 def notes(story: Story) -> list[GapNote]:
@@ -146,3 +148,27 @@ def b_has_a_gap(story: Story) -> Story:
     story.start_again("orderer/q.0.b")
     story.time_passes(2)
     return story
+
+
+def test_a_broker_that_is_away_is_asked_one_question_at_a_time() -> None:
+    """A seq is lost and the broker is gone for hours: five questions a second would wait for it."""
+    story = Story()
+    log = DeltaLog(0, 0, LineName.STABLE)
+    core = RootCore(
+        story.world.q.root_config(0, 1),
+        initial_state(story.world.q.root_config(0, 1)),
+        mute_until={},
+    )
+    start, later = (DeltaRecord(Kind.START, 0, 0, -1, 0, 0, seq) for seq in (0, 5))
+    core.receive(log, 0, start)
+    core.receive(log, 1, later)
+    now = story.world.scheduler.now
+
+    def asks(at: int) -> int:
+        return sum(isinstance(effect, FetchOrdered) for effect in core.step(at))
+
+    assert asks(now) == 1
+    assert [asks(now + n * 1_000_000) for n in range(1, 60)] == [0] * 59
+    assert core.wake_at is None or core.wake_at > now + 59_000_000, "and nobody need look"
+    core.ordered({})
+    assert asks(now + 60_000_000) == 1

@@ -10,6 +10,7 @@ from tests.simulator.process import Process
 from slackwater.model.records import DeltaRecord
 from slackwater.protocols.dpc.replicated import damaged_delta
 from slackwater.protocols.dpc.root import (
+    ORDERED_PERIOD_US,
     Commit,
     DeltaLog,
     FetchEnds,
@@ -166,6 +167,7 @@ class SimRoot(Process):
 
     def _fetch_ordered(self, core: RootCore, logs: tuple[DeltaLog, ...]) -> None:
         if not self.world.broker.up:
+            self.later(ORDERED_PERIOD_US, lambda: core.ordered({}))
             return
 
         def answer() -> None:

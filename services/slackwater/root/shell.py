@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -145,8 +145,9 @@ class RootShell:
         }
         knock_first()  # this producer is before Faust
         producer = AIOKafkaProducer(**aiokafka_producer(self._transport.bootstrap, **settings))
-        await producer.start()
-        await producer.stop()
+        async with self._within_bound("a producer was not started"):
+            await producer.start()
+            await producer.stop()
         return settings
 
     def _restore(self) -> RootCore:
@@ -191,32 +192,28 @@ class RootShell:
         follow_closely()
         settings = aiokafka_producer(self._transport.bootstrap, **self._producer)
         producer = AIOKafkaProducer(**settings)
-        async with asyncio.timeout(BROKER_S_MAX):
+        async with self._within_bound("a producer was not started"):
             await producer.start()
         if await asyncio.to_thread(self._state) != self._restored:
             # Another copy was placed meanwhile and has committed. This producer has just fenced
             # it off, and must not answer from the older state: it starts again, from the newer.
             raise SupersededError(f"{self._config.fragment} was answered by another copy meanwhile")
         transactions = Transactions(producer, self._results, self._config.fragment)
-        try:
-            while True:
-                read = self._read_parked()
-                now = self._clock.now_us()
-                self._look_at_replicas(now)
-                for effect in self._core.step(now):
-                    self._do(effect, transactions)
-                self._say(now)
-                if self._failed is not None:
-                    raise self._failed
-                if read or self._core.busy:
-                    await asyncio.sleep(0)
-                else:
-                    await self._turns.wait(
-                        now, self._core.wake_at, parked=bool(self._core.wanted())
-                    )
-        finally:
-            with contextlib.suppress(Exception):
-                await producer.stop()
+        # An error ends the process there and then. The producer is not stopped first: it would wait
+        # until it is rid of its batches, and what it could not write is why it ends.
+        while True:
+            read = self._read_parked()
+            now = self._clock.now_us()
+            self._look_at_replicas(now)
+            for effect in self._core.step(now):
+                self._do(effect, transactions)
+            self._say(now)
+            if self._failed is not None:
+                raise self._failed
+            if read or self._core.busy:
+                await asyncio.sleep(0)
+            else:
+                await self._turns.wait(now, self._core.wake_at, parked=bool(self._core.wanted()))
 
     def _read_parked(self) -> bool:
         """Feed the parked cursors, at most one small batch each line."""
@@ -283,10 +280,21 @@ class RootShell:
 
     async def _commit(self, commit: Commit, transactions: Transactions) -> None:
         """One transaction, within a bound: what came of it is in the log, where a restart looks."""
-        async with asyncio.timeout(BROKER_S_MAX):
+        transaction = commit.transaction
+        records = transaction.after.next_seq - transaction.before.next_seq
+        async with self._within_bound(f"a transaction of {records} records was not written"):
             await transactions.write(commit, self._clock.now_us())
         self._gaps += sum(isinstance(effect, GapNote) for effect in commit.transaction.effects)
         self._core.committed()
+
+    @contextlib.asynccontextmanager
+    async def _within_bound(self, what: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(BROKER_S_MAX):
+                yield
+        except TimeoutError as error:
+            message = f"{self._config.fragment}: {what} in {BROKER_S_MAX:g} s"
+            raise NoAnswerError(message) from error
 
     async def _fetch_ends(self, effect: FetchEnds) -> None:
         asked_at = self._clock.now_us()
@@ -305,9 +313,11 @@ class RootShell:
             ): log
             for log in effect.logs
         }
-        with contextlib.suppress(NoAnswerError):
+        try:
             spans = await asyncio.to_thread(extents, self._transport, logs)
-            self._core.ordered({logs[at]: span for at, span in spans.items()})
+        except NoAnswerError:
+            spans = {}
+        self._core.ordered({logs[at]: span for at, span in spans.items()})
 
     def _say(self, now: int) -> None:
         if now - self._said_at < HEARTBEAT_PERIOD_US:

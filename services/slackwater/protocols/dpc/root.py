@@ -93,7 +93,10 @@ class FetchEnds:
 
 @dataclass(frozen=True, slots=True)
 class FetchOrdered:
-    """Ask where the ordered logs behind these delta logs begin and end; answer with ``ordered``."""
+    """Ask where the ordered logs behind these delta logs begin and end; answer with ``ordered``.
+
+    No answer is one too: the next question comes behind it.
+    """
 
     logs: tuple[DeltaLog, ...]
 
@@ -236,6 +239,7 @@ class RootCore:
                 cursor.attached = cursor.offset == self._live_position[log]
         self._asked: dict[int, dict[DeltaLog, Asked]] = {}
         self._ordered_asked_at = -(2**62)
+        self._ordered_awaited = False
         self._in_flight: Transaction[Share[Any]] | None = None
         self._live_alone = 0
         self._now = 0
@@ -344,8 +348,10 @@ class RootCore:
 
         A seq below the beginning is sent by nobody any more: whoever waits for it at the end of
         its deltas goes on at the beginning (rule 28). And a log of which every seq has been read
-        has nothing to offer in the place of a record with a gap (R15).
+        has nothing to offer in the place of a record with a gap (R15). Logs may be lacking: the
+        broker gave no answer.
         """
+        self._ordered_awaited = False
         for log, (beginning, end) in spans.items():
             cursor, stable = self._stable_cursor(log), self._children[log.child].stable
             at_end = cursor.offset >= self._live_position[log]
@@ -395,7 +401,7 @@ class RootCore:
             # corrections come first once in a while, or the lines would never join.
             stable = self._stable_windows(now)
         tentative = self._live_windows(now, effects)
-        if self._doubtful:
+        if self._doubtful and not self._ordered_awaited:
             soon = self._ordered_asked_at + ORDERED_PERIOD_US
             self.wake_at = soon if self.wake_at is None else min(soon, self.wake_at)
         if not stable and not tentative:
@@ -671,11 +677,11 @@ class RootCore:
 
     def _look_for_lost_seqs(self, now: int, effects: list[Effect]) -> None:
         """Ask for the extent of ordered logs that a delta log seems to lack something of."""
-        if now - self._ordered_asked_at < ORDERED_PERIOD_US:
+        if self._ordered_awaited or now - self._ordered_asked_at < ORDERED_PERIOD_US:
             return
         logs = self._doubtful
         if logs:
-            self._ordered_asked_at = now
+            self._ordered_asked_at, self._ordered_awaited = now, True
             effects.append(FetchOrdered(logs))
 
     @property
