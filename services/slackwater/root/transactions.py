@@ -17,6 +17,7 @@ the broker refuses for good fails its own future only, and aiokafka commits what
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,17 +49,23 @@ class Transactions:
     results: ResultsWriter
     fragment: str
 
-    async def write(self, commit: Commit, emitted_at: int) -> None:
-        """All of it, or nothing (rule 23)."""
+    async def write(
+        self, commit: Commit, emitted_at: int, progress: Callable[[], None] = lambda: None
+    ) -> None:
+        """All of it, or nothing (rule 23). Calls ``progress`` whenever a batch has been taken."""
         producer = self.producer
         await producer.begin_transaction()
         open_batches: dict[ResultKind, Any] = {}
         deliveries: list[Delivery] = []
         for kind, lines in self.results.lines(commit.transaction, emitted_at):
-            deliveries += await self._add(open_batches, kind, lines)
+            full = await self._add(open_batches, kind, lines)
+            if full:
+                progress()
+            deliveries += full
             await asyncio.sleep(0)
         for kind, batch in open_batches.items():
             deliveries.append(await self._send(kind, batch))
+        progress()
         state = await producer.send(
             state_topic(self.results.query),
             encode_root_state(commit.state),
