@@ -23,6 +23,8 @@ from slackwater.protocols.dpc.line import PROCESS, Policy
 
 FIELDS = ("x",)
 """Of every stream."""
+ROW_BYTES = 600
+"""At most, of a result: its text, and what holds it in memory."""
 E0_US = 1_000_000 * second
 """When a world begins: a round number, so that traces can be read."""
 
@@ -119,6 +121,15 @@ class WorldConfig:
     def streams(self) -> tuple[str, ...]:
         """All streams that the query itself reads, in the children's order."""
         return tuple(s for s in self.inputs if self.reads is None or s != self.reads.name)
+
+    def logs_of(self, child: int) -> list[str]:
+        """The logs that an orderer reads: of a part of a query two, as the product names them."""
+        return [log for source in self.children[child] for log in self._logs(source)]
+
+    def _logs(self, source: str) -> list[str]:
+        if self.reads is None or source != self.reads.name:
+            return [source]
+        return [f"{source}/{p}{of}" for p in range(self.reads.parts) for of in ("", "/tentative")]
 
     @cached_property
     def sources(self) -> tuple[str, ...]:

@@ -111,6 +111,35 @@ def plan(rng: Random, config: WorldConfig, until_us: int, count: int) -> tuple[F
     return tuple(sorted(faults, key=lambda f: f.at))
 
 
+def plan_chain(rng: Random, reader: WorldConfig, until_us: int) -> tuple[Fault, ...]:
+    """Faults of a query that reads another, and perhaps some that only a chain notices together."""
+    draw, reads = _Drawing(rng, reader), reader.reads
+    assert reads is not None
+    faults = [*plan(rng, reader, until_us, rng.choice([0, 1, 2, 4]))]
+    at = rng.randrange(reader.bound_us, until_us) // ms * ms
+    child = next(i for i, of in enumerate(reader.children) if reads.name in of)
+    part = rng.randrange(reads.parts)
+    silent = Fault(at, "silence", rng.choice(reads.streams), draw.between(1, 3))
+    soon = at + draw.between(0, 1)
+    match rng.choice(["", "", "stable topic", "own stream", "retention"]):
+        case "stable topic":
+            # What is tentative comes, what is stable before and behind it does not.
+            for name in (reader.orderer_name(child, r) for r in range(reader.replicas)):
+                of = f"{name} {reads.name}/{part}"
+                faults += [silent, Fault(soon, "deaf", of, draw.between(0.5, 3))]
+        case "own stream" if reader.streams:
+            # Both versions of a window are there while the reader waits for something else.
+            faults += [silent, Fault(soon, "silence", reader.streams[0], draw.between(1, 3))]
+        case "retention":
+            # What was answered while nobody read is gone, perhaps from the middle of a window.
+            length = draw.between(1, 3)
+            for r in range(reader.replicas):
+                faults.append(Fault(at, "pause", reader.orderer_name(child, r), length))
+            keep, topic = rng.randint(1, 12), f"sw.results.{reads.name}.stable:{part}"
+            faults.append(Fault(at + length - 50 * ms, "cut", topic, 0, keep))
+    return tuple(faults)
+
+
 class _Drawing:
     """Lengths are drawn relative to the bound: shorter, about as long, or much longer."""
 
@@ -125,7 +154,7 @@ class _Drawing:
     def flap(self, at: int, kind: str) -> list[Fault]:
         stream, bound, faults = self._stream(), self._config.bound_us, []
         for _ in range(self._rng.randint(2, 6)):
-            length = self._between(0.05, 1.5)
+            length = self.between(0.05, 1.5)
             faults.append(Fault(at, "silence", stream, length))
             at += length + self._rng.randrange(10 * ms, bound // 3)
         return faults
@@ -139,15 +168,15 @@ class _Drawing:
 
     def lose(self, at: int, kind: str) -> list[Fault]:
         writers = [n for n in self._config.names if not n.startswith("root")]
-        return [Fault(at, kind, self._rng.choice(writers), self._between(0.01, 0.3))]
+        return [Fault(at, kind, self._rng.choice(writers), self.between(0.01, 0.3))]
 
     def slow(self, at: int, kind: str) -> list[Fault]:
         writers = [n for n in self._config.names if not n.startswith("root")]
-        late = self._between(0.05, 1.5)
+        late = self.between(0.05, 1.5)
         return [Fault(at, kind, self._rng.choice(writers), self._length(), late)]
 
     def broker(self, at: int, kind: str) -> list[Fault]:
-        return [Fault(at, kind, "", self._between(0.1, 2.5))]
+        return [Fault(at, kind, "", self.between(0.1, 2.5))]
 
     def double(self, at: int, kind: str) -> list[Fault]:
         return [Fault(at, kind, str(self._rng.randrange(self._config.replicas)), self._length())]
@@ -155,8 +184,8 @@ class _Drawing:
     def deaf(self, at: int, kind: str) -> list[Fault]:
         child = self._rng.randrange(len(self._config.children))
         name = self._config.orderer_name(child, self._rng.randrange(self._config.replicas))
-        stream = self._rng.choice(self._config.children[child])
-        return [Fault(at, kind, f"{name} {stream}", self._length())]
+        log = self._rng.choice(self._config.logs_of(child))
+        return [Fault(at, kind, f"{name} {log}", self._length())]
 
     def deaf_root(self, at: int, _: str) -> list[Fault]:
         child = self._rng.randrange(len(self._config.children))
@@ -167,10 +196,10 @@ class _Drawing:
     def damage(self, at: int, kind: str) -> list[Fault]:
         child = self._rng.randrange(len(self._config.children))
         partition = self._rng.randrange(2 * self._config.replicas)
-        return [Fault(at, kind, f"sw.ordered.q.{child}:{partition}")]
+        return [Fault(at, kind, f"sw.ordered.{self._config.name}.{child}:{partition}")]
 
     def step(self, at: int, kind: str) -> list[Fault]:
-        by = self._rng.choice([-1, 1]) * self._rng.choice([self._between(0.2, 3), 5 * second])
+        by = self._rng.choice([-1, 1]) * self._rng.choice([self.between(0.2, 3), 5 * second])
         return [Fault(at, kind, self._rng.choice(self._config.names), 0, by)]
 
     def cut(self, at: int, kind: str) -> list[Fault]:
@@ -185,16 +214,19 @@ class _Drawing:
         config, rng = self._config, self._rng
         child, partitions = rng.randrange(len(config.children)), 2 * config.replicas
         if rng.random() < 0.5:
-            return f"sw.ordered.q.{child}:{rng.randrange(partitions)}"
+            return f"sw.ordered.{config.name}.{child}:{rng.randrange(partitions)}"
+        if config.reads is not None and rng.random() < 0.5:
+            kind, part = rng.choice(["stable", "tentative"]), rng.randrange(config.reads.parts)
+            return f"sw.results.{config.reads.name}.{kind}:{part}"
         partition = rng.randrange(len(config.children) * partitions)
-        return f"sw.deltas.q.{rng.randrange(config.parts)}:{partition}"
+        return f"sw.deltas.{config.name}.{rng.randrange(config.parts)}:{partition}"
 
     def _stream(self) -> str:
-        return self._rng.choice(self._config.streams)
+        return self._rng.choice(self._config.sources)
 
     def _length(self) -> int:
-        return self._between(*self._rng.choice([(0.05, 0.8), (0.8, 2.0), (2.0, 6.0)]))
+        return self.between(*self._rng.choice([(0.05, 0.8), (0.8, 2.0), (2.0, 6.0)]))
 
-    def _between(self, low: float, high: float) -> int:
+    def between(self, low: float, high: float) -> int:
         bound = self._config.bound_us
         return self._rng.randrange(round(low * bound), round(high * bound)) // ms * ms + ms

@@ -14,9 +14,9 @@ from random import Random
 from typing import Any
 
 from tests.simulator.clock import ms, second
-from tests.simulator.config import Chain, WorldConfig, spread
-from tests.simulator.faults import Fault, plan
-from tests.simulator.readings import Habits
+from tests.simulator.config import ROW_BYTES, Chain, WorldConfig, spread
+from tests.simulator.faults import Fault, plan, plan_chain
+from tests.simulator.readings import Habits, shared_keys
 
 from slackwater.protocols.dpc.line import Policy
 
@@ -85,7 +85,7 @@ def draw(seed: int) -> Plan:
     config = replace(draw_config(rng), aggregate_us=draw_aggregate_us(seed))
     length_us = 2_000 * ms + rng.choice([4, 6]) * config.bound_us
     faults = plan(rng, config, length_us, rng.choice([1, 2, 3, 4, 6, 9]))
-    return draw_unlike(Plan(seed, config, length_us, faults))
+    return draw_chain(draw_unlike(Plan(seed, config, length_us, faults)))
 
 
 def draw_config(rng: Random) -> WorldConfig:
@@ -165,6 +165,48 @@ def draw_unlike(plan: Plan) -> Plan:
     unmasked = Fault(config.lateness_us + at, "silence", max(more, key=config.disorder_of), length)
     faults = sorted([*plan.faults, unmasked], key=lambda f: f.at)
     return replace(plan, config=config, faults=tuple(faults))
+
+
+def draw_chain(plan: Plan) -> Plan:
+    """In every fourth world a query p reads the results of q (R20), and faults befall both.
+
+    Drawn last, and of its own, so that a seed's other draws stay.
+    """
+    rng, config = Random(f"chain/{plan.seed}"), plan.config
+    if rng.randrange(4):
+        return plan
+    own = rng.choice([(), ("t1",), ("t1",), config.streams[:1]])
+    size = rng.choice([100 * ms, config.slide_us, config.window_us, 2 * config.slide_us])
+    chain = Chain(
+        children=spread(("q", *own), rng.randint(1, 1 + len(own))),
+        replicas=rng.choice([1, 2]),
+        parts=rng.choice([1, 1, 2]),
+        window_us=size,
+        slide_us=rng.choice([size, size, size // 2]),
+    )
+    config = replace(
+        config,
+        chain=chain,
+        backlog_rows_max=8 * config.backlog_records_max,
+        ahead_bytes_max=config.ahead_bytes_max + result_bytes(config),
+    )
+    small = config.margin_us // 2
+    if config.skew_us and max(map(abs, config.skew_us.values())) <= small:
+        new = [name for name in config.names if name not in config.skew_us]
+        more = {name: rng.randrange(-small, small) for name in new}
+        config = replace(config, skew_us={**config.skew_us, **more})
+    assert config.reader is not None
+    faults = plan_chain(rng, config.reader, plan.length_us)
+    faults = tuple(sorted([*plan.faults, *faults], key=lambda f: f.at))
+    return replace(plan, config=config, faults=faults)
+
+
+def result_bytes(config: WorldConfig) -> int:
+    """What a reader's cursors must hold of the results, where inputs are apart (decision 36)."""
+    windows = 2 + 2 * (config.lateness_us + config.bound_us) // config.slide_us
+    rows = len(shared_keys) + config.habits.keys * len(config.streams)
+    logs = 2 * config.parts + 1
+    return 2 * logs * windows * (512 + rows * ROW_BYTES)
 
 
 def draw_skew(rng: Random, config: WorldConfig) -> dict[str, int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from tests.simulator.clock import ms, second
 from tests.simulator.config import E0_US, WorldConfig
@@ -86,26 +86,35 @@ def _shorter_faults(plan: Plan) -> Iterator[Plan]:
 
 def _fits(fault: Fault, config: WorldConfig) -> bool:
     """Is what it befalls there?"""
-    whom = fault.whom
+    whom, queries = fault.whom, config.queries
     match fault.what:
         case "silence" | "full":
-            return whom in config.streams
+            return whom in config.all_streams
         case "cut":
             kind, _, rest = whom.removeprefix("sw.").partition(".")
-            return kind != "source" or rest in config.streams
+            return kind != "source" or rest in config.all_streams
         case "double":
-            return int(whom) < config.replicas
+            return f"aggregator/{whom}" in config.names
         case "deaf":
-            name, stream = whom.split()
-            return name in config.orderer_names and stream in config.streams
+            name, log = whom.split()
+            logs = [config.logs_of(c) for config in queries for c in range(len(config.children))]
+            return name in config.names and any(log in of for of in logs)
         case "damage":
-            child, _, partition = whom.removeprefix("sw.ordered.q.").partition(":")
-            return int(child) < len(config.children) and int(partition) < 2 * config.replicas
+            _, _, query, child, partition = whom.replace(":", ".").split(".")
+            return any(
+                query == of.name
+                and int(child) < len(of.children)
+                and int(partition) < 2 * of.replicas
+                for of in queries
+            )
         case "deaf-root":
-            root, _, of = whom.partition(" ")
-            child, _, replica = of.partition(".")
-            there = int(child) < len(config.children) and int(replica) < config.replicas
-            return there and root in config.root_names
+            root, child, replica = whom.replace(" ", ".").rsplit(".", 2)
+            return any(
+                root in of.root_names
+                and int(child) < len(of.children)
+                and int(replica) < of.replicas
+                for of in queries
+            )
         case "broker" | "truncate":
             return True
         case _:
@@ -115,6 +124,11 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
 # What a plainer deployment is, one property each.
 
 SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
+    lambda c: replace(c, chain=None),
+    lambda c: _chained(c, replicas=1),
+    lambda c: _chained(c, parts=1),
+    lambda c: _chained(c, children=(("q",),)),
+    lambda c: _chained(c, window_us=c.window_us, slide_us=c.slide_us),
     lambda c: replace(c, replicas=1, skew_us=_known(c, replicas=1)),
     lambda c: replace(c, replicas=min(c.replicas, 2), skew_us=_known(c, replicas=2)),
     lambda c: replace(c, children=(c.streams,)),
@@ -143,6 +157,12 @@ SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
     lambda c: replace(c, zombie_us=(0, 100 * ms)),
     lambda c: replace(c, restart_us=(50 * ms, 250 * ms)),
 ]
+
+
+def _chained(config: WorldConfig, **plainer: Any) -> WorldConfig:
+    return (
+        config if config.chain is None else replace(config, chain=replace(config.chain, **plainer))
+    )
 
 
 def _known(config: WorldConfig, replicas: int) -> dict[str, int]:

@@ -9,11 +9,8 @@ from __future__ import annotations
 from tests.simulator.checkers.answers import Violation
 from tests.simulator.checkers.facts import Facts
 from tests.simulator.clock import ms, second
-from tests.simulator.config import WorldConfig
+from tests.simulator.config import ROW_BYTES, WorldConfig
 from tests.simulator.readings import shared_keys
-
-ROW_BYTES = 600
-"""Of a result: its text."""
 
 
 def check(facts: Facts) -> None:
