@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -23,7 +24,7 @@ from tests.simulator.checkers import (
 )
 from tests.simulator.checkers.facts import Facts
 from tests.simulator.clock import ms, second
-from tests.simulator.config import WorldConfig
+from tests.simulator.config import Chain, WorldConfig
 from tests.simulator.faults import Fault
 from tests.simulator.history import Committed, History, Note, Sample
 from tests.simulator.plans import Plan
@@ -37,11 +38,11 @@ Doctor = Callable[[History], None]
 
 
 @cache
-def _lived() -> History:
+def _lived(chain: Chain | None = None) -> History:
     """A source falls silent for longer than the bound, and comes back."""
     config = WorldConfig(
         window_us=300 * ms, slide_us=300 * ms, bound_us=400 * ms, margin_us=20 * ms, pace=0.3,
-        habits=Habits(every_us=40 * ms, late_every=10, late_us=second),
+        habits=Habits(every_us=40 * ms, late_every=10, late_us=second), chain=chain,
     )  # fmt: skip
     silence = Fault(2_200 * ms, "silence", "s1", 1_500 * ms)
     outcome = run(Plan(3, config, 4 * second, (silence,)))
@@ -273,3 +274,39 @@ def test_a_doctored_history_is_noticed(history: History, checker: Any, doctor: D
     with pytest.raises(Violation) as raised:
         checker.check(Facts(history))
     assert raised.value.guarantee == checker.__name__.rpartition(".")[2]
+
+
+def _a_reader_that_grows(history: History) -> None:
+    history.samples.append(Sample(history.ended_at, {"orderer/p.0.a": 1 << 30}))
+
+
+@pytest.mark.parametrize(
+    ("checker", "doctor"),
+    [
+        (exact, _one_reading_twice),
+        (exact, _a_window_left_out),
+        (exact, _lost_although_nothing_was_cut),
+        (bounded, _late),
+        (bounded, _early),
+        (honest, _not_named),
+        (honest, _counted_twice),
+        (order, _without_undo),
+        (convergent, _never_corrected),
+        (convergent, _without_rec_done),
+        (memory, _a_reader_that_grows),
+        (logs, _replicas_disagree),
+        (logs, _a_state_record_of_another),
+    ],
+)
+def test_a_doctored_history_of_a_reader_is_noticed(checker: Any, doctor: Doctor) -> None:
+    whole = deepcopy(_lived(Chain(window_us=600 * ms, slide_us=300 * ms)))
+    of_reader = whole.of_reader
+    assert of_reader is not None
+    doctor(of_reader)
+    facts = Facts(whole).reader
+    assert facts is not None
+    with pytest.raises(Violation) as raised:
+        checker.check(facts)
+    assert raised.value.guarantee == checker.__name__.rpartition(".")[2]
+    with pytest.raises(Violation):
+        check(whole)
