@@ -148,6 +148,7 @@ _never_told = Edit(
 )
 """Else what readers say of a hole mends it (rule 11), and the mistake costs time only."""
 _chains = f"{_scenarios}.test_r20_a_query_as_a_source"
+_losses = f"{_scenarios}.test_r15_every_answer_says_what_is_lost"
 _gaps = f"{_scenarios}.test_r15_retention_is_outrun"
 _joins = f"{_scenarios}.test_r26_stateful_operators"
 _turns = f"{_scenarios}.test_r30_replicas_take_turns"
@@ -379,6 +380,27 @@ MUTANTS = (
         "a tentative answer covers what lies before it", "R20",
         (Edit(f"{_dpc}.chain:ResultCursor.reach", "break", "pass"),),
         f"{_chains}:test_a_tentative_answer_that_is_read_first_covers_nothing_before_it",
+    ),
+    Mutant(
+        "what a source query has lost is not carried on", "R20",
+        (Edit(f"{_dpc}.chain:ResultCursor.offer", "if record.lost:", "if False:"),),
+        f"{_losses}:test_a_reader_s_stable_answers_carry_the_loss_on", (False,),
+    ),
+    Mutant(
+        "a tentative answer does not say what is lost", "R15",
+        (Edit(f"{_dpc}.orderer:OrdererCore._emit_tentative", ", gap=gap", ""),),
+        f"{_losses}:test_a_tentative_answer_names_what_the_stable_one_it_is_made_of_has_lost",
+    ),
+    Mutant(
+        "a hole in the results of a query is passed over", "R20",
+        (Edit(f"{_dpc}.chain:ResultCursor.offer", "if floor > self.boundary:", "if False:"),),
+    ),
+    Mutant(
+        "the rows of a window that retention cut are a whole window", "R20",
+        (Edit("slackwater.codec.result_batches:Assembler.take",
+              'is_cut = self._is_first and len(self._rows) < line["keys"]', "is_cut = False"),
+         Edit("slackwater.codec.result_batches:Assembler._batch",
+              'if len(self._rows) != line["keys"]:', "if False:")),
     ),
     Mutant(
         "a chained orderer waits for its own deadline", "R13",

@@ -286,6 +286,14 @@ def live_columns(
             yield batch.columns.load(), chunk.floor
 
 
+def live_gaps(stable: ResultCursor, tentative: ResultCursor) -> Iterator[tuple[int, int, Gap]]:
+    """What the answers have lost that ``live_columns`` takes the rows of."""
+    yield from stable.gaps
+    for low, high, gap in tentative.gaps:
+        if stable.reach(low) <= low:
+            yield low, high, gap
+
+
 def live_missing(
     stable: ResultCursor, tentative: ResultCursor, start: int, end: int
 ) -> tuple[str, ...]:

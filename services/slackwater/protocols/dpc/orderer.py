@@ -40,6 +40,7 @@ from slackwater.protocols.dpc.chain import (
     ResultCursor,
     Unread,
     live_columns,
+    live_gaps,
     live_missing,
     passed,
 )
@@ -681,7 +682,7 @@ class OrdererCore:
             records = self._content(Kind.INSERTION, columns, start, end)
         if not records:
             records = [self._empty(start, end)]
-        gap = self._gap(start, end)
+        gap = tuple(self._gap([c.gaps for c in self._stable], start, end))
         for record in records[self._resume.piece if start == self._resume.bucket_start else 0 :]:
             stamped = replace(
                 record,
@@ -705,14 +706,14 @@ class OrdererCore:
         times += [max(g[0], start) for c in self._stable for g in c.gaps if g[1] > back]
         return min(times, default=2**62)
 
-    def _gap(self, start: int, end: int) -> tuple[Gap, ...]:
-        """Readings that retention took and [start, end) may have needed (rule 28)."""
-        return tuple(
-            Gap(self._config.names[i], gap.lost)
-            for i, cursor in enumerate(self._stable)
-            for low, high, gap in cursor.gaps
-            if low < end and high > start - self._lookback_us
-        )
+    def _gap(
+        self, felt: Iterable[Iterable[tuple[int, int, Gap]]], start: int, end: int
+    ) -> Iterator[Gap]:
+        """Readings that retention took, of each log, and [start, end) may have needed (rule 28)."""
+        for name, gaps in zip(self._config.names, felt, strict=True):
+            for low, high, gap in gaps:
+                if low < end and high > start - self._lookback_us:
+                    yield Gap(name, gap.lost)
 
     # Live line.
 
@@ -723,8 +724,9 @@ class OrdererCore:
         names = self._missing(missing, start, end)
         columns = list(self._live_columns(start - self._lookback_us, end))
         records = self._content(Kind.TENTATIVE, columns, start, end)
+        gap = tuple(self._gap(self._live_gaps(), start, end))
         effects.extend(
-            Append(LineName.LIVE, replace(record, missing=names))
+            Append(LineName.LIVE, replace(record, missing=names, gap=gap))
             for record in records or [self._empty(start, end)]
         )
         self.counters.tentative += 1
@@ -744,6 +746,15 @@ class OrdererCore:
             if len(logs) > 1:
                 names.update(live_missing(*self._live_pair(logs), start, end))
         return tuple(sorted(names))
+
+    def _live_gaps(self) -> Iterator[Iterable[tuple[int, int, Gap]]]:
+        """What each log has lost, where the live line has no better version of it."""
+        for logs in self._config.inputs:
+            if len(logs) == 1:
+                yield self._live[logs[0]].gaps
+            else:
+                yield live_gaps(*self._live_pair(logs))
+                yield ()
 
     def _live_columns(self, start: int, end: int) -> Iterator[Iterable[tuple[SourceColumns, int]]]:
         for logs in self._config.inputs:
