@@ -81,4 +81,5 @@ def _memory(axes: list[Axes], found: Found) -> None:
         one.plot(at, [s["resident"][name] for s in samples], label=name)
     for name in samples[0]["live_heap"]:
         one.plot(at, [s["live_heap"][name] for s in samples], "--", label=f"{name}, live heap")
-    one.set(xlabel="since the failure began (s)", ylabel="memory (MB)", ylim=(0, None))
+    above = 1.5 * max(max(s["resident"].values()) for s in samples)  # the legend's room
+    one.set(xlabel="since the failure began (s)", ylabel="memory (MB)", ylim=(0, above))
