@@ -574,9 +574,14 @@ MUTANTS = (
     ),
     Mutant(
         "what lies behind a hole counts as read", "R26",
-        (Edit(f"{_dpc}.root:RootCore._count", "if record.seq == self._whole[log]:",
-              "if record.seq >= self._whole[log]:\n        self._whole[log] = record.seq"),),
+        (Edit(f"{_dpc}.root:RootCore._count", "whole = self._whole[log]",
+              "whole = max(record.seq, self._whole[log])\n    self._whole[log] = whole"),),
         f"{_scenarios}.test_r01_world:test_an_aggregator_sends_again_what_the_root_has_read_beyond",
+    ),
+    Mutant(
+        "a delta that does not decode takes no seq", "R11",
+        (Edit(f"{_dpc}.replicated:DeltaCursor.admits", "self.next_seq += 1", "pass"),),
+        f"{_scenarios}.test_r11_a_damaged_delta:test_a_stable_delta", (1, 1),
     ),
     Mutant(
         "an aggregator begins where the log ends", "R26",
