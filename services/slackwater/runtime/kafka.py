@@ -83,6 +83,8 @@ _client_log.addFilter(_OncePerOutage())
 # A batch around the largest record; the broker and the topics allow the same.
 _batch_bytes_max = record_bytes_max + 64 * 1024
 _delivery_poll_s = 0.1
+record_overhead_bytes = 600
+"""What a record in flight takes beside its value, in the client and for its report (measured)."""
 _fetch_wait_ms = 50
 
 
@@ -219,7 +221,7 @@ class LogWriter:
             | client_config
             | {
                 "linger.ms": linger_ms,
-                # Twice our own bound, which is the one that holds: it counts payload only.
+                # Twice our own bound, which is the one that holds.
                 "queue.buffering.max.kbytes": 2 * in_flight_bytes_max // 1024 + 32 * 1024,
                 "queue.buffering.max.messages": 1_000_000,
             }
@@ -236,7 +238,7 @@ class LogWriter:
         on_delivery: Callable[[int], None] | None = None,
     ) -> None:
         """Append a record; waits only while the bytes in flight are at their bound."""
-        size = len(value)
+        size = len(value) + record_overhead_bytes
         with self._changed:
             self._changed.wait_for(lambda: self._has_room(size))
             self._raise_if_failed()
@@ -253,7 +255,7 @@ class LogWriter:
                 )
             except (KafkaException, BufferError) as error:
                 self._in_flight_bytes -= size
-                self._fail(f"{topic}:{partition} takes no record of {size} bytes: {error}")
+                self._fail(f"{topic}:{partition} takes no record of {len(value)} bytes: {error}")
         self._raise_if_failed()
 
     def await_delivered(self, timeout_s: float | None = None) -> None:
@@ -272,7 +274,7 @@ class LogWriter:
 
     @property
     def in_flight_bytes(self) -> int:
-        """Bytes appended and not yet delivered."""
+        """What is appended and not yet delivered takes in memory."""
         return self._in_flight_bytes
 
     def close(self, timeout_s: float = 5.0) -> None:
@@ -314,8 +316,8 @@ class LogWriter:
         if error is not None:
             if not self._closing:
                 self._fail(
-                    f"{message.topic()}:{message.partition()} refused a record of {size} bytes:"
-                    f" {error.str()}"
+                    f"{message.topic()}:{message.partition()} refused a record of "
+                    f"{size - record_overhead_bytes} bytes: {error.str()}"
                 )
             return
         topic, partition, offset = message.topic(), message.partition(), message.offset()
