@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from tests.paper.stage import MS, Orderer, Settings, Source
 from tests.simulator.readings import Habits
 from tests.simulator.story import Story
+
+from slackwater.model.records import DeltaRecord, Kind, Position
+from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.root import Commit, DeltaLog, RootCore, initial_state
 
 HOUR_S = 3_600
 SLOW = Habits(every_us=2_000_000)
@@ -79,3 +86,37 @@ def test_a_stream_that_runs_ahead_of_its_orderer_is_parked_for_both_lines() -> N
     orderer.step(600_000)
     assert orderer.core.line.stable_next == 600_000 * MS
     assert orderer.core.counters.readings == 6_001
+
+
+@pytest.mark.parametrize("window_s", [3_600, 1])
+def test_h_of_a_root_is_bytes_too(window_s: int) -> None:
+    """All that is known of an hour's window is tentative: 600 buckets of 10,000 keys are a GB.
+
+    Or the window is short, and its transaction takes very long: no step answers anything meanwhile.
+    """
+    window_us = window_s * 1_000_000
+    story = Story(replicas=1, window_us=window_us, slide_us=window_us, bound_us=1_000_000)
+    config = replace(story.world.q.root_config(0, 1), ahead_bytes_max=1_000_000)
+    core = RootCore(config, initial_state(config), mute_until={})
+    stable, live = (DeltaLog(0, 0, line) for line in LineName)
+    first = config.grid.bucket_start(config.e0)
+    start = Position(first)
+    core.receive(stable, 0, DeltaRecord(Kind.START, 0, 0, -1, 0, 0, 0, frontier=start))
+    core.receive(live, 0, DeltaRecord(Kind.START, 0, 0, 0, 0, 0, 0, frontier=start))
+    keys, ones = tuple(f"k{i}" for i in range(1_000)), np.ones((1, 1_000))
+    held, commits = [], 0
+    for n in range(400):
+        at = first + n * config.grid.w_us
+        bucket = DeltaRecord(
+            Kind.TENTATIVE, 0, 0, 0, at, at + config.grid.w_us, n + 1, missing=("s1",),
+            keys=keys, keys_hash=5, fields=config.fields,
+            count=ones, sum=ones, m2=ones, min=ones, max=ones,
+        )  # fmt: skip
+        core.receive(live, n + 1, bucket)
+        now = config.schedule.normal_time(at + config.grid.w_us)
+        assert now is not None
+        commits += sum(isinstance(effect, Commit) for effect in core.step(now))
+        held.append(core.held_bytes)
+    assert commits == (window_s == 1), "and it is not in the log yet"
+    younger_than_the_bound = 10 * bucket.nbytes
+    assert 500_000 < max(held) <= 1_000_000 + 1.3 * younger_than_the_bound

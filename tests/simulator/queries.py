@@ -201,6 +201,7 @@ class SimQuery:
             schedule=self.schedule(2),
             e0=self.config.e0_us,
             ahead_buckets_max=self.config.ahead_buckets_max,
+            ahead_bytes_max=self.config.ahead_bytes_max,
             policy=self.config.policy,
         )
 

@@ -187,6 +187,12 @@ class OrderedRecord:
         """How many readings the record carries."""
         return len(self.stimes) or int(self.offsets[-1])
 
+    @property
+    def nbytes(self) -> int:
+        """About its size in memory; the keys' text is shared by many."""
+        rows = self.stimes.nbytes + self.key_index.nbytes + self.offsets.nbytes
+        return 8 * len(self.keys) + rows + sum(column.nbytes for column in self.values)
+
 
 @dataclass(frozen=True, slots=True)
 class DeltaRecord:
@@ -221,6 +227,11 @@ class DeltaRecord:
     m2: type_f64 = field(default_factory=lambda: np.zeros((0, 0)))
     min: type_f64 = field(default_factory=lambda: np.zeros((0, 0)))
     max: type_f64 = field(default_factory=lambda: np.zeros((0, 0)))
+
+    @property
+    def nbytes(self) -> int:
+        """About its size in memory; the keys' text is shared by many."""
+        return 8 * len(self.keys) + 5 * self.count.nbytes
 
 
 BucketRecord = OrderedRecord | DeltaRecord

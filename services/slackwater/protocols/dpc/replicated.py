@@ -306,6 +306,11 @@ class Said:
         """An incomplete set of pieces is no slice (rule 13)."""
         return len(self.pieces) == self.pieces_count
 
+    @property
+    def nbytes(self) -> int:
+        """About its size in memory."""
+        return sum(piece.nbytes for piece in self.pieces.values())
+
 
 @dataclass(slots=True)
 class _ReplicaView:
@@ -315,6 +320,7 @@ class _ReplicaView:
     tentative_to: int
     starts: list[int] = field(default_factory=list)
     said: dict[int, Said] = field(default_factory=dict)
+    bytes_held: int = 0
 
     def put(self, record: BucketRecord, *, stable: bool) -> None:
         """A stable slice replaces any; a tentative one what was said before it (rule 13)."""
@@ -330,6 +336,7 @@ class _ReplicaView:
             or old.inc != record.inc
             or (record.piece in old.pieces or record.pieces != old.pieces_count)
         ):
+            self.bytes_held -= 0 if old is None else old.nbytes
             old = Said(
                 start,
                 record.bucket_end,
@@ -342,6 +349,7 @@ class _ReplicaView:
             )
             self.said[start] = old
         old.pieces[record.piece] = record
+        self.bytes_held += record.nbytes
         if old.complete:
             self.come_to(record.bucket_end, stable=stable)
             if stable:
@@ -359,15 +367,18 @@ class _ReplicaView:
         first = bisect_right(self.starts, run.start)
         last = bisect_left(self.starts, run.end, first)
         for start in self.starts[first:last]:
-            del self.said[start]
+            self._drop(start)
         del self.starts[first:last]
 
     def forget_before(self, start: int) -> None:
         kept = 0
         while kept < len(self.starts) and self.said[self.starts[kept]].end <= start:
-            del self.said[self.starts[kept]]
+            self._drop(self.starts[kept])
             kept += 1
         del self.starts[:kept]
+
+    def _drop(self, start: int) -> None:
+        self.bytes_held -= self.said.pop(start).nbytes
 
     def between(self, start: int, end: int) -> Iterable[Said]:
         """Everything complete that was said of [start, end), in order."""
@@ -460,6 +471,11 @@ class LiveInput:
         """How many buckets, runs and places are held in memory."""
         places = sum(len(cursor.trail) for pair in self.cursors for cursor in pair)
         return places + sum(len(view.said) for view in self._views)
+
+    @property
+    def bytes_held(self) -> int:
+        """About what these buckets take in memory."""
+        return sum(view.bytes_held for view in self._views)
 
     @property
     def stable_to(self) -> int:

@@ -108,7 +108,8 @@ Effect = Commit | FetchEnds | FetchOrdered | Switched
 class RootConfig:
     """What a root copy is told. ``children`` are the stream names of each child (R31).
 
-    ``e0`` is the query's start (R24). ``ahead_buckets_max`` is H of rule 12. ``contents`` says what
+    ``e0`` is the query's start (R24). ``ahead_buckets_max`` and ``ahead_bytes_max`` are H of rule
+    12; the bytes are those of all children. ``contents`` says what
     an answer is made of, figures of deltas or rows as they come (R21): the lines, the cursors and
     the order of what is written are the same for both.
     """
@@ -124,6 +125,7 @@ class RootConfig:
     schedule: Schedule
     e0: int
     ahead_buckets_max: int = 600
+    ahead_bytes_max: int = 256 << 20
     contents: Callable[[KeyTable, tuple[str, ...]], Contents[Any]] = Aggregates
     empty_wait_us: int = 0
     """So long after its normal time an answer without rows may wait for others, to be one run."""
@@ -389,12 +391,12 @@ class RootCore:
         for child in self._children:
             child.upstream.has_come(child.live.each_stable_to)
         stale_at = [child.upstream.notice(now) for child in self._children]
+        for child in self._children:
+            self._settle(child, now)
         if self.awaits_commit:
             self.wake_at = None  # ``committed`` comes first
             return effects
         self._look_for_lost_seqs(now, effects)
-        for child in self._children:
-            self._settle(child, now)
         stable: list[Ready[Share[Any]]] = []
         if self.line.stable_next == self.line.live_next or self._live_alone >= LIVE_ALONE_MAX:
             # Where windows are shorter than a transaction takes, a live answer is always due: then
@@ -586,6 +588,14 @@ class RootCore:
         if max(settled, child.put_to) > child.live.low:
             child.put_to = max(child.put_to, settled)
             child.live.forget_before(child.put_to)
+        share = self._config.ahead_bytes_max // len(self._children)
+        while child.live.bytes_held > share:
+            following = self._grid.next_cut(child.put_to)
+            deadline = self._config.schedule.deadline(following)
+            if deadline is None or deadline > now or following > child.live.reaches_to:
+                return
+            self._choose(child, child.put_to, following)
+            child.live.forget_before(following)
 
     def _together(self, shares: Sequence[Share[Any]]) -> Share[Any]:
         return window_of(shares, self._contents)
@@ -775,6 +785,11 @@ class RootCore:
         return sum(
             len(c.panes) + len(c.live_panes) + c.live.held + c.stable.held for c in self._children
         )
+
+    @property
+    def held_bytes(self) -> int:
+        """About what the live line keeps apart, of all children (G5)."""
+        return sum(child.live.bytes_held for child in self._children)
 
     @property
     def connected(self) -> bool:
