@@ -17,8 +17,9 @@ from functools import cached_property
 from tests.simulator.clock import ms, second
 from tests.simulator.readings import Habits
 
-from slackwater.model.deployment import QuerySpec, WindowSpec
+from slackwater.model.deployment import QuerySpec, WindowSpec, joined_fields
 from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.join import SJoin
 from slackwater.protocols.dpc.line import PROCESS, Policy
 
 FIELDS = ("x",)
@@ -84,6 +85,8 @@ class WorldConfig:
     """Most records that an orderer's consumer gives it of one log at a time."""
     fetch_us: tuple[int, int] = (500, 4 * ms)
     restart_us: tuple[int, int] = (300 * ms, 900 * ms)
+    join_us: int = 0
+    """Readings of the first stream and of the others are joined that are so close; 0: a union."""
     chain: Chain | None = None
     """Who reads the results."""
     name: str = "q"
@@ -97,7 +100,7 @@ class WorldConfig:
         if chain is None:
             return None
         return replace(
-            self, name="p", reads=self, chain=None, children=chain.children,
+            self, name="p", reads=self, chain=None, join_us=0, children=chain.children,
             replicas=chain.replicas, parts=chain.parts, window_us=chain.window_us,
             slide_us=chain.slide_us,
         )  # fmt: skip
@@ -151,7 +154,17 @@ class WorldConfig:
     @cached_property
     def fields(self) -> tuple[str, ...]:
         """What is aggregated."""
+        if self.join_us:
+            return joined_fields(FIELDS, FIELDS)
         return tuple(dict.fromkeys(f for source in self.inputs for f in self.fields_of(source)))
+
+    @property
+    def join(self) -> SJoin | None:
+        """Of the first stream with all others."""
+        if not self.join_us:
+            return None
+        left_of = tuple(stream == self.streams[0] for stream in self.streams)
+        return SJoin(self.join_us, left_of, FIELDS, FIELDS)
 
     @property
     def lateness_us(self) -> int:

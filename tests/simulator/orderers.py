@@ -127,6 +127,7 @@ class SimOrderer(Process):
             None,
             None,
             KeyTable(),
+            join=self.query.config.join,
             piece_bytes_max=self.world.config.piece_bytes_max,
         )
         mute_until = {i: log.stable_end for i, log in enumerate(self.sources)}

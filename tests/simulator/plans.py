@@ -85,7 +85,7 @@ def draw(seed: int) -> Plan:
     config = replace(draw_config(rng), aggregate_us=draw_aggregate_us(seed))
     length_us = 2_000 * ms + rng.choice([4, 6]) * config.bound_us
     faults = plan(rng, config, length_us, rng.choice([1, 2, 3, 4, 6, 9]))
-    return draw_chain(draw_unlike(Plan(seed, config, length_us, faults)))
+    return draw_chain(draw_join(draw_unlike(Plan(seed, config, length_us, faults))))
 
 
 def draw_config(rng: Random) -> WorldConfig:
@@ -165,6 +165,18 @@ def draw_unlike(plan: Plan) -> Plan:
     unmasked = Fault(config.lateness_us + at, "silence", max(more, key=config.disorder_of), length)
     faults = sorted([*plan.faults, unmasked], key=lambda f: f.at)
     return replace(plan, config=config, faults=tuple(faults))
+
+
+def draw_join(plan: Plan) -> Plan:
+    """In some worlds the query is a join (R26): one child has all streams.
+
+    Drawn of its own, so that a seed's other draws stay.
+    """
+    rng, config = Random(f"join/{plan.seed}"), plan.config
+    if len(config.streams) == 1 or len(config.children) > 1 or rng.randrange(2):
+        return plan
+    within = rng.choice([1 * ms, config.habits.every_us, config.window_us])
+    return replace(plan, config=replace(config, join_us=within))
 
 
 def draw_chain(plan: Plan) -> Plan:

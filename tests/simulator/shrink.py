@@ -125,6 +125,7 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
 
 SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
     lambda c: replace(c, chain=None),
+    lambda c: replace(c, join_us=0),
     lambda c: _chained(c, replicas=1),
     lambda c: _chained(c, parts=1),
     lambda c: _chained(c, children=(("q",),)),

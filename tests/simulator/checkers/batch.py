@@ -75,6 +75,18 @@ def of_stream(config: WorldConfig, readings: Iterable[Reading]) -> Iterator[Fed]
         yield Fed(reading.stime, reading.key, _columns(config, FIELDS, (reading.value,)))
 
 
+def of_join(config: WorldConfig, sides: Sequence[Iterable[Reading]]) -> Iterator[Fed]:
+    """The pairs of the first stream's readings with those of the others, at the later time."""
+    left, *others = ([r for r in readings if r.stime >= config.e0_us] for readings in sides)
+    by_key: dict[str, list[Reading]] = defaultdict(list)
+    for reading in (r for readings in others for r in readings):
+        by_key[reading.key].append(reading)
+    for one in left:
+        for other in by_key[one.key]:
+            if abs(one.stime - other.stime) <= config.join_us:
+                yield Fed(max(one.stime, other.stime), one.key, (one.value, other.value))
+
+
 def of_query(config: WorldConfig, reads: WorldConfig, parts: Iterable[Cells]) -> Iterator[Fed]:
     """The answers of a query, in the columns of one that reads it: the fold that is folded.
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import cached_property
 
 from tests.simulator.checkers.answers import Said, answers, name
-from tests.simulator.checkers.batch import Cells, accepted, of_query, of_stream, windows
+from tests.simulator.checkers.batch import Cells, accepted, of_join, of_query, of_stream, windows
 from tests.simulator.clock import ms, second
 from tests.simulator.history import History, Outage
 from tests.simulator.readings import Reading
@@ -47,7 +47,11 @@ class Facts:
     def expected(self) -> list[Cells]:
         """By part: the batch computation over them."""
         config = self.config
-        fed = [row for s in config.streams for row in of_stream(config, self.accepted[s])]
+        streams = [self.accepted[s] for s in config.streams]
+        if config.join_us:
+            fed = list(of_join(config, streams))
+        else:
+            fed = [row for readings in streams for row in of_stream(config, readings)]
         if self.reads is not None:
             fed += of_query(config, self.reads.config, self.reads.expected)
         return [windows(config, fed, part) for part in range(config.parts)]
@@ -77,7 +81,8 @@ class Facts:
         ]
         if self.reads is not None:
             stimes += [self.reads.config.grid.window_end(w) - 1 for w in self.reads.lost_ahead]
-        return {start for t in stimes for start in grid.window_starts_covering(t, t + 1)}
+        felt_us = self.config.join_us + 1
+        return {start for t in stimes for start in grid.window_starts_covering(t, t + felt_us)}
 
     @cached_property
     def may_lose(self) -> set[str]:

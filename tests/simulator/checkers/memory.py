@@ -28,6 +28,7 @@ def check(facts: Facts) -> None:
 def span_us(config: WorldConfig) -> int:
     """Event time that is under way in a healthy world, generously."""
     near = config.bound_us + config.lateness_us + config.window_us + config.skew_us_max
+    near += config.join_us
     return 2 * near + 300 * ms
 
 
