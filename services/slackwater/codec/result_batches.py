@@ -11,10 +11,14 @@ Offsets have holes, where markers of transactions and aborted records lie; nothi
 
 Retention cuts where a segment ends, which may be between the rows of a window. So the first window
 that is read may lack its first rows: it is passed over, and its time is not covered.
+
+Nobody can say a result again, so one that does not decode is lost, as in a source log (decision
+27): a row is counted in its window's ``lost``, and a boundary leaves its window's time uncovered.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,6 +30,7 @@ from slackwater.codec.results import parse_result, parse_time
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Kind, ResultBatch, SourceColumns, type_f64
 
+_log = logging.getLogger(__name__)
 _kind: Final = b'"kind":"'
 _rows: Final = (b"stable", b"tentative")
 _row_bytes: Final = 64
@@ -67,6 +72,8 @@ class Assembler:
         self._rows: list[bytes] = []
         self._first: int | None = None
         self._from = self._next = 0
+        self._damaged = False
+        """Something since the last boundary did not decode."""
         self._is_first = True
         """No boundary has been read yet: what lies before may be gone."""
 
@@ -78,14 +85,27 @@ class Assembler:
         if _kind_of(value) in _rows:
             self._rows.append(value)
             return None
-        line = parse_result(value, f"{self._where}:{offset}")
-        if line["kind"] != "boundary":
-            raise MalformedRecordError(f"{self._where}:{offset}", f"a {line['kind']} has no place")
+        try:
+            line = parse_result(value, f"{self._where}:{offset}")
+            if line["kind"] != "boundary":
+                raise MalformedRecordError(
+                    f"{self._where}:{offset}", f"a {line['kind']} has no place"
+                )
+        except MalformedRecordError as error:
+            _log.error("%s", error)
+            self._damaged = True
+            return None
+        if self._damaged:
+            self._leave_out_what_is_before(line["seq"] - line["keys"])
         is_cut = self._is_first and len(self._rows) < line["keys"]
         batch = None if is_cut else self._batch(line, offset)
         self._rows, self._first, self._from = [], None, offset + 1
-        self._is_first = False
+        self._damaged = self._is_first = False
         return batch
+
+    def _leave_out_what_is_before(self, first_seq: int) -> None:
+        """Rows of windows whose boundary did not decode are in nobody's window."""
+        self._rows = [row for row in self._rows if parse_result(row)["seq"] >= first_seq]
 
     @property
     def is_between(self) -> bool:
@@ -106,10 +126,11 @@ class Assembler:
         """Reading begins at ``offset``, where a window may begin."""
         self._is_first = self._is_first or offset != self._from
         self._rows, self._first, self._from = [], None, offset
+        self._damaged = False
 
     def _batch(self, line: Mapping[str, Any], offset: int) -> ResultBatch:
-        stream = self._stream
-        if len(self._rows) != line["keys"]:
+        stream, lost = self._stream, line["keys"] - len(self._rows)
+        if lost and not (self._damaged and lost > 0):
             reason = f"a boundary of {line['keys']} rows behind {len(self._rows)}"
             raise MalformedRecordError(f"{self._where}:{offset}", reason)
         assert self._first is not None
@@ -129,10 +150,10 @@ class Assembler:
             offset + 1,
             floor,
             boundary,
-            line["seq"] - line["keys"],
+            line["seq"] - len(self._rows),
             line["seq"] - 1,
             tuple(line["missing"]),
-            sum(line.get("lost", {}).values()),
+            sum(line.get("lost", {}).values()) + lost,
             sum(map(len, self._rows)) + _row_bytes * len(self._rows),
             stime_min=floor,
             stime_max=floor if stream.slide_us is not None else boundary - 1,

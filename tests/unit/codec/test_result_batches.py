@@ -20,7 +20,8 @@ from slackwater.codec.results import (
     encode_rows,
 )
 from slackwater.model.errors import MalformedRecordError
-from slackwater.model.records import Kind, ResultBatch
+from slackwater.model.records import Kind, ResultBatch, SourcePosition
+from slackwater.protocols.dpc.chain import ResultCursor
 
 SLIDE = 1_000_000
 STREAM = ResultStream("climate", 0, ("t", "h"), ("count", "avg"), SLIDE)
@@ -154,6 +155,42 @@ def test_rows_that_the_boundary_does_not_count_are_an_error() -> None:
     lines = window(0, ["a", "b"], 0, "stable")
     with pytest.raises(MalformedRecordError, match="2 rows behind 1"):
         assembled(list(enumerate(lines + lines[1:])))
+
+
+@pytest.mark.parametrize("noise", [b"", b"no line at all", b"{}", b'{"kind":"undo"}', b"\xff\xfe"])
+@pytest.mark.parametrize(("damaged", "left"), [((3,), "ac"), ((2, 4), "b"), ((2, 3, 4), "")])
+def test_r15_a_row_that_does_not_decode_is_lost_and_the_others_are_not(
+    noise: bytes, damaged: tuple[int, ...], left: str
+) -> None:
+    """Nobody can say it again, and the orderer ended there, at each restart again."""
+    lines = window(0, ["z"], 0, "stable") + window(SLIDE, ["a", "b", "c"], 2, "stable", lost=5)
+    for at in damaged:
+        lines[at] = noise
+    _, batch = assembled(list(enumerate(lines)))
+    assert batch.lost == 5 + len(damaged)
+    assert (batch.readings, batch.last_id) == (len(left), 4)
+    assert batch.kind is (Kind.INSERTION if left else Kind.BOUNDARY)
+    assert list(batch.columns.load().keys if batch.columns else ()) == list(left)
+
+
+@pytest.mark.parametrize("also", [(), (4,)])
+def test_r15_a_boundary_that_does_not_decode_leaves_its_window_uncovered(
+    also: tuple[int, ...],
+) -> None:
+    """Its rows are in no other window, and the stable line says that something is gone."""
+    lines = window(0, ["z"], 0, "stable") + window(SLIDE, ["a", "b"], 2, "stable")
+    lines += window(2 * SLIDE, ["a", "b"], 5, "stable")
+    for at in (4, *also):
+        lines[at] = b"?"
+    first, third = assembled(list(enumerate(lines)))
+    assert third.floor == first.boundary + SLIDE
+    assert (third.lost, third.readings) == (0, 2)
+    cursor = ResultCursor(SourcePosition(0, 0, -1, first.floor), "climate", strict=True)
+    for batch in (first, third):
+        assert cursor.offer(batch.offset, batch)
+    ((low, high, gap),) = cursor.gaps
+    assert (low, high) == (first.boundary, third.floor)
+    assert gap.lost >= 1
 
 
 @pytest.mark.parametrize("left", [0, 1])
