@@ -176,6 +176,33 @@ def test_what_retention_took_is_reported_and_the_rest_delivered() -> None:
     assert [(cut.first, cut.last) for cut in follower.cuts] == [(3, 5)]
 
 
+def test_a_record_that_does_not_decode_is_told_as_a_cut_and_the_rest_delivered() -> None:
+    """Whoever follows from the beginning would never come past it."""
+    log, (made, first, second) = broker(), root()
+    write(log, first[:2])
+    with log.transaction() as transaction:
+        transaction.append(results_topic("climate", "stable"), 0, b"no result at all")
+    write(log, first[3:] + second)
+    follower = Follower(log, "climate", 1)
+    seen: list[Any] = []
+    for _ in range(100):
+        seen += follower.poll(0.01)
+        if follower.at_present:
+            break
+    assert sum(isinstance(item, Seen) for item in seen) == len(made.records) - 1
+    assert [(cut.first, cut.last) for cut in follower.cuts] == [(2, 2)]
+
+
+def test_from_the_end_the_last_record_may_be_one_that_does_not_decode() -> None:
+    log, (_, first, second) = broker(), root()
+    write(log, first)
+    with log.transaction() as transaction:
+        transaction.append(results_topic("climate", "tentative"), 0, b"no result at all")
+    follower = Follower(log, "climate", 1, "end")
+    write(log, second)
+    assert seqs_of(follower, len(second)) == [record["seq"] for record in second]
+
+
 def read_whole(log: MemoryBroker, follower: Follower) -> BestAnswers:
     answers = BestAnswers()
     for _ in Follow(follower, KINDS, True, answers, {}):

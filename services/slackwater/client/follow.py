@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Self
 from slackwater.client.answers import BestAnswers, Change, RecDone, Undone, WindowAnswer
 from slackwater.client.merge import Cut, PartMerge
 from slackwater.codec.results import format_time, parse_result
-from slackwater.model.errors import UsageError
+from slackwater.model.errors import MalformedRecordError, UsageError
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.topics import RESULT_KINDS, partition_count, results_topic
@@ -122,12 +122,15 @@ class Follower:
         last = last_records(self._transport, beginnings, self._present, isolation="read_committed")
         behind: dict[int, int] = {}
         for raw in last:
-            behind[raw.partition] = max(behind.get(raw.partition, 0), _parsed(raw)["seq"] + 1)
+            record = _parsed(raw)
+            if record is not None:
+                behind[raw.partition] = max(behind.get(raw.partition, 0), record["seq"] + 1)
         return behind
 
     def _offer(self, raw: RawRecord, now: int) -> None:
         record = _parsed(raw)
-        self._merges[raw.partition].offer(raw.topic, record["seq"], Seen(record, now))
+        if record is not None:
+            self._merges[raw.partition].offer(raw.topic, record["seq"], Seen(record, now))
 
     def _take(self, merge: PartMerge[Seen]) -> Iterator[Seen | Cut]:
         for item in merge.take():
@@ -162,8 +165,13 @@ class Follower:
                 self._reader.assign({log: self._paused.pop(log)})
 
 
-def _parsed(raw: RawRecord) -> dict[str, Any]:
-    return parse_result(raw.value, f"{raw.topic}:{raw.partition}@{raw.offset}")
+def _parsed(raw: RawRecord) -> dict[str, Any] | None:
+    """None: it does not decode, nobody will say it again, and its seq will be told as cut."""
+    try:
+        return parse_result(raw.value, f"{raw.topic}:{raw.partition}@{raw.offset}")
+    except MalformedRecordError as error:
+        _log.error("%s", error)
+        return None
 
 
 class Follow:
@@ -207,7 +215,7 @@ class Follow:
                     if isinstance(item, Cut):
                         self.answers.cut(item.part)
                         _log.warning(
-                            "results of %s, part %d: seq %d to %d are in no topic any more",
+                            "results of %s, part %d: seq %d to %d can be read in no topic",
                             *(self._follower.query, item.part, item.first, item.last),
                         )
                     else:
