@@ -400,7 +400,7 @@ MUTANTS = (
         (Edit("slackwater.codec.result_batches:Assembler.take",
               'is_cut = self._is_first and len(self._rows) < line["keys"]', "is_cut = False"),
          Edit("slackwater.codec.result_batches:Assembler._batch",
-              'if len(self._rows) != line["keys"]:', "if False:")),
+              'if len(self._rows) + lost != line["keys"]:', "if False:")),
     ),
     Mutant(
         "a chained orderer waits for its own deadline", "R13",

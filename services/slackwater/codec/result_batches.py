@@ -129,8 +129,9 @@ class Assembler:
         self._damaged = False
 
     def _batch(self, line: Mapping[str, Any], offset: int) -> ResultBatch:
-        stream, lost = self._stream, line["keys"] - len(self._rows)
-        if lost and not (self._damaged and lost > 0):
+        stream = self._stream
+        lost = max(line["keys"] - len(self._rows), 0) if self._damaged else 0
+        if len(self._rows) + lost != line["keys"]:
             reason = f"a boundary of {line['keys']} rows behind {len(self._rows)}"
             raise MalformedRecordError(f"{self._where}:{offset}", reason)
         assert self._first is not None
@@ -150,7 +151,7 @@ class Assembler:
             offset + 1,
             floor,
             boundary,
-            line["seq"] - len(self._rows),
+            line["seq"] - line["keys"] + lost,
             line["seq"] - 1,
             tuple(line["missing"]),
             sum(line.get("lost", {}).values()) + lost,
