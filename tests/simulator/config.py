@@ -43,6 +43,7 @@ class Chain:
     parts: int = 1
     window_us: int = 1 * second
     slide_us: int = 1 * second
+    rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ class WorldConfig:
     restart_us: tuple[int, int] = (300 * ms, 900 * ms)
     join_us: int = 0
     """Readings of the first stream and of the others are joined that are so close; 0: a union."""
+    rows: bool = False
+    """Has the query no window (R21)? Then each bucket counts as one, and no aggregator reads it."""
     chain: Chain | None = None
     """Who reads the results."""
     name: str = "q"
@@ -101,8 +104,9 @@ class WorldConfig:
             return None
         return replace(
             self, name="p", reads=self, chain=None, join_us=0, children=chain.children,
-            replicas=chain.replicas, parts=chain.parts, window_us=chain.window_us,
-            slide_us=chain.slide_us,
+            replicas=chain.replicas, parts=chain.parts, rows=chain.rows,
+            window_us=self.w_us if chain.rows else chain.window_us,
+            slide_us=self.w_us if chain.rows else chain.slide_us,
         )  # fmt: skip
 
     @property
@@ -149,6 +153,8 @@ class WorldConfig:
         """What an input brings: a stream its field, a query each figure of its fields."""
         if self.reads is None or source != self.reads.name:
             return FIELDS
+        if self.reads.rows:
+            return self.reads.fields
         return tuple(f"{field}_{figure}" for field in self.reads.fields for figure in AGGREGATE)
 
     @cached_property
@@ -245,8 +251,9 @@ class WorldConfig:
     def query(self) -> QuerySpec:
         """The query, as what reads deployments knows it."""
         return QuerySpec(
-            self.name, self.inputs, None, None, WindowSpec(self.window_us, self.slide_us),
-            AGGREGATE, self.bound_us, self.margin_us, replicas=self.replicas,
+            self.name, self.inputs, None, None,
+            None if self.rows else WindowSpec(self.window_us, self.slide_us),
+            () if self.rows else AGGREGATE, self.bound_us, self.margin_us, replicas=self.replicas,
             children=len(self.children), parts=self.parts,
         )  # fmt: skip
 

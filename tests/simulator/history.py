@@ -14,7 +14,8 @@ from tests.simulator.readings import Reading
 from slackwater.model.records import OrderedRecord, RootState, SourceRecord
 from slackwater.protocols.dpc.answers import Transaction
 
-Rows = list[tuple[str, tuple[float, ...]]]
+Told = list[tuple[str, tuple[float, ...]]]
+"""Rows of a window: key, and (count, sum, m2, min, max) of each field; or time and values."""
 
 
 class Committed(NamedTuple):
@@ -24,8 +25,8 @@ class Committed(NamedTuple):
     part: int
     placement: int
     transaction: Transaction[Any]
-    keys: dict[int, Rows]
-    """Rows of each window, by its seq: key, and (count, sum, m2, min, max) of each field."""
+    keys: dict[int, Told]
+    """Rows of each window, by its seq."""
     state: RootState | None = None
     """The state record of the same transaction."""
 

@@ -403,6 +403,21 @@ MUTANTS = (
               'if len(self._rows) + lost != line["keys"]:', "if False:")),
     ),
     Mutant(
+        "the rows of the children lie behind each other", "R21",
+        (Edit("slackwater.primitives.rows:RowContents.together",
+              'return rows.take(np.argsort(rows.stimes, kind="stable"))', "return rows"),),
+        f"{_scenarios}.test_r21_queries_without_a_window"
+        ":test_children_are_merged_by_time_and_then_by_child",
+    ),
+    Mutant(
+        "every part has the rows of all keys", "R21",
+        (Edit("slackwater.primitives.rows:RowContents.of",
+              "return rows if mine.all() else rows.take(mine)", "return rows"),),
+        f"{_scenarios}.test_r21_without_a_window_under_faults"
+        ":test_a_silence_and_a_root_that_dies_among_its_corrections",
+        ("two children, two parts",),
+    ),
+    Mutant(
         "a chained orderer waits for its own deadline", "R13",
         (Edit(f"{_dpc}.orderer:OrdererCore._answer",
               "tentative=is_tentative", "tentative=None"),),

@@ -128,6 +128,7 @@ class SimOrderer(Process):
             None,
             KeyTable(),
             join=self.query.config.join,
+            rows=self.query.config.rows,
             piece_bytes_max=self.world.config.piece_bytes_max,
         )
         mute_until = {i: log.stable_end for i, log in enumerate(self.sources)}

@@ -85,7 +85,7 @@ def draw(seed: int) -> Plan:
     config = replace(draw_config(rng), aggregate_us=draw_aggregate_us(seed))
     length_us = 2_000 * ms + rng.choice([4, 6]) * config.bound_us
     faults = plan(rng, config, length_us, rng.choice([1, 2, 3, 4, 6, 9]))
-    return draw_chain(draw_join(draw_unlike(Plan(seed, config, length_us, faults))))
+    return draw_chain(draw_rows(draw_join(draw_unlike(Plan(seed, config, length_us, faults)))))
 
 
 def draw_config(rng: Random) -> WorldConfig:
@@ -179,6 +179,15 @@ def draw_join(plan: Plan) -> Plan:
     return replace(plan, config=replace(config, join_us=within))
 
 
+def draw_rows(plan: Plan) -> Plan:
+    """In some worlds the query has no window (R21). Of its own, so that other draws stay."""
+    rng, config = Random(f"rows/{plan.seed}"), plan.config
+    if config.join_us or rng.randrange(8):
+        return plan
+    config = replace(config, rows=True, window_us=config.w_us, slide_us=config.w_us)
+    return replace(plan, config=config)
+
+
 def draw_chain(plan: Plan) -> Plan:
     """In every fourth world a query p reads the results of q (R20), and faults befall both.
 
@@ -188,13 +197,15 @@ def draw_chain(plan: Plan) -> Plan:
     if rng.randrange(4):
         return plan
     own = rng.choice([(), ("t1",), ("t1",), config.streams[:1]])
-    size = rng.choice([100 * ms, config.slide_us, config.window_us, 2 * config.slide_us])
+    sizes = [100 * ms, config.slide_us, config.window_us, 2 * config.slide_us]
+    size = 300 * ms if config.rows else rng.choice(sizes)
     chain = Chain(
         children=spread(("q", *own), rng.randint(1, 1 + len(own))),
         replicas=rng.choice([1, 2]),
         parts=rng.choice([1, 1, 2]),
         window_us=size,
         slide_us=rng.choice([size, size, size // 2]),
+        rows=rng.randrange(4) == 0,
     )
     config = replace(
         config,
@@ -217,6 +228,8 @@ def result_bytes(config: WorldConfig) -> int:
     """What a reader's cursors must hold of the results, where inputs are apart (decision 36)."""
     windows = 2 + 2 * (config.lateness_us + config.bound_us) // config.slide_us
     rows = len(shared_keys) + config.habits.keys * len(config.streams)
+    if config.rows:
+        rows = len(config.streams) * (1 + config.slide_us // config.habits.every_us)
     logs = 2 * config.parts + 1
     return 2 * logs * windows * (512 + rows * ROW_BYTES)
 

@@ -7,21 +7,24 @@ transactions as the product does; of each other the two know nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from tests.simulator.config import AGGREGATE, WorldConfig
-from tests.simulator.history import Committed, OfQuery, Rows
+from tests.simulator.history import Committed, OfQuery, Told
 from tests.simulator.kafka import Log
 from tests.simulator.places import PlaceWords
 from tests.simulator.turns import TurnWords
 
 from slackwater.codec.result_batches import ResultStream
 from slackwater.model.records import OrderedRecord, OrdererState, RootState
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.deltas import KeyTable, Slice
+from slackwater.primitives.rows import RowContents, Rows
 from slackwater.protocols.dpc.answers import Transaction
 from slackwater.protocols.dpc.line import Schedule
 from slackwater.protocols.dpc.orderer import OrdererConfig
-from slackwater.protocols.dpc.root import Commit, RootConfig, answered_by_all
+from slackwater.protocols.dpc.root import Commit, DeltaLog, RootConfig, answered_by_all
 from slackwater.protocols.dpc.staggering import lease_us_default
 from slackwater.root.results import ResultsWriter
 from slackwater.runtime.topics import ResultKind, results_topic
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from tests.simulator.orderers import SimOrderer
     from tests.simulator.roots import SimRoot
     from tests.simulator.world import World
+
+
+EMPTY_WAIT_US = 100_000
 
 
 class Input(NamedTuple):
@@ -80,6 +86,12 @@ class SimQuery:
         """The results of a part, all in one: whole transactions."""
         return self.world.broker.log(f"sw.results.{self.name}:{part}")
 
+    def root_log(self, part: int, log: DeltaLog) -> Log[object]:
+        """What a root reads: deltas, or, without a window, what the orderers wrote (R21)."""
+        if self.config.rows:
+            return self.ordered_log(*log)
+        return self.delta_log(part, *log)
+
     def result_topic(self, kind: ResultKind, part: int) -> Log[object]:
         """The results of a part as its readers have them, where it has any: lines of text."""
         return self.world.broker.log(f"{results_topic(self.name, kind)}:{part}")
@@ -100,9 +112,13 @@ class SimQuery:
     def result_logs(self) -> Iterator[Input]:
         """Of each part the stable and then the tentative topic, as a reader has them."""
         config = self.config
-        promise = config.grid.window_end(config.first_window) - 1
+        slide = None if config.rows else config.slide_us
+        if config.rows:
+            promise = config.grid.bucket_start(config.e0_us)
+        else:
+            promise = config.grid.window_end(config.first_window) - 1
         for part in range(config.parts):
-            stream = ResultStream(self.name, part, config.fields, AGGREGATE, config.slide_us)
+            stream = ResultStream(self.name, part, config.fields, AGGREGATE, slide)
             stable, tentative = (self.result_topic(k, part) for k in ("stable", "tentative"))
             yield Input(stream.name, self.name, stable, stream, promise)
             yield Input(f"{stream.name}/tentative", self.name, tentative, stream)
@@ -203,20 +219,26 @@ class SimQuery:
             ahead_buckets_max=self.config.ahead_buckets_max,
             ahead_bytes_max=self.config.ahead_bytes_max,
             policy=self.config.policy,
+            **(self._of_rows(part) if self.config.rows else {}),
         )
+
+    def _of_rows(self, part: int) -> dict[str, Any]:
+        """What a root without a window is told besides."""
+        contents = partial(RowContents, part=part, parts=self.config.parts)
+        wait_us = min(self.config.paced(EMPTY_WAIT_US), self.config.answer_within_us(2) // 2)
+        return {"contents": contents, "empty_wait_us": wait_us}
 
     # The history.
 
     def committed(self, part: int, placement: int, commit: Commit, table: KeyTable) -> None:
         """A transaction counts from now on."""
-        keys: dict[int, Rows] = {}
+        keys: dict[int, Told] = {}
         width = 5 * len(self.config.fields)
         for effect in commit.transaction.effects:
             content = getattr(effect, "content", None)
             seq = effect.seq
             if content is not None:
-                names, figures = content.slice.sorted(table)
-                rows = figures.transpose(2, 1, 0).reshape(len(names), width).tolist()
+                names, rows = _listed(content.slice, table, width)
                 keys[seq] = [(k, tuple(row)) for k, row in zip(names, rows, strict=True)]
         now = self.world.scheduler.now
         self._told.committed.append(
@@ -274,8 +296,15 @@ class SimQuery:
         aggregator = self.world.aggregators.get(f"aggregator/{replica}")
         return (
             orderer is not None
-            and aggregator is not None
             and orderer.speaks
-            and aggregator.speaks
             and not orderer.deaf_to
+            and (self.config.rows or (aggregator is not None and aggregator.speaks))
         )
+
+
+def _listed(content: Slice | Rows, table: KeyTable, width: int) -> tuple[list[str], Any]:
+    """Keys and rows: ``width`` figures of each key in key order, or time and values in theirs."""
+    if isinstance(content, Rows):
+        return table.names(content.index), np.vstack([content.stimes, content.values]).T.tolist()
+    names, figures = content.sorted(table)
+    return names, figures.transpose(2, 1, 0).reshape(len(names), width).tolist()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.simulator.kafka import FencedError, Log, Open, PositionGoneError
 from tests.simulator.process import Process
 
-from slackwater.model.records import DeltaRecord
+from slackwater.model.records import BucketRecord, DeltaRecord, Kind, OrderedRecord
 from slackwater.protocols.dpc.replicated import damaged_delta
 from slackwater.protocols.dpc.root import (
     ORDERED_PERIOD_US,
@@ -60,10 +61,7 @@ class SimRoot(Process):
         self._epoch = broker.fence(self._id)
         config = self.query.root_config(self.part, self.placement)
         state = self.query.root_state(self.part) or initial_state(config)
-        self._logs = {
-            log: self.query.delta_log(self.part, log.child, log.replica, log.line)
-            for log in config.logs
-        }
+        self._logs = {log: self.query.root_log(self.part, log) for log in config.logs}
         mute_until = {log: partition.end for log, partition in self._logs.items()}
         self.core = RootCore(config, state, mute_until=mute_until)
         self.core.begin_at({log: partition.beginning for log, partition in self._logs.items()})
@@ -131,7 +129,7 @@ class SimRoot(Process):
             at = max(self._positions[log], partition.beginning)
             for offset, value in partition.read(at, LIVE_RECORDS_MAX):
                 self._positions[log] = offset + 1
-                core.receive(log, offset, _decoded(log, value))
+                core.receive(log, offset, self._decoded(log, offset, value))
                 count += 1
         return count
 
@@ -147,9 +145,20 @@ class SimRoot(Process):
                 core.position_gone(line, log, partition.beginning)
                 continue
             for at, value in records:
-                core.catch_up(line, log, at, _decoded(log, value))
+                core.catch_up(line, log, at, self._decoded(log, at, value))
                 count += 1
         return count
+
+    def _decoded(self, of: DeltaLog, offset: int, value: object) -> BucketRecord:
+        """As the shell has it; an ordered record counts by its offset (R21)."""
+        if isinstance(value, OrderedRecord):
+            return replace(value, seq=offset)
+        if value is None and self.query.config.rows:
+            return OrderedRecord(Kind.VOID, of.child, of.replica, 0, 0, 0, seq=offset)
+        if value is None:
+            return damaged_delta(of.child, of.replica)
+        assert isinstance(value, DeltaRecord)
+        return value
 
     def _fetch_ends(self, core: RootCore, logs: tuple[DeltaLog, ...]) -> None:
         asked_at = self.now
@@ -218,11 +227,3 @@ class SimRoot(Process):
         # The acknowledgement may never come: then the restart finds the commit in the log.
         core.committed()
         self.turn_in(0)
-
-
-def _decoded(log: DeltaLog, value: object) -> DeltaRecord:
-    """As the shell has it."""
-    if value is None:
-        return damaged_delta(log.child, log.replica)
-    assert isinstance(value, DeltaRecord)
-    return value

@@ -126,6 +126,8 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
 SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
     lambda c: replace(c, chain=None),
     lambda c: replace(c, join_us=0),
+    lambda c: replace(c, rows=False, window_us=200 * ms, slide_us=200 * ms) if c.rows else c,
+    lambda c: _chained(c, rows=False),
     lambda c: _chained(c, replicas=1),
     lambda c: _chained(c, parts=1),
     lambda c: _chained(c, children=(("q",),)),

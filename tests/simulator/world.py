@@ -105,7 +105,7 @@ class World:
             (query, child, replica)
             for query in self.queries.values()
             for child in range(len(query.config.children))
-            if replica < query.config.replicas
+            if replica < query.config.replicas and not query.config.rows
         ]
         return SimAggregator(self, f"aggregator/{replica}", fragments)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tests.simulator.history import History, Rows
+from tests.simulator.checkers.batch import figures
+from tests.simulator.history import History, Told
 
 from slackwater.protocols.dpc.answers import EmptyRun, StableWindow, TentativeWindow
 
@@ -27,10 +28,13 @@ class Said(NamedTuple):
     window: int
     stable: bool
     missing: tuple[str, ...]
-    rows: Rows
+    rows: Told
+    """The figures of each key; of a query without a window those of its rows."""
     lost: tuple[str, ...] = ()
     """Streams of which retention took readings."""
     epoch: int = 0
+    listed: Sequence[tuple[str, tuple[float, ...]]] = ()
+    """Without a window: the rows themselves, time and values."""
 
 
 def answers(history: History) -> Iterator[Said]:
@@ -39,17 +43,14 @@ def answers(history: History) -> Iterator[Said]:
     for committed in history.committed:
         for effect in committed.transaction.effects:
             match effect:
-                case StableWindow():
+                case StableWindow() | TentativeWindow():
+                    told = committed.keys.get(effect.seq, [])
                     yield Said(
-                        committed.at, committed.part, effect.window_start, True, (),
-                        committed.keys.get(effect.seq, []),
+                        committed.at, committed.part, effect.window_start,
+                        isinstance(effect, StableWindow), getattr(effect, "missing", ()),
+                        figures(told) if history.config.rows else told,
                         tuple(gap.stream for gap in effect.gap), effect.epoch,
-                    )  # fmt: skip
-                case TentativeWindow():
-                    yield Said(
-                        committed.at, committed.part, effect.window_start, False, effect.missing,
-                        committed.keys.get(effect.seq, []),
-                        tuple(gap.stream for gap in effect.gap), effect.epoch,
+                        told if history.config.rows else [],
                     )  # fmt: skip
                 case EmptyRun():
                     for i in range(effect.windows):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tests.simulator.aggregator import part_of
 from tests.simulator.config import FIELDS, WorldConfig
+from tests.simulator.history import Told
 from tests.simulator.readings import Reading
 from tests.simulator.sources import columns
 
@@ -67,6 +68,7 @@ Rows = dict[str, tuple[float, ...]]
 """By key: the five figures of each field, one field after the other."""
 
 Cells = dict[int, Rows]
+Listed = dict[int, Told]
 
 
 def of_stream(config: WorldConfig, readings: Iterable[Reading]) -> Iterator[Fed]:
@@ -85,6 +87,14 @@ def of_join(config: WorldConfig, sides: Sequence[Iterable[Reading]]) -> Iterator
         for other in by_key[one.key]:
             if abs(one.stime - other.stime) <= config.join_us:
                 yield Fed(max(one.stime, other.stime), one.key, (one.value, other.value))
+
+
+def of_rows(config: WorldConfig, reads: WorldConfig, parts: Iterable[Listed]) -> Iterator[Fed]:
+    """The rows of a query without a window, as they are."""
+    for listed in parts:
+        for rows in listed.values():
+            for key, (stime, *values) in rows:
+                yield Fed(int(stime), key, _columns(config, reads.fields, values))
 
 
 def of_query(config: WorldConfig, reads: WorldConfig, parts: Iterable[Cells]) -> Iterator[Fed]:
@@ -109,6 +119,31 @@ def _columns(
     return tuple(known.get(field, nan) for field in config.fields)
 
 
+def listed(config: WorldConfig, fed: Iterable[Fed], part: int) -> Listed:
+    """Of a query without a window the rows of each bucket: by time, then as the inputs have them.
+
+    Children come one after the other, in each the inputs in their order: so they are fed.
+    """
+    grid = config.grid
+    found: Listed = defaultdict(list)
+    for stime, key, values in sorted(fed, key=lambda row: row.stime):
+        if stime >= config.e0_us and part_of(key, config.parts) == part:
+            found[grid.bucket_start(stime)].append((key, (float(stime), *values)))
+    return found
+
+
+def figures(rows: Told) -> Told:
+    """The figures of each key of some rows."""
+    by_key: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+    for key, (_, *values) in rows:
+        by_key[key].append(tuple(values))
+    return [(key, _figures(of)) for key, of in sorted(by_key.items())]
+
+
+def _figures(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(f for column in zip(*rows, strict=True) for f in five(list(column)))
+
+
 def windows(config: WorldConfig, fed: Iterable[Fed], part: int) -> Cells:
     """Rows by window start and key, for one part."""
     grid = config.grid
@@ -119,10 +154,7 @@ def windows(config: WorldConfig, fed: Iterable[Fed], part: int) -> Cells:
         for start in grid.window_starts_covering(stime, stime + 1):
             cells[start][key].append(values)
     return {
-        start: {
-            key: tuple(f for column in zip(*rows, strict=True) for f in five(list(column)))
-            for key, rows in sorted(keys.items())
-        }
+        start: {key: _figures(rows) for key, rows in sorted(keys.items())}
         for start, keys in cells.items()
     }
 

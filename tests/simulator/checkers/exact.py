@@ -7,6 +7,8 @@ ahead of their proxy's clock nobody can know of.
 
 from __future__ import annotations
 
+from math import isnan
+
 from tests.simulator.checkers.answers import Said, Violation
 from tests.simulator.checkers.batch import Rows, no_more, same
 from tests.simulator.checkers.facts import Facts
@@ -39,6 +41,11 @@ def _equal(facts: Facts, said: Said, wanted: Rows) -> None:
         text = f"{facts.name(said.window)} lost readings of {said.lost}, of which nothing was cut"
         raise Violation("exact", said.at, text)
     lost = said.lost or said.window in facts.lost_ahead
+    if facts.config.rows and not lost:
+        told, listed = said.listed, facts.listed[said.part].get(said.window, [])
+        if len(told) != len(listed) or not all(map(_is_row, told, listed)):
+            text = f"rows of {facts.name(said.window)}: {told}, the batch has {listed}"
+            raise Violation("exact", said.at, text)
     for key in sorted(rows.keys() | wanted.keys()):
         have, want = rows.get(key), wanted.get(key)
         if lost and want is not None and (have is None or no_more(have, want)):
@@ -46,3 +53,9 @@ def _equal(facts: Facts, said: Said, wanted: Rows) -> None:
         if have is None or want is None or not same(have, want):
             text = f"{facts.name(said.window)} {key}: {have}, the batch has {want}"
             raise Violation("exact", said.at, text)
+
+
+def _is_row(told: tuple[str, tuple[float, ...]], listed: tuple[str, tuple[float, ...]]) -> bool:
+    """The same key, time and values; NaN is a value that is missing."""
+    pairs = zip(told[1], listed[1], strict=True)
+    return told[0] == listed[0] and all(a == b or (isnan(a) and isnan(b)) for a, b in pairs)

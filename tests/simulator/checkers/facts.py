@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cached_property
 
 from tests.simulator.checkers.answers import Said, answers, name
-from tests.simulator.checkers.batch import Cells, accepted, of_join, of_query, of_stream, windows
+from tests.simulator.checkers.batch import (
+    Cells,
+    Fed,
+    Listed,
+    accepted,
+    listed,
+    of_join,
+    of_query,
+    of_rows,
+    of_stream,
+    windows,
+)
 from tests.simulator.clock import ms, second
 from tests.simulator.history import History, Outage
 from tests.simulator.readings import Reading
@@ -46,15 +57,29 @@ class Facts:
     @cached_property
     def expected(self) -> list[Cells]:
         """By part: the batch computation over them."""
+        return [windows(self.config, self._fed, part) for part in range(self.config.parts)]
+
+    @cached_property
+    def listed(self) -> list[Listed]:
+        """By part, of a query without a window: the rows themselves."""
+        return [listed(self.config, self._fed, part) for part in range(self.config.parts)]
+
+    @cached_property
+    def _fed(self) -> list[Fed]:
+        """What comes in, in the order of the inputs."""
         config = self.config
-        streams = [self.accepted[s] for s in config.streams]
         if config.join_us:
-            fed = list(of_join(config, streams))
+            return list(of_join(config, [self.accepted[s] for s in config.streams]))
+        return [row for source in config.inputs for row in self._fed_by(source)]
+
+    def _fed_by(self, source: str) -> Iterator[Fed]:
+        config, reads = self.config, self.reads
+        if reads is None or source != reads.config.name:
+            yield from of_stream(config, self.accepted[source])
+        elif reads.config.rows:
+            yield from of_rows(config, reads.config, reads.listed)
         else:
-            fed = [row for readings in streams for row in of_stream(config, readings)]
-        if self.reads is not None:
-            fed += of_query(config, self.reads.config, self.reads.expected)
-        return [windows(config, fed, part) for part in range(config.parts)]
+            yield from of_query(config, reads.config, reads.expected)
 
     @cached_property
     def outages(self) -> list[Outage]:

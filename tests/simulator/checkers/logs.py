@@ -48,7 +48,9 @@ def _stable_log(
     # Where a START was damaged there is nothing, and what it began is somebody's all the same.
     starts: set[int] = set()
     if facts.history.damaged:
-        starts = {record.inc for _, record in log} - {offset for offset, _ in log} - {-1}
+        live = facts.history.ordered_logs.get((child, replica, 1), [])
+        said_by = {record.inc for _, record in (*log, *live)}
+        starts = said_by - {offset for offset, _ in log} - {-1}
     inc, next_id = -1, None
     frontier: Position | None = None
     for offset, record in log:
@@ -86,6 +88,8 @@ def _agree(facts: Facts, record: OrderedRecord, said: dict[tuple[int, int], Cont
         tuple(record.keys),
         record.offsets.tobytes(),
         tuple(v.tobytes() for v in record.values),
+        record.stimes.tobytes(),
+        record.key_index.tobytes(),
     )
     if said.setdefault((record.bucket_start, record.piece), content) != content:
         at = (record.bucket_start - facts.config.e0_us) / 1e6

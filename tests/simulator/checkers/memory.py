@@ -52,9 +52,11 @@ def _of_input(config: WorldConfig, name: str, of_stream: int) -> int:
     reads = config.reads
     if reads is None or name != reads.name:
         return of_stream
-    keys = reads.habits.keys * len(reads.sources) + len(shared_keys)
     windows = second // reads.slide_us + 1
-    return 2 * windows * (512 * reads.parts + keys * ROW_BYTES)
+    rows = windows * (reads.habits.keys * len(reads.sources) + len(shared_keys))
+    if reads.rows:
+        rows = len(reads.sources) * (1 + second // reads.habits.every_us)
+    return 2 * (windows * 512 * reads.parts + rows * ROW_BYTES)
 
 
 def root_slices_max(config: WorldConfig) -> int:
