@@ -188,8 +188,18 @@ class Aggregator:
         for keeper in self._keepers:
             settled = keeper.running and now_us - keeper.begun_us > _HOLE_REPEAT_US
             if settled and keeper.query is not None and keeper.delta_logs & holes:
-                keeper.query.stop()
+                self._stop(keeper.query)
                 self._ended(keeper, now_us, "a reader sees a hole in its log")
+
+    @staticmethod
+    def _stop(query: StreamingQuery) -> None:
+        from py4j.protocol import Py4JError
+
+        try:
+            query.stop()
+        except Py4JError as error:
+            # Its threads have not ended in Spark's time; what they still write is a duplicate.
+            _log.warning("%s has not stopped yet: %s", query.name, str(error).splitlines()[0])
 
     @property
     def states(self) -> dict[str, str]:
@@ -245,9 +255,11 @@ class Aggregator:
         fragment, shape = keeper.fragment, keeper.shape
         ordered = topics.ordered_topic(fragment.query, fragment.child)
         logs = [(ordered, topics.ordered_partition(fragment.replica, live=bool(x))) for x in LINES]
+        # States first: whoever else runs the fragment goes on meanwhile, and a ``whole`` read after
+        # the ends could lie beyond them as if the log were another one.
+        states = read_root_states(self._transport, fragment.query, shape.parts)
         begins = self._transport.beginning_offsets(logs)
         ends = self._transport.end_offsets(logs)
-        states = read_root_states(self._transport, fragment.query, shape.parts)
         of_parts = [states.get(f"root/{shape.query}.{part}") for part in range(shape.parts)]
         return FragmentJob(
             shape=shape,
