@@ -1,12 +1,19 @@
 """D15: internal logs keep what a state record still needs, and one round more."""
 
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import replace
+from types import SimpleNamespace
 
+import pytest
 from tests.contracts.transport import no_failure
 from tests.unit.test_layout import query
 
 from slackwater.codec.records import encode_root_state
+from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import LogPosition, LogState, OrdererState, Position, RootState
+from slackwater.runtime import topics
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.state import write_orderer_state
 from slackwater.runtime.transport import Log
@@ -110,3 +117,45 @@ def test_what_is_given_up_was_not_needed_a_round_ago() -> None:
     assert broker.beginning_offsets(logs) == dict(zip(logs, [60, 30], strict=True))
     truncation.step()
     assert broker.beginning_offsets(logs) == dict(zip(logs, [120, 80], strict=True))
+
+
+class Refusing(MemoryBroker):
+    """A partition's leader moves just when it is asked to truncate."""
+
+    refusals = 0
+
+    def delete_records(self, before: Mapping[Log, int], *, timeout_s: float = 30.0) -> None:
+        if self.refusals < 2:
+            self.refusals += 1
+            raise EnvironmentProblem("topic sw.ordered.climate.0 cannot be truncated: not leader")
+        super().delete_records(before, timeout_s=timeout_s)
+
+
+async def test_g5_a_broker_that_refuses_once_does_not_end_truncation_for_good() -> None:
+    broker = Refusing()
+    broker.create_topic("sw.state.climate", 2)
+    broker.create_topic("sw.deltas.climate.0", 4)
+    log: Log = ("sw.deltas.climate.0", 0)
+    writer = broker.writer(no_failure)
+    for _ in range(100):
+        writer.append(*log, b"record")
+    state = root(0, A_STABLE)
+    with broker.transaction() as transaction:
+        key = state.fragment.encode()
+        transaction.append("sw.state.climate", 0, encode_root_state(state), key)
+    running = asyncio.create_task(Truncation(broker, [CLIMATE]).run(0.001))
+    async with asyncio.timeout(10):
+        while broker.beginning_offsets([log])[log] < 40:
+            assert not running.done(), running.exception()
+            await asyncio.sleep(0.001)
+    running.cancel()
+
+
+def test_g5_no_answer_to_a_truncation_is_said_like_a_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    where: Future[None] = Future()  # never answered: the broker died with the question
+    admin = SimpleNamespace(delete_records=lambda wanted: {wanted[0]: where})
+    monkeypatch.setattr(topics, "_admin", lambda bootstrap: admin)
+    with pytest.raises(EnvironmentProblem, match=r"climate\.0 cannot be truncated: no answer"):
+        topics.delete_records("nowhere:1", {("sw.deltas.climate.0", 0): 7}, 0.01)

@@ -218,6 +218,10 @@ def delete_records(
             raise EnvironmentProblem(
                 f"topic {where.topic} cannot be truncated: {_reason(error)}"
             ) from error
+        except TimeoutError as error:
+            raise EnvironmentProblem(
+                f"topic {where.topic} cannot be truncated: no answer in {timeout_s:g} s"
+            ) from error
         begins[where.topic, where.partition] = result.low_watermark
     return begins
 

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from slackwater.model.deployment import QuerySpec
+from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import OrdererState, RootState
 from slackwater.runtime.state import read_states
 from slackwater.runtime.topics import (
@@ -27,7 +28,7 @@ from slackwater.runtime.topics import (
     ordered_partition,
     ordered_topic,
 )
-from slackwater.runtime.transport import Log, LogError, Transport
+from slackwater.runtime.transport import Log, Transport
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class Truncation:
             await asyncio.sleep(every_s)
             try:
                 given_up = await asyncio.to_thread(self.step)
-            except LogError as error:
+            except SlackwaterError as error:  # whatever it was, the next round may do
                 _log.info("logs are not truncated now: %s", error)
             else:
                 _log.debug("truncated %s", given_up)
