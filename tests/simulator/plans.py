@@ -175,7 +175,11 @@ def draw_join(plan: Plan) -> Plan:
     rng, config = Random(f"join/{plan.seed}"), plan.config
     if len(config.streams) == 1 or len(config.children) > 1 or rng.randrange(2):
         return plan
-    within = rng.choice([1 * ms, config.habits.every_us, config.window_us])
+    every = config.habits.every_us
+    within = rng.choice([1 * ms, every, config.window_us])
+    pieces_s = 2 * within * second / every**2 * 48 / config.piece_bytes_max
+    if pieces_s * config.aggregate_us > second / 2:
+        within = every  # more pairs than a slow aggregator can take
     return replace(plan, config=replace(config, join_us=within))
 
 
