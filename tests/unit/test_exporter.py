@@ -33,6 +33,7 @@ def boundary(label: str, second: int, late_us: int, windows: int = 1) -> dict[st
         "kind": "boundary",
         "label": label,
         "window_start": format_time(second * S),
+        "window_end": format_time((second + windows) * S),
         "windows": windows,
         "due_at": format_time((second + 1) * S),
         "emitted_at": format_time((second + 1) * S + late_us),
@@ -59,6 +60,32 @@ def test_windows_are_counted_by_kind_and_only_first_answers_have_a_latency() -> 
     assert value(f"{latency}_sum", label="tentative") == 1.9
     assert value(f"{latency}_bucket", label="stable", le="0.05") == 1
     assert value("bound_seconds") == DEPLOYMENT.queries["q"].bound_us / S
+
+
+def count_of_first_answers(*records: dict[str, object]) -> float:
+    registry = CollectorRegistry()
+    metrics = ResultMetrics(registry, DEPLOYMENT)
+    for record in records:
+        metrics.take(record)
+    name = "slackwater_first_answer_latency_seconds_count"
+    labels = ("stable", "tentative")
+    found = (registry.get_sample_value(name, {"query": "q", "label": each}) for each in labels)
+    return sum(value or 0.0 for value in found)
+
+
+def test_the_answers_that_replace_a_run_of_tentative_ones_are_not_the_first() -> None:
+    """W1-W4 are empty and tentative in one record; of the exact ones W3 has a row."""
+    records = [
+        boundary("tentative", 1, 1_900_000, windows=4),
+        boundary("stable", 1, 9_000_000, windows=2),
+        boundary("stable", 3, 8_000_000),
+        boundary("stable", 4, 7_000_000),
+    ]
+    assert count_of_first_answers(*records) == 1
+
+
+def test_windows_before_1970_have_a_latency_too() -> None:
+    assert count_of_first_answers(boundary("stable", -7, 40_000), boundary("stable", -6, 9)) == 2
 
 
 def test_heartbeats_tell_states_lag_and_quarantine() -> None:

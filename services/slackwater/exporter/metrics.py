@@ -61,9 +61,11 @@ class ResultMetrics:
         label = record["label"]
         self._windows.labels(query, label).inc(record["windows"])
         # Answers come in window order, so one behind all tentative ones replaces none.
-        part, start = (query, record["part"]), parse_time(record["window_start"])
-        if start > self._answered_to.get(part, -1):
-            self._answered_to[part] = start
+        # By their ends: a record may answer a run of windows, and begins with the first of them.
+        part, end = (query, record["part"]), parse_time(record["window_end"])
+        answered_to = self._answered_to.get(part)
+        if answered_to is None or end > answered_to:
+            self._answered_to[part] = end
             late_us = parse_time(record["emitted_at"]) - parse_time(record["due_at"])
             self._latency.labels(query, label).observe(late_us / 1e6)
 
