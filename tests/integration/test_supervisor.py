@@ -208,3 +208,46 @@ async def test_the_broker_is_kept_too_on_the_same_port(tmp_path: Path) -> None:
     assert second.names() == []
     await supervisor.stop_all()
     assert not answers(bootstrap, 0.2)
+
+
+class Held:
+    """A launcher that takes its time, as a broker does."""
+
+    def __init__(self) -> None:
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    async def launch(self) -> int:
+        self.asked.set()
+        await self.go_on.wait()
+        command = ["sleep", "64"]
+        self.process = await asyncio.to_thread(subprocess.Popen, command, start_new_session=True)
+        return self.process.pid
+
+    def reap(self) -> int | None:
+        return None if self.process is None else self.process.wait()
+
+    def give_up(self) -> None:
+        """It comes up all the same."""
+
+
+async def test_a_stop_during_the_first_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    supervisor, held = Supervisor(tmp_path), Held()
+    starting = asyncio.create_task(supervisor._keep("broker", 0, 4.0, held))
+    await held.asked.wait()
+    stopping = asyncio.create_task(supervisor.stop_all())
+    await asyncio.sleep(0)  # it has begun
+    held.go_on.set()
+    await stopping
+    assert held.process is not None, "stopped before it was known what had been started"
+    assert not psutil.pid_exists(held.process.pid)
+    await asyncio.wait([starting])
+
+
+async def test_nothing_is_started_once_all_is_being_stopped(tmp_path: Path) -> None:
+    """Ctrl-C in the middle of a start: the rest of the list must not come up behind the stop."""
+    supervisor = Supervisor(tmp_path)
+    await supervisor.stop_all()
+    with pytest.raises(EnvironmentProblem, match="stopped"):
+        await supervisor.start(sleeper("root/q.0"))
+    assert supervisor.names() == []

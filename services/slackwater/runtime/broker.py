@@ -68,6 +68,7 @@ class EmbeddedBroker:
         self._heap_mib_max = heap_mib_max
         self._archive_to = archive_to
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_given_up = False
         self._ports: tuple[int, int] | None = None
 
     @property
@@ -119,6 +120,10 @@ class EmbeddedBroker:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_S_MAX)
         self.kill()
+
+    def give_up(self) -> None:
+        """End a ``start`` that waits for the broker's answer, from another thread, and for good."""
+        self._is_given_up = True
 
     def kill(self) -> None:
         """End the broker as a crash would (SIGKILL)."""
@@ -244,6 +249,8 @@ class EmbeddedBroker:
         assert self._process is not None
         deadline = time.monotonic() + START_S_MAX
         while time.monotonic() < deadline:
+            if self._is_given_up:
+                raise EnvironmentProblem("the broker was told to stop while it started")
             if _accepts(self.bootstrap) and answers(self.bootstrap, timeout_s=2.0):
                 return
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -16,6 +16,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -306,6 +307,7 @@ class StackThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="stack", daemon=True)
         self._thread.start()
         self._stopped = False
+        self._work: list[Future[Any]] = []
         self.stack = Stack(options, clock=clock)
 
     def open(self) -> str:
@@ -353,21 +355,37 @@ class StackThread:
         if self._stopped:
             return
         self._stopped = True
+        begun = [work for work in self._work if not work.done()]
         try:
             self._wait(self.stack.stop())
+            # Ctrl-C comes in the middle of a start, too. The supervisor has refused to go on with
+            # it; what else it was at ends here, and what it had still begun is stopped as well.
+            if begun:
+                self._wait(_cancelled())
+                self._wait(self.stack.stop())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
 
     def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        doing = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._work = [*(each for each in self._work if not each.done()), doing]
+        return doing.result()
 
     def _call(self, function: Callable[[], _T]) -> _T:
         async def call() -> _T:
             return function()
 
         return self._wait(call())
+
+
+async def _cancelled() -> None:
+    """Cancel all that this loop is still at, and wait for the end of it."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def last_sentence(log: Path) -> str:

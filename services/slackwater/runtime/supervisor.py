@@ -80,6 +80,10 @@ class Launcher(Protocol):
         """Its return code once it has ended."""
         ...
 
+    def give_up(self) -> None:
+        """Nobody waits any more for a launch that takes its time; it may raise, or end soon."""
+        ...
+
 
 class Supervisor:
     """Keeps processes running; see the module's text. For one event loop."""
@@ -100,6 +104,7 @@ class Supervisor:
         self._on_event, self._on_change = on_event, on_change
         self._children: dict[str, _Child] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
         self.events: deque[Event] = deque(maxlen=events_max)
 
     async def start(self, spec: ProcessSpec) -> None:
@@ -173,7 +178,11 @@ class Supervisor:
         return self._signal(self.matching(target), signal.SIGCONT, "resumed")
 
     async def stop_all(self) -> None:
-        """Stop everything, group by group in the order given at the start; bounded in time."""
+        """Stop everything, group by group in the order given at the start; bounded in time.
+
+        Also what is being started just now; whoever starts more in the meantime is refused.
+        """
+        self._is_stopping = True
         for task in self._tasks:
             task.cancel()
         orders = sorted({child.stop_order for child in self._children.values()})
@@ -194,13 +203,15 @@ class Supervisor:
     async def _keep(
         self, name: str, stop_order: int, stop_s_max: float, launcher: Launcher
     ) -> None:
+        if self._is_stopping:
+            raise EnvironmentProblem(f"{name} is not started: everything is being stopped")
         assert name not in self._children, f"{name} runs already"
         child = _Child(name, stop_order, stop_s_max, launcher, self.record, self._changed)
         self._children[name] = child
         try:
             await child.start()
         except BaseException:
-            del self._children[name]
+            self._children.pop(name, None)
             raise
 
     def _signal(self, names: Iterable[str], signum: signal.Signals, event: str) -> list[str]:
@@ -241,12 +252,16 @@ class _Child:
         self._record, self._changed = record, changed
         self._back_off = BackOff()
         self._stopping = asyncio.Event()
+        self._started = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start it once; from then on it is kept running."""
-        pid = await self._launch()
-        self._life = asyncio.create_task(self._live(pid), name=f"keep {self.name}")
+        try:
+            pid = await self._launch()
+            self._life = asyncio.create_task(self._live(pid), name=f"keep {self.name}")
+        finally:
+            self._started.set()
 
     def signal(self, signum: signal.Signals) -> bool:
         """Signal it and what it has started (Spark's JVM); False if it does not run."""
@@ -261,6 +276,9 @@ class _Child:
     async def stop(self) -> None:
         """SIGTERM, SIGKILL if that does not help in time, and no restart."""
         self._stopping.set()
+        if self.pid is None:
+            self._launcher.give_up()
+        await self._started.wait()
         if self._life is None:
             return
         if self.signal(signal.SIGTERM):
@@ -333,6 +351,9 @@ class _CommandLauncher:
         """Its return code."""
         return None if self._process is None else self._process.wait()
 
+    def give_up(self) -> None:
+        """A command is started in no time."""
+
 
 class _BrokerLauncher:
     """Starts the embedded broker, on the same port and data each time."""
@@ -349,6 +370,10 @@ class _BrokerLauncher:
         """The broker keeps its return code to itself."""
         self._broker.stop()
         return None
+
+    def give_up(self) -> None:
+        """A broker that does not answer would be waited for for minutes."""
+        self._broker.give_up()
 
 
 async def _ended(pid: int) -> None:

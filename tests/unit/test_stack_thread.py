@@ -1,0 +1,49 @@
+"""A stack's thread that is told to stop while it is at something (Ctrl-C during a start)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any, cast
+
+import pytest
+
+from slackwater.runtime import stack
+from slackwater.runtime.stack import StackThread
+
+
+class SlowStack:
+    """Is asked to open, and waits for a broker for ever."""
+
+    def __init__(self, options: object, *, clock: object = None) -> None:
+        self.opening = threading.Event()
+        self.said: list[str] = []
+
+    async def open(self) -> str:
+        self.opening.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.said.append("open ended")
+        return ""
+
+    async def stop(self) -> None:
+        self.said.append("stopped")
+
+
+def test_a_stop_in_the_middle_of_a_start_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack, "Stack", SlowStack)
+    thread = StackThread(cast(Any, None))
+    slow = cast(SlowStack, thread.stack)
+
+    def start() -> None:
+        with pytest.raises(BaseException):  # noqa: B017, PT011  # cancelled, or its loop has ended
+            thread.open()
+
+    starting = threading.Thread(target=start, daemon=True)
+    starting.start()
+    assert slow.opening.wait(10)
+    thread.stop()
+    assert slow.said == ["stopped", "open ended", "stopped"]
+    starting.join(10)
+    assert not starting.is_alive()
