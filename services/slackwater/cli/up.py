@@ -32,20 +32,27 @@ def run_up(deployment: Path, data_dir: Path, port: int | None, bootstrap: str | 
     checked = check_deployment(deployment, micro_batch=micro_batch)
     for warning in checked.warnings:
         warn(f"warning: {warning}")
-    stopping = threading.Event()
+    stopping, started = threading.Event(), threading.Event()
 
     def told(signum: int, frame: FrameType | None) -> None:
+        if not (stopping.is_set() or started.is_set()):
+            stopping.set()
+            raise KeyboardInterrupt  # a start may wait for minutes, for a broker that hangs
         stopping.set()
 
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, told)
     options = StackOptions(deployment, checked.deployment, data_dir, port, bootstrap)
     thread = StackThread(options)
     try:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, told)
         say(f"bootstrap {thread.open()}")
         thread.start_up()
+        started.set()
         _watch(thread, stopping)
+    except KeyboardInterrupt:
+        pass  # told to stop while it was being started
     finally:
+        stopping.set()
         say("stopping")
         thread.stop()
 

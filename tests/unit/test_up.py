@@ -1,0 +1,56 @@
+"""``slackwater up`` is told to stop before everything has been started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from slackwater.cli import up
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    kept = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for signum, handler in kept.items():
+        signal.signal(signum, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_does_not_wait_for_the_end_of_the_start(
+    signum: signal.Signals, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said: list[str] = []
+
+    class Starting:
+        """Its broker does not answer for a long time."""
+
+        def __init__(self, options: object) -> None:
+            self.answered = threading.Event()
+
+        def open(self) -> str:
+            os.kill(os.getpid(), signum)
+            assert not self.answered.wait(5), "nobody sets it"
+            said.append("waited")
+            return "nowhere:1"
+
+        def start_up(self) -> None:
+            said.append("started")
+
+        def stop(self) -> None:
+            os.kill(os.getpid(), signum)  # impatience does not disturb it
+            said.append("stopped")
+
+    checked = SimpleNamespace(warnings=(), deployment=None)
+    monkeypatch.setattr(up, "check_deployment", lambda path, micro_batch: checked)
+    monkeypatch.setattr(up, "StackThread", Starting)
+    monkeypatch.setattr(up, "_watch", lambda thread, stopping: None)
+    up.run_up(tmp_path / "deployment.yaml", tmp_path, None, None)
+    assert said == ["stopped"]
