@@ -1,6 +1,7 @@
 """The supervisor over real processes: deaths, pauses, stops, numbers, logs."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -189,6 +190,32 @@ def test_a_log_is_turned_over_at_its_bound(tmp_path: Path) -> None:
         writer.write(b"z")
     assert log.read_bytes() == b"z"
     assert log.with_suffix(".log.1").read_bytes() == b"x" * 100 + b"y"
+
+
+def test_on_a_full_disk_a_log_is_cut_without_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error here would end the watch, and all logs would grow from then on."""
+
+    def full(source: Path, target: Path) -> None:
+        target.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("slackwater.runtime.supervisor.shutil.copyfile", full)
+    log = tmp_path / "proxy-s.log"
+    log.write_bytes(b"x" * 101)
+    assert rotate(log, 100)
+    assert log.read_bytes() == b""
+
+
+async def test_an_end_by_a_signal_without_a_name_is_an_end_like_any(
+    supervisor: Supervisor,
+) -> None:
+    await supervisor.start(sleeper("proxy/s"))
+    before = supervisor.pids()["proxy/s"]
+    os.kill(before, signal.SIGRTMIN + 3)
+    await eventually(lambda: supervisor.pids().get("proxy/s", before) != before, 5)
+    assert supervisor.last_exit("proxy/s") == -(signal.SIGRTMIN + 3)
 
 
 @pytest.mark.slow

@@ -400,7 +400,8 @@ def _how_it_ended(code: int | None) -> str:
     if code is None:
         return "ended"
     if code < 0:
-        return f"ended by {signal.Signals(-code).name}"
+        named = -code in set(signal.Signals)  # most real-time signals are not
+        return f"ended by {signal.Signals(-code).name if named else f'signal {-code}'}"
     return f"ended with code {code}"
 
 
@@ -413,7 +414,12 @@ def rotate(log: Path, bytes_max: int = log_bytes_max) -> bool:
     try:
         if log.stat().st_size <= bytes_max:
             return False
-        shutil.copyfile(log, log.with_suffix(".log.1"))
+        older = log.with_suffix(".log.1")
+        try:
+            shutil.copyfile(log, older)
+        except OSError as error:  # a full disk, which this log may have filled
+            _log.warning("%s is cut without a copy: %s", log, error)
+            older.unlink(missing_ok=True)
         os.truncate(log, 0)
     except FileNotFoundError:
         return False
