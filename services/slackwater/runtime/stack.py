@@ -308,6 +308,7 @@ class StackThread:
         self._thread.start()
         self._stopped = False
         self._work: list[Future[Any]] = []
+        self._work_lock = threading.Lock()
         self.stack = Stack(options, clock=clock)
 
     def open(self) -> str:
@@ -355,7 +356,8 @@ class StackThread:
         if self._stopped:
             return
         self._stopped = True
-        begun = [work for work in self._work if not work.done()]
+        with self._work_lock:
+            begun = [work for work in self._work if not work.done()]
         try:
             self._wait(self.stack.stop())
             # Ctrl-C comes in the middle of a start, too. The supervisor has refused to go on with
@@ -369,8 +371,9 @@ class StackThread:
             self._loop.close()
 
     def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        doing = asyncio.run_coroutine_threadsafe(work, self._loop)
-        self._work = [*(each for each in self._work if not each.done()), doing]
+        with self._work_lock:  # what has begun is known to have
+            doing = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._work = [*(each for each in self._work if not each.done()), doing]
         return doing.result()
 
     def _call(self, function: Callable[[], _T]) -> _T:

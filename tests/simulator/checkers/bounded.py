@@ -10,6 +10,8 @@ from __future__ import annotations
 from tests.simulator.checkers.answers import Said, Violation
 from tests.simulator.checkers.facts import Facts
 
+from slackwater.protocols.dpc.answers import GapNote
+
 
 def check(facts: Facts) -> None:
     """In time, not before its time, and not for nothing."""
@@ -51,8 +53,14 @@ def _excused(facts: Facts, normal: int, at: int) -> bool:
 
 
 def _for_a_reason(facts: Facts, part: int, answers: list[Said]) -> None:
-    """The first tentative answer of an epoch follows a failure that was long enough."""
+    """The first tentative answer of an epoch follows a failure that was long enough.
+
+    A window that lost readings is another matter: its gap is taken last (decision 25).
+    """
     config, epoch = facts.config, 0
+    of_part = (c for c in facts.history.committed if c.part == part)
+    notes = (e for c in of_part for e in c.transaction.effects if isinstance(e, GapNote))
+    lost = {note.window_start for note in notes}
     masked_us = config.bound_us - config.stages * config.margin_us - facts.recovery_us
     long = [o for o in facts.outages if o.end - o.start >= masked_us]
     for said in answers:
@@ -60,6 +68,8 @@ def _for_a_reason(facts: Facts, part: int, answers: list[Said]) -> None:
             continue
         epoch = said.epoch
         normal = config.normal_time(config.grid.window_end(said.window))
+        if said.window in lost:
+            continue
         if not any(o.start <= said.at and o.end + facts.grace_after(o) >= normal for o in long):
             text = f"part {part}: {facts.name(said.window)} is tentative, misses {said.missing}, "
             text += f"and no failure near it was longer than {masked_us / 1e6:g} s"
