@@ -19,12 +19,30 @@ def test_the_writer_sends_again_from_the_hole(writer: str) -> None:
     story.every_guarantee_holds()
 
 
-def test_an_aggregator_sends_again_what_the_root_has_read_beyond() -> None:
-    """It lives on for long: what the root counts as read must end before the hole (rule 26)."""
+def test_an_aggregator_that_lives_on_is_told_what_the_root_misses() -> None:
     story = Story(replicas=1, bound_us=1_000_000)
     story.time_passes(3)
-    story.world.lose("aggregator/0", 3_500_000)
-    story.time_passes(8)
+    story.world.lose("aggregator/0", 30_000_000)
+    story.time_passes(4)
+    assert not story.orderer().line.forked
+    assert story.root().holes == ()
+    story.every_guarantee_holds()
+
+
+def test_an_aggregator_sends_again_what_the_root_has_read_beyond() -> None:
+    """It stays away for long: what the root counts as read must end before the hole (rule 26)."""
+    story = Story(replicas=1, bound_us=1_000_000)
+    story.time_passes(3)
+    story.kill_for_good("aggregator/0")
+    story.time_passes(0.2)
+    story.start_again("aggregator/0")
+    story.time_passes(0.2)
+    story.world.lose("aggregator/0", 30_000_000)
+    story.time_passes(0.8)  # it has just begun, and does not listen to what others miss yet
+    assert story.root().holes
+    story.kill_for_good("aggregator/0")
+    story.time_passes(4)
+    story.start_again("aggregator/0")
     story.all_is_well_again()
     assert not story.orderer().line.forked
     assert story.root().holes == ()

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 from tests.simulator.checkers.answers import answers
-from tests.simulator.story import Story
+from tests.simulator.story import Story, us
 
 from slackwater.model.records import DeltaRecord, Kind
 from slackwater.protocols.dpc.answers import GapNote
@@ -49,6 +49,27 @@ def test_the_ordered_log_was_cut_before_an_aggregator_read_it(replicas: int) -> 
     said = seqs(story)
     assert any(b > a + 20 for a, b in pairwise(said)), "seqs are lost"
     assert not notes(story), "the sources had it all"
+    assert story.root().holes == ()
+    story.every_guarantee_holds()
+
+
+def test_the_deltas_were_cut_before_the_root_read_them() -> None:
+    """Seqs that their writer could send, and does not think of.
+
+    The root's consumer stands still; retention takes from the deltas what it has not read. The
+    ordered log has it all, the aggregator lives and has sent it: it sends again when it is told.
+    """
+    story = Story(replicas=1)
+    story.time_passes(3)
+    story.world.deafen_root("root/q.0", 0, 0, us(1.5))
+    story.time_passes(1.3)
+    deltas = story.world.q.delta_log(0, 0, 0, 0)
+    deltas.cut(deltas.end - 4)
+    story.all_is_well_again()
+
+    said = seqs(story)
+    assert any(b < a for a, b in pairwise(said)), "some are sent twice"
+    assert not notes(story)
     assert story.root().holes == ()
     story.every_guarantee_holds()
 

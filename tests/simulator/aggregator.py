@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
+from tests.simulator.clock import second
 from tests.simulator.kafka import PositionGoneError
 from tests.simulator.process import Process
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 Fragment = tuple["SimQuery", int, int]
 """Of a query: child, replica."""
+
+HOLE_REPEAT_US = 2 * second
+"""The product's."""
 
 
 @lru_cache(maxsize=4096)
@@ -109,6 +113,7 @@ class SimAggregator(Process):
         self.fragments = fragments
         self._inputs: list[tuple[Log[object], SimQuery, tuple[int, int, int]]] = []
         self._next: dict[str, int] = {}
+        self._begun: dict[str, int] = {}
         self._busy_until: dict[tuple[object, ...], int] = {}
 
     def start(self) -> None:
@@ -117,19 +122,31 @@ class SimAggregator(Process):
             self.later(20_000, self.start)
             return
         for query, child, replica in self.fragments:
-            states = query.root_states()
             for line in (0, 1):
                 log = query.ordered_log(child, replica, line)
-                offset = min((whole_of(s, child, replica, line) for s in states), default=0)
                 self._inputs.append((log, query, (child, replica, line)))
-                self._next[log.name] = max(offset, log.beginning)
+                self._begin(log, query, (child, replica, line))
                 self.watch(log)
         self.world.works(self)
         self.turn_in(0)
 
+    def _begin(self, log: Log[object], query: SimQuery, at: tuple[int, int, int]) -> None:
+        offset = min((whole_of(state, *at) for state in query.root_states()), default=0)
+        self._next[log.name] = max(offset, log.beginning)
+        self._begun[log.name] = self.now
+
+    def _send_again(self) -> None:
+        """Where a root misses what it has sent, go on from where the roots are (rule 11)."""
+        repeat_us = self.world.config.paced(HOLE_REPEAT_US)
+        for log, query, at in self._inputs:
+            is_settled = self.now - self._begun[log.name] > repeat_us
+            if is_settled and query.is_missed(*at):
+                self._begin(log, query, at)
+
     def turn(self) -> None:
         if not self.world.broker.up:
             return
+        self._send_again()
         for log, query, at in self._inputs:
             task = query.name, *self.task_of(*at)
             left_us = self._busy_until.get(task, 0) - self.now

@@ -72,3 +72,12 @@ class Heartbeats:
     def is_hole(self, hole: Hole) -> bool:
         """Does anybody see this hole?"""
         return any(s.process.speaks and hole in s.holes for s in self._with_holes.values())
+
+    def is_missed(self, topic: str, partition: int) -> bool:
+        """Does anybody see a hole in this log, whoever wrote it?"""
+        return any(
+            (hole.topic, hole.partition) == (topic, partition)
+            for s in self._with_holes.values()
+            if s.process.speaks
+            for hole in s.holes
+        )

@@ -529,7 +529,7 @@ MUTANTS = (
     ),
     Mutant(
         "a seq that retention took is waited for", "R15",
-        (Edit(f"{_dpc}.root:RootCore.ordered", "cursor.stray is not None and", "False and"),),
+        (Edit(f"{_dpc}.root:RootCore.ordered", "cursor.next_seq < beginning", "False"),),
         f"{_gaps}:test_the_ordered_log_was_cut_before_an_aggregator_read_it", (1,),
     ),
     Mutant(
@@ -600,7 +600,7 @@ MUTANTS = (
     ),
     Mutant(
         "an aggregator begins where the log ends", "R26",
-        (Edit("tests.simulator.aggregator:SimAggregator.start",
+        (Edit("tests.simulator.aggregator:SimAggregator._begin",
               "max(offset, log.beginning)", "max(log.end - 1, log.beginning)"),),
     ),
 )  # fmt: skip

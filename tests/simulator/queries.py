@@ -82,6 +82,14 @@ class SimQuery:
         partition = (child * self.config.replicas + replica) * 2 + line
         return self.world.broker.log(f"sw.deltas.{self.name}.{part}:{partition}")
 
+    def is_missed(self, child: int, replica: int, line: int) -> bool:
+        """Does the root of any part see a hole in the deltas of this log?"""
+        partition = (child * self.config.replicas + replica) * 2 + line
+        return any(
+            self.world.heartbeats.is_missed(f"sw.deltas.{self.name}.{part}", partition)
+            for part in range(self.config.parts)
+        )
+
     def results_log(self, part: int) -> Log[object]:
         """The results of a part, all in one: whole transactions."""
         return self.world.broker.log(f"sw.results.{self.name}:{part}")

@@ -242,6 +242,7 @@ class RootCore:
         self._asked: dict[int, dict[DeltaLog, Asked]] = {}
         self._ordered_asked_at = -(2**62)
         self._ordered_awaited = False
+        self._unsent: dict[DeltaLog, int] = {}
         self._in_flight: Transaction[Share[Any]] | None = None
         self._live_alone = 0
         self._now = 0
@@ -349,7 +350,9 @@ class RootCore:
         """Where some ordered logs begin and end.
 
         A seq below the beginning is sent by nobody any more: whoever waits for it at the end of
-        its deltas goes on at the beginning (rule 28). And a log of which every seq has been read
+        its deltas goes on at the beginning (rule 28). One that is still there can be sent again:
+        retention of the deltas was quicker than this root, and their writer goes on as if nothing
+        were missing until a heartbeat says so (rule 11). And a log of which every seq has been read
         has nothing to offer in the place of a record with a gap (R15). Logs may be lacking: the
         broker gave no answer.
         """
@@ -360,6 +363,8 @@ class RootCore:
             if cursor.stray is not None and at_end and cursor.next_seq < beginning:
                 cursor.jump_to_seq(beginning)
                 self._whole[log] = max(self._whole[log], beginning)
+            elif cursor.stray is not None and at_end and cursor.next_seq < end:
+                self._unsent[log] = cursor.next_seq
             elif cursor.next_seq >= end or beginning == end:
                 stable.exhausted[log.replica] = stable.frontier
 
@@ -798,9 +803,16 @@ class RootCore:
 
     @property
     def holes(self) -> tuple[Hole, ...]:
-        """Holes in replicas' stable logs: their writers send again (rule 11)."""
-        return tuple(
-            Hole(f"sw.ordered.{self._config.query}.{child}", 2 * replica, inc)
+        """Holes in replicas' stable logs and deltas: their writers send again (rule 11)."""
+        query, replicas = self._config.query, self._config.replicas
+        torn = [
+            Hole(f"sw.ordered.{query}.{child}", 2 * replica, inc)
             for child, state in enumerate(self._children)
             for replica, inc in state.stable.torn.items()
-        )
+        ]
+        unsent = [
+            Hole(f"sw.deltas.{query}.{self._config.part}", log.partition(replicas), cursor.inc)
+            for log, seq in self._unsent.items()
+            if (cursor := self._stable_cursor(log)).stray is not None and cursor.next_seq == seq
+        ]
+        return (*torn, *unsent)
