@@ -82,7 +82,7 @@ def _default(field: Any) -> Any:
 def draw(seed: int) -> Plan:
     """The plan of a seed."""
     rng = Random(f"plan/{seed}")
-    config = replace(draw_config(rng), aggregate_us=draw_aggregate_us(seed))
+    config = bearable(replace(draw_config(rng), aggregate_us=draw_aggregate_us(seed)))
     length_us = 2_000 * ms + rng.choice([4, 6]) * config.bound_us
     faults = plan(rng, config, length_us, rng.choice([1, 2, 3, 4, 6, 9]))
     return draw_chain(draw_rows(draw_join(draw_unlike(Plan(seed, config, length_us, faults)))))
@@ -128,6 +128,17 @@ def draw_config(rng: Random) -> WorldConfig:
         restart_us=rng.choice([(50 * ms, 250 * ms), (bound, 2 * bound)]),
     )
     return replace(config, skew_us=draw_skew(rng, config))
+
+
+def bearable(config: WorldConfig) -> WorldConfig:
+    """No sensor breaks its word by chance, and no aggregator has to catch up while it is full."""
+    kept_us = 4 * config.habits.every_us + config.habits.jitter_us
+    every = {stream: max(us, kept_us) for stream, us in config.expect_every_us.items()}
+    streams_max = max(map(len, config.children))
+    pieces_s = streams_max * second / config.habits.every_us * 48 / config.piece_bytes_max
+    is_full = pieces_s * config.aggregate_us > second / 3
+    aggregate_us = 1 * ms if is_full else config.aggregate_us
+    return replace(config, expect_every_us=every, aggregate_us=aggregate_us)
 
 
 def draw_aggregate_us(seed: int) -> int:
