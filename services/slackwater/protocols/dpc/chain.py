@@ -281,7 +281,8 @@ def live_columns(
     yield from stable.columns(start, end)
     for chunk in tentative._within(start, end):
         batch = chunk.batch
-        if batch.readings and stable.reach(batch.floor) <= batch.floor:
+        # Where a log is read for the first time the window may have begun before the position.
+        if batch.readings and stable.reach(batch.floor) < batch.boundary:
             assert batch.columns is not None
             yield batch.columns.load(), chunk.floor
 
