@@ -373,7 +373,7 @@ MUTANTS = (
     ),
     Mutant(
         "both versions of a window count", "R20",
-        (Edit(f"{_dpc}.chain:live_columns", "stable.reach(batch.floor) < batch.boundary", "True"),),
+        (Edit(f"{_dpc}.chain:live_columns", "not _is_said_for_good(batch, stable)", "True"),),
         f"{_chains}:test_two_versions_of_a_window_are_not_added_up",
     ),
     Mutant(

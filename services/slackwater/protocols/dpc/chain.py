@@ -281,8 +281,7 @@ def live_columns(
     yield from stable.columns(start, end)
     for chunk in tentative._within(start, end):
         batch = chunk.batch
-        # Where a log is read for the first time the window may have begun before the position.
-        if batch.readings and stable.reach(batch.floor) < batch.boundary:
+        if batch.readings and not _is_said_for_good(batch, stable):
             assert batch.columns is not None
             yield batch.columns.load(), chunk.floor
 
@@ -290,9 +289,18 @@ def live_columns(
 def live_gaps(stable: ResultCursor, tentative: ResultCursor) -> Iterator[tuple[int, int, Gap]]:
     """What the answers have lost that ``live_columns`` takes the rows of."""
     yield from stable.gaps
-    for low, high, gap in tentative.gaps:
-        if stable.reach(low) <= low:
-            yield low, high, gap
+    for chunk in tentative._chunks:
+        if chunk.gaps and not _is_said_for_good(chunk.batch, stable):
+            yield from chunk.gaps
+
+
+def _is_said_for_good(batch: ResultBatch, stable: ResultCursor) -> bool:
+    """Has the stable topic the same window, or run of empty ones?
+
+    Its end counts, not its beginning: where a log is read for the first time a window may have
+    begun before the position.
+    """
+    return stable.reach(batch.floor) >= batch.boundary
 
 
 def live_missing(
