@@ -300,7 +300,8 @@ class _Child:
             if wait_s:
                 self._record(self.name, f"starts again in {wait_s:g} s")
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), wait_s)
+                    async with asyncio.timeout(wait_s):
+                        await self._stopping.wait()
                     return
             try:
                 pid = await self._launch()

@@ -3,6 +3,10 @@
 A core says when it next wants waking; input and finished tasks wake it earlier. The loop gives way
 to the event loop once in every turn, also when something is overdue already: a turn that does not
 yield keeps out what it waits for, such as the commit under way.
+
+A time-out is ``asyncio.timeout`` here. Up to Python 3.11 ``asyncio.wait_for`` forgets that it was
+cancelled if what it waits for comes in the same turn of the event loop: a fragment that was told to
+stop just when it was woken went on for good.
 """
 
 from __future__ import annotations
@@ -43,5 +47,6 @@ class Turns:
         await asyncio.sleep(0)
         if wait_s > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._woken.wait()
         self._woken.clear()

@@ -1,0 +1,57 @@
+"""The wait between turns: who stops a fragment is heard, whatever else happens at that moment."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from slackwater.runtime.turns import Turns
+
+YIELDS_MAX = 6
+"""More turns of the event loop than it takes from a wake to the end of the wait."""
+
+
+async def turn_forever(turns: Turns, wait_us: int) -> None:
+    while True:
+        await turns.wait(0, wait_us, parked=False)
+
+
+@pytest.mark.parametrize("woken_before", range(YIELDS_MAX))
+@pytest.mark.parametrize("cancelled_after", range(YIELDS_MAX))
+def test_a_stop_that_comes_with_a_wake_ends_the_loop(
+    woken_before: int, cancelled_after: int
+) -> None:
+    async def scenario() -> bool:
+        turns = Turns()
+        loop = asyncio.create_task(turn_forever(turns, 50_000))
+        for _ in range(woken_before):
+            await asyncio.sleep(0)
+        turns.wake()
+        for _ in range(cancelled_after):
+            await asyncio.sleep(0)
+        loop.cancel()
+        await asyncio.wait([loop], timeout=1)
+        ended = loop.cancelled()
+        while not loop.done():  # asyncio.run would cancel it once, and wait
+            loop.cancel()
+            await asyncio.sleep(0.001)
+        return ended
+
+    assert asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("wait_us", [1, 100, 1_000])
+def test_a_stop_that_comes_with_the_deadline_ends_the_loop(wait_us: int) -> None:
+    async def scenario() -> bool:
+        loop = asyncio.create_task(turn_forever(Turns(), wait_us))
+        await asyncio.sleep(wait_us / 1e6)
+        loop.cancel()
+        await asyncio.wait([loop], timeout=1)
+        ended = loop.cancelled()
+        while not loop.done():
+            loop.cancel()
+            await asyncio.sleep(0.001)
+        return ended
+
+    assert all(asyncio.run(scenario()) for _ in range(100))
