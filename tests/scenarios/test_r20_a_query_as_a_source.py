@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from tests.paper.chain import Chain, missing_of
 from tests.paper.stage import (
@@ -14,7 +15,9 @@ from tests.paper.stage import (
     stable_answers,
 )
 
+from slackwater.model.records import Kind, ResultBatch, SourceColumns, SourcePosition
 from slackwater.protocols.dpc.answers import TentativeWindow
+from slackwater.protocols.dpc.chain import ResultCursor, live_columns, live_gaps
 from slackwater.protocols.dpc.orderer import LineName
 
 
@@ -192,6 +195,47 @@ def test_two_versions_of_a_window_are_not_added_up() -> None:
             counts.append(effect.content.slice.count[1:].max(initial=0.0))
     assert counts
     assert max(counts) == 1, "one row of a in each window of b"
+
+
+def _bucket(offset: int, *stimes_ms: int) -> ResultBatch:
+    """The answer to [0, 100) of a query without a window, which had lost two readings."""
+    stimes = np.array([at * MS for at in stimes_ms], np.int64)
+    nothing, values = np.zeros(len(stimes), np.int32), np.ones(len(stimes))
+    return ResultBatch(
+        Kind.INSERTION,
+        "a",
+        offset,
+        offset + len(stimes) + 1,
+        floor=0,
+        boundary=100 * MS,
+        first_id=0,
+        last_id=len(stimes) - 1,
+        lost=2,
+        stime_min=int(stimes.min()),
+        stime_max=int(stimes.max()),
+        columns=SourceColumns(stimes, nothing, ["k"], ("v",), (values,)),
+    )
+
+
+def test_a_bucket_that_began_before_the_reader_s_position_is_there_once() -> None:
+    """E0 may lie within the first bucket, and a reader's position is at E0, not at its beginning.
+
+    The position alone is no stable answer to that bucket.
+    """
+    e0 = SourcePosition(0, 0, -1, 50 * MS)
+    stable, tentative = (ResultCursor(e0, "a", strict=False) for _ in range(2))
+
+    def rows() -> list[int]:
+        found = live_columns(stable, tentative, 0, 100 * MS)
+        return [int(at) // MS for columns, _ in found for at in columns.stimes]
+
+    def lost() -> list[int]:
+        return [gap.lost for _, _, gap in live_gaps(stable, tentative)]
+
+    tentative.offer(0, _bucket(0, 70))
+    assert (rows(), lost()) == ([70], [2])
+    stable.offer(0, _bucket(0, 60, 70))
+    assert (rows(), lost()) == ([60, 70], [2])
 
 
 def test_a_tentative_answer_that_is_read_first_covers_nothing_before_it() -> None:

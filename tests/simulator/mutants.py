@@ -377,6 +377,11 @@ MUTANTS = (
         f"{_chains}:test_two_versions_of_a_window_are_not_added_up",
     ),
     Mutant(
+        "a position within a bucket is a stable answer to it", "R20",
+        (Edit(f"{_dpc}.chain:_is_said_for_good", ">= batch.boundary", "> batch.floor"),),
+        f"{_chains}:test_a_bucket_that_began_before_the_reader_s_position_is_there_once",
+    ),
+    Mutant(
         "a tentative answer covers what lies before it", "R20",
         (Edit(f"{_dpc}.chain:ResultCursor.reach", "break", "pass"),),
         f"{_chains}:test_a_tentative_answer_that_is_read_first_covers_nothing_before_it",
