@@ -15,7 +15,7 @@ from tests.paper.stage import (
     stable_answers,
 )
 
-from slackwater.model.records import Kind, ResultBatch, SourceColumns, SourcePosition
+from slackwater.model.records import Gap, Kind, ResultBatch, SourceColumns, SourcePosition
 from slackwater.protocols.dpc.answers import TentativeWindow
 from slackwater.protocols.dpc.chain import ResultCursor, live_columns, live_gaps
 from slackwater.protocols.dpc.orderer import LineName
@@ -175,6 +175,25 @@ def test_what_retention_took_from_the_results_is_said(more: int) -> None:
     assert labels(chain.said)[-1] == "stable"
     gaps = [r.gap for records in chain.b_orderer.logs.values() for r in records if r.gap]
     assert all(g.stream == "a" and g.lost > 0 for gap in gaps for g in gap)
+
+
+def test_a_row_that_cannot_be_read_is_lost_and_its_reader_s_window_says_so() -> None:
+    """Broken behind its kind: found when the window is made, and nobody can say it again."""
+    whole, chain = (Chain(a=Settings(window_ms=500), b=Settings(window_ms=500)) for _ in range(2))
+    for each in (whole, chain):
+        each.dead |= {"b_orderer", "b_root"}
+        each.run_to(4_000)
+    stable = chain.topics.records["stable"]
+    at = next(i for i, (_, line) in enumerate(stable) if b'"kind":"stable"' in line)
+    stable[at] = (stable[at][0], stable[at][1][:-1])
+    for each in (whole, chain):
+        each.dead.clear()
+        each.run_to(6_000)
+    gaps = {g for records in chain.b_orderer.logs.values() for r in records for g in r.gap}
+    assert gaps == {Gap("a", 1)}
+    assert set(labels(chain.said)) == {"stable", "gap"}
+    found, expected = stable_answers(chain.said), stable_answers(whole.said)
+    assert [start for start in expected if found.get(start) != expected[start]] == [0]
 
 
 def test_two_versions_of_a_window_are_not_added_up() -> None:

@@ -362,7 +362,7 @@ MUTANTS = (
     Mutant(
         "a window's row lies at its end, not before it", "R20",
         (Edit("slackwater.codec.result_batches:Assembler._batch",
-              "Rows(stream, self._rows, end - 1)", "Rows(stream, self._rows, end)"),),
+              "self._rows, end - 1, where)", "self._rows, end, where)"),),
         f"{_chains}:test_a_window_s_row_falls_into_the_reader_s_window_that_ends_with_it",
     ),
     Mutant(
@@ -373,7 +373,7 @@ MUTANTS = (
     ),
     Mutant(
         "both versions of a window count", "R20",
-        (Edit(f"{_dpc}.chain:live_columns", "not _is_said_for_good(batch, stable)", "True"),),
+        (Edit(f"{_dpc}.chain:live_columns", "not _is_said_for_good(chunk.batch, stable)", "True"),),
         f"{_chains}:test_two_versions_of_a_window_are_not_added_up",
     ),
     Mutant(
@@ -390,6 +390,11 @@ MUTANTS = (
         "what a source query has lost is not carried on", "R20",
         (Edit(f"{_dpc}.chain:ResultCursor.offer", "if record.lost:", "if False:"),),
         f"{_losses}:test_a_reader_s_stable_answers_carry_the_loss_on", (False,),
+    ),
+    Mutant(
+        "a row that cannot be read was never there", "R15",
+        (Edit(f"{_dpc}.chain:ResultCursor.load", "if unread and not chunk.is_loaded:", "if False:"),),
+        f"{_chains}:test_a_row_that_cannot_be_read_is_lost_and_its_reader_s_window_says_so",
     ),
     Mutant(
         "a tentative answer does not say what is lost", "R15",

@@ -13,13 +13,15 @@ Retention cuts where a segment ends, which may be between the rows of a window. 
 that is read may lack its first rows: it is passed over, and its time is not covered.
 
 Nobody can say a result again, so one that does not decode is lost, as in a source log (decision
-27): a row is counted in its window's ``lost``, and a boundary leaves its window's time uncovered.
+27): a row is counted in its window's ``lost``, and a boundary leaves its window's time uncovered. A
+row of which only the kind can be read is found when the rows are parsed: ``load`` leaves it out, so
+that it returns fewer rows than the batch counts.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,6 +35,8 @@ from slackwater.model.records import Kind, ResultBatch, SourceColumns, type_f64
 _log = logging.getLogger(__name__)
 _kind: Final = b'"kind":"'
 _rows: Final = (b"stable", b"tentative")
+_DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError)
+"""What reading the text of a row may raise if it is not what a root has written."""
 _row_bytes: Final = 64
 """What a row takes beside its text."""
 
@@ -85,12 +89,12 @@ class Assembler:
         if _kind_of(value) in _rows:
             self._rows.append(value)
             return None
+        where = f"{self._where}:{offset}"
         try:
-            line = parse_result(value, f"{self._where}:{offset}")
+            line = parse_result(value, where)
             if line["kind"] != "boundary":
-                raise MalformedRecordError(
-                    f"{self._where}:{offset}", f"a {line['kind']} has no place"
-                )
+                raise MalformedRecordError(where, f"a {line['kind']} has no place")
+            window = _time_of(line, "window_start", where), _time_of(line, "window_end", where)
         except MalformedRecordError as error:
             _log.error("%s", error)
             self._damaged = True
@@ -98,14 +102,14 @@ class Assembler:
         if self._damaged:
             self._leave_out_what_is_before(line["seq"] - line["keys"])
         is_cut = self._is_first and len(self._rows) < line["keys"]
-        batch = None if is_cut else self._batch(line, offset)
+        batch = None if is_cut else self._batch(line, window, offset)
         self._rows, self._first, self._from = [], None, offset + 1
         self._damaged = self._is_first = False
         return batch
 
     def _leave_out_what_is_before(self, first_seq: int) -> None:
         """Rows of windows whose boundary did not decode are in nobody's window."""
-        self._rows = [row for row in self._rows if parse_result(row)["seq"] >= first_seq]
+        self._rows = [row for row in self._rows if _seq_of(row) >= first_seq]
 
     @property
     def is_between(self) -> bool:
@@ -128,16 +132,16 @@ class Assembler:
         self._rows, self._first, self._from = [], None, offset
         self._damaged = False
 
-    def _batch(self, line: Mapping[str, Any], offset: int) -> ResultBatch:
-        stream = self._stream
+    def _batch(self, line: Mapping[str, Any], window: tuple[int, int], offset: int) -> ResultBatch:
+        stream, (start, end) = self._stream, window
         lost = max(line["keys"] - len(self._rows), 0) if self._damaged else 0
         if len(self._rows) + lost != line["keys"]:
             reason = f"a boundary of {line['keys']} rows behind {len(self._rows)}"
             raise MalformedRecordError(f"{self._where}:{offset}", reason)
         assert self._first is not None
-        start, end = parse_time(line["window_start"]), parse_time(line["window_end"])
         is_tentative = line["label"] == "tentative"
-        rows = Rows(stream, self._rows, end - 1) if self._rows else None
+        where = f"{self._where}:{self._first}"
+        rows = Rows(stream, self._rows, end - 1, where) if self._rows else None
         if stream.slide_us is None:
             floor, boundary = start, end
         else:
@@ -165,21 +169,41 @@ class Assembler:
 class Rows:
     """The rows of one window, parsed when they are first needed."""
 
-    def __init__(self, stream: ResultStream, lines: Sequence[bytes], stime: int) -> None:
+    def __init__(
+        self, stream: ResultStream, lines: Sequence[bytes], stime: int, where: str = ""
+    ) -> None:
         self._stream = stream
+        self._where = where
         self._lines: Sequence[bytes] | None = lines
         self._stime = stime
         self._columns: SourceColumns | None = None
 
     def load(self) -> SourceColumns:
-        """The columns, in the order of the rows; a figure that is null is a missing value."""
+        """The columns, in the order of the rows; a figure that is null is a missing value.
+
+        Rows that are damaged are left out: there may be fewer than the batch counts.
+        """
         if self._columns is None:
             assert self._lines is not None
-            rows = orjson.loads(b"[" + b",".join(self._lines) + b"]")
-            self._columns, self._lines = self._parsed(rows), None
+            try:
+                self._columns = self._parsed(self._lines)
+            except _DAMAGE:
+                self._columns = self._parsed(list(self._whole(self._lines)))
+            self._lines = None
         return self._columns
 
-    def _parsed(self, rows: list[dict[str, Any]]) -> SourceColumns:
+    def _whole(self, lines: Sequence[bytes]) -> Iterator[bytes]:
+        for line in lines:
+            try:
+                self._parsed([line])
+            except _DAMAGE as error:
+                _log.error("the rows at %s: one cannot be read and is lost: %s", self._where, error)
+            else:
+                yield line
+
+    def _parsed(self, lines: Sequence[bytes]) -> SourceColumns:
+        """Raises one of ``_DAMAGE`` if one of the lines is no row of this stream."""
+        rows: list[dict[str, Any]] = orjson.loads(b"[" + b",".join(lines) + b"]")
         stream = self._stream
         places: dict[str, int] = {}
         index = [places.setdefault(row["key"], len(places)) for row in rows]
@@ -201,6 +225,22 @@ class Rows:
 
 def _column(figures: list[float | None]) -> type_f64:
     return np.array(figures, np.float64)  # None is NaN
+
+
+def _seq_of(row: bytes) -> int:
+    """-1: it cannot be read, so that it is in nobody's window."""
+    try:
+        seq: int = parse_result(row)["seq"]
+    except MalformedRecordError:
+        return -1
+    return seq
+
+
+def _time_of(line: Mapping[str, Any], name: str, where: str) -> int:
+    try:
+        return parse_time(line[name])
+    except ValueError as error:
+        raise MalformedRecordError(where, f"{name}: {error}") from error
 
 
 def _kind_of(value: bytes) -> bytes:

@@ -173,6 +173,61 @@ def test_r15_a_row_that_does_not_decode_is_lost_and_the_others_are_not(
     assert list(batch.columns.load().keys if batch.columns else ()) == list(left)
 
 
+SPOILT = (
+    (b'"fields":{', b'"fields":{{'),
+    (b'"fields":{"t":', b'"fields":{"T":'),
+    (b'"key":', b'"Key":'),
+    (b'"avg":', b'"avg":"x","a":'),
+    (b'"missing":[]', b'"missing":[]},{}'),
+    (b'"fields":', b'"fields":3,"f":'),
+)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(("text", "spoilt"), SPOILT)
+def test_r15_a_row_that_is_broken_behind_its_kind_is_lost_too(
+    text: bytes, spoilt: bytes, strict: bool
+) -> None:
+    """It is found when the rows are needed, and counted beside what the window itself has lost."""
+    lines = window(0, ["a", "b", "c"], 0, "stable", lost=1)
+    assert text in lines[1]
+    lines[1] = lines[1].replace(text, spoilt, 1)
+    (batch,) = assembled(list(enumerate(lines)))
+    assert (batch.readings, batch.lost) == (3, 1)
+    cursor = ResultCursor(SourcePosition(0, 0, -1, batch.floor), "climate", strict=strict)
+    cursor.offer(batch.offset, batch)
+    for _ in range(2):
+        ((columns, _),) = cursor.columns(batch.floor, batch.boundary)
+        assert list(columns.keys) == ["a", "c"]
+        assert [len(values) for values in columns.values] == [2] * 4
+        assert [gap.lost for _, _, gap in cursor.gaps] == [1, 1]
+
+
+def test_r15_a_window_none_of_whose_rows_can_be_read() -> None:
+    lines = window(0, ["a", "b"], 0, "tentative")
+    lines[:2] = [line[:-1] for line in lines[:2]]
+    (batch,) = assembled(list(enumerate(lines)))
+    assert batch.columns is not None
+    columns = batch.columns.load()
+    assert len(columns.stimes) == len(columns.key_index) == 0
+    assert [len(values) for values in columns.values] == [0] * 4
+
+
+@pytest.mark.parametrize("name", [b"window_start", b"window_end"])
+def test_r15_a_boundary_whose_time_cannot_be_read_is_damaged(name: bytes) -> None:
+    lines = window(0, ["a"], 0, "stable") + window(SLIDE, ["b"], 2, "stable")
+    lines[1] = lines[1].replace(b'"%b":"1970' % name, b'"%b":"197O' % name, 1)
+    (batch,) = assembled(list(enumerate(lines)))
+    assert (batch.readings, batch.first_id) == (1, 2)
+
+
+def test_r15_a_broken_row_before_a_damaged_boundary_is_in_nobody_s_window() -> None:
+    lines = window(0, ["a", "b"], 0, "stable") + window(SLIDE, ["c"], 3, "stable")
+    lines[1], lines[2] = lines[1][:-1], b"?"
+    (batch,) = assembled(list(enumerate(lines)))
+    assert (batch.readings, batch.lost) == (1, 0)
+
+
 @pytest.mark.parametrize("also", [(), (4,)])
 def test_r15_a_boundary_that_does_not_decode_leaves_its_window_uncovered(
     also: tuple[int, ...],

@@ -39,6 +39,8 @@ class Chunk:
     batch: ResultBatch
     floor: int
     gaps: tuple[tuple[int, int, Gap], ...] = ()
+    is_loaded: bool = False
+    """Its rows have been read once, so ``gaps`` has those that cannot be."""
 
     @property
     def bytes_held(self) -> int:
@@ -82,7 +84,7 @@ class ResultCursor:
             return False
         floor, gaps = record.floor, []
         if record.lost:
-            gaps.append((floor, floor + 1, Gap(self._name, record.lost)))
+            gaps.append((record.stime_min, record.stime_max + 1, Gap(self._name, record.lost)))
         if self._strict:
             if floor > self.boundary:
                 # At least one: a window's boundary is a record too.
@@ -117,8 +119,19 @@ class ResultCursor:
         """The columns of the rows with start <= stime < end, and the floor of each."""
         for chunk in self._within(start, end):
             if chunk.batch.readings:
-                assert chunk.batch.columns is not None
-                yield chunk.batch.columns.load(), chunk.floor
+                yield self.load(chunk), chunk.floor
+
+    def load(self, chunk: Chunk) -> SourceColumns:
+        """The rows of a batch that has any; what of them cannot be read is lost (rule 28)."""
+        batch = chunk.batch
+        assert batch.columns is not None
+        loaded = batch.columns.load()
+        unread = batch.readings - len(loaded.stimes)
+        if unread and not chunk.is_loaded:
+            felt = (batch.stime_min, batch.stime_max + 1, Gap(self._name, unread))
+            chunk.gaps = (*chunk.gaps, felt)
+        chunk.is_loaded = True
+        return loaded
 
     def next_reading(self, start: int) -> int | None:
         """The smallest stime >= start that is buffered; None if there is none."""
@@ -280,10 +293,8 @@ def live_columns(
     """Both logs' rows of [start, end): of a window that has two versions the stable one."""
     yield from stable.columns(start, end)
     for chunk in tentative._within(start, end):
-        batch = chunk.batch
-        if batch.readings and not _is_said_for_good(batch, stable):
-            assert batch.columns is not None
-            yield batch.columns.load(), chunk.floor
+        if chunk.batch.readings and not _is_said_for_good(chunk.batch, stable):
+            yield tentative.load(chunk), chunk.floor
 
 
 def live_gaps(stable: ResultCursor, tentative: ResultCursor) -> Iterator[tuple[int, int, Gap]]:
