@@ -393,7 +393,8 @@ MUTANTS = (
     ),
     Mutant(
         "a row that cannot be read was never there", "R15",
-        (Edit(f"{_dpc}.chain:ResultCursor.load", "if unread and not chunk.is_loaded:", "if False:"),),
+        (Edit(f"{_dpc}.chain:ResultCursor.load",
+              "if unread and not chunk.is_loaded:", "if False:"),),
         f"{_chains}:test_a_row_that_cannot_be_read_is_lost_and_its_reader_s_window_says_so",
     ),
     Mutant(

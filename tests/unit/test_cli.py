@@ -18,6 +18,7 @@ from slackwater.cli import tables
 from slackwater.cli.common import find_bootstrap, parse_bindings, parse_duration
 from slackwater.cli.doctor import Finding, Trouble, disk, examine
 from slackwater.cli.screen import Board, PlainLines, render
+from slackwater.codec.results import Label, encode_boundary, encode_undo, parse_result
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.model.records import Heartbeat
 from slackwater.runtime import settings as settings_module
@@ -298,6 +299,32 @@ def test_the_board_shows_tentative_undone_and_exact() -> None:
     assert later == ["exact", "corrected", "corrected", "exact"]
     assert board.counts == {"exact": 2, "tentative": 2, "undone": 2, "corrected": 2}
     assert render(board, ["a", "b"], "title", "", 0.5, 300) is not None
+
+
+def test_the_picture_knows_each_window_that_a_run_of_empty_ones_replaces() -> None:
+    """What was in them was a reading whose place is elsewhere, or nothing at all."""
+    board = Board("climate", 1_000_000, ("x", "avg"), windows_max=3)
+
+    def window(start: int, label: Label, windows: int = 1) -> None:
+        line = encode_boundary(
+            query="climate", part=0, seq=0, epoch=0, label=label, windows=windows, keys=0,
+            window_start=start * 1_000_000, window_end=(start + windows) * 1_000_000,
+            due_at=0, emitted_at=0,
+        )  # fmt: skip
+        board.apply(parse_result(line), 0)
+
+    for start in (1, 2, 3):
+        window(start, "tentative")
+    undo = encode_undo(
+        query="climate", part=0, seq=0, epoch=1,
+        undo_from=1_000_000, undo_to=3_000_000, emitted_at=0,
+    )  # fmt: skip
+    board.apply(parse_result(undo), 0)
+    window(0, "stable", windows=5)
+    assert board.counts == {"exact": 2, "tentative": 3, "undone": 3, "corrected": 3}
+    assert {at: line.state for at, line in board.lines.items()} == dict.fromkeys(
+        (1_000_000, 2_000_000, 3_000_000), "corrected"
+    )
 
 
 def test_a_pipe_gets_lines() -> None:

@@ -79,21 +79,27 @@ class Board:
         return None
 
     def _answer(self, record: Mapping[str, Any], now: int) -> Line:
+        """A window, or a run of empty ones: of those the first is shown, and what was known."""
         start = parse_time(record["window_start"])
+        last = start + (record["windows"] - 1) * self.slide_us
         values, self._values = self._values, {}
-        state: State = "tentative"
-        if record["label"] == "stable":
-            state = "corrected" if start in self._revoked else "exact"
-            self._revoked.discard(start)
-        self.counts[state] += record["windows"]
-        known = self.lines.get(start)
-        line = Line(start, state, values, tuple(record["missing"]))
-        if known is not None:
-            line.undone_at, line.before = known.undone_at, known.values
-        self.lines[start] = line
+        is_stable = record["label"] == "stable"
+        replaced = {at for at in self._revoked if is_stable and start <= at <= last}
+        self._revoked -= replaced
+        self.counts["corrected"] += len(replaced)
+        self.counts["exact" if is_stable else "tentative"] += record["windows"] - len(replaced)
+        for at in {start, *(at for at in self.lines if start <= at <= last)}:
+            state: State = (
+                "tentative" if not is_stable else "corrected" if at in replaced else "exact"
+            )
+            line, known = Line(at, state, values, tuple(record["missing"])), self.lines.get(at)
+            if known is not None:
+                line.undone_at, line.before = known.undone_at, known.values
+            self.lines[at] = line
+        answered = self.lines[start]
         for old in sorted(self.lines)[: -self.windows_max]:
             del self.lines[old]
-        return line
+        return answered
 
     def _undo(self, first: int, last: int, now: int) -> None:
         for start, line in self.lines.items():
