@@ -176,7 +176,7 @@ class Orderer:
         self.settings = settings
         self.logs: dict[LineName, list[OrderedRecord]] = {line: [] for line in LineName}
         self.config = OrdererConfig(
-            f"orderer/q.{child}.{'ab'[replica]}",
+            f"orderer/q.{child}.{'abc'[replica]}",
             child,
             replica,
             tuple(s.name for s in sources),

@@ -7,17 +7,28 @@ ones in all replicas, so that comparing replicas shows nothing.
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.paper.stage import FIELDS, MS, Orderer, Root, Settings, Source, aggregated
 
 from slackwater.codec.records import encode_delta, encode_ordered
-from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, SourceColumns
+from slackwater.model.records import (
+    DeltaRecord,
+    Gap,
+    Kind,
+    OrderedRecord,
+    Position,
+    SourceColumns,
+)
 from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.answers import StableWindow, TentativeWindow
 from slackwater.protocols.dpc.operators import Operators
-from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.orderer import LineName, recover
+from slackwater.protocols.dpc.root import DeltaLog
 from slackwater.runtime.topics import record_bytes_max
 
 KEYS = [f"k{i}" for i in range(10)]
@@ -48,7 +59,7 @@ def root_over(*logs: list[OrderedRecord]) -> tuple[Root, list[Orderer]]:
     root = Root(replicas, settings)
     for orderer, log in zip(replicas, logs, strict=True):
         for record in log:
-            line = LineName.STABLE if record.kind is Kind.INSERTION else LineName.LIVE
+            line = LineName.LIVE if record.kind is Kind.TENTATIVE else LineName.STABLE
             orderer.logs[line].append(record)
     return root, replicas
 
@@ -108,6 +119,146 @@ def test_r32_a_replica_that_dies_in_the_middle_is_completed_by_the_other(cut: in
     (answer,) = [s.effect for s in root.said if isinstance(s.effect, StableWindow)]
     assert answer.content is not None
     assert answer.content.slice.count.tolist() == [[2.0] * 10]
+
+
+GAP = (Gap("s1", 5),)
+
+
+def with_a_gap(replica: int, inc: int = 0, left: int = 5) -> list[OrderedRecord]:
+    """The same bucket with ``left`` keys; the others' readings retention has taken."""
+    if not left:
+        return [OrderedRecord(Kind.BOUNDARY, 0, replica, inc, 0, 100 * MS, gap=GAP)]
+    operators = Operators(FIELDS, None, None, KeyTable(), piece_bytes_max=170)
+    times = np.arange(0, 2 * left * MS, MS, dtype=np.int64)
+    which = np.arange(2 * left, dtype=np.int32) % left
+    columns = SourceColumns(times, which, KEYS[-left:], FIELDS, (np.ones(2 * left),))
+    pieces = operators.bucket([[(columns, 0)]], 0, 100 * MS)
+    return [
+        OrderedRecord(
+            Kind.INSERTION, 0, replica, inc, 0, 100 * MS, i, len(pieces), 0, -1, None,
+            (), GAP, p.keys, p.offsets, p.fields, p.values,
+        )
+        for i, p in enumerate(pieces)
+    ]  # fmt: skip
+
+
+def answer_of(root: Root) -> tuple[int, bool] | None:
+    """How many keys the only stable window has, and whether it says that it has lost something."""
+    found = [s.effect for s in root.said if isinstance(s.effect, StableWindow)]
+    if not found:
+        return None
+    (answer,) = found
+    assert answer.content is not None
+    assert answer.content.slice.count.tolist() == [[2.0] * len(answer.content.slice)]
+    return len(answer.content.slice), bool(answer.gap)
+
+
+def read_on(root: Root, replicas: list[Orderer], *, ended: tuple[int, ...] = ()) -> None:
+    """The root reads what there is, and learns that some replicas' logs hold nothing more."""
+    for _ in range(3):
+        root.listen()
+        root.step(100)
+        root.core.ordered(
+            {
+                DeltaLog(0, r, LineName.STABLE): (0, len(replicas[r].logs[LineName.STABLE]))
+                for r in ended
+            }
+        )
+
+
+@pytest.mark.parametrize("left", [0, 2, 5, 9])
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_r32_a_bucket_begun_without_a_gap_is_completed_with_one(cut: int, left: int) -> None:
+    """A died between its pieces, and B has lost readings: nobody can have the rest of A's."""
+    root, replicas = root_over(pieces_of(Kind.INSERTION)[:cut], with_a_gap(1, left=left))
+    read_on(root, replicas)
+    assert answer_of(root) is None, "A's log may have it"
+    read_on(root, replicas, ended=(0,))
+    assert answer_of(root) == (left, True)
+
+
+def test_r32_a_bucket_begun_with_a_gap_goes_on_with_it() -> None:
+    """A comes back, and has the bucket without, when B's first piece has been taken."""
+    root, replicas = root_over([], with_a_gap(1)[:1])
+    read_on(root, replicas, ended=(0,))
+    replicas[0].logs[LineName.STABLE] += pieces_of(Kind.INSERTION)
+    read_on(root, replicas)
+    assert answer_of(root) is None, "B's log may have the rest"
+    replicas[1].logs[LineName.STABLE] += with_a_gap(1)[1:]
+    read_on(root, replicas)
+    assert answer_of(root) == (5, True)
+
+
+def test_r32_a_bucket_begun_with_a_gap_is_completed_without_one() -> None:
+    root, replicas = root_over([], with_a_gap(1)[:1])
+    read_on(root, replicas, ended=(0,))
+    replicas[0].logs[LineName.STABLE] += pieces_of(Kind.INSERTION)
+    read_on(root, replicas, ended=(1,))
+    assert answer_of(root) == (10, False)
+
+
+@pytest.mark.parametrize("left", [0, 2, 5, 9])
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_r32_a_replica_that_died_between_its_pieces_says_the_bucket_again(
+    cut: int, left: int
+) -> None:
+    """And retention has been at its source meanwhile: what it says is not the rest of it."""
+    root, (replica,) = root_over(pieces_of(Kind.INSERTION)[:cut])
+    log = replica.logs[LineName.STABLE]
+    recovered = recover(replica.saved, list(enumerate(log)), [])
+    assert (recovered.frontier, recovered.next_id) == (Position(0), 0)
+    log.append(replica.start_record(len(log), recovered))
+    log += with_a_gap(0, inc=len(log) - 1, left=left)
+    read_on(root, [replica])
+    assert answer_of(root) == (left, True)
+
+
+def lives_of_a_replica(rng: Random, replica: int) -> tuple[list[OrderedRecord], set[int]]:
+    """What it says of the bucket behind its first START, and how many keys it was complete with.
+
+    Each life has lost more than the one before, and all but the last are cut short.
+    """
+    log: list[OrderedRecord] = []
+    lives = sorted(rng.sample([10, 9, 5, 2, 0], rng.randint(0, 3)), reverse=True)
+    for life, left in enumerate(lives):
+        inc = len(log) + 1 if life else 0  # the orderers of a stage begin with a START at 0
+        if life:
+            at = Position(0)
+            log.append(OrderedRecord(Kind.START, 0, replica, -1, 0, 0, last_id=-1, frontier=at))
+        said = pieces_of(Kind.INSERTION, replica, inc)
+        if left < 10:
+            said = with_a_gap(replica, inc, left)
+        is_last = life + 1 == len(lives)
+        cut = rng.randint(0, len(said) if is_last else len(said) - 1)
+        log += said[:cut]
+        if cut == len(said):
+            return log, {left}
+    return log, set()
+
+
+@given(st.integers(0, 2**32))
+def test_r32_versions_of_a_bucket_are_never_mixed_and_a_whole_one_is_found(seed: int) -> None:
+    """Whatever the replicas lost between their pieces, and in whatever order that is read."""
+    rng = Random(seed)
+    lives = [lives_of_a_replica(rng, replica) for replica in range(rng.randint(1, 3))]
+    root, replicas = root_over(*([] for _ in lives))
+    coming = [(r, record) for r, (log, _) in enumerate(lives) for record in log]
+    order = sorted(coming, key=lambda _: rng.random())  # of replicas; each log in its own order
+    logs = [iter(log) for log, _ in lives]
+    for replica, _ in order:
+        replicas[replica].logs[LineName.STABLE].append(next(logs[replica]))
+        if rng.random() < 0.5:
+            ended = tuple(r for r in range(len(lives)) if rng.random() < 0.3)
+            read_on(root, replicas, ended=ended)
+    for _ in range(4):
+        read_on(root, replicas, ended=tuple(range(len(lives))))
+    whole = set().union(*(found for _, found in lives))
+    answer = answer_of(root)
+    assert (answer is None) == (not whole)
+    if answer is not None:
+        keys, is_lossy = answer
+        assert keys in whole
+        assert is_lossy == (keys < 10)
 
 
 def test_r32_an_incomplete_bucket_is_no_answer() -> None:

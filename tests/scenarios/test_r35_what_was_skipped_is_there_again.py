@@ -8,6 +8,7 @@ record each, and a correction some milliseconds later.
 
 from __future__ import annotations
 
+from tests.simulator.checkers.answers import answers
 from tests.simulator.readings import Habits
 from tests.simulator.story import Story, us
 
@@ -36,4 +37,32 @@ def test_a_stream_that_is_whole_again_is_not_missed_for_its_disorder() -> None:
     before = core.counters.tentative
     story.all_is_well_again()
     assert core.counters.tentative == before
+    story.every_guarantee_holds()
+
+
+def test_a_stream_is_missed_for_its_own_disorder_and_not_for_another_s() -> None:
+    """s1 is in order, s2 three seconds late. s1 comes back; s2 is silent, so the lines stay apart.
+
+    1. The live line has left s1's backlog out, so windows that end before its return lack s1.
+    2. What comes after is in order: the others lack s2 alone.
+    """
+    story = Story(
+        replicas=1, bound_us=1_000_000, backlog_records_max=10, record_us=5_000, live_records_max=4,
+        children=(("s1", "s2"),), disorder_more_us={"s2": 3_000_000},
+    )  # fmt: skip
+    story.time_passes(6)
+    story.silence("s1", for_s=8)
+    story.time_passes(1)
+    story.silence("s2", for_s=14)
+    story.time_passes(13)
+    assert story.orderer().counters.skipped > 0
+    back = story.config.e0_us + us(14)
+    missing = {
+        said.window: said.missing
+        for said in answers(story.history)
+        if not said.stable and said.window > story.config.e0_us + us(10)
+    }
+    assert {of for at, of in missing.items() if at < back} == {("s1", "s2")}
+    assert {of for at, of in missing.items() if at > back} == {("s2",)}
+    story.all_is_well_again()
     story.every_guarantee_holds()

@@ -231,7 +231,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is ahead is dropped", "R8",
-        (Edit(f"{_dpc}.replicated:StableInput.take", "cursor.return_to(before)", "pass"),),
+        (Edit(f"{_dpc}.replicated:StableInput._hold", "cursor.return_to(place)", "pass"),),
         f"{_scenarios}.test_r08_a_record_ahead_waits:test_a_new_replica_continues_when_the_other_dies_where_it_began",
     ),
     Mutant(
@@ -527,9 +527,28 @@ MUTANTS = (
         f"{_scenarios}.test_r15_world:test_what_a_first_reader_did_not_find_is_a_gap",
     ),
     Mutant(
+        "what is left of another version is the rest of the bucket", "R32",
+        (Edit(f"{_dpc}.replicated:StableInput.take",
+              "_version(record) != self._version", "False"),),
+        f"{_scenarios}.test_r32_a_bucket_in_several_records"
+        ":test_r32_a_bucket_begun_without_a_gap_is_completed_with_one", (2, 9),
+    ),
+    Mutant(
+        "a bucket that has been begun is never given up", "R32",
+        (Edit(f"{_dpc}.replicated:StableInput.take", "if not self.rivals(replica):", "if False:"),),
+        f"{_scenarios}.test_r32_a_bucket_in_several_records"
+        ":test_r32_a_bucket_begun_without_a_gap_is_completed_with_one", (2, 9),
+    ),
+    Mutant(
+        "a replica goes on within a bucket", "R32",
+        (Edit(f"{_dpc}.orderer:recover", "if frontier.piece:", "if False:"),),
+        f"{_scenarios}.test_r32_a_bucket_in_several_records"
+        ":test_r32_a_replica_that_died_between_its_pieces_says_the_bucket_again", (2, 5),
+    ),
+    Mutant(
         "a gap is taken though a replica has none", "R15",
         (Edit(f"{_dpc}.replicated:StableInput._may_take",
-              "return not (record.gap and self.rivals(replica))", "return True"),),
+              "return not self.rivals(replica)", "return True"),),
         f"{_gaps}:test_the_root_takes_the_replica_that_lost_nothing",
     ),
     Mutant(

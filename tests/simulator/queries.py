@@ -188,7 +188,6 @@ class SimQuery:
     def orderer_config(self, child: int, replica: int) -> OrdererConfig:
         """Of one replica."""
         config, inputs = self.config, list(self.inputs(child))
-        disorders = (config.disorder_of(i.source) for i in inputs if i.results is None)
         return OrdererConfig(
             fragment=self.orderer_name(child, replica),
             child=child,
@@ -201,7 +200,7 @@ class SimQuery:
             ahead_bytes_max=config.ahead_bytes_max,
             backlog_records_max=config.backlog_records_max,
             backlog_rows_max=config.backlog_rows_max,
-            disorder_us=max(disorders, default=0),
+            disorders_us=tuple(config.disorder_of(i.source) for i in inputs),
             lateness_us=config.lateness_us,
             in_time_us=config.answer_within_us(1),
             replicas=config.replicas,

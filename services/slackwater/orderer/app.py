@@ -46,7 +46,7 @@ def main(context: Context) -> None:
         ),
         policy=Policy(spec.failure_policy, spec.stabilization_policy),
         replicas=spec.replicas,
-        disorder_us=max(log.disorder_us for log in logs),
+        disorders_us=tuple(log.disorder_us for log in logs),
         lateness_us=lateness,
         # Deadlines are wall time; w is the event time of a fixed piece of it.
         in_time_us=deployment.deadline_us(spec, 1) * definition.w_us // spec.bucket_us(),

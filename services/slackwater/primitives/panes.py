@@ -177,6 +177,11 @@ class PaneStore(Generic[V]):
         self._note(at.bucket_start, bucket_end, notes)
         self._move(bucket_end)
 
+    def begin_again(self) -> None:
+        """The bucket that has been begun will not be completed: another version of it comes."""
+        self._pieces.clear()
+        self._frontier = Position(self._frontier.bucket_start)
+
     def advance(self, to: int, notes: Notes = NOTHING) -> None:
         """A run of empty buckets up to ``to``; its length costs nothing."""
         assert self._frontier.piece == 0, "inside a bucket there is no empty one"

@@ -117,8 +117,8 @@ class OrdererConfig:
     turn_lease_us: int = lease_us_default
     near_buckets_max: int = near_buckets_default
     """So far behind the stable line the roots may be when the lines join (``downstream.py``)."""
-    disorder_us: int = 0
-    """The largest ``disorder`` of the inputs: how far a skipped reading may lie ahead."""
+    disorders_us: tuple[int, ...] = ()
+    """The ``disorder`` of each log's stream, how far a skipped reading may lie ahead; (): none."""
     lateness_us: int = 0
     """How far apart the promises of healthy inputs may be (rule 15): so much more is held of those
     that are ahead. A cursor that had to let go of it would never be attached, nor the lines one."""
@@ -210,9 +210,12 @@ def recover(
     a zombie wrote there counts for nobody (rule 10), so it must not count here either: a writer
     that went on behind it would leave a hole for its readers. The START that tells may lie before
     the state record's offset, so the first record read is one of the state's own writer.
+
+    A bucket of which only some pieces are there is said once more, all of it: if retention has
+    taken some of its readings meanwhile, what follows would not be the rest of it (R15).
     """
     frontier = Position(state.frontier)
-    next_id = state.last_id + 1
+    next_id = begun_id = state.last_id + 1
     inc = writer = -1
     for offset, record in stable:
         if offset == state.stable_offset and state.last_id >= 0:
@@ -222,11 +225,14 @@ def recover(
             inc = offset
             if record.frontier is not None:
                 frontier, next_id = record.frontier, record.first_id
+                begun_id = next_id
             continue
         if record.kind is Kind.VOID or record.inc < inc:
             continue
         if Position(record.bucket_start, record.piece) != frontier:
             continue
+        if record.piece == 0:
+            begun_id = next_id
         frontier = after(record)
         next_id = max(next_id, record.last_id + 1)
     live_frontier = state.live_frontier
@@ -237,6 +243,8 @@ def recover(
             continue
         elif record.piece == record.pieces - 1:
             live_frontier = max(live_frontier, record.bucket_end)
+    if frontier.piece:
+        frontier, next_id = Position(frontier.bucket_start), begun_id
     return Recovered(frontier, next_id, max(live_frontier, frontier.bucket_start))
 
 
@@ -373,7 +381,6 @@ class OrdererCore:
         self._inc = inc
         self._mute_until = dict(mute_until)
         self._next_id = recovered.next_id
-        self._resume = recovered.frontier
         start = recovered.frontier.bucket_start
         self.line = Line(
             len(config.inputs),
@@ -407,11 +414,15 @@ class OrdererCore:
 
     def _open(self, log: int, stable: SourcePosition, live: SourcePosition) -> None:
         """The two lines' cursors in one log."""
-        name, disorder_us = self._config.names[log], self._config.disorder_us
-        if log in self._config.results:
+        config = self._config
+        name, disorder_us = (
+            config.names[log],
+            config.disorders_us[log] if config.disorders_us else 0,
+        )
+        if log in config.results:
             self._stable.append(ResultCursor(stable, name, strict=True))
             self._live.append(ResultCursor(live, name, strict=False))
-        elif log - 1 in self._config.results:
+        elif log - 1 in config.results:
             self._stable.append(Unread())
             self._live.append(ResultCursor(live, name, strict=False))
         else:
@@ -683,7 +694,7 @@ class OrdererCore:
         if not records:
             records = [self._empty(start, end)]
         gap = tuple(self._gap([c.gaps for c in self._stable], start, end))
-        for record in records[self._resume.piece if start == self._resume.bucket_start else 0 :]:
+        for record in records:
             stamped = replace(
                 record,
                 first_id=self._next_id,

@@ -6,7 +6,9 @@ progress is by event time, so there is nothing to ask for:
 
 * The **stable line** (`StableInput`) follows whichever replica's stable log continues the child's
   frontier. Content there is the same in all replicas; a record that is ahead waits, one that is
-  behind is a repeat (rules 10 to 12; R8).
+  behind is a repeat (rules 10 to 12; R8). Only a bucket that feels a loss may come in two versions
+  (R15): one without is better, and what has been begun of a version that nobody can complete is
+  dropped for one that somebody can.
 * The **live line** (`LiveInput`) sees both logs of every replica at once, and picks per bucket what
   the paper's Table II would choose: stable if any replica has it, else the tentative bucket of the
   replica that has come furthest (rules 13, 20, 21; R7, R34). Slices replace each other, they are
@@ -169,6 +171,11 @@ def behind(record: BucketRecord) -> Position:
     return Position(record.bucket_end)
 
 
+def _version(record: BucketRecord) -> tuple[int, tuple[Gap, ...]]:
+    """What the pieces of one version of a bucket have in common."""
+    return record.pieces, record.gap
+
+
 @dataclass(slots=True)
 class StableInput:
     """The stable line's view of one child: a frontier, fed by R stable logs (rules 10 to 12)."""
@@ -178,11 +185,15 @@ class StableInput:
     ahead_us_max: int
     holes: dict[int, int] = field(default_factory=dict)
     """Replica -> incarnation of the writer that left a hole in its stable log."""
-    gapped: dict[int, Position] = field(default_factory=dict)
-    """Replica -> the frontier at which it has a record with a gap (R15)."""
+    second: dict[int, Position] = field(default_factory=dict)
+    """Replica -> the frontier at which its record is the second choice (R15): it has a gap, or it
+    is of another version of the bucket than what has been begun."""
     exhausted: dict[int, Position] = field(default_factory=dict)
     """Replica -> the frontier at which its log was found to hold nothing more."""
-    _gap: tuple[Gap, ...] = ()
+    _version: tuple[int, tuple[Gap, ...]] = (1, ())
+    """Of what was taken last."""
+    _begun: dict[int, LogPosition] = field(default_factory=dict)
+    """Replica -> where the bucket begins in its log that it has said last."""
 
     def take(self, replica: int, offset: int, record: BucketRecord, low: int) -> bool:
         """Offer a record of a replica's stable log; True if it moved the frontier.
@@ -206,50 +217,69 @@ class StableInput:
                 self.holes[replica] = cursor.inc
             return False
         self.holes.pop(replica, None)
-        end = behind(record)
-        if end <= self.frontier:
+        if record.piece == 0:
+            self._begun[replica] = before
+        end, here = behind(record), self.frontier
+        holds_it = record.bucket_start <= here.bucket_start < record.bucket_end
+        if here.piece and holds_it and _version(record) != self._version:
+            # Two versions are cut between other keys: what has been begun must go on, or end here.
+            self.second[replica] = here
+            self._hold(cursor, before)
+            if not self.rivals(replica):
+                self._begin_again()
+            return False
+        if end <= here:
             self._move(cursor, end)
             return False
-        is_ahead = start > self.frontier
+        is_ahead = start > here
         if is_ahead and replica in self.torn:
             self.holes[replica] = cursor.inc  # nobody will bring the frontier here: read on
             return False
         too_far = record.bucket_start - low > self.ahead_us_max
         if is_ahead or too_far or not self._may_take(replica, record):
-            cursor.return_to(before)
-            cursor.attached = False
+            self._hold(cursor, before)
             return False
         self._move(cursor, end)
-        self.frontier, self._gap = end, record.gap
+        self.frontier, self._version = end, _version(record)
         return True
 
     def _may_take(self, replica: int, record: BucketRecord) -> bool:
-        """With a gap only if nobody has the bucket without, and never a bucket of both kinds."""
-        if record.gap:
-            self.gapped[replica] = self.frontier
-        if self.frontier.piece and record.gap != self._gap:
-            return False
-        return not (record.gap and self.rivals(replica))
+        """With a gap only if nobody has the bucket without."""
+        if not record.gap or self.frontier.piece:
+            return True
+        self.second[replica] = self.frontier
+        return not self.rivals(replica)
+
+    def _begin_again(self) -> None:
+        """With the bucket, for those who have another version of it than what has been begun."""
+        bucket = Position(self.frontier.bucket_start)
+        for replica, place in self._begun.items():
+            if self.second.get(replica) == self.frontier and place.frontier <= bucket:
+                self._hold(self.cursors[replica], place)
+        self.frontier = bucket
+        # What was found out of this bucket's positions was found out of the other version's.
+        self.second.clear()
+        self.exhausted.clear()
 
     def rivals(self, replica: int) -> list[int]:
-        """The other replicas whose logs may yet deliver the frontier, without a gap (R15)."""
+        """The other replicas whose logs may yet deliver what is better at the frontier (R15)."""
         here = self.frontier
         return [
             other
             for other, cursor in enumerate(self.cursors)
             if other != replica
             and cursor.frontier <= here
-            and self.gapped.get(other) != here
+            and self.second.get(other) != here
             and self.exhausted.get(other) != here
         ]
 
     @property
     def _unanswered(self) -> list[int]:
-        """Replicas whose logs go on elsewhere, or with a gap, than where the frontier is."""
+        """Replicas whose logs go on elsewhere than where the frontier is, or as a second choice."""
         return [
             replica
             for replica, cursor in enumerate(self.cursors)
-            if cursor.frontier > self.frontier or self.gapped.get(replica) == self.frontier
+            if cursor.frontier > self.frontier or self.second.get(replica) == self.frontier
         ]
 
     @property
@@ -264,19 +294,25 @@ class StableInput:
         Seen as such; or because its START names a place beyond the frontier, and nobody's log has
         what lies between: then it must say that again too.
         """
-        if self.frontier in self.gapped.values():
-            return self.holes  # somebody has it, with a gap
+        if self.frontier in self.second.values():
+            return self.holes  # somebody has it, as a second choice
         ahead = [r for r, cursor in enumerate(self.cursors) if cursor.frontier > self.frontier]
         return self.holes | {r: self.cursors[r].inc for r in ahead if not self.rivals(r)}
 
-    def waits(self, replica: int) -> bool:
-        """Is the replica's next record held back because it has a gap?"""
-        return self.gapped.get(replica) == self.frontier and bool(self.rivals(replica))
+    def wants(self, replica: int) -> bool:
+        """Shall the replica's log be read on? Not what is ahead, nor while there may be better."""
+        if self.second.get(replica) == self.frontier:
+            return not self.rivals(replica)
+        return self.cursors[replica].frontier <= self.frontier or replica in self.torn
 
     @property
     def held(self) -> int:
         """How many places its cursors remember."""
         return sum(len(cursor.trail) for cursor in self.cursors)
+
+    def _hold(self, cursor: DeltaCursor, place: LogPosition) -> None:
+        cursor.return_to(place)
+        cursor.attached = False
 
     def _move(self, cursor: DeltaCursor, frontier: Position) -> None:
         cursor.frontier = frontier

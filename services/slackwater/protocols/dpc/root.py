@@ -608,7 +608,11 @@ class RootCore:
     # Stable line.
 
     def _take_stable(self, child: _Child, log: DeltaLog, offset: int, record: BucketRecord) -> None:
-        if not child.stable.take(log.replica, offset, record, self._needed_to):
+        before = child.stable.frontier
+        is_taken = child.stable.take(log.replica, offset, record, self._needed_to)
+        if child.stable.frontier < before:
+            child.panes.begin_again()
+        if not is_taken:
             return
         notes = Notes.of((), record.gap)
         if record.kind is Kind.BOUNDARY:
@@ -646,8 +650,7 @@ class RootCore:
             ahead = cursor.frontier.bucket_start - self._needed_to
             if (
                 not cursor.attached
-                and (cursor.frontier <= child.stable.frontier or log.replica in child.stable.torn)
-                and not child.stable.waits(log.replica)
+                and child.stable.wants(log.replica)
                 and ahead <= child.stable.ahead_us_max
             ):
                 wanted[LineName.STABLE, log] = cursor.offset
