@@ -23,7 +23,7 @@ from slackwater.primitives.deltas import KeyTable, Slice
 from slackwater.primitives.rows import RowContents, Rows
 from slackwater.protocols.dpc.answers import Transaction
 from slackwater.protocols.dpc.line import Schedule
-from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.protocols.dpc.orderer import LineName, OrdererConfig
 from slackwater.protocols.dpc.root import Commit, DeltaLog, RootConfig, answered_by_all
 from slackwater.protocols.dpc.staggering import lease_us_default
 from slackwater.root.results import ResultsWriter
@@ -79,16 +79,19 @@ class SimQuery:
 
     def delta_log(self, part: int, child: int, replica: int, line: int) -> Log[object]:
         """What the aggregator makes of it for a part."""
-        partition = (child * self.config.replicas + replica) * 2 + line
+        partition = self._partition(child, replica, line)
         return self.world.broker.log(f"sw.deltas.{self.name}.{part}:{partition}")
 
     def is_missed(self, child: int, replica: int, line: int) -> bool:
         """Does the root of any part see a hole in the deltas of this log?"""
-        partition = (child * self.config.replicas + replica) * 2 + line
+        partition = self._partition(child, replica, line)
         return any(
             self.world.heartbeats.is_missed(f"sw.deltas.{self.name}.{part}", partition)
             for part in range(self.config.parts)
         )
+
+    def _partition(self, child: int, replica: int, line: int) -> int:
+        return DeltaLog(child, replica, LineName(line)).partition(self.config.replicas)
 
     def results_log(self, part: int) -> Log[object]:
         """The results of a part, all in one: whole transactions."""

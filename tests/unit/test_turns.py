@@ -17,6 +17,17 @@ async def turn_forever(turns: Turns, wait_us: int) -> None:
         await turns.wait(0, wait_us, parked=False)
 
 
+async def stops(loop: asyncio.Task[None]) -> bool:
+    """Does one cancellation end it? It is ended in any case: asyncio.run would wait for it."""
+    loop.cancel()
+    await asyncio.wait([loop], timeout=1)
+    ended = loop.cancelled()
+    while not loop.done():
+        loop.cancel()
+        await asyncio.sleep(0.001)
+    return ended
+
+
 @pytest.mark.parametrize("woken_before", range(YIELDS_MAX))
 @pytest.mark.parametrize("cancelled_after", range(YIELDS_MAX))
 def test_a_stop_that_comes_with_a_wake_ends_the_loop(
@@ -30,13 +41,7 @@ def test_a_stop_that_comes_with_a_wake_ends_the_loop(
         turns.wake()
         for _ in range(cancelled_after):
             await asyncio.sleep(0)
-        loop.cancel()
-        await asyncio.wait([loop], timeout=1)
-        ended = loop.cancelled()
-        while not loop.done():  # asyncio.run would cancel it once, and wait
-            loop.cancel()
-            await asyncio.sleep(0.001)
-        return ended
+        return await stops(loop)
 
     assert asyncio.run(scenario())
 
@@ -46,12 +51,6 @@ def test_a_stop_that_comes_with_the_deadline_ends_the_loop(wait_us: int) -> None
     async def scenario() -> bool:
         loop = asyncio.create_task(turn_forever(Turns(), wait_us))
         await asyncio.sleep(wait_us / 1e6)
-        loop.cancel()
-        await asyncio.wait([loop], timeout=1)
-        ended = loop.cancelled()
-        while not loop.done():
-            loop.cancel()
-            await asyncio.sleep(0.001)
-        return ended
+        return await stops(loop)
 
     assert all(asyncio.run(scenario()) for _ in range(100))
