@@ -144,7 +144,8 @@ def _serialization(found: Found) -> list[str]:
         lines += [*_table(head, rows), ""]
     lines += [
         "From the writing of a reading into the source log to its visibility in `sw.ordered`,",
-        "so through Kafka twice; 0: through Kafka once, nothing sorted.",
+        "so through Kafka twice; 0: through Kafka once, nothing sorted. A reading every 10 ms,",
+        "which passes through every place in a bucket of 10 ms once in a run.",
         "",
         "![Serialization](dpc-serialization.png)",
     ]

@@ -1,11 +1,13 @@
 """Tables IV and V: what serializing costs, by bucket size and by boundary interval (section 7).
 
 A source writes a reading every 10 ms and, apart from them, a boundary at every multiple of the
-boundary interval. A reading's latency is the time of its visibility in ``sw.ordered`` less the time
-at which it was written to the source log, both of this machine's clock, through the broker twice.
-The column of 0 is a plain consumer of the source log: the way through Kafka once, with nothing
-sorted. The grid's w is given to the query; its windows have no part in this, so there is neither
-aggregator nor root.
+boundary interval. Its clock is a little slow, so that in a run its readings pass through every
+place in a bucket of 10 ms once. Otherwise all of them would have the latency of the place where the
+run happened to begin, anything from 5 to 15 ms. A reading's latency is the time of its
+visibility in ``sw.ordered`` less the time at which it was written to the source log, both of this
+machine's clock, through the broker twice. The column of 0 is a plain consumer of the source log:
+the way through Kafka once, with nothing sorted. The grid's w is given to the query; its windows
+have no part in this, so there is neither aggregator nor root.
 """
 
 from __future__ import annotations
@@ -74,19 +76,20 @@ def speak_and_listen(
     reader = system.transport.reader()
     reader.assign(system.transport.end_offsets([log, ordered]))
     seen: dict[Log, list[float]] = {log: [], ordered: []}
-    next_reading = int(time.time() * 1e6) + EVERY_US // 3
-    next_boundary = (next_reading // boundary_us + 1) * boundary_us
+    next_reading = time.time() * 1e6 + EVERY_US // 3
+    next_boundary = (int(next_reading) // boundary_us + 1) * boundary_us
+    slow_us = EVERY_US / (seconds * 1e6 / EVERY_US)
     begin = time.time() + 1
     end, promise = begin + seconds, 0
     while (now := time.time()) < end:
         due = min(next_reading, next_boundary)
         if now * 1e6 >= due:
             if due == next_boundary:
-                promise, next_boundary = due, next_boundary + boundary_us
+                promise, next_boundary = next_boundary, next_boundary + boundary_us
                 source.say(np.zeros(0), promise)
             else:
-                next_reading += EVERY_US
-                source.say(np.array([due]), promise)
+                next_reading += EVERY_US + slow_us
+                source.say(np.array([int(due)]), promise)
             continue
         for raw in reader.poll(100, min(due / 1e6 - now, 0.001)):
             at = time.time()

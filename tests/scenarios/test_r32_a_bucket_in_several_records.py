@@ -34,21 +34,34 @@ from slackwater.runtime.topics import record_bytes_max
 KEYS = [f"k{i}" for i in range(10)]
 
 
-def pieces_of(kind: Kind, replica: int = 0, inc: int = 0) -> list[OrderedRecord]:
-    """The bucket [0, 100 ms) with two readings of each of ten keys, in pieces of three keys."""
-    operators = Operators(FIELDS, None, None, KeyTable(), piece_bytes_max=170)
-    times = np.arange(0, 20 * MS, MS, dtype=np.int64)
-    columns = SourceColumns(
-        times, np.arange(20, dtype=np.int32) % 10, KEYS, FIELDS, (np.arange(20, dtype=float),)
-    )
+def records(
+    columns: SourceColumns,
+    kind: Kind = Kind.INSERTION,
+    replica: int = 0,
+    inc: int = 0,
+    *,
+    gaps: tuple[Gap, ...] = (),
+    operators: Operators | None = None,
+) -> list[OrderedRecord]:
+    """The bucket [0, 100 ms) of ``columns`` as an orderer writes it, in pieces of three keys."""
+    operators = operators or Operators(FIELDS, None, None, KeyTable(), piece_bytes_max=170)
     pieces = operators.bucket([[(columns, 0)]], 0, 100 * MS)
     return [
         OrderedRecord(
             kind, 0, replica, inc, 0, 100 * MS, i, len(pieces), 0, -1, None,
-            () if kind is Kind.INSERTION else ("s2",), (), p.keys, p.offsets, p.fields, p.values,
+            () if kind is Kind.INSERTION else ("s2",), gaps, p.keys, p.offsets, p.fields, p.values,
+            p.stimes, p.key_index,
         )
         for i, p in enumerate(pieces)
     ]  # fmt: skip
+
+
+def pieces_of(kind: Kind, replica: int = 0, inc: int = 0) -> list[OrderedRecord]:
+    """The bucket with two readings of each of ten keys."""
+    times = np.arange(0, 20 * MS, MS, dtype=np.int64)
+    which = np.arange(20, dtype=np.int32) % 10
+    columns = SourceColumns(times, which, KEYS, FIELDS, (np.arange(20, dtype=float),))
+    return records(columns, kind, replica, inc)
 
 
 def root_over(*logs: list[OrderedRecord]) -> tuple[Root, list[Orderer]]:
@@ -80,19 +93,11 @@ def test_r32_pieces_are_cut_between_keys_and_all_of_them_count() -> None:
 @pytest.mark.parametrize("many", [13, 14, 15, 29, 200])
 def test_r32_one_key_with_more_readings_than_a_record_holds(many: int) -> None:
     """A file whose times are days: all of a day is in one bucket. Its orderer ended, for ever."""
-    operators = Operators(FIELDS, None, None, KeyTable(), piece_bytes_max=170)
     which = np.array([0, *[1] * many, 2, 2, 3], np.int32)
     readings = np.arange(len(which), dtype=float)
     columns = SourceColumns(np.zeros(len(which), np.int64), which, KEYS, FIELDS, (readings,))
-    pieces = operators.bucket([[(columns, 0)]], 0, 100 * MS)
-    log = [
-        OrderedRecord(
-            Kind.INSERTION, 0, 0, 0, 0, 100 * MS, i, len(pieces), 0, -1, None,
-            (), (), p.keys, p.offsets, p.fields, p.values,
-        )
-        for i, p in enumerate(pieces)
-    ]  # fmt: skip
-    root, _ = root_over(log)
+    pieces = records(columns)
+    root, _ = root_over(pieces)
 
     root.listen()
     root.step(100)
@@ -128,18 +133,10 @@ def with_a_gap(replica: int, inc: int = 0, left: int = 5) -> list[OrderedRecord]
     """The same bucket with ``left`` keys; the others' readings retention has taken."""
     if not left:
         return [OrderedRecord(Kind.BOUNDARY, 0, replica, inc, 0, 100 * MS, gap=GAP)]
-    operators = Operators(FIELDS, None, None, KeyTable(), piece_bytes_max=170)
     times = np.arange(0, 2 * left * MS, MS, dtype=np.int64)
     which = np.arange(2 * left, dtype=np.int32) % left
     columns = SourceColumns(times, which, KEYS[-left:], FIELDS, (np.ones(2 * left),))
-    pieces = operators.bucket([[(columns, 0)]], 0, 100 * MS)
-    return [
-        OrderedRecord(
-            Kind.INSERTION, 0, replica, inc, 0, 100 * MS, i, len(pieces), 0, -1, None,
-            (), GAP, p.keys, p.offsets, p.fields, p.values,
-        )
-        for i, p in enumerate(pieces)
-    ]  # fmt: skip
+    return records(columns, replica=replica, inc=inc, gaps=GAP)
 
 
 def answer_of(root: Root) -> tuple[int, bool] | None:
@@ -310,19 +307,15 @@ def test_r32_what_is_made_of_a_piece_fits_a_record_too(
         [f"sensor-{i:07}".ljust(key_bytes, "-") for i in range(keys)],
         names, (np.ones(keys * each),) * fields,
     )  # fmt: skip
-    pieces = operators.bucket([[(columns, 0)]], 0, 100 * MS)
+    pieces = records(columns, operators=operators)
     assert sum(len(p.values[0]) for p in pieces) == keys * each
     for i, p in enumerate(pieces):
-        ordered = OrderedRecord(
-            Kind.INSERTION, 0, 0, 0, 0, 100 * MS, i, len(pieces), 0, -1, None,
-            (), (), p.keys, p.offsets, p.fields, p.values,
-        )  # fmt: skip
         ones = np.ones((fields, len(p.keys)))
         delta = DeltaRecord(
             Kind.INSERTION, 0, 0, 0, 0, 100 * MS, 0, i, len(pieces), 0, -1, None,
             (), (), p.keys, 0, p.fields, ones, ones, ones, ones, ones,
         )  # fmt: skip
-        assert len(encode_ordered(ordered)) <= record_bytes_max()
+        assert len(encode_ordered(p)) <= record_bytes_max()
         assert len(encode_delta(delta)) <= record_bytes_max()
 
 
@@ -334,12 +327,7 @@ def test_r32_rows_with_long_keys_fit_a_record(distinct: int) -> None:
         np.zeros(20_000, np.int64), np.arange(20_000, dtype=np.int32) % distinct,
         keys, FIELDS, (np.ones(20_000),),
     )  # fmt: skip
-    pieces = operators.bucket([[(columns, 0)]], 0, 100 * MS)
+    pieces = records(columns, operators=operators)
 
     assert sum(len(p.stimes) for p in pieces) == 20_000
-    for i, p in enumerate(pieces):
-        record = OrderedRecord(
-            Kind.INSERTION, 0, 0, 0, 0, 100 * MS, i, len(pieces), 0, -1, None,
-            (), (), p.keys, p.offsets, p.fields, p.values, p.stimes, p.key_index,
-        )  # fmt: skip
-        assert len(encode_ordered(record)) <= record_bytes_max()
+    assert all(len(encode_ordered(p)) <= record_bytes_max() for p in pieces)
