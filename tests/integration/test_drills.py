@@ -27,7 +27,7 @@ import psutil
 import pytest
 from tests.integration.rehearsing import ROOMS, ROOMS_YAML, Ran, at, rehearse
 
-from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.root import DeltaLog
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.topics import deltas_topic, ordered_partition, ordered_topic

@@ -17,15 +17,9 @@ from slackwater.codec.result_batches import Assembler, ResultStream
 from slackwater.model.records import OrderedRecord, OrdererState
 from slackwater.primitives.panes import Share
 from slackwater.protocols.dpc.answers import Transaction
-from slackwater.protocols.dpc.orderer import (
-    Append,
-    FetchEnds,
-    LineName,
-    OrdererConfig,
-    OrdererCore,
-    initial_state,
-    recover,
-)
+from slackwater.protocols.dpc.line import LineName
+from slackwater.protocols.dpc.orderer import Append, FetchEnds, OrdererConfig, OrdererCore
+from slackwater.protocols.dpc.recovery import initial_state, recover
 from slackwater.root.results import ResultsWriter
 from slackwater.runtime.topics import ResultKind
 

@@ -41,18 +41,16 @@ from slackwater.protocols.dpc.answers import (
     Undo,
 )
 from slackwater.protocols.dpc.join import SJoin
-from slackwater.protocols.dpc.line import PROCESS, Policy, Schedule
+from slackwater.protocols.dpc.line import PROCESS, LineName, Policy, Schedule
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer import (
     Append,
     FetchEnds,
-    LineName,
     OrdererConfig,
     OrdererCore,
     Recovered,
-    initial_state,
-    recover,
 )
+from slackwater.protocols.dpc.recovery import initial_state, recover
 from slackwater.protocols.dpc.root import Commit, DeltaLog, RootConfig, RootCore
 
 MS = 1_000

@@ -49,8 +49,7 @@ from slackwater.protocols.dpc.answers import (
     Transaction,
     Undo,
 )
-from slackwater.protocols.dpc.line import PROCESS, Policy
-from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.line import PROCESS, LineName, Policy
 from slackwater.protocols.dpc.root import DeltaLog
 from slackwater.protocols.dpc.states import LineState
 from slackwater.proxy.sensors import hand_over

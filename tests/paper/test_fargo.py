@@ -35,7 +35,7 @@ from slackwater.primitives.panes import PaneStore, window_of
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import StableWindow
 from slackwater.protocols.dpc.cursor import SourceCursor
-from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.root import Commit
 
 Readings = dict[str, list[float]]

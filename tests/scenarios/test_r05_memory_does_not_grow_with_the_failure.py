@@ -11,7 +11,7 @@ from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 
 from slackwater.model.records import DeltaRecord, Kind, Position
-from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.root import Commit, DeltaLog, RootCore, initial_state
 
 HOUR_S = 3_600

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.simulator.story import Story
 
 from slackwater.model.records import DeltaRecord, Kind, Position
-from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.root import DeltaLog, RootCore, initial_state
 
 A, B = DeltaLog(0, 0, LineName.STABLE), DeltaLog(0, 1, LineName.STABLE)

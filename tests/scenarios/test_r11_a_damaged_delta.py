@@ -14,7 +14,7 @@ import pytest
 from tests.simulator.story import Story
 
 from slackwater.model.records import Kind, OrderedRecord
-from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.root import DeltaLog
 from slackwater.root.inputs import inputs_of
 

@@ -13,7 +13,7 @@ from tests.paper.stage import MS, Orderer, Root, Settings, Source, label
 
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.protocols.dpc.answers import TentativeWindow
-from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.root import LIVE_ROWS_MAX, Commit
 from slackwater.protocols.dpc.states import LineState
 

@@ -15,7 +15,7 @@ from tests.simulator.story import Story, us
 
 from slackwater.model.records import DeltaRecord, Kind
 from slackwater.protocols.dpc.answers import GapNote
-from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.root import DeltaLog, FetchOrdered, RootCore, initial_state
 
 

@@ -18,7 +18,7 @@ from tests.paper.stage import (
 from slackwater.model.records import Gap, Kind, ResultBatch, SourceColumns, SourcePosition
 from slackwater.protocols.dpc.answers import TentativeWindow
 from slackwater.protocols.dpc.chain import ResultCursor, live_columns, live_gaps
-from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.line import LineName
 
 
 def tentative(said: list[Said]) -> list[Said]:

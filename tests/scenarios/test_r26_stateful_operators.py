@@ -15,7 +15,8 @@ from tests.paper.stage import MS, Orderer, Root, Settings, Source, labels, stabl
 from tests.paper.test_dpc import check_history, without_runs
 
 from slackwater.model.records import Kind, OrderedRecord
-from slackwater.protocols.dpc.orderer import Append, FetchEnds, LineName
+from slackwater.protocols.dpc.line import LineName
+from slackwater.protocols.dpc.orderer import Append, FetchEnds
 from slackwater.protocols.dpc.states import LineState
 
 JOIN = Settings(join_within_ms=250)

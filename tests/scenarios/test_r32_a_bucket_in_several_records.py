@@ -26,8 +26,9 @@ from slackwater.model.records import (
 )
 from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.answers import StableWindow, TentativeWindow
+from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.operators import Operators
-from slackwater.protocols.dpc.orderer import LineName, recover
+from slackwater.protocols.dpc.recovery import recover
 from slackwater.protocols.dpc.root import DeltaLog
 from slackwater.runtime.topics import record_bytes_max
 

@@ -162,7 +162,7 @@ MUTANTS = (
     ),
     Mutant(
         "an orderer goes on behind its log's last record", "R1",
-        (Edit(f"{_dpc}.orderer:recover",
+        (Edit(f"{_dpc}.recovery:recover",
               "if Position(record.bucket_start, record.piece) != frontier:", "if False:"),
          _never_told),
         f"{_scenarios}.test_r01_world:test_the_writer_sends_again_from_the_hole",
@@ -176,9 +176,9 @@ MUTANTS = (
     ),
     Mutant(
         "an orderer goes on behind what a zombie wrote", "R2",
-        (Edit(f"{_dpc}.orderer:recover", "if offset == state.stable_offset and state.last_id >= 0:",
-              "if False:"),
-         Edit(f"{_dpc}.orderer:SoleWriter.delivered", "return alone", "return True"),
+        (Edit(f"{_dpc}.recovery:recover",
+              "if offset == state.stable_offset and state.last_id >= 0:", "if False:"),
+         Edit(f"{_dpc}.recovery:SoleWriter.delivered", "return alone", "return True"),
          _never_told),
         f"{_scenarios}.test_r02_world:test_a_successor_does_not_go_on_behind_what_a_zombie_wrote",
         (0,),
@@ -541,7 +541,7 @@ MUTANTS = (
     ),
     Mutant(
         "a replica goes on within a bucket", "R32",
-        (Edit(f"{_dpc}.orderer:recover", "if frontier.piece:", "if False:"),),
+        (Edit(f"{_dpc}.recovery:recover", "if frontier.piece:", "if False:"),),
         f"{_scenarios}.test_r32_a_bucket_in_several_records"
         ":test_r32_a_replica_that_died_between_its_pieces_says_the_bucket_again", (2, 5),
     ),
@@ -564,7 +564,7 @@ MUTANTS = (
     ),
     Mutant(
         "an empty log with an end is a new one", "R15",
-        (Edit(f"{_dpc}.orderer:first_state", "end and answered_to is not None", "False"),),
+        (Edit(f"{_dpc}.recovery:first_state", "end and answered_to is not None", "False"),),
         f"{_scenarios}.test_r26_a_new_replica:test_an_empty_log_with_an_end_goes_on_where_the_results_end",
     ),
     Mutant(
@@ -614,7 +614,7 @@ MUTANTS = (
     ),
     Mutant(
         "a new replica begins at the sources' beginning", "R26",
-        (Edit(f"{_dpc}.orderer:first_state", "if known:", "if False:"),),
+        (Edit(f"{_dpc}.recovery:first_state", "if known:", "if False:"),),
         f"{_scenarios}.test_r26_a_new_replica:test_a_replica_that_never_ran_goes_on_at_its_peers_frontier_too",
     ),
     Mutant(

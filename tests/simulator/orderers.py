@@ -17,19 +17,10 @@ from slackwater.model.records import (
     SourceRecord,
 )
 from slackwater.primitives.deltas import KeyTable
+from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.operators import Operators
-from slackwater.protocols.dpc.orderer import (
-    Append,
-    FetchEnds,
-    LineName,
-    OrdererCore,
-    Recovered,
-    SaveState,
-    SoleWriter,
-    first_state,
-    recover,
-    say_again,
-)
+from slackwater.protocols.dpc.orderer import Append, FetchEnds, OrdererCore, Recovered, SaveState
+from slackwater.protocols.dpc.recovery import SoleWriter, first_state, recover, say_again
 
 if TYPE_CHECKING:
     from tests.simulator.queries import SimQuery

@@ -22,8 +22,8 @@ from slackwater.model.records import OrderedRecord, OrdererState, RootState
 from slackwater.primitives.deltas import KeyTable, Slice
 from slackwater.primitives.rows import RowContents, Rows
 from slackwater.protocols.dpc.answers import Transaction
-from slackwater.protocols.dpc.line import Schedule
-from slackwater.protocols.dpc.orderer import LineName, OrdererConfig
+from slackwater.protocols.dpc.line import LineName, Schedule
+from slackwater.protocols.dpc.orderer import OrdererConfig
 from slackwater.protocols.dpc.root import Commit, DeltaLog, RootConfig, answered_by_all
 from slackwater.protocols.dpc.staggering import lease_us_default
 from slackwater.root.results import ResultsWriter

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, cast
 from tests.simulator.kafka import PositionGoneError
 
 from slackwater.codec.result_batches import Assembler
-from slackwater.protocols.dpc.orderer import LINES, LineName, OrdererCore
+from slackwater.protocols.dpc.line import LINES, LineName
+from slackwater.protocols.dpc.orderer import OrdererCore
 
 if TYPE_CHECKING:
     from tests.simulator.orderers import SimOrderer

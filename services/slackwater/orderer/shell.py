@@ -24,21 +24,18 @@ from slackwater.model.records import (
     SourceRecord,
 )
 from slackwater.protocols.dpc.downstream import word_of
+from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer import (
     Append,
     Effect,
     FetchEnds,
-    LineName,
     OrdererConfig,
     OrdererCore,
     Recovered,
     SaveState,
-    SoleWriter,
-    first_state,
-    recover,
-    say_again,
 )
+from slackwater.protocols.dpc.recovery import SoleWriter, first_state, recover, say_again
 from slackwater.protocols.dpc.root import answered_by_all
 from slackwater.protocols.dpc.staggering import Word
 from slackwater.runtime.catchup import CatchUpReader, Gone

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from slackwater.codec.records import decode_delta, decode_ordered
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import BucketRecord, Kind, OrderedRecord
-from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.replicated import damaged_delta
 from slackwater.protocols.dpc.root import DeltaLog, RootConfig
 from slackwater.runtime.topics import deltas_topic, ordered_partition, ordered_topic

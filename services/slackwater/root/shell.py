@@ -21,7 +21,7 @@ from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import Kind, RootState
 from slackwater.protocols.dpc.answers import GapNote
 from slackwater.protocols.dpc.downstream import word_of
-from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.root import (
     Commit,
     Effect,

@@ -28,10 +28,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final, Protocol
 
 from slackwater.model.deployment import FailurePolicy, StabilizationPolicy
 from slackwater.protocols.dpc.states import LineEvent, LineState, moved
+
+
+class LineName(IntEnum):
+    """Which of a replica's two logs, or of a stage's two lines (rule 8)."""
+
+    STABLE = 0
+    LIVE = 1
+
+
+LINES: Final = tuple(LineName)
+"""For loops: iterating over an enum costs ten times as much as over a tuple."""
 
 
 class Units(Protocol):

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
-from typing import Final
 
 from slackwater.model.records import (
     Gap,
@@ -47,21 +45,20 @@ from slackwater.protocols.dpc.chain import (
 from slackwater.protocols.dpc.cursor import Cursor, LiveCursor, SourceCursor
 from slackwater.protocols.dpc.downstream import Downstream, near_buckets_default
 from slackwater.protocols.dpc.ends import Asked, step_us_max
-from slackwater.protocols.dpc.line import PROCESS, Answer, Line, Policy, ReadToEnd, Schedule, Wait
+from slackwater.protocols.dpc.line import (
+    LINES,
+    PROCESS,
+    Answer,
+    Line,
+    LineName,
+    Policy,
+    ReadToEnd,
+    Schedule,
+    Wait,
+)
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.staggering import Stagger, lease_us_default
 from slackwater.protocols.dpc.states import LineState
-
-
-class LineName(IntEnum):
-    """Which of a replica's two logs, or of a stage's two lines (rule 8)."""
-
-    STABLE = 0
-    LIVE = 1
-
-
-LINES: Final = tuple(LineName)
-"""For loops: iterating over an enum costs ten times as much as over a tuple."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,178 +164,6 @@ class _Grid:
 
     def news_from(self, start: int) -> int:
         return start
-
-
-def initial_state(config: OrdererConfig, e0: int, offsets: Sequence[int]) -> OrdererState:
-    """The state of a fragment that never ran: both lines at the bucket of E0 (R24).
-
-    E0 stands for the promise made so far: a reading below it is in no window, not even where its
-    bucket is that of E0. Ids begin at 0, so where retention has cut a log before the first record
-    was read, the loss is a gap (R15) and not an empty time.
-    """
-    start = config.grid.bucket_start(e0)
-    promises = {i: at for log, at in config.results.items() for i in (log, log + 1)}
-
-    def position(log: int, offset: int) -> SourcePosition:
-        if log in promises:
-            return SourcePosition(offset, 0, -1, max(e0, promises[log]))
-        return SourcePosition(offset, 0 if offset else -1, -1, e0)
-
-    return OrdererState(
-        config.fragment,
-        frontier=start,
-        last_id=-1,
-        live_frontier=start,
-        stable_offset=0,
-        live_offset=0,
-        streams=tuple(
-            StreamPositions(log, at, at, at)
-            for i, (log, offset) in enumerate(zip(config.logs, offsets, strict=True))
-            for at in [position(i, offset)]
-        ),
-    )
-
-
-def recover(
-    state: OrdererState,
-    stable: Iterable[tuple[int, OrderedRecord]],
-    live: Iterable[tuple[int, OrderedRecord]],
-) -> Recovered:
-    """Find the end of the contiguous prefix of the own logs, from the state record on (R1).
-
-    ``stable`` and ``live`` yield (offset, record) from the state record's offsets to the end. What
-    a zombie wrote there counts for nobody (rule 10), so it must not count here either: a writer
-    that went on behind it would leave a hole for its readers. The START that tells may lie before
-    the state record's offset, so the first record read is one of the state's own writer.
-
-    A bucket of which only some pieces are there is said once more, all of it: if retention has
-    taken some of its readings meanwhile, what follows would not be the rest of it (R15).
-    """
-    frontier = Position(state.frontier)
-    next_id = begun_id = state.last_id + 1
-    inc = writer = -1
-    for offset, record in stable:
-        if offset == state.stable_offset and state.last_id >= 0:
-            # The state's writer's own last record: below its incarnation nothing counts behind it.
-            inc = writer = offset if record.kind is Kind.START else record.inc
-        if record.kind is Kind.START:
-            inc = offset
-            if record.frontier is not None:
-                frontier, next_id = record.frontier, record.first_id
-                begun_id = next_id
-            continue
-        if record.kind is Kind.VOID or record.inc < inc:
-            continue
-        if Position(record.bucket_start, record.piece) != frontier:
-            continue
-        if record.piece == 0:
-            begun_id = next_id
-        frontier = after(record)
-        next_id = max(next_id, record.last_id + 1)
-    live_frontier = state.live_frontier
-    for _offset, record in live:
-        if record.kind is Kind.START:
-            writer = max(writer, record.inc)
-        elif record.inc < writer or record.kind is Kind.VOID:
-            continue
-        elif record.piece == record.pieces - 1:
-            live_frontier = max(live_frontier, record.bucket_end)
-    if frontier.piece:
-        frontier, next_id = Position(frontier.bucket_start), begun_id
-    return Recovered(frontier, next_id, max(live_frontier, frontier.bucket_start))
-
-
-def after(record: OrderedRecord) -> Position:
-    """The position behind a record: the next piece, or the next bucket (R32)."""
-    if record.kind is Kind.INSERTION and record.piece + 1 < record.pieces:
-        return Position(record.bucket_start, record.piece + 1)
-    return Position(record.bucket_end)
-
-
-def say_again(
-    config: OrdererConfig,
-    state: OrdererState,
-    beginnings: Sequence[int],
-    *,
-    e0: int,
-    answered_to: int | None,
-    own_log: Iterable[OrderedRecord],
-    own_end: int,
-) -> OrdererState:
-    """The state of a replica in whose log a reader sees a hole (rule 11).
-
-    Its own state record may lie beyond the hole, where a record was damaged or retention took what
-    no aggregator had read. All that anybody still needs begins where the results end: at
-    ``answered_to``, S of the root's part that is last (None: no part has answered). From there on
-    it is made once more, out of the sources, and appended to ``own_log``, of which nothing is
-    counted any more.
-    """
-    first = initial_state(config, e0, beginnings)
-    wanted = config.grid.bucket_start(e0 if answered_to is None else answered_to)
-    frontier = min(max(wanted, first.frontier), state.frontier)
-    last_id = max((r.last_id for r in own_log if r.bucket_end <= frontier), default=-1)
-    return replace(
-        first,
-        frontier=frontier,
-        last_id=last_id,
-        live_frontier=state.live_frontier,
-        stable_offset=own_end,
-        live_offset=state.live_offset,
-        streams=tuple(
-            replace(again, live=was.live)
-            for again, was in zip(first.streams, state.streams, strict=True)
-        ),
-    )
-
-
-def first_state(
-    config: OrdererConfig,
-    beginnings: Sequence[int],
-    *,
-    e0: int,
-    own: Sequence[tuple[int, int]],
-    peers: Iterable[OrdererState],
-    answered_to: int | None,
-) -> OrdererState:
-    """Where a replica without a state record begins (rule 26).
-
-    At the frontier of the peer that has come furthest: what lies before is in that peer's log. Else
-    at the sources' beginnings; but a stable log that has an end and no records is not new, and goes
-    on where the results end. ``own`` is (beginning, end) of its stable and of its live log; what
-    they hold, ``recover`` finds.
-    """
-    first = initial_state(config, e0, beginnings)
-    (beginning, end), (_, live_end) = own
-    if beginning < end:
-        return first
-    logs = list(config.logs)
-    known = [p for p in peers if [s.stream for s in p.streams] == logs]
-    if known:
-        furthest = max(known, key=lambda p: p.frontier)
-        first = replace(furthest, fragment=config.fragment)
-    elif end and answered_to is not None:
-        frontier = max(config.grid.bucket_start(answered_to), first.frontier)
-        first = replace(first, frontier=frontier, live_frontier=frontier)
-    return replace(first, stable_offset=end, live_offset=live_end)
-
-
-@dataclass(slots=True)
-class SoleWriter:
-    """Is anybody else writing this incarnation's stable log? Its own delivery reports tell.
-
-    A log has one writer (rule 6), so the offsets of its deliveries follow each other. A zombie that
-    does not see its successor in the heartbeats sees a step here, at the latest where the
-    successor's START lies, and ends before it has written a state record that counts what no
-    reader has counted.
-    """
-
-    next_offset: int
-
-    def delivered(self, offset: int) -> bool:
-        """A record was delivered at ``offset``; False if somebody wrote before it."""
-        alone = offset == self.next_offset
-        self.next_offset = offset + 1
-        return alone
 
 
 @dataclass(slots=True)

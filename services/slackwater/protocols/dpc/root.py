@@ -42,8 +42,16 @@ from slackwater.primitives.panes import (
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import Answered, Answers, Ready, Transaction
 from slackwater.protocols.dpc.ends import Asked, step_us_max
-from slackwater.protocols.dpc.line import PROCESS, Answer, Line, Policy, ReadToEnd, Schedule, Wait
-from slackwater.protocols.dpc.orderer import LineName
+from slackwater.protocols.dpc.line import (
+    PROCESS,
+    Answer,
+    Line,
+    LineName,
+    Policy,
+    ReadToEnd,
+    Schedule,
+    Wait,
+)
 from slackwater.protocols.dpc.replicated import (
     UNKNOWN_SEQ,
     DeltaCursor,
