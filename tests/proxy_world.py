@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,14 @@ from slackwater.model.deployment import (
     StreamSpec,
     TimeSpec,
 )
+from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Kind, SourcePosition, SourceRecord
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.cursor import SourceCursor
 from slackwater.proxy.quarantine import DistinctCounts, Quarantine
 from slackwater.proxy.replaying import ReplayInput
-from slackwater.proxy.sensors import SensorInput
+from slackwater.proxy.sensors import SensorInput, inbox_of
 from slackwater.proxy.shell import Context, Input, Silence, turn
 from slackwater.proxy.spool import Spool, bytes_default_max
 from slackwater.runtime.clock import SystemClock
@@ -71,6 +73,13 @@ class World:
         path = self.folder / name
         path.write_text("node,ts,t\n" + "".join(f"{row}\n" for row in rows))
         return path
+
+    def ingest(self, times: Sequence[float], name: str, data: str = "a") -> None:
+        """Put a file with a reading at each of these times (s) into a sensor proxy's inbox."""
+        path = self.file([f"n,{t},{t}" for t in times], f"{name}.csv")
+        inbox = inbox_of(self.folder / data, STREAM)
+        inbox.mkdir(parents=True, exist_ok=True)
+        (inbox / f"{name}.json").write_text(json.dumps({"file": str(path)}))
 
     def context(self, data: str = "a", spool_bytes_max: int = bytes_default_max) -> Context:
         writer = self.broker.writer(self.failures.append)
@@ -128,17 +137,25 @@ class World:
     # What a reader sees.
 
     def raw(self) -> list[tuple[int, SourceRecord]]:
-        return [(r.offset, decode_source(r.value)) for r in read_to_end(self.broker, LOG)]
+        return [(r.offset, _decoded(r.value)) for r in read_to_end(self.broker, LOG)]
 
-    def accepted(self) -> list[SourceRecord]:
-        """The records that a strict cursor takes."""
+    def damage(self, offset: int) -> None:
+        """What lies from there on turns into bytes that do not decode."""
+        for entry in self.broker.log(LOG).entries[offset:]:
+            entry.record = entry.record._replace(value=b"no record at all")
+
+    def accepted(self, raw: Iterable[tuple[int, SourceRecord]] | None = None) -> list[SourceRecord]:
+        """The records that a strict cursor takes, of all that is there or of what it has read."""
         cursor = SourceCursor(SourcePosition(0, 0, 0, -(2**62)), strict=True)
-        return [record for offset, record in self.raw() if cursor.offer(offset, record)]
+        read = self.raw() if raw is None else raw
+        return [record for offset, record in read if cursor.offer(offset, record)]
 
-    def readings(self) -> list[tuple[int, float, float]]:
+    def readings(
+        self, raw: Iterable[tuple[int, SourceRecord]] | None = None
+    ) -> list[tuple[int, float, float]]:
         """(id, stime in s, value) of all accepted readings."""
         found = []
-        for record in self.accepted():
+        for record in self.accepted(raw):
             if record.columns is not None and record.readings:
                 c = record.columns.load()
                 for i, (stime, value) in enumerate(zip(c.stimes, c.values[0], strict=True)):
@@ -176,6 +193,13 @@ class World:
     def write(self, record: SourceRecord) -> None:
         """Append as somebody else would."""
         self.broker.writer(self.failures.append).append(*LOG, encode_source(record))
+
+
+def _decoded(value: bytes) -> SourceRecord:
+    try:
+        return decode_source(value)
+    except MalformedRecordError:
+        return SourceRecord.void(STREAM)
 
 
 def grids(proxy: Input, *grid: Grid) -> None:

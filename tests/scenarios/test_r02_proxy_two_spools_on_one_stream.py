@@ -8,29 +8,20 @@ from pathlib import Path
 import pytest
 from tests.proxy_world import S, World
 
-from slackwater.proxy.sensors import inbox_of
 from slackwater.proxy.spool import Spool
-
-
-def ingest(world: World, data: str, times: list[int], name: str) -> None:
-    """Put a job into a proxy's inbox."""
-    path = world.file([f"n,{t},{t}" for t in times], f"{name}.csv")
-    inbox = inbox_of(world.folder / data, "room")
-    inbox.mkdir(parents=True, exist_ok=True)
-    (inbox / f"{name}.json").write_text(json.dumps({"file": str(path)}))
 
 
 def test_unaccepted_readings_follow_the_other_spools_under_new_ids(tmp_path: Path) -> None:
     world = World(tmp_path)
     first = world.sensors("a")
-    ingest(world, "a", [1100, 1101, 1102], "mine")
+    world.ingest([1100, 1101, 1102], "mine")
     first._log.append = lambda *_: None  # type: ignore[method-assign]
     world.run(first, 1)
     assert first._context.spool.bytes_held > 0
     first.close()
 
     other = world.sensors("b")
-    ingest(world, "b", [1200, 1201], "theirs")
+    world.ingest([1200, 1201], "theirs", "b")
     world.run(other, 1)
     assert [r[0] for r in world.readings()] == [0, 1]
 
@@ -50,13 +41,13 @@ def test_unaccepted_readings_follow_the_other_spools_under_new_ids(tmp_path: Pat
 def test_what_the_other_spools_promise_forbids_is_superseded_and_counted(tmp_path: Path) -> None:
     world = World(tmp_path)
     first = world.sensors("a")
-    ingest(world, "a", [1001, 1002, 1100], "mine")
+    world.ingest([1001, 1002, 1100], "mine")
     first._log.append = lambda *_: None  # type: ignore[method-assign]
     world.run(first, 1)
     first.close()
 
     other = world.sensors("b")
-    ingest(world, "b", [1200], "theirs")
+    world.ingest([1200], "theirs", "b")
     world.run(other, 60)  # its clock boundary is at 1061 now
     assert 1060 < world.boundary_s() <= 1061
 
@@ -73,7 +64,7 @@ def test_own_readings_that_were_accepted_are_not_sent_again(tmp_path: Path, hint
     """Also where the log need not be read where they are, because a hint tells its place."""
     world = World(tmp_path)
     first = world.sensors("a")
-    ingest(world, "a", [1100, 1101], "mine")
+    world.ingest([1100, 1101], "mine")
     first._acknowledge = lambda: None  # type: ignore[method-assign]
     world.run(first, 1)
     assert first._context.spool.bytes_held > 0, "killed before the report was noted"
@@ -95,7 +86,7 @@ def test_a_report_that_comes_while_another_is_noted_is_not_lost(
     """Reports come in the writer's thread; to note one in the spool takes milliseconds."""
     world = World(tmp_path)
     proxy = world.sensors("a")
-    ingest(world, "a", [1100, 1101], "mine")
+    world.ingest([1100, 1101], "mine")
     monkeypatch.setattr(proxy, "_acknowledge", lambda: None)
     world.run(proxy, 1)
     monkeypatch.undo()
@@ -119,7 +110,7 @@ def test_what_is_delivered_behind_another_spool_s_start_is_not_forgotten(tmp_pat
     first = world.sensors("a")
     context = world.contexts[-1]
     world.sensors("b")
-    ingest(world, "a", [1100, 1101], "mine")
+    world.ingest([1100, 1101], "mine")
     world.contexts.append(context)
     world.run(first, 1, hints=True)
     assert world.readings() == []
@@ -141,7 +132,7 @@ def test_a_zombie_s_records_disturb_nobody(tmp_path: Path) -> None:
     second = world.sensors("a")
     (late,) = first.logs[0].core.flush(first.logs[0].inc, world.now_us)
     world.write(late)
-    ingest(world, "a", [1100, 1101], "mine")
+    world.ingest([1100, 1101], "mine")
     world.run(second, 1, hints=True)
     assert second._context.spool.bytes_held > 0, "nothing is believed before it has looked"
     assert not second.logs[0].is_superseded()

@@ -64,3 +64,21 @@ def a_stable_record_is_damaged(story: Story) -> None:
     story.kill_for_good("aggregator/0")
     story.time_passes(1)
     story.world.damage(story.world.q.ordered_log(0, 0, 0).name)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_hole_is_named_by_its_writer_though_its_start_is_gone(seed: int) -> None:
+    """Retention takes START, too, before an aggregator has read it.
+
+    All the root knows is the incarnation before it; of that one nobody mends anything any more.
+    """
+    story = Story(seed, replicas=1, bound_us=1_000_000)
+    story.time_passes(3)
+    story.kill_for_good("aggregator/0")
+    story.time_passes(0.3)
+    story.kill("orderer/q.0.a")
+    story.time_passes(2)
+    story.world.cut("sw.ordered.q.0:0", 3)
+    story.start_again("aggregator/0")
+    story.all_is_well_again(10)
+    story.every_guarantee_holds()

@@ -140,6 +140,30 @@ def plan_chain(rng: Random, reader: WorldConfig, until_us: int) -> tuple[Fault, 
     return tuple(faults)
 
 
+def plan_damage(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
+    """Records turn into bytes that do not decode, most before somebody has read them."""
+    draw, child = _Drawing(rng, config), rng.randrange(len(config.children))
+    part = rng.randrange(config.parts)
+    logs = [f"sw.source.{name}" for name in config.children[child] if name in config.streams]
+    reader = config.orderer_name(child, rng.randrange(config.replicas))
+    if not config.rows and (not logs or rng.randrange(2)):
+        partitions = range(len(config.children) * 2 * config.replicas)
+        logs = [f"sw.deltas.{config.name}.{part}:{partition}" for partition in partitions]
+        reader = config.root_names[part]
+    if not logs:
+        return []
+    at = rng.randrange(config.bound_us, until_us) // ms * ms
+    faults = {
+        "kill": [Fault(at, "kill", reader)],
+        "pause": [Fault(at, "pause", reader, draw.between(0.1, 1.5))],
+        "read": [],
+    }[rng.choice(["kill", "kill", "pause", "read"])]
+    for _ in range(rng.randint(1, 4)):
+        soon = at + rng.randrange(100 * ms) // ms * ms
+        faults.append(Fault(soon, "damage", rng.choice(logs)))
+    return faults
+
+
 class _Drawing:
     """Lengths are drawn relative to the bound: shorter, about as long, or much longer."""
 

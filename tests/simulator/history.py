@@ -86,9 +86,9 @@ class History(OfQuery):
     source_logs: dict[str, list[tuple[int, SourceRecord]]] = field(default_factory=dict)
     """All that was ever in them, also what retention took."""
     damaged: int = 0
-    """How many records were damaged in the logs."""
+    """How many records of the ordered logs were damaged."""
     cut: dict[str, list[int]] = field(default_factory=dict)
-    """By stream of which retention took something: where its log began then, each time.
+    """By stream that lost something: behind which offset, by retention or by damage, each time.
 
     By query, where it took some of its results.
     """

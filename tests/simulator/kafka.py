@@ -44,6 +44,8 @@ class Entry(Generic[V]):
     value: V | None
     transaction: Open | None = None
     marker: bool = False
+    damaged: V | None = None
+    """What it was."""
 
 
 class Log(Generic[V]):
@@ -134,7 +136,9 @@ class Log(Generic[V]):
 
     def damage(self, offset: int) -> None:
         """The record there does not decode any more, for anybody."""
-        self._entries[offset - self.beginning].value = None
+        entry = self._entries[offset - self.beginning]
+        if entry.value is not None:
+            entry.value, entry.damaged = None, entry.value
 
     def values(self) -> list[tuple[int, V | None]]:
         """All that is held."""
@@ -143,6 +147,13 @@ class Log(Generic[V]):
     def all_values(self) -> list[tuple[int, V | None]]:
         """Also what retention took: for the history, no process may ask."""
         return [(i, entry.value) for i, entry in enumerate((*self._gone, *self._entries))]
+
+    def written(self) -> list[tuple[int, V | None]]:
+        """Also what was damaged: for the history, no process may ask."""
+        return [
+            (i, entry.damaged if entry.value is None else entry.value)
+            for i, entry in enumerate((*self._gone, *self._entries))
+        ]
 
 
 class _Send(NamedTuple):

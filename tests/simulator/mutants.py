@@ -629,6 +629,18 @@ MUTANTS = (
         f"{_scenarios}.test_r11_a_damaged_delta:test_a_stable_delta", (1, 1),
     ),
     Mutant(
+        "a hole is its predecessor's if its writer's START is gone", "R11",
+        (Edit(f"{_dpc}.replicated:DeltaCursor.admits", "self.inc = record.inc", "pass"),),
+        f"{_scenarios}.test_r11_a_damaged_stable_record:test_a_hole_is_named_by_its_writer_though_its_start_is_gone",
+        (1,),
+    ),
+    Mutant(
+        "ids of what is damaged at a log's end are used again", "R15",
+        (Edit(f"{_dpc}.source:LogScan.give_up", "next_id > self.ids.next_id", "False"),),
+        f"{_scenarios}.test_r15_damage_at_the_end_of_a_source_log:test_in_the_simulator_two_replicas_and_one_of_them_is_down",
+        (1,),
+    ),
+    Mutant(
         "an aggregator begins where the log ends", "R26",
         (Edit("tests.simulator.aggregator:SimAggregator._begin",
               "max(offset, log.beginning)", "max(log.end - 1, log.beginning)"),),

@@ -195,8 +195,7 @@ class SimOrderer(Process):
                 self._positions[i] = offset + 1
                 if core.needs(i, offset):
                     count += 1
-                    assert isinstance(value, SourceRecord)
-                    core.receive(i, offset, value)
+                    core.receive(i, offset, self._decoded(i, value))
         return count
 
     def _read_parked(self, core: OrdererCore) -> int:
@@ -214,10 +213,16 @@ class SimOrderer(Process):
                 core.position_gone(line, i, log.beginning)
                 continue
             for offset, value in records:
-                assert isinstance(value, SourceRecord)
-                core.catch_up(line, i, offset, value)
+                core.catch_up(line, i, offset, self._decoded(i, value))
                 count += 1
         return count
+
+    def _decoded(self, stream: int, value: object) -> SourceRecord:
+        """As the shell has it: what cannot be read is VOID (R15)."""
+        if value is None:
+            return SourceRecord.void(self.config.logs[stream])
+        assert isinstance(value, SourceRecord)
+        return value
 
     def _append(self, line: LineName, record: OrderedRecord) -> None:
         self._appended += 1

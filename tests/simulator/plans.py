@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.simulator.clock import ms, second
 from tests.simulator.config import ROW_BYTES, Chain, WorldConfig, spread
-from tests.simulator.faults import Fault, plan, plan_chain
+from tests.simulator.faults import Fault, plan, plan_chain, plan_damage
 from tests.simulator.readings import Habits, shared_keys
 
 from slackwater.protocols.dpc.line import Policy
@@ -85,7 +85,10 @@ def draw(seed: int) -> Plan:
     config = bearable(replace(draw_config(rng), aggregate_us=draw_aggregate_us(seed)))
     length_us = 2_000 * ms + rng.choice([4, 6]) * config.bound_us
     faults = plan(rng, config, length_us, rng.choice([1, 2, 3, 4, 6, 9]))
-    return draw_chain(draw_rows(draw_join(draw_unlike(Plan(seed, config, length_us, faults)))))
+    whole = Plan(seed, config, length_us, faults)
+    for more in (draw_unlike, draw_join, draw_rows, draw_chain, draw_damage):
+        whole = more(whole)
+    return whole
 
 
 def draw_config(rng: Random) -> WorldConfig:
@@ -237,6 +240,19 @@ def draw_chain(plan: Plan) -> Plan:
     faults = plan_chain(rng, config.reader, plan.length_us)
     faults = tuple(sorted([*plan.faults, *faults], key=lambda f: f.at))
     return replace(plan, config=config, faults=faults)
+
+
+def draw_damage(plan: Plan) -> Plan:
+    """In every sixth world records of source logs or deltas are damaged (R15, rule 11).
+
+    Drawn last, and of its own, so that a seed's other draws stay.
+    """
+    rng = Random(f"damage/{plan.seed}")
+    if rng.randrange(6):
+        return plan
+    more = plan_damage(rng, rng.choice(plan.config.queries), plan.length_us)
+    faults = [*plan.faults, *more]
+    return replace(plan, faults=tuple(sorted(faults, key=lambda f: f.at)))
 
 
 def result_bytes(config: WorldConfig) -> int:

@@ -99,14 +99,17 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
             name, log = whom.split()
             logs = [config.logs_of(c) for config in queries for c in range(len(config.children))]
             return name in config.names and any(log in of for of in logs)
+        case "damage" if whom.startswith("sw.source."):
+            return whom.removeprefix("sw.source.") in config.all_streams
         case "damage":
-            _, _, query, child, partition = whom.replace(":", ".").split(".")
-            return any(
-                query == of.name
-                and int(child) < len(of.children)
-                and int(partition) < 2 * of.replicas
-                for of in queries
-            )
+            _, kind, query, at, partition = whom.replace(":", ".").split(".")
+            for of in queries:
+                ordered, children = 2 * of.replicas, len(of.children)
+                if query == of.name and kind == "ordered":
+                    return int(at) < children and int(partition) < ordered
+                if query == of.name:
+                    return int(at) < of.parts and int(partition) < children * ordered
+            return False
         case "deaf-root":
             root, child, replica = whom.replace(" ", ".").rsplit(".", 2)
             return any(

@@ -81,22 +81,20 @@ class SimProxy(Process):
             return
         scan = LogScan()
         for offset, value in self.log.values():
-            if isinstance(value, SourceRecord):
-                scan.see(offset, value)
+            scan.see(offset, self._decoded(value))
         self._seen_to = self.log.end
-        start = replace(
-            SourceCore(self._rules, Resume(scan.ids.next_id, max(scan.promise, -(2**62)))).start(
-                self.stream
-            ),
-        )
+        spool = self.spool
+        kept = [r.first_id for r in spool.records if r.kind is Kind.INSERTION]
+        scan.give_up(self.stream, min([spool.resume.next_id, *kept]), spool.resume.promise)
+        resume = Resume(scan.ids.next_id, max(scan.promise, -(2**62)))
+        start = SourceCore(self._rules, resume).start(self.stream, scan.felt_to)
         self.producer.send(
             self.log, start, lambda offset: self._run(lambda: self._begun(offset, scan))
         )
 
     def _begun(self, offset: int, scan: LogScan) -> None:
         for at, value in self.log.read(self._seen_to, offset - self._seen_to + 1):
-            if isinstance(value, SourceRecord):
-                scan.see(at, value)
+            scan.see(at, self._decoded(value))
         self.inc = offset
         spool = self.spool
         # What is in the log already needs no sending; a promise alone is made again soon.
@@ -111,6 +109,11 @@ class SimProxy(Process):
         self.core.read_by(self.world.grids_of(self.stream), None)
         self.world.works(self)
         self.turn()
+
+    def _decoded(self, value: object) -> SourceRecord:
+        """As the shell has it: what cannot be read is VOID (R15)."""
+        assert value is None or isinstance(value, SourceRecord)
+        return value or SourceRecord.void(self.stream)
 
     def turn(self) -> None:
         core = self.core

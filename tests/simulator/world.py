@@ -362,11 +362,15 @@ class World:
     def damage(self, log_name: str) -> None:
         """The last record of a log turns into bytes that do not decode."""
         log = self.broker.log(log_name)
-        if log.end > log.beginning:
-            self.note("broker", f"{log_name} is damaged at {log.end - 1}")
-            self._jolt(f"{log_name} damaged")
-            log.damage(log.end - 1)
-            self.history.damaged += 1
+        if log.end == log.beginning:
+            return
+        self.note("broker", f"{log_name} is damaged at {log.end - 1}")
+        self._jolt(f"{log_name} damaged")
+        log.damage(log.end - 1)
+        _, kind, whose, *_ = log_name.split(".")
+        self.history.damaged += kind == "ordered"
+        if kind == "source":
+            self.history.cut.setdefault(whose, []).append(log.end)
 
     # Logs.
 
@@ -438,7 +442,7 @@ class World:
         for stream in self.config.all_streams:
             history.source_logs[stream] = [
                 (offset, value)
-                for offset, value in self.source_log(stream).all_values()
+                for offset, value in self.source_log(stream).written()
                 if isinstance(value, SourceRecord)
             ]
         return history

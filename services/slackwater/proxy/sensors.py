@@ -121,10 +121,10 @@ class SensorInput:
     def begin(self) -> None:
         """Take the log over, settle with what the spool holds, and send that."""
         spool, log = self._context.spool, self._log
-        log.begin(spool.hints().get(log.name))
-        spooled = spool.spooled()
+        spooled, waiting = spool.spooled(), list(spool.unsent())
+        given_up = replace(spooled, next_id=waiting[0].first_id) if waiting else spooled
+        log.begin(spool.hints().get(log.name), given_up)
         core = log.core
-        waiting = list(spool.unsent())
         accepted = [r for r in waiting if log.scan.has(log.identity, r.last_id)]
         if accepted:
             spool.acknowledge(accepted[-1].last_id)

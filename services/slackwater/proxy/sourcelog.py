@@ -26,6 +26,7 @@ from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Kind, SourceRecord
 from slackwater.primitives.ids import ANY, Contiguous
 from slackwater.protocols.dpc.source import LogScan, SourceCore, SourceRules
+from slackwater.proxy.spool import Spooled
 from slackwater.runtime.incarnation import start_incarnation
 from slackwater.runtime.topics import source_topic
 from slackwater.runtime.transport import NoAnswerError, RawRecord, Transport, Writer, read_range
@@ -54,6 +55,7 @@ class SourceLog:
         self._largest = self.core.largest
         self._transport = transport
         self._writer = writer
+        self._given_up: Spooled | None = None
         self._next_offset = 0
         self._lock = threading.Lock()
         self._foreign: list[tuple[int, int]] = []
@@ -63,14 +65,20 @@ class SourceLog:
 
     # Taking over.
 
-    def begin(self, hint: Hint | None = None, timeout_s: float = 60.0) -> None:
-        """Rule 6; afterwards ``core`` stands where the log ends."""
+    def begin(
+        self, hint: Hint | None = None, given_up: Spooled | None = None, timeout_s: float = 60.0
+    ) -> None:
+        """Rule 6; afterwards ``core`` stands where the log ends.
+
+        ``given_up``: how far a spool's readings are in the log, and nowhere else.
+        """
+        self._given_up = given_up
         read_from = self._believe(hint)
         self.inc = start_incarnation(
             self._transport,
             self._writer,
             (self.topic, 0),
-            lambda: encode_source(self._resumed().start(self.identity)),
+            lambda: encode_source(self._resumed().start(self.identity, self.scan.felt_to)),
             read_from=read_from,
             visit=self._visit,
             timeout_s=timeout_s,
@@ -83,6 +91,8 @@ class SourceLog:
         if self.scan.ids.next_id == ANY:
             _log.warning("%s has lost all its records to retention: ids begin again", self.topic)
             self.scan.ids = Contiguous(0)
+        if self._given_up is not None:
+            self.scan.give_up(self.identity, self._given_up.next_id, self._given_up.promise)
         return SourceCore(self.rules, self.scan.resume(self.identity))
 
     def _visit(self, raw: RawRecord) -> None:
@@ -126,7 +136,8 @@ class SourceLog:
             try:
                 record = decode_source(raw.value)
             except MalformedRecordError:
-                return False
+                # Damaged since. Only a spool knows better what it was, and whether it still has it.
+                return self._given_up is None
             return bool(record.inc == hint["inc"] and record.last_id + 1 == hint["next_id"])
         return False
 

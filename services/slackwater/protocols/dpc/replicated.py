@@ -139,7 +139,10 @@ class DeltaCursor:
                 self.frontier = record.frontier
                 self.trail.reset(self.position())
             return False
-        return record.kind is not Kind.VOID and record.inc >= self.inc
+        if record.kind is Kind.VOID or record.inc < self.inc:
+            return False
+        self.inc = record.inc  # its START may be gone, but a hole must be named by who can mend it
+        return True
 
     def jump_to_seq(self, seq: int) -> None:
         """Nobody can send what lies below ``seq``: what was dropped may be next now (rule 28)."""

@@ -25,7 +25,7 @@ set of late readings depend on timing, so that no two runs over one file agree.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -292,9 +292,14 @@ class SourceCore:
         self._chunks, self.waiting = list(saved.chunks), saved.waiting
         self._lost = saved.lost
 
-    def start(self, spool: str) -> SourceRecord:
-        """The record that begins an incarnation (rule 6)."""
-        return self._boundary(Kind.START, 0, spool)
+    def start(self, spool: str, felt_to: int = NEVER) -> SourceRecord:
+        """The record that begins an incarnation (rule 6).
+
+        ``felt_to``: what is damaged right before it was promised up to then (R15).
+        """
+        begun = self._boundary(Kind.START, 0, spool)
+        felt_to = max(begun.stime_max, felt_to)
+        return replace(begun, stime_min=felt_to, stime_max=felt_to)
 
     def _boundary(self, kind: Kind, inc: int, spool: str = "") -> SourceRecord:
         return SourceRecord(
@@ -423,6 +428,8 @@ class LogScan:
     """A record lies beyond the end of the prefix."""
     torn: bool = False
     """A damaged one does, and no other: behind it the prefix goes on, and a gap is in it (R15)."""
+    felt_to: int = NEVER
+    """What is damaged at the log's end, and in no spool any more, was promised up to this time."""
 
     def see(self, offset: int, record: SourceRecord) -> None:
         """The next record of the log."""
@@ -448,6 +455,17 @@ class LogScan:
         if record.readings:
             self.largest = max(self.largest, record.stime_max)
             self._won(record.first_id, record.last_id)
+
+    def give_up(self, spool: str, next_id: int, promise: int) -> None:
+        """``spool`` has given up what lies below ``next_id``: if that is damaged, it is lost.
+
+        At the log's end no record's ids tell how much that was. Who read it while it was whole goes
+        on at ``next_id``, so what comes next must not have a smaller id, or it would be a repeat to
+        them, and for others no loss at all.
+        """
+        if self.torn and spool == self.spool and next_id > self.ids.next_id:
+            self.ids = Contiguous(next_id)
+            self.felt_to = promise
 
     def _won(self, first: int, last: int) -> None:
         runs = self.accepted.setdefault(self.spool, [])
