@@ -164,6 +164,26 @@ def plan_damage(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
     return faults
 
 
+def plan_result_damage(rng: Random, reader: WorldConfig, until_us: int) -> list[Fault]:
+    """The same of results, and of the orderers of the query that reads them."""
+    reads = reader.reads
+    assert reads is not None
+    child = next(i for i, of in enumerate(reader.children) if reads.name in of)
+    at, faults = rng.randrange(reader.bound_us, until_us) // ms * ms, []
+    for replica in range(reader.replicas):
+        name = reader.orderer_name(child, replica)
+        match rng.choice(["kill", "pause", "read"]):
+            case "kill":
+                faults.append(Fault(at, "kill", name))
+            case "pause":
+                faults.append(Fault(at, "pause", name, rng.randrange(reader.bound_us) // ms * ms))
+    for _ in range(rng.randint(1, 6)):
+        kind = rng.choice(["stable", "stable", "tentative"])
+        log = f"sw.results.{reads.name}.{kind}:{rng.randrange(reads.parts)}"
+        faults.append(Fault(at + rng.randrange(reads.slide_us) // ms * ms, "damage", log))
+    return faults
+
+
 class _Drawing:
     """Lengths are drawn relative to the bound: shorter, about as long, or much longer."""
 

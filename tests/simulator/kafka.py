@@ -134,11 +134,18 @@ class Log(Generic[V]):
         del self._entries[: beginning - self.beginning]
         self.beginning = beginning
 
-    def damage(self, offset: int) -> None:
-        """The record there does not decode any more, for anybody."""
+    @property
+    def last(self) -> int | None:
+        """Offset of the last record, which is no marker; None: there is none."""
+        records = (i for i in reversed(range(len(self._entries))) if not self._entries[i].marker)
+        last = next(records, None)
+        return None if last is None else self.beginning + last
+
+    def damage(self, offset: int, left: V | None = None) -> None:
+        """The record there does not decode any more, for anybody; ``left`` is what it is now."""
         entry = self._entries[offset - self.beginning]
         if entry.value is not None:
-            entry.value, entry.damaged = None, entry.value
+            entry.value, entry.damaged = left, entry.value
 
     def values(self) -> list[tuple[int, V | None]]:
         """All that is held."""
@@ -151,7 +158,7 @@ class Log(Generic[V]):
     def written(self) -> list[tuple[int, V | None]]:
         """Also what was damaged: for the history, no process may ask."""
         return [
-            (i, entry.damaged if entry.value is None else entry.value)
+            (i, entry.value if entry.damaged is None else entry.damaged)
             for i, entry in enumerate((*self._gone, *self._entries))
         ]
 

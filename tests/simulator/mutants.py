@@ -641,6 +641,11 @@ MUTANTS = (
         (1,),
     ),
     Mutant(
+        "a reader waits for the end of a window whose boundary is damaged", "R15",
+        (Edit("slackwater.codec.result_batches:Assembler.is_between",
+              "self._first is None or self._damaged", "self._first is None"),),
+    ),
+    Mutant(
         "an aggregator begins where the log ends", "R26",
         (Edit("tests.simulator.aggregator:SimAggregator._begin",
               "max(offset, log.beginning)", "max(log.end - 1, log.beginning)"),),

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.simulator.clock import ms, second
 from tests.simulator.config import ROW_BYTES, Chain, WorldConfig, spread
-from tests.simulator.faults import Fault, plan, plan_chain, plan_damage
+from tests.simulator.faults import Fault, plan, plan_chain, plan_damage, plan_result_damage
 from tests.simulator.readings import Habits, shared_keys
 
 from slackwater.protocols.dpc.line import Policy
@@ -243,7 +243,7 @@ def draw_chain(plan: Plan) -> Plan:
 
 
 def draw_damage(plan: Plan) -> Plan:
-    """In every sixth world records of source logs or deltas are damaged (R15, rule 11).
+    """In every sixth world records of source logs, deltas or results are damaged (R15, rule 11).
 
     Drawn last, and of its own, so that a seed's other draws stay.
     """
@@ -251,6 +251,8 @@ def draw_damage(plan: Plan) -> Plan:
     if rng.randrange(6):
         return plan
     more = plan_damage(rng, rng.choice(plan.config.queries), plan.length_us)
+    if plan.config.reader is not None:
+        more += plan_result_damage(rng, plan.config.reader, plan.length_us)
     faults = [*plan.faults, *more]
     return replace(plan, faults=tuple(sorted(faults, key=lambda f: f.at)))
 

@@ -103,6 +103,8 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
             return whom.removeprefix("sw.source.") in config.all_streams
         case "damage":
             _, kind, query, at, partition = whom.replace(":", ".").split(".")
+            if kind == "results":
+                return config.reader is not None and int(partition) < config.parts
             for of in queries:
                 ordered, children = 2 * of.replicas, len(of.children)
                 if query == of.name and kind == "ordered":

@@ -361,16 +361,17 @@ class World:
 
     def damage(self, log_name: str) -> None:
         """The last record of a log turns into bytes that do not decode."""
-        log = self.broker.log(log_name)
-        if log.end == log.beginning:
-            return
-        self.note("broker", f"{log_name} is damaged at {log.end - 1}")
-        self._jolt(f"{log_name} damaged")
-        log.damage(log.end - 1)
         _, kind, whose, *_ = log_name.split(".")
+        log = self.broker.log(log_name)
+        at = log.last
+        if at is None:
+            return
+        log.damage(at, b"no record" if kind == "results" else None)
+        self.note("broker", f"{log_name} is damaged at {at}")
+        self._jolt(f"{log_name} damaged")
         self.history.damaged += kind == "ordered"
-        if kind == "source":
-            self.history.cut.setdefault(whose, []).append(log.end)
+        if kind in ("source", "results"):
+            self.history.cut.setdefault(whose, []).append(at + 1)
 
     # Logs.
 

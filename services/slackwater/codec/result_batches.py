@@ -113,15 +113,20 @@ class Assembler:
 
     @property
     def is_between(self) -> bool:
-        """Is the last window that was begun complete?"""
-        return self._first is None
+        """Is the last window that was begun complete?
+
+        What cannot be read may have been its boundary, and the last record for months: whoever
+        waited for another would never have read the log to its end. If there is more to come, it
+        counts all the same.
+        """
+        return self._first is None or self._damaged
 
     def resume(self, wanted: int) -> int:
         """Where to read on for a batch that begins at ``wanted`` or behind.
 
         In the middle of a window that was begun there: behind what is held of it. Else anew.
         """
-        if self._first is not None and self._from <= wanted <= self._first:
+        if self._first is not None and self._from <= wanted <= self._next:
             return self._next
         self.restart(wanted)
         return wanted

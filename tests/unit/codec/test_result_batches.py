@@ -248,6 +248,34 @@ def test_r15_a_boundary_that_does_not_decode_leaves_its_window_uncovered(
     assert gap.lost >= 1
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+@pytest.mark.parametrize("read", [1, 2, 3])
+def test_r15_damage_at_the_end_of_what_there_is_keeps_nobody_waiting(
+    read: int, damaged: int, strict: bool
+) -> None:
+    """It may have been a boundary. What follows counts all the same, if there is more to come."""
+    lines = window(0, ["z"], 0, "stable") + window(SLIDE, ["a", "b", "c"], 2, "stable")
+    head, rest = lines[: 2 + read], lines[2 + read :]
+    if damaged < read:
+        head[2 + damaged] = b"?"
+    assembler = Assembler(STREAM)
+    cursor = ResultCursor(SourcePosition(0, 0, -1, 0), "climate", strict=strict)
+    for offset, line in enumerate(head):
+        batch = assembler.take(offset, line)
+        if batch is not None:
+            assert cursor.offer(batch.offset, batch)
+    assert assembler.is_between == (damaged < read)
+    if assembler.is_between:
+        cursor.read_to(len(head))
+        assert assembler.resume(cursor.offset) == len(head)
+    *_, batch = [assembler.take(len(head) + i, line) for i, line in enumerate(rest)]
+    assert batch is not None
+    assert (batch.readings, batch.lost) == (3 - (damaged < read), damaged < read)
+    assert cursor.offer(batch.offset, batch)
+    assert cursor.boundary == batch.boundary
+
+
 @pytest.mark.parametrize("left", [0, 1])
 def test_a_window_that_retention_cut_is_passed_over(left: int) -> None:
     """The log begins where a segment did, which may be between a window's rows."""

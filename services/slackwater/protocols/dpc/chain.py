@@ -75,8 +75,11 @@ class ResultCursor:
     # What comes in.
 
     def offer(self, offset: int, record: ResultBatch) -> bool:
-        """Take the batch that begins at ``offset`` into account; says whether it counted."""
-        if offset < self.offset:
+        """Take the batch that begins at ``offset`` into account; says whether it counted.
+
+        The cursor may be in the middle of it, where damage was taken for the end of a window.
+        """
+        if record.next_offset <= self.offset:
             return False
         self.offset = record.next_offset
         before, self._next_id = self._next_id, record.last_id + 2  # the batch's boundary has one

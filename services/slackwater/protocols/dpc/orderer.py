@@ -319,7 +319,7 @@ class OrdererCore:
     def catch_up_results(self, line: LineName, stream: int, batch: ResultBatch) -> None:
         """A window from the catch-up reader of one line, which reads in order from its cursor."""
         cursor = self._cursors(line)[stream]
-        if cursor.attached or batch.offset < cursor.offset:
+        if cursor.attached or batch.next_offset <= cursor.offset:
             return
         cursor.offer(batch.offset, batch)
         self._attach(cursor, stream)
