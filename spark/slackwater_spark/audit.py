@@ -96,6 +96,8 @@ class Header(NamedTuple):
     first_id: int
     last_id: int
     boundary: int
+    anew: bool = False
+    """Of a START: the ids begin anew."""
 
 
 def accepted(headers: Iterable[Header]) -> Iterator[tuple[int, int]]:
@@ -103,18 +105,27 @@ def accepted(headers: Iterable[Header]) -> Iterator[tuple[int, int]]:
 
     Rule 10 over a log from its beginning: what is below the highest START is dropped, then exactly
     the record whose first id is next is taken, its boundary with it. A reading below the promise
-    before it broke that promise, and is skipped by everybody alike (R23).
+    before it broke that promise, and is skipped by everybody alike (R23). What is ahead behind
+    damage is next: what lies between is lost (rule 28).
     """
     inc, next_id, boundary = -1, -1, _NEVER
+    torn = holed = False
     for header in headers:
         if header.kind == Kind.START.name:
             inc = max(inc, header.offset)
-        elif header.inc < inc or header.kind == Kind.VOID.name:
+            next_id = -1 if header.anew else next_id
+        elif header.kind == Kind.VOID.name:
+            torn = not holed
+            continue
+        elif header.inc < inc:
             continue
         else:
             inc = header.inc
-        if next_id not in (-1, header.first_id):
+        is_ahead = header.first_id > next_id
+        if next_id not in (-1, header.first_id) and not (is_ahead and torn):
+            holed |= is_ahead
             continue
+        torn = holed = False
         if header.last_id >= header.first_id:
             yield header.offset, boundary
         next_id = header.last_id + 1
@@ -270,18 +281,27 @@ def _topics(stream: str, deployment: Deployment) -> str:
 
 
 def _read_headers(session: SparkSession, records: DataFrame, deployment: Deployment) -> _Logs:
-    names = ("kind", "inc", "first_id", "last_id", "boundary")
+    names = ("inc", "first_id", "last_id", "boundary")
     headers = (
-        records.where("r.kind is not null")
-        .select("topic", "offset", *(f"r.{name}" for name in names))
+        records.select(
+            "topic",
+            "offset",
+            sf.expr(f"coalesce(r.kind, '{Kind.VOID.name}')"),
+            *(sf.expr(f"coalesce(r.{name}, 0)") for name in names),
+            sf.expr("coalesce(size(r.gap) > 0, false)"),
+        )
         .orderBy("topic", "offset")
         .toArrow()
     )
     by_topic: dict[str, list[Header]] = {}
-    for row in zip(*(headers.column(i).to_pylist() for i in range(7)), strict=True):
+    for row in zip(*(headers.column(i).to_pylist() for i in range(8)), strict=True):
         by_topic.setdefault(row[0], []).append(Header(*row[1:]))
     taken = [(topic, *at) for topic, of in by_topic.items() for at in accepted(of)]
-    cut = {topic: of[0] for topic, of in by_topic.items() if of[0].offset > 0}
+    cut = {
+        topic: next((h for h in of if h.kind != Kind.VOID.name), of[0])
+        for topic, of in by_topic.items()
+        if of[0].offset > 0
+    }
     # Below the boundary that held behind the first record left, and up to ``disorder`` above it,
     # there may have been readings before it.
     whole = [h.boundary + _stream(topic, deployment).disorder_us for topic, h in cut.items()]

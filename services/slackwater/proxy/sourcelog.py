@@ -78,7 +78,7 @@ class SourceLog:
             self._transport,
             self._writer,
             (self.topic, 0),
-            lambda: encode_source(self._resumed().start(self.identity, self.scan.felt_to)),
+            self._start,
             read_from=read_from,
             visit=self._visit,
             timeout_s=timeout_s,
@@ -87,10 +87,15 @@ class SourceLog:
         self.core = self._resumed()
         self._largest = self.core.largest
 
-    def _resumed(self) -> SourceCore:
-        if self.scan.ids.next_id == ANY:
+    def _start(self) -> bytes:
+        anew = self.scan.ids.next_id == ANY
+        if anew:
             _log.warning("%s has lost all its records to retention: ids begin again", self.topic)
             self.scan.ids = Contiguous(0)
+        core = self._resumed()
+        return encode_source(core.start(self.identity, self.scan.felt_to, anew=anew))
+
+    def _resumed(self) -> SourceCore:
         if self._given_up is not None:
             self.scan.give_up(self.identity, self._given_up.next_id, self._given_up.promise)
         return SourceCore(self.rules, self.scan.resume(self.identity))

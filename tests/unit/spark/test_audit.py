@@ -57,6 +57,24 @@ def test_the_promise_before_a_record_comes_from_accepted_records_alone() -> None
     assert list(accepted(log)) == [(1, NEVER), (4, 200), (5, 200)]
 
 
+def void(offset: int) -> Header:
+    return Header(offset, "VOID", 0, 0, 0, 0)
+
+
+def test_damage_is_passed_over_as_the_readers_do() -> None:
+    assert offsets(start(0, 0), data(1, 0, 0, 4), void(2), data(3, 0, 8, 9)) == [1, 3]
+    assert offsets(start(0, 0), void(1), data(2, 0, 0, 4), data(3, 0, 8, 9)) == [2]
+    # Behind a hole all is sent again, so nothing is lost by it.
+    assert offsets(start(0, 0), data(1, 0, 5, 9), void(2), data(3, 0, 8, 9)) == []
+    # At a log's end START tells what is lost.
+    assert offsets(start(0, 0), data(1, 0, 0, 4), void(2), start(3, 8), data(4, 3, 8, 9)) == [1, 4]
+
+
+def test_ids_begin_anew_where_start_says_so() -> None:
+    anew = start(2, 0)._replace(anew=True)
+    assert offsets(start(0, 0), data(1, 0, 0, 4), anew, data(3, 2, 0, 9)) == [1, 3]
+
+
 def test_a_log_whose_beginning_is_gone_begins_anywhere() -> None:
     assert offsets(data(7, 3, 40, 44), data(8, 3, 45, 46)) == [7, 8]
 

@@ -256,6 +256,8 @@ class SourceCursor:
         self.offset = offset + 1
         if record.kind is Kind.START:
             self.inc = max(self.inc, offset)
+            if record.gap:
+                self._begin_ids_anew(record)
         elif record.inc < self.inc or record.kind is Kind.VOID:
             return False
         elif record.inc > self.inc:
@@ -266,7 +268,7 @@ class SourceCursor:
         floor = self.boundary
         self.next_id = record.last_id + 1
         self.boundary = max(self.boundary, record.boundary)
-        for gap in record.gap:
+        for gap in record.gap if record.kind is not Kind.START else ():
             felt = (floor, self.boundary, gap)
             if felt not in self.gaps:  # it was read before, and forgotten when it was parked
                 self.gaps.append(felt)
@@ -316,6 +318,17 @@ class SourceCursor:
             self.whole_from = max(self.whole_from, behind)
             self._skipped = False
         return True
+
+    def _begin_ids_anew(self, start: SourceRecord) -> None:
+        """Retention took the log's last records, and its new writer cannot know their ids.
+
+        Who has read them goes on; who has not lacks some, and nobody can say how many.
+        """
+        if self._lost_from is not None:
+            behind = max(start.stime_max, start.boundary) + self._disorder_us
+            self.gaps.append((self._lost_from, behind, Gap(start.stream, 1)))
+            self._lost_from = None
+        self.next_id, self.hole_inc = start.first_id, None
 
     def jump(self, beginning: int) -> None:
         """Retention took what was to be read next: go on at ``beginning``, and say so (rule 28)."""

@@ -292,14 +292,16 @@ class SourceCore:
         self._chunks, self.waiting = list(saved.chunks), saved.waiting
         self._lost = saved.lost
 
-    def start(self, spool: str, felt_to: int = NEVER) -> SourceRecord:
+    def start(self, spool: str, felt_to: int = NEVER, *, anew: bool = False) -> SourceRecord:
         """The record that begins an incarnation (rule 6).
 
-        ``felt_to``: what is damaged right before it was promised up to then (R15).
+        ``felt_to``: what is damaged right before it was promised up to then (R15). ``anew``: which
+        ids the log has had nobody knows, and from here on they are counted again.
         """
         begun = self._boundary(Kind.START, 0, spool)
         felt_to = max(begun.stime_max, felt_to)
-        return replace(begun, stime_min=felt_to, stime_max=felt_to)
+        gap = (Gap(self.rules.log, 0),) if anew else ()
+        return replace(begun, stime_min=felt_to, stime_max=felt_to, gap=gap)
 
     def _boundary(self, kind: Kind, inc: int, spool: str = "") -> SourceRecord:
         return SourceRecord(
@@ -436,6 +438,8 @@ class LogScan:
         if record.kind is Kind.START:
             self.inc = max(self.inc, offset)
             self.spool = record.spool
+            if record.gap:
+                self.ids, self.accepted = Contiguous(record.first_id), {}
         elif record.kind is Kind.VOID:
             self.torn = not self.holed
             return
