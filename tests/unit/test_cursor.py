@@ -271,3 +271,12 @@ def values_in(columns: Readings | None, low: int, high: int) -> list[float]:
         return []
     whole = columns.load()
     return [v for t, v in zip(whole.stimes, whole.values[0], strict=True) if low <= t < high]
+
+
+def test_what_is_gone_before_anything_was_read_is_lost() -> None:
+    """A state record of offset 0, and retention is there before its reader (seed 8405)."""
+    cursor = SourceCursor(SourcePosition(0, -1, -1, 0), strict=True)
+    cursor.jump(45)
+    first = SourceRecord(Kind.INSERTION, "s1", 0, 115, 117, 900, 910, 920)
+    assert cursor.offer(45, first)
+    assert cursor.gaps == [(0, 920, Gap("s1", 115))]

@@ -350,6 +350,7 @@ class SourceCursor:
             self._before_loss = self.rebuild
         if self._lost_from is None:
             self._lost_from = self.boundary
+        self.next_id = max(self.next_id, 0)  # nothing was read yet, and ids begin at 0
 
     def seek(self, end: int) -> None:
         """Live line only: leave out a backlog (rule 13). The first record there is next."""
