@@ -522,7 +522,7 @@ MUTANTS = (
     Mutant(
         "a gap is papered over", "R15",
         (Edit(f"{_dpc}.cursor:SourceCursor._is_next",
-              "self.gaps.append((self._lost_from, behind, lost))",
+              "self.gaps.append((self._lost_from, self._felt_before(record), lost))",
               "pass"),),
         f"{_scenarios}.test_r15_world:test_what_a_first_reader_did_not_find_is_a_gap",
     ),

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from tests.simulator.kafka import PositionGoneError
 from tests.simulator.process import Process
 from tests.simulator.resultlogs import ResultLogs
+from tests.simulator.sources import decoded
 
 from slackwater.model.records import (
     Hole,
     Kind,
     OrderedRecord,
     OrdererState,
-    SourceRecord,
 )
 from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.line import LineName
@@ -195,7 +195,7 @@ class SimOrderer(Process):
                 self._positions[i] = offset + 1
                 if core.needs(i, offset):
                     count += 1
-                    core.receive(i, offset, self._decoded(i, value))
+                    core.receive(i, offset, decoded(self.config.logs[i], value))
         return count
 
     def _read_parked(self, core: OrdererCore) -> int:
@@ -213,16 +213,9 @@ class SimOrderer(Process):
                 core.position_gone(line, i, log.beginning)
                 continue
             for offset, value in records:
-                core.catch_up(line, i, offset, self._decoded(i, value))
+                core.catch_up(line, i, offset, decoded(self.config.logs[i], value))
                 count += 1
         return count
-
-    def _decoded(self, stream: int, value: object) -> SourceRecord:
-        """As the shell has it: what cannot be read is VOID (R15)."""
-        if value is None:
-            return SourceRecord.void(self.config.logs[stream])
-        assert isinstance(value, SourceRecord)
-        return value
 
     def _append(self, line: LineName, record: OrderedRecord) -> None:
         self._appended += 1

@@ -81,7 +81,7 @@ class SimProxy(Process):
             return
         scan = LogScan()
         for offset, value in self.log.values():
-            scan.see(offset, self._decoded(value))
+            scan.see(offset, decoded(self.stream, value))
         self._seen_to = self.log.end
         spool = self.spool
         kept = [r.first_id for r in spool.records if r.kind is Kind.INSERTION]
@@ -94,7 +94,7 @@ class SimProxy(Process):
 
     def _begun(self, offset: int, scan: LogScan) -> None:
         for at, value in self.log.read(self._seen_to, offset - self._seen_to + 1):
-            scan.see(at, self._decoded(value))
+            scan.see(at, decoded(self.stream, value))
         self.inc = offset
         spool = self.spool
         # What is in the log already needs no sending; a promise alone is made again soon.
@@ -109,11 +109,6 @@ class SimProxy(Process):
         self.core.read_by(self.world.grids_of(self.stream), None)
         self.world.works(self)
         self.turn()
-
-    def _decoded(self, value: object) -> SourceRecord:
-        """As the shell has it: what cannot be read is VOID (R15)."""
-        assert value is None or isinstance(value, SourceRecord)
-        return value or SourceRecord.void(self.stream)
 
     def turn(self) -> None:
         core = self.core
@@ -212,6 +207,12 @@ def arrived(readings: list[Reading]) -> Arrived:
         np.arange(n, dtype=np.int64),
         n,
     )
+
+
+def decoded(stream: str, value: object) -> SourceRecord:
+    """A record of a source log as the shells have it: what cannot be read is VOID (R15)."""
+    assert value is None or isinstance(value, SourceRecord)
+    return value or SourceRecord.void(stream)
 
 
 def columns(record: SourceRecord) -> SourceColumns:

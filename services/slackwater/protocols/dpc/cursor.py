@@ -303,10 +303,8 @@ class SourceCursor:
         elif record.first_id < self.next_id:
             return False
         elif self._lost_from is not None:
-            # What was lost may lie ``disorder`` above what follows it.
-            behind = max(record.stime_max, record.boundary) + self._disorder_us
             lost = Gap(record.stream, record.first_id - self.next_id)
-            self.gaps.append((self._lost_from, behind, lost))
+            self.gaps.append((self._lost_from, self._felt_before(record), lost))
         elif self._strict:
             self.hole_inc = self.inc
             return False
@@ -314,10 +312,13 @@ class SourceCursor:
             self._skipped = True
         self._lost_from = None
         if self._skipped:
-            behind = max(record.stime_max, record.boundary) + self._disorder_us
-            self.whole_from = max(self.whole_from, behind)
+            self.whole_from = max(self.whole_from, self._felt_before(record))
             self._skipped = False
         return True
+
+    def _felt_before(self, record: SourceRecord) -> int:
+        """What was lost or skipped may lie ``disorder`` above what follows it, and no higher."""
+        return max(record.stime_max, record.boundary) + self._disorder_us
 
     def _begin_ids_anew(self, start: SourceRecord) -> None:
         """Retention took the log's last records, and its new writer cannot know their ids.
@@ -325,8 +326,8 @@ class SourceCursor:
         Who has read them goes on; who has not lacks some, and nobody can say how many.
         """
         if self._lost_from is not None:
-            behind = max(start.stime_max, start.boundary) + self._disorder_us
-            self.gaps.append((self._lost_from, behind, Gap(start.stream, 1)))
+            lost = Gap(start.stream, 1)
+            self.gaps.append((self._lost_from, self._felt_before(start), lost))
             self._lost_from = None
         self.next_id, self.hole_inc = start.first_id, None
 
