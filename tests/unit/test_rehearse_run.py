@@ -14,7 +14,7 @@ from tests.unit.test_rehearse_plan import PROCESSES, deployment
 
 from slackwater.cli.rehearse.plan import Plan, make_plan
 from slackwater.cli.rehearse.report import Outcome, disturbances
-from slackwater.cli.rehearse.run import Rehearsal, verify
+from slackwater.cli.rehearse.run import Quiet, Rehearsal, verify
 from slackwater.cli.rehearse.stage import Event
 from slackwater.codec.results import parse_time
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
@@ -97,6 +97,24 @@ class MemoryStage:
         self._stop.set()
 
 
+class Onlooker(Quiet):
+    """Counts the lines in the file whenever all that has been seen is to be in it."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._seen = 0
+        self.lacking: list[int] = []
+
+    def began(self, plan: Plan, anchor_wall: int) -> None:
+        self.tick(anchor_wall)
+
+    def saw(self, record: dict[str, Any], seen_at: int) -> None:
+        self._seen += 1
+
+    def tick(self, now_us: int) -> None:
+        self.lacking.append(1 + self._seen - self._out.read_bytes().count(b"\n"))
+
+
 @pytest.fixture
 def inputs(tmp_path: Path) -> dict[str, Path]:
     (tmp_path / "1.csv").write_text("t,x\n" + "".join(f"{t},1\n" for t in range(100, 110)))
@@ -111,6 +129,7 @@ def rehearse(
     faults: Sequence[str] = (),
     wait_us: int = 300_000,
     spoil: Sequence[dict[str, Any]] = (),
+    watcher: Quiet | None = None,
 ) -> tuple[Outcome, list[dict[str, Any]], MemoryStage]:
     plan = make_plan(
         deployment(),
@@ -125,7 +144,7 @@ def rehearse(
     stage.spoil = list(spoil)
     out = inputs["room-1"].parent / "results.jsonl"
     try:
-        outcome = Rehearsal(plan, stage, PROCESSES, out, wait_us).run()
+        outcome = Rehearsal(plan, stage, PROCESSES, out, wait_us, watcher).run()
     finally:
         assert stage.stopped
     return outcome, [orjson.loads(line) for line in out.read_bytes().splitlines()], stage
@@ -165,6 +184,12 @@ def test_agreed(inputs: dict[str, Path]) -> None:
     assert sorted(stage.calls[:2]) == ["pause orderer/climate.0.a", "pause orderer/climate.0.b"]
     assert len(stage.calls) == 4
     assert [e["event"] for e in outcome.report["events"]] == ["silenced", "heard"]
+
+
+def test_what_has_been_seen_is_in_the_file_at_once(inputs: dict[str, Path]) -> None:
+    onlooker = Onlooker(inputs["room-1"].parent / "results.jsonl")
+    rehearse(inputs, [("stable", 3), ("stable", 3)], watcher=onlooker)
+    assert set(onlooker.lacking) == {0}
 
 
 def test_not_stable_in_time_names_what_is_missing(inputs: dict[str, Path]) -> None:

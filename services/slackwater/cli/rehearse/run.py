@@ -136,6 +136,7 @@ class Rehearsal:
             for name, query in plan.deployment.queries.items()
         }
         out.write(orjson.dumps(start_line(plan, anchor_wall)) + b"\n")
+        out.flush()
         self._schedule(anchor_wall)
         self._watcher.phase("replaying")
         self._watcher.began(plan, anchor_wall)
@@ -205,7 +206,7 @@ class Rehearsal:
                 self._apply(item, out)
                 item = self._seen.get_nowait()
         except queue.Empty:
-            return
+            out.flush()  # whoever looks on while it runs sees what has been seen
 
     def _apply(self, item: Seen | Cut | Exception, out: IO[bytes]) -> None:
         if isinstance(item, Exception):
