@@ -68,7 +68,7 @@ FAULTS = at(
 )
 DELTAS = (deltas_topic("single", 0), DeltaLog(0, 0, LineName.STABLE).partition(1))
 ORDERED = (ordered_topic("single", 0), ordered_partition(0, live=False))
-LEFT, UNREAD_MIN = 5, 8
+LEFT, UNREAD_MIN = 5, 5
 """How many records stay, and how many their reader is to lack."""
 
 
