@@ -88,7 +88,9 @@ class SourceRecord:
     follows. ``first_id`` is the id of the first reading (without readings: the next id to come,
     and ``last_id`` is one less). ``input_position`` is where the writer goes on in its own input.
     ``spool`` names the writer's spool (START only). ``stime_max`` is the largest stime among the
-    readings, ``stime_min`` the smallest (both = boundary when there are none).
+    readings, ``stime_min`` the smallest (both = boundary when there are none). ``gap`` tells of
+    readings that the writer knows to be lost before it. In START both stimes say up to where damage
+    before it may be felt (R15), and a ``gap``, of 0, says that the ids begin anew (rule 28).
     """
 
     kind: Kind
