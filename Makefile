@@ -7,6 +7,8 @@ PYTHON ?= python3
 MVN    ?= mvn
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Whatever is built is built with what locks/build.txt names, so that no build fetches anything.
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JARS   := .slackwater-jars
 ARGS   ?=
 SEEDS  ?= 1000
@@ -14,6 +16,11 @@ FROM   ?= 0
 
 # A file stays on one worker, for its tests share what they have started; files go in their order.
 SIDE_BY_SIDE := --numprocesses auto --dist loadfile --no-loadscope-reorder
+# How many tests on real processes run beside each other.
+INTEGRATION_WORKERS ?= auto
+ON_PROCESSES := --numprocesses $(INTEGRATION_WORKERS) --dist loadfile --no-loadscope-reorder
+# The story of docker compose, which takes longest, and all else beside it.
+BESIDE_CONTAINERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # Tests start processes by the hundred: what they import is compiled once, not each time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -27,7 +34,7 @@ BROKER_CLASSES := $(JARS)/broker/classes.jsa
 BROKER_POM   := services/slackwater/runtime/broker-pom/pom.xml
 SPARK_POM    := spark/pom.xml
 
-.PHONY: help setup demo test check fmt lint types arch unit integration images containers sim mutants bench paper-dpc clean
+.PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers drills sim mutants bench bench-queries paper-dpc clean
 
 help: ## this list
 	@echo "slackwater: windows over sensor streams that never stall and never lie"
@@ -39,34 +46,39 @@ help: ## this list
 
 setup: $(VENV_STAMP) $(BROKER_CLASSES) $(SPARK_CLASSES) ## create .venv, install the locked dependencies, fetch the jars
 
-$(VENV_STAMP): pyproject.toml constraints.txt
+$(VENV_STAMP): pyproject.toml locks/python.txt locks/build.txt
 	@command -v $(PYTHON) >/dev/null || { echo "setup: no $(PYTHON); install Python 3.11 or newer" >&2; exit 3; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "setup: $(PYTHON) is older than 3.11; say make setup PYTHON=python3.11" >&2; exit 3; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) \
 	  || { echo "setup: $(PYTHON) cannot make a venv; on Debian: apt-get install python3-venv" >&2; exit 3; }
 	@echo "setup: installing Python packages (PySpark is large: a minute the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  --constraint constraints.txt --editable '.[dev]'
+	@$(PIP) --require-hashes --requirement locks/build.txt
+	@$(PIP) --require-hashes --no-build-isolation --requirement locks/python.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# $(call fetch,POM,FOLDER): into a new folder first, then swapped in, so that no half-filled or
-# mixed set of jars can be taken for a whole one.
+# $(call fetch,POM,FOLDER,LIST): into a new folder first, then swapped in, so that no half-filled or
+# mixed set of jars can be taken for a whole one, and none that is not on the list.
 define fetch
 	@command -v $(MVN) >/dev/null || { echo "setup: no $(MVN); on Debian: apt-get install maven" >&2; exit 3; }
 	@echo "setup: fetching the jars of $(1)"
 	@rm -rf $(2).part && mkdir -p $(JARS)
 	@$(MVN) --quiet --batch-mode --file $(1) dependency:copy-dependencies \
 	  -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(2).part
+	@locks/check-jars $(2).part $(3)
 	@touch $(2).part/.complete
 	@rm -rf $(2) && mv $(2).part $(2)
 endef
 
-$(BROKER_STAMP): $(BROKER_POM)
-	$(call fetch,$<,$(JARS)/broker)
+$(BROKER_STAMP): $(BROKER_POM) locks/broker-jars.sha256
+	$(call fetch,$<,$(JARS)/broker,locks/broker-jars.sha256)
 
-$(SPARK_STAMP): $(SPARK_POM)
-	$(call fetch,$<,$(JARS)/spark)
+$(SPARK_STAMP): $(SPARK_POM) locks/spark-jars.sha256
+	$(call fetch,$<,$(JARS)/spark,locks/spark-jars.sha256)
+
+lock: ## write locks/ anew, after a change of pyproject.toml, constraints.txt or a pom.xml
+	@locks/write $(PYTHON) $(MVN)
 
 # Half the time of each start of a JVM; without these all works, only later.
 $(BROKER_CLASSES): $(VENV_STAMP) $(BROKER_STAMP)
@@ -104,15 +116,20 @@ unit: setup ## tests without processes: units, papers, scenarios, simulator, pro
 	@$(BIN)/pytest --ignore tests/integration --ignore tests/e2e $(SIDE_BY_SIDE) $(ARGS)
 
 integration: setup ## tests on a real broker and real processes
-	@$(BIN)/pytest tests/integration -m "not containers and not alone" $(SIDE_BY_SIDE) $(ARGS)
-	@$(BIN)/pytest tests/integration -m "not containers and alone" $(ARGS)
+	@$(BIN)/pytest tests/integration -m "not containers and not drill" $(ON_PROCESSES) $(ARGS)
 
 images: ## build the container images, with stand-ins for public ones that cannot be pulled
 	@compose/offline/prepare.sh
 	@docker compose -f compose/compose.yaml --progress quiet build
 
+pin-images: ## write the public images' digests to compose/pinned.env, where a registry is reached
+	@compose/pin-images
+
 containers: setup ## tests on containers; need Docker, and the images of make images
-	@$(BIN)/pytest -m containers $(ARGS)
+	@$(BIN)/pytest tests/e2e tests/integration -m "containers and not drill" $(BESIDE_CONTAINERS) $(ARGS)
+
+drills: setup ## the tests of full size: minutes to hours; make drills ARGS="-k hostile" for one
+	@$(BIN)/pytest -m drill $(ARGS)
 
 sim: setup ## the whole system in virtual time under SEEDS=1000 seeds, FROM=0 on
 	@$(BIN)/python -m tests.simulator --seeds $(SEEDS) --from $(FROM) $(ARGS)
@@ -122,6 +139,9 @@ mutants: setup ## deliberate mistakes in the cores: who catches each, and how so
 
 bench: setup ## measure this machine; writes bench/README.md
 	@$(BIN)/python bench/run.py $(ARGS)
+
+bench-queries: setup ## what 1, 3, 10, 20, 30 queries cost on this machine, 15 minutes; ARGS="--queries 1,3"
+	@$(BIN)/python -m bench.queries $(ARGS)
 
 paper-dpc: setup ## the DPC paper's experiments, 20 minutes; writes docs/results/dpc.md
 	@$(BIN)/python -m bench.paper_dpc $(ARGS)

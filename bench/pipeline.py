@@ -26,6 +26,7 @@ import numpy as np
 import psutil
 
 from slackwater.codec.records import encode_source
+from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.primitives.eventclock import WallClock
 from slackwater.runtime.broker import EmbeddedBroker
@@ -34,14 +35,7 @@ from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.kafka import KafkaTransport, start_incarnation
 from slackwater.runtime.process import spawn
 from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.topics import (
-    RESULT_KINDS,
-    QueryShape,
-    ensure_topics,
-    results_topic,
-    source_topic,
-    topics_for,
-)
+from slackwater.runtime.topics import QueryShape, ensure_topics, topics_for
 
 STREAMS = ("s1", "s2", "s3", "s4")
 KEYS = tuple(f"sensor-{i:04d}" for i in range(1_000))
@@ -71,7 +65,7 @@ class Generator:
     def __init__(self, transport: KafkaTransport, stream: str, seed: int) -> None:
         self._stream = stream
         self._writer = transport.writer(sys.exit)
-        self._log = (source_topic(stream), 0)
+        self._log = (Names().source(stream), 0)
         self._rng = np.random.default_rng(seed)
         self._next_id = 0
         self._held: list[bytes] = []
@@ -137,7 +131,7 @@ class Results(threading.Thread):
     def __init__(self, transport: KafkaTransport) -> None:
         super().__init__(daemon=True)
         self._reader = transport.reader(isolation="read_committed")
-        self._reader.assign({(results_topic("bench", kind), 0): 0 for kind in RESULT_KINDS})
+        self._reader.assign({(Names().results("bench", kind), 0): 0 for kind in RESULT_KINDS})
         self.seen = Seen()
 
     def run(self) -> None:
@@ -218,11 +212,12 @@ class Stack:
         registry.publish_clock(WallClock())
         self.generators = [Generator(self.transport, s, i) for i, s in enumerate(STREAMS)]
         common = ["--deployment", str(path), "--bootstrap", self.broker.bootstrap]
-        common += ["--data-dir", str(folder), "--placement", "1"]
+        common += ["--data-dir", str(folder)]
         commands = {
             "aggregator": ["slackwater_spark.app", "0", "--fragments", "bench.0.a"],
-            "orderer": ["slackwater.orderer", "bench.0.a"],
-            "root": ["slackwater.root", "bench.0"],
+            # A host each, so that each stage is measured by itself.
+            "orderer": ["slackwater.host", "0", "--fragments", "orderer/bench.0.a"],
+            "root": ["slackwater.host", "1", "--fragments", "root/bench.0"],
         }
         listener = HeartbeatListener(self.transport).start()
         e0 = int(time.time() * 1e6) // 1_000_000 * 1_000_000

@@ -1,6 +1,6 @@
 """Runs every bench and writes ``bench/README.md``: the machine, the figures, how to repeat each.
 
-make bench            all of them, about six minutes on two cores
+make bench            all of them, about twelve minutes on two cores
 make bench ARGS=codec one of them, printed, nothing written
 """
 
@@ -17,6 +17,9 @@ HERE = Path(__file__).parent
 BENCHES = {
     "pipeline": "The whole pipeline: proxy log to stable result",
     "outage": "Memory during an outage twenty times as long as X",
+    "idle": "A deployment of one query at rest, and with 400 readings/s",
+    "restart": "`kill -9` of everything, until right answers come in time again",
+    "json_parse": "Messages of JSON, parsing alone",
     "json_input": "Readings of a plain topic of JSON, consumer included",
     "codec": "The codec, per reading",
     "deltas": "Folding slices at the root",

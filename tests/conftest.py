@@ -7,9 +7,14 @@ the header shows it, and a failed test ends with the command that repeats it.
 import os
 import random
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
+
+ONE_WORKER = "tests/unit/spark/"
+"""These tests share a JVM, which costs more than they do: with a second worker there were two."""
 
 # No deadline per example: on a shared machine it measures the neighbours.
 settings.register_profile("dev", deadline=None, print_blob=True)
@@ -31,6 +36,21 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(config.getoption("hypothesis_profile") or profile)
     if not settings().derandomize and config.getoption("hypothesis_seed") is None:
         config.option.hypothesis_seed = str(random.getrandbits(32))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """As ``--dist loadfile``, except that the files below ``ONE_WORKER`` count as one file."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    scheduler = LoadFileScheduling(config, log)
+    file_of = scheduler._split_scope
+
+    def scope_of(nodeid: str) -> str:
+        return ONE_WORKER if nodeid.startswith(ONE_WORKER) else str(file_of(nodeid))
+
+    scheduler._split_scope = scope_of
+    return scheduler
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -32,7 +32,7 @@ INSTRUCTION = (
 )
 
 
-def docker(*arguments: str, timeout_s: float = 60.0) -> str:
+def docker(*arguments: str, timeout_s: float = 180.0) -> str:
     """What a docker command prints; ``CalledProcessError`` where it fails."""
     done = subprocess.run(
         ["docker", *arguments], check=True, capture_output=True, text=True, timeout=timeout_s

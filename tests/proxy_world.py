@@ -21,6 +21,7 @@ from slackwater.model.deployment import (
     TimeSpec,
 )
 from slackwater.model.errors import MalformedRecordError
+from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourcePosition, SourceRecord
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
@@ -87,9 +88,9 @@ class World:
             spec=self.spec,
             deployment=self.deployment,
             transport=self.broker,
-            bootstrap="",
+            cluster="",
             writer=writer,
-            quarantine=Quarantine(writer, self.spec.name),
+            quarantine=Quarantine(writer, self.spec.name, Names()),
             spool=Spool(self.folder / data / "proxy" / f"{STREAM}.sqlite", spool_bytes_max),
             clock=SystemClock(wall_us=lambda: self.now_us, monotonic_us=lambda: self.now_us),
             stop=threading.Event(),

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import orjson
 
+from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.topics import RESULT_KINDS, results_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Results(threading.Thread):
     def __init__(self, transport: KafkaTransport, query: str) -> None:
         super().__init__(name=f"results of {query}", daemon=True)
         self._reader = transport.reader(isolation="read_committed")
-        self._reader.assign({(results_topic(query, kind), 0): 0 for kind in RESULT_KINDS})
+        self._reader.assign({(Names().results(query, kind), 0): 0 for kind in RESULT_KINDS})
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._seen = Seen()

@@ -19,8 +19,9 @@ import numpy as np
 from bench.paper_dpc.system import System, deployment_text, running
 
 from slackwater.codec.records import decode_ordered, decode_source
+from slackwater.model.names import Names
 from slackwater.model.records import Kind
-from slackwater.runtime.topics import ordered_partition, ordered_topic, source_topic
+from slackwater.runtime.topics import ordered_partition
 from slackwater.runtime.transport import Log
 
 BUCKETS_MS = (10, 50, 100, 150, 200, 300, 500)
@@ -60,11 +61,11 @@ def measure(
     """Latencies (ms) in the ordered log, and those of the source log itself."""
     text = deployment_text(("s1",), {"q": QUERY})
     with running(text, per_s=0, w_us=bucket_ms * 1000, only=("orderer",)) as system:
-        ordered: Log = (ordered_topic("q", 0), ordered_partition(0, live=False))
+        ordered: Log = (Names().ordered("q", 0), ordered_partition(0, live=False))
         seen = speak_and_listen(system, ordered, boundary_ms * 1000, seconds)
     found = summary(seen[ordered])
     print(f"  bucket {bucket_ms} ms, boundary {boundary_ms} ms: {found['mean']:.1f} ms", flush=True)
-    return found, seen[source_topic("s1"), 0]
+    return found, seen[Names().source("s1"), 0]
 
 
 def speak_and_listen(
@@ -72,7 +73,7 @@ def speak_and_listen(
 ) -> dict[Log, list[float]]:
     """Write readings and boundaries in time, and note when each reading is seen where."""
     source = system.sources["s1"]
-    log: Log = (source_topic("s1"), 0)
+    log: Log = (Names().source("s1"), 0)
     reader = system.transport.reader()
     reader.assign(system.transport.end_offsets([log, ordered]))
     seen: dict[Log, list[float]] = {log: [], ordered: []}

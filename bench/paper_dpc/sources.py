@@ -14,9 +14,9 @@ import time
 import numpy as np
 
 from slackwater.codec.records import encode_source
+from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.runtime.kafka import KafkaTransport, start_incarnation
-from slackwater.runtime.topics import source_topic
 
 FIELD = "written"
 
@@ -28,7 +28,7 @@ class Source:
         self.stream = stream
         self._keys = tuple(f"sensor-{i:04d}" for i in range(keys)) or (stream,)
         self._writer = transport.writer(_fatal)
-        self._log = (source_topic(stream), 0)
+        self._log = (Names().source(stream), 0)
         self._next_id = 0
         self._held: list[bytes] = []
         self.cut = False

@@ -26,7 +26,8 @@ from slackwater.runtime.broker import EmbeddedBroker
 from slackwater.runtime.deployment import load_deployment
 from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.layout import Launch, fragment_specs, topic_specs
+from slackwater.runtime.launchers import ProcessSpec
+from slackwater.runtime.layout import Launch, fragment_specs, host_spec, topic_specs
 from slackwater.runtime.registry import QueryDefinition, Registry
 from slackwater.runtime.supervisor import Supervisor
 from slackwater.runtime.topics import ensure_topics
@@ -104,11 +105,19 @@ class System:
         if self._per_s:
             self._feeder.start()
         launch = Launch(self._path, self._broker.bootstrap, self.folder)
-        wanted = fragment_specs(self.deployment, launch)
-        specs = [spec for spec in wanted if spec.name.startswith(self._only)]
+        specs = list(self._wanted(launch))
         for spec in specs:
             self._wait(self.supervisor.start(spec))
-        self.wait_ready(spec.name for spec in specs)
+        self.wait_ready(name for spec in specs for name in spec.parts or (spec.name,))
+
+    def _wanted(self, launch: Launch) -> Iterator[ProcessSpec]:
+        """Hosts run only the kinds that are asked for."""
+        for spec in fragment_specs(self.deployment, launch):
+            parts = tuple(part for part in spec.parts if part.startswith(self._only))
+            if parts:
+                yield host_spec(spec.name, parts, launch)
+            elif not spec.parts and spec.name.startswith(self._only):
+                yield spec
 
     @property
     def feeder(self) -> Feeder:
@@ -164,7 +173,10 @@ class System:
             time.sleep(0.05)
 
     def kill(self, name: str, *, away_s: float) -> float:
-        """Kill -9; it is started again at once, and held for so long. The wall time (s)."""
+        """Kill -9, or drop a fragment; it begins again at once, and is held for so long.
+
+        The wall time (s) of its death.
+        """
 
         async def act() -> float:
             killed = self.supervisor.kill(name)
@@ -174,9 +186,10 @@ class System:
         async def hold() -> None:
             self.supervisor.pause(name, away_s)
 
-        was = self._wait(self._pids())[name]
+        was = self._wait(self._pids()).get(name)
         at = self._wait(act())
-        while self._wait(self._pids()).get(name, was) == was:
+        # A fragment's host carries commands out in their order; a process must be there again.
+        while was is not None and self._wait(self._pids()).get(name, was) == was:
             time.sleep(0.001)
         self._wait(hold())
         return at

@@ -28,12 +28,13 @@ import numpy as np
 import slackwater
 from slackwater.codec import decode_source
 from slackwater.codec.results import parse_time
+from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourcePosition
 from slackwater.protocols.dpc.cursor import SourceCursor
 from slackwater.runtime.deployment import load_deployment
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.layout import sources_of
-from slackwater.runtime.topics import partition_count, quarantine_topic, source_topic
+from slackwater.runtime.topics import partition_count
 from slackwater.runtime.transport import extents, read_to_end
 
 QUERY = "climate"
@@ -112,7 +113,7 @@ def readings(
     for stream, source in ((stream, s) for stream, names in sources.items() for s in names):
         # What counts of a log that holds repeats: the orderers' own rule.
         cursor = SourceCursor(SourcePosition(0, 0, 0, -(2**62)), strict=True)
-        for raw in read_to_end(transport, (source_topic(source), 0)):
+        for raw in read_to_end(transport, (Names().source(source), 0)):
             record = decode_source(raw.value, source)
             if not cursor.offer(raw.offset, record) or record.kind != Kind.INSERTION:
                 continue
@@ -143,7 +144,7 @@ def written(transport: KafkaTransport, deployment, partitions: dict[str, int]) -
 
 def kept_apart(transport: KafkaTransport, stream: str) -> int:
     """How many readings are in quarantine; an entry may be there twice."""
-    return len({raw.key for raw in read_to_end(transport, (quarantine_topic(stream), 0))})
+    return len({raw.key for raw in read_to_end(transport, (Names().quarantine(stream), 0))})
 
 
 def account(transport: KafkaTransport, deployment) -> Counter[tuple[int, str]]:

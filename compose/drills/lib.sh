@@ -13,7 +13,7 @@ say() { echo "$(date -u +%T) $*"; }
 claim() {
   echo "Claim: $*"
   local service
-  for service in kafka-1 root registrar; do
+  for service in kafka-1 host-0 registrar; do
     [[ -n $(stack ps -q "$service") ]] || {
       echo "the stack is not up: docker compose -f compose/compose.yaml up -d --wait" >&2
       exit 3

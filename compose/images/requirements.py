@@ -1,8 +1,9 @@
-"""Print what an image installs: the project's dependencies, less what its processes never import.
+"""Print what an image installs: the lock, less what its processes never import.
 
     python3 requirements.py services|aggregator
 
-pyproject.toml stays the one list; constraints.txt pins what is taken, as it does for `make setup`.
+pyproject.toml stays the one list, and locks/python.txt says what each package on it needs: the
+``# via`` below an entry names those that need it.
 """
 
 import re
@@ -25,12 +26,28 @@ LEFT_OUT = {
 }
 
 
-def requirements(image: str) -> list[str]:
-    """The image's requirements, in the order of the file."""
-    declared = tomllib.loads(Path("pyproject.toml").read_text())["project"]["dependencies"]
-    names = {line: re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0] for line in declared}
-    return [line for line, name in names.items() if name not in LEFT_OUT[image]]
+def normal(name: str) -> str:
+    """As packages are compared."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def requirements(image: str, project: str, lock: str) -> list[str]:
+    """The lock's entries for the image, hashes and all."""
+    declared = tomllib.loads(project)["project"]["dependencies"]
+    names = {normal(re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]) for line in declared}
+    wanted = names - LEFT_OUT[image]
+    entries: dict[str, str] = {}
+    needed_by: dict[str, set[str]] = {}
+    for entry in re.split(r"\n(?=[A-Za-z0-9])", lock):
+        name = normal(re.split(r"[=\[ ]", entry, maxsplit=1)[0])
+        text, _, via = entry.partition("    # via")
+        entries[name] = text.rstrip()
+        needed_by[name] = {normal(found) for found in re.findall(r"[A-Za-z0-9._-]+", via)}
+    while more := {n for n, by in needed_by.items() if by & wanted and n not in names | wanted}:
+        wanted |= more
+    return [text for name, text in entries.items() if name in wanted]
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(requirements(sys.argv[1])) + "\n")
+    files = (Path(name).read_text() for name in ("pyproject.toml", "locks/python.txt"))
+    sys.stdout.write("\n".join(requirements(sys.argv[1], *files)) + "\n")

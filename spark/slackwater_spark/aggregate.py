@@ -45,7 +45,8 @@ _SOURCE_OPTIONS = {
     "kafka.reconnect.backoff.max.ms": "500",
     "kafka.retry.backoff.ms": "50",
     "kafka.retry.backoff.max.ms": "200",
-    "kafka.fetch.max.wait.ms": "100",
+    # A record ends the wait, and the live log has none for most of its life.
+    "kafka.fetch.max.wait.ms": "500",
     "kafkaConsumer.pollTimeoutMs": "120000",
     "fetchOffset.numRetries": "100",
     "fetchOffset.retryIntervalMs": "100",

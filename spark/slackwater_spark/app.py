@@ -2,7 +2,7 @@
 
     python -m slackwater_spark.app 0 --fragments climate.0.a,climate.1.a --deployment F
         --bootstrap B --data-dir D [--master M] [--conf spark.NAME=VALUE]...
-        [--mode real-time|micro-batch]
+        [--secret-file FILE] [--mode real-time|micro-batch]
 
 It holds no state and no rule but one, rule 26: a fragment goes on at the smallest ``whole`` that
 the roots' state records name, over all parts, else at the beginning of the ordered logs; where
@@ -15,21 +15,25 @@ simply started again, from what the roots say by then. A JVM that ends takes the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
-import re
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from slackwater.codec.results import figures_of
 from slackwater.model.errors import SlackwaterError, UsageError
+from slackwater.model.names import Names, OrdererName, RootName
 from slackwater.model.records import RootState
 from slackwater.runtime import topics
 from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.cluster import Cluster
+from slackwater.runtime.cpu import OwnCpu
 from slackwater.runtime.entry import Context, run
-from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
+from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender, patient_gather_ms
 from slackwater.runtime.registry import Registry
 from slackwater.runtime.state import read_root_states
 from slackwater.runtime.transport import LogError, Transport
@@ -45,41 +49,21 @@ _log = logging.getLogger("slackwater_spark.app")  # also as __main__
 
 LINES = (0, 1)  # stable log, live log
 _LOOK_S = 0.1
+_ASK_EVERY_US = 1_000_000
+"""A question to the JVM costs 0.3 ms, and each query would be asked. What ends is told at once."""
 _BACK_OFF_S_MIN = 0.1
 _BACK_OFF_S_MAX = 5.0
 _RAN_WELL_US = 10_000_000
 _HOLE_REPEAT_US = 2_000_000
-_FRAGMENT = re.compile(r"(?P<query>[a-z][a-z0-9-]*)\.(?P<child>\d+)\.(?P<replica>[a-z])")
 
 
 class JvmEndedError(SlackwaterError):
     """Without its JVM the process has nothing to do; the supervisor starts both."""
 
 
-class Fragment(NamedTuple):
-    """One replica of one child, as ``slackwater status`` names it: ``climate.0.a``."""
-
-    query: str
-    child: int
-    replica: int
-
-    @classmethod
-    def parse(cls, text: str) -> Fragment:
-        """The inverse of its name."""
-        match = _FRAGMENT.fullmatch(text)
-        if match is None:
-            raise UsageError(f"{text} is no fragment: say QUERY.CHILD.REPLICA, as in climate.0.a")
-        return cls(match["query"], int(match["child"]), ord(match["replica"]) - ord("a"))
-
-    @property
-    def name(self) -> str:
-        """As status prints it, without its kind."""
-        return f"{self.query}.{self.child}.{chr(ord('a') + self.replica)}"
-
-
 def start_offsets(
     states: Sequence[RootState | None],
-    fragment: Fragment,
+    fragment: OrdererName,
     begins: Sequence[int],
     ends: Sequence[int],
 ) -> dict[int, int]:
@@ -97,7 +81,7 @@ def start_offsets(
     return starts
 
 
-def _whole(state: RootState | None, fragment: Fragment, line: int) -> int:
+def _whole(state: RootState | None, fragment: OrdererName, line: int) -> int:
     wanted = (fragment.child, fragment.replica, line)
     logs = () if state is None else state.logs
     return next((log.whole for log in logs if (log.child, log.replica, log.line) == wanted), 0)
@@ -107,8 +91,9 @@ def _whole(state: RootState | None, fragment: Fragment, line: int) -> int:
 class _Keeper:
     """Keeps one fragment's query running."""
 
-    fragment: Fragment
+    fragment: OrdererName
     shape: FragmentShape
+    names: Names
     query: StreamingQuery | None = None
     begun_us: int = 0
     not_before_us: int = 0
@@ -122,7 +107,7 @@ class _Keeper:
         of = self.shape
         return frozenset(
             (
-                topics.deltas_topic(of.query, part),
+                self.names.deltas(of.query, part),
                 topics.deltas_partition(of.child, of.replica, of.replicas, live=bool(line)),
             )
             for part in range(of.parts)
@@ -137,7 +122,7 @@ class Aggregator:
         self,
         spark: SparkApplication,
         transport: Transport,
-        bootstrap: str,
+        cluster: Cluster,
         data_dir: Path,
         mode: Mode,
         batch_ms: int,
@@ -145,14 +130,16 @@ class Aggregator:
     ) -> None:
         self._spark = spark
         self._transport = transport
-        self._bootstrap = bootstrap
+        self._cluster = cluster
         self._data_dir = data_dir
         self._mode = mode
         self._batch_ms = batch_ms
         self._clock = clock
         self._keepers: list[_Keeper] = []
+        self._some_ended = threading.Event()
+        self._ask_at_us = 0
 
-    def add(self, fragment: Fragment, registry: Registry) -> None:
+    def add(self, fragment: OrdererName, registry: Registry) -> None:
         """Wait until the fragment's query is registered, and take the fragment on."""
         from slackwater_spark.transforms import FragmentShape
 
@@ -160,12 +147,17 @@ class Aggregator:
         if fragment.child >= spec.children or fragment.replica >= spec.replicas:
             raise UsageError(
                 f"query {spec.name} has {spec.children} children with {spec.replicas} replicas:"
-                f" there is no {fragment.name}"
+                f" there is no {fragment}"
             )
         shape = FragmentShape(
-            spec.name, fragment.child, fragment.replica, spec.replicas, spec.parts
+            spec.name,
+            fragment.child,
+            fragment.replica,
+            spec.replicas,
+            spec.parts,
+            figures_of(spec.aggregate),
         )
-        self._keepers.append(_Keeper(fragment, shape))
+        self._keepers.append(_Keeper(fragment, shape, self._transport.names))
 
     def look(self) -> None:
         """Start what does not run and is due."""
@@ -173,14 +165,27 @@ class Aggregator:
         if code is not None:
             raise JvmEndedError(f"Spark's JVM has ended with code {code}")
         now_us = self._clock.monotonic_us()
+        asks = self._some_ended.is_set() or now_us >= self._ask_at_us
+        if asks:
+            self._some_ended.clear()  # before they are asked: one that ends now is told again
+            self._ask_at_us = now_us + _ASK_EVERY_US
         for keeper in self._keepers:
             if keeper.query is None:
                 if now_us >= keeper.not_before_us:
                     self._start(keeper, now_us)
-            elif not keeper.query.isActive:
+            elif asks and not keeper.query.isActive:
                 self._ended(keeper, now_us, _reason(keeper.query))
             elif not keeper.running:
                 keeper.running = self._at_work(keeper.query)
+
+    def _watch(self, query: StreamingQuery) -> None:
+        """Wait for its end, in a thread of its own: to wait for any of them, Spark polls."""
+        threading.Thread(target=self._await_end, args=[query], name="end", daemon=True).start()
+
+    def _await_end(self, query: StreamingQuery) -> None:
+        with contextlib.suppress(Exception):  # why it ended is asked by ``look``
+            query.awaitTermination()
+        self._some_ended.set()
 
     def send_again(self, holes: frozenset[tuple[str, int]]) -> None:
         """Somebody misses a record in these logs: go on from where the roots are (rule 11)."""
@@ -204,7 +209,7 @@ class Aggregator:
     @property
     def states(self) -> dict[str, str]:
         """State of each fragment's output."""
-        return {k.fragment.name: "STABLE" if k.running else "UP_FAILURE" for k in self._keepers}
+        return {str(k.fragment): "STABLE" if k.running else "UP_FAILURE" for k in self._keepers}
 
     @property
     def ready(self) -> bool:
@@ -225,17 +230,18 @@ class Aggregator:
         try:
             job = self._job(keeper)
             keeper.query = start_fragment(self._spark.session, job)
+            self._watch(keeper.query)
         except LogError as error:
             self._ended(keeper, now_us, str(error))
             return
         keeper.begun_us = now_us
-        _log.info("%s goes on at %s", keeper.fragment.name, job.source_partitions)
+        _log.info("%s goes on at %s", keeper.fragment, job.source_partitions)
 
     def _ended(self, keeper: _Keeper, now_us: int, reason: str) -> None:
         if now_us - keeper.begun_us > _RAN_WELL_US:
             keeper.back_off_s = _BACK_OFF_S_MIN
         _log.warning(
-            "%s is started again in %.1f s: %s", keeper.fragment.name, keeper.back_off_s, reason
+            "%s is started again in %.1f s: %s", keeper.fragment, keeper.back_off_s, reason
         )
         keeper.not_before_us = now_us + int(keeper.back_off_s * 1_000_000)
         keeper.back_off_s = min(2 * keeper.back_off_s, _BACK_OFF_S_MAX)
@@ -253,27 +259,29 @@ class Aggregator:
         from slackwater_spark.aggregate import FragmentJob
 
         fragment, shape = keeper.fragment, keeper.shape
-        ordered = topics.ordered_topic(fragment.query, fragment.child)
+        names = self._transport.names
+        ordered = names.ordered(fragment.query, fragment.child)
         logs = [(ordered, topics.ordered_partition(fragment.replica, live=bool(x))) for x in LINES]
         # States first: whoever else runs the fragment goes on meanwhile, and a ``whole`` read after
         # the ends could lie beyond them as if the log were another one.
         states = read_root_states(self._transport, fragment.query, shape.parts)
         begins = self._transport.beginning_offsets(logs)
         ends = self._transport.end_offsets(logs)
-        of_parts = [states.get(f"root/{shape.query}.{part}") for part in range(shape.parts)]
+        of_parts = [states.get(RootName(shape.query, part).process) for part in range(shape.parts)]
         return FragmentJob(
             shape=shape,
             ordered_topic=ordered,
-            delta_topics=[topics.deltas_topic(shape.query, part) for part in range(shape.parts)],
+            delta_topics=[names.deltas(shape.query, part) for part in range(shape.parts)],
             starts=start_offsets(
                 of_parts, fragment, [begins[log] for log in logs], [ends[log] for log in logs]
             ),
-            checkpoint=self._data_dir / "checkpoints" / f"{fragment.name}-{keeper.restarts}",
-            source_options=topics.spark_options(self._bootstrap, "source"),
-            sink_options=topics.spark_options(self._bootstrap, "sink"),
+            checkpoint=self._data_dir / "checkpoints" / f"{fragment}-{keeper.restarts}",
+            source_options=topics.spark_options(self._cluster, "source")
+            | {"groupIdPrefix": names.group(f"aggregator/{fragment}")},
+            sink_options=topics.spark_options(self._cluster, "sink"),
             mode=self._mode,
             batch_ms=self._batch_ms,
-            name=f"{fragment.name}-{keeper.restarts}",
+            name=f"{fragment}-{keeper.restarts}",
         )
 
 
@@ -286,25 +294,30 @@ def main(context: Context) -> None:
     """Run until told to stop; raises when the JVM has ended."""
     options, transport, clock = context.arguments, context.transport(), SystemClock()
     data_dir = context.data_dir.resolve() / "aggregator" / context.name
-    fragments = [Fragment.parse(text) for text in options.fragments.split(",")]
+    fragments = [OrdererName.parse(text) for text in options.fragments.split(",")]
     settings = SessionSettings(
         f"slackwater {context.process}",
         data_dir / "spark",
         options.master,
         context.settings.aggregator_heap_mib_max,
         workers_alike=options.workers_alike,
+        secret_file=options.secret_file,
         conf=dict(_setting(text) for text in options.conf),
     )
     with ExitStack() as stack:
         # In the main thread: the kernel ends the JVM with the thread that started it.
         spark = stack.enter_context(start_spark(settings))
-        sender = HeartbeatSender(context.bootstrap, context.process, clock=clock).start()
+        # Its work is done in the JVM.
+        cpu = OwnCpu(with_children=True)
+        sender = HeartbeatSender(
+            context.cluster, context.process, names=transport.names, clock=clock, cpu=cpu
+        ).start()
         stack.callback(sender.stop)
-        listener = HeartbeatListener(transport).start()
+        listener = HeartbeatListener(transport, gather_ms=patient_gather_ms).start()
         stack.callback(listener.stop)
         mode = options.mode or context.settings.aggregator_mode
         aggregator = Aggregator(
-            spark, transport, context.bootstrap, data_dir, mode, options.batch_ms, clock
+            spark, transport, context.cluster, data_dir, mode, options.batch_ms, clock
         )
         _keep(aggregator, fragments, Registry(transport), sender, listener, context.stopping)
 
@@ -318,7 +331,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _keep(
     aggregator: Aggregator,
-    fragments: Sequence[Fragment],
+    fragments: Sequence[OrdererName],
     registry: Registry,
     sender: HeartbeatSender,
     listener: HeartbeatListener,
@@ -351,6 +364,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers-alike",
         action="store_true",
         help="the master's workers have this installation, at the same paths",
+    )
+    parser.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="what all processes of the master's cluster share; without one nobody is asked",
     )
     parser.add_argument("--mode", choices=("real-time", "micro-batch"), help="how queries run")
     parser.add_argument("--batch-ms", type=int, default=3_600_000, help="length of a batch")

@@ -4,8 +4,10 @@ What the pipeline claims (guarantee 1) is that its stable answers are those of a
 over the readings in the source logs. Here is that batch computation: it reads the same logs, but
 knows no orderer, bucket, delta or root. It shares with the pipeline the bytes' schema, the rules by
 which a reader accepts a record (rule 10; ``distinct`` by id would bring a zombie's readings in) and
-the deployment's values. ``where`` and ``select`` are given to Spark's SQL, windows to an explode,
-aggregates to ``groupBy``: each is somebody else's code.
+the deployment's values, and the parser of expressions. ``where`` and ``select`` are computed by
+Spark's SQL, windows by an explode, aggregates by ``groupBy``: each is somebody else's code. Fields
+are columns by position, ``c0``, ``c1``, ..., since Spark does not tell ``T`` from ``t``, nor a
+field ``stime`` from ours.
 
 The results are read first and the source logs after, so every reading that a stable answer rests on
 is there. Windows up to the last that *every* part has answered are compared, from the first that
@@ -21,19 +23,22 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-import sqlglot
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro
-from sqlglot import expressions as exp
 
 from slackwater.codec import fingerprint, schema_json
 from slackwater.codec.results import format_time
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
+from slackwater.model.names import Names
 from slackwater.model.records import Kind
+from slackwater.primitives.expression_sql import KEY_COLUMN
+from slackwater.primitives.expressions import compile_predicate, compile_projection
+from slackwater_spark.expressions import with_columns
 from slackwater_spark.session import SessionSettings, start_spark
 
 findings_max = 20
@@ -41,6 +46,8 @@ findings_max = 20
 
 _NEVER = -(2**62)
 _HEADER_BYTES = 10
+NO_SECURITY: Final[Mapping[str, str]] = MappingProxyType({})
+"""A cluster that is open to all."""
 _RESULT = (
     "kind string, label string, window_start string, window_end string, windows bigint,"
     " key string, fields map<string, map<string, double>>, lost string"
@@ -114,7 +121,7 @@ def accepted(headers: Iterable[Header]) -> Iterator[tuple[int, int]]:
         if header.kind == Kind.START.name:
             inc = max(inc, header.offset)
             next_id = -1 if header.anew else next_id
-        elif header.kind == Kind.VOID.name:
+        elif header.kind == Kind.VOID.name or header.inc > header.offset:
             torn = not holed
             continue
         elif header.inc < inc:
@@ -138,6 +145,7 @@ def run_audit(
     query: str | QuerySpec,
     e0_us: int,
     *,
+    security: Mapping[str, str] = NO_SECURITY,
     work_dir: Path | None = None,
     heap_mib: int = 2048,
 ) -> AuditReport:
@@ -146,36 +154,43 @@ def run_audit(
     with tempfile.TemporaryDirectory(prefix="slackwater-audit-", dir=work_dir) as folder:
         settings = SessionSettings("audit", Path(folder) / "spark", "local[*]", heap_mib)
         with start_spark(settings) as spark:
-            return audit(spark.session, bootstrap, deployment, spec, e0_us)
+            return audit(spark.session, bootstrap, deployment, spec, e0_us, security)
 
 
 def audit(
-    session: SparkSession, bootstrap: str, deployment: Deployment, spec: QuerySpec, e0_us: int
+    session: SparkSession,
+    bootstrap: str,
+    deployment: Deployment,
+    spec: QuerySpec,
+    e0_us: int,
+    security: Mapping[str, str] = NO_SECURITY,
 ) -> AuditReport:
-    """The same in a session that is there."""
+    """The same in a session that is there; ``security`` are options that say how to get in."""
     assert spec.window is not None, "a query without windows has nothing to audit"
-    # Fields `T` and `t` may both exist.
-    session.conf.set("spark.sql.caseSensitive", "true")
-    results = _results(session, bootstrap, spec).cache()
+    kafka = {"kafka.bootstrap.servers": bootstrap, **security}
+    results = _results(session, kafka, deployment.names, spec).cache()
     first_us = ((e0_us - spec.window.size_us) // spec.window.slide_us + 1) * spec.window.slide_us
     answers = _answers(results, spec, first_us)
     end = min(answers.ends.values()) if len(answers.ends) == spec.parts else first_us
-    records = _source_records(session, bootstrap, deployment, spec)
+    records = _source_records(session, kafka, deployment, spec)
     log = _read_headers(session, records, deployment)
     back = spec.join.within_us if spec.join else 0
     whole_from = _up_to_slide(log.whole_from_us + back, spec.window)
     start = max(first_us, *answers.starts.values(), whole_from)
     wanted = _aggregate(_rows(records, log.accepted, deployment, spec, e0_us), deployment, spec)
     compared = _compared(wanted, results, spec, start, end)
-    return _report(spec, compared, answers, log, start, end)
+    outputs = deployment.output_fields(spec)
+    return _report(spec, outputs, compared, answers, log, start, end)
 
 
 # --- results --------------------------------------------------------------------------------------
 
 
-def _results(session: SparkSession, bootstrap: str, spec: QuerySpec) -> DataFrame:
+def _results(
+    session: SparkSession, kafka: Mapping[str, str], names: Names, spec: QuerySpec
+) -> DataFrame:
     """The committed records of the stable topic, parsed."""
-    raw = _kafka(session, bootstrap, {"subscribe": f"sw.results.{spec.name}.stable"})
+    raw = _kafka(session, kafka, {"subscribe": names.results(spec.name, "stable")})
     parsed = raw.select(
         "partition", "offset", sf.from_json(raw.value.cast("string"), _RESULT).alias("r")
     )
@@ -185,7 +200,7 @@ def _results(session: SparkSession, bootstrap: str, spec: QuerySpec) -> DataFram
         "offset",
         "r.kind",
         "r.windows",
-        "r.key",
+        sf.col("r.key").alias(KEY_COLUMN),
         "r.fields",
         "r.lost",
         sf.expr("unix_micros(to_timestamp(r.window_start))").alias("window_start"),
@@ -247,10 +262,10 @@ class _Logs(NamedTuple):
     truncated: tuple[str, ...]
 
 
-def _kafka(session: SparkSession, bootstrap: str, what: Mapping[str, str]) -> DataFrame:
+def _kafka(session: SparkSession, kafka: Mapping[str, str], what: Mapping[str, str]) -> DataFrame:
     return (
         session.read.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**kafka)
         .option("kafka.isolation.level", "read_committed")
         .option("kafka.max.partition.fetch.bytes", str(17 * 1024 * 1024))
         .option("startingOffsets", "earliest")
@@ -261,12 +276,15 @@ def _kafka(session: SparkSession, bootstrap: str, what: Mapping[str, str]) -> Da
 
 
 def _source_records(
-    session: SparkSession, bootstrap: str, deployment: Deployment, spec: QuerySpec
+    session: SparkSession, kafka: Mapping[str, str], deployment: Deployment, spec: QuerySpec
 ) -> DataFrame:
     """Records of all source logs of the query, ``r`` null where one does not decode."""
     names = dict.fromkeys(deployment.streams_of(spec))
     pattern = "|".join(_topics(name, deployment) for name in names)
-    raw = _kafka(session, bootstrap, {"subscribePattern": pattern})
+    return _decoded(_kafka(session, kafka, {"subscribePattern": pattern}))
+
+
+def _decoded(raw: DataFrame) -> DataFrame:
     header = b"\xc3\x01" + fingerprint("source")
     ours = sf.expr(f"substring(value, 1, {_HEADER_BYTES})") == sf.lit(header)
     body = sf.expr(f"substring(value, {_HEADER_BYTES + 1}, {2**31 - 1})")
@@ -277,7 +295,7 @@ def _source_records(
 def _topics(stream: str, deployment: Deployment) -> str:
     """Pattern of a stream's source logs: each partition of an existing topic is one."""
     partition = r"\.\d+" if deployment.streams[stream].topic else ""
-    return rf"sw\.source\.{re.escape(stream)}{partition}"
+    return f"{re.escape(deployment.names.source(stream))}{partition}"
 
 
 def _read_headers(session: SparkSession, records: DataFrame, deployment: Deployment) -> _Logs:
@@ -322,7 +340,7 @@ def _read_headers(session: SparkSession, records: DataFrame, deployment: Deploym
 
 
 def _stream(topic: str, deployment: Deployment) -> Any:
-    name = topic.removeprefix("sw.source.")
+    name = topic.removeprefix(deployment.names.source(""))
     return deployment.streams[name if name in deployment.streams else name.rpartition(".")[0]]
 
 
@@ -337,24 +355,33 @@ def _rows(
     names = deployment.input_fields(spec)
     join = spec.join
     if join is None:
-        return _readings(records, taken, {n: n for n in names}).where(f"stime >= {e0_us}")
+        return _readings(records, taken, names).where(f"stime >= {e0_us}")
     sides = []
+    place = 0
     for side, stream in (("left", join.left), ("right", join.right)):
-        of_side = {n: n.removeprefix(f"{side}_") for n in names if n.startswith(f"{side}_")}
         mine = sf.col("topic").rlike(f"^{_topics(stream, deployment)}$")
-        readings = _readings(records.where(mine), taken, of_side).where(f"stime >= {e0_us}")
-        sides.append(readings.withColumnRenamed("stime", f"stime {side}").drop("floor"))
-    near = sf.expr(f"abs(`stime left` - `stime right`) <= {join.within_us}L")
-    pairs = sides[0].join(sides[1], "key").where(near)
-    return pairs.withColumn("stime", sf.expr("greatest(`stime left`, `stime right`)"))
+        fields = deployment.fields_of(stream)
+        readings = _readings(records.where(mine), taken, fields, place)
+        place += len(fields)
+        readings = readings.where(f"stime >= {e0_us}")
+        sides.append(readings.withColumnRenamed("stime", f"stime_{side}").drop("floor"))
+    near = sf.expr(f"abs(stime_left - stime_right) <= {join.within_us}L")
+    pairs = sides[0].join(sides[1], KEY_COLUMN).where(near)
+    return pairs.withColumn("stime", sf.expr("greatest(stime_left, stime_right)"))
 
 
-def _readings(records: DataFrame, taken: DataFrame, fields: Mapping[str, str]) -> DataFrame:
-    """One row for each accepted reading: ``stime``, ``key``, and ``fields`` as they are named."""
+def _readings(
+    records: DataFrame, taken: DataFrame, fields: Sequence[str], place: int = 0
+) -> DataFrame:
+    """One row for each accepted reading: ``stime``, ``key_``, and the fields from c<place> on."""
     joined = records.join(sf.broadcast(taken), ["topic", "offset"])
+    names = [f"c{i}" for i in range(place, place + len(fields))]
     # A field that the record lacks has no column: NULL, like a NaN.
-    at = {name: f"array_position(r.fields, '{field}') - 1" for name, field in fields.items()}
-    columns = [sf.expr(f"r.columns[cast({at[name]} as int)]").alias(name) for name in fields]
+    at = [f"array_position(r.fields, '{field}') - 1" for field in fields]
+    columns = (
+        sf.expr(f"r.columns[cast({of} as int)]").alias(name)
+        for name, of in zip(names, at, strict=True)
+    )
     times = "if(size(r.times) > 0, cast(r.times as array<double>), r.times64)"
     exploded = joined.select(
         "floor",
@@ -366,8 +393,8 @@ def _readings(records: DataFrame, taken: DataFrame, fields: Mapping[str, str]) -
     )
     return exploded.select(
         sf.expr("base + cast(after as bigint)").alias("stime"),
-        sf.expr("keys[cast(key_index[i] as int)]").alias("key"),
-        *(sf.expr(f"nanvl(`{name}`[i], null)").alias(name) for name in fields),
+        sf.expr("keys[cast(key_index[i] as int)]").alias(KEY_COLUMN),
+        *(sf.expr(f"nanvl({name}[i], null)").alias(name) for name in names),
         "floor",
     ).where("stime >= floor")
 
@@ -375,57 +402,13 @@ def _readings(records: DataFrame, taken: DataFrame, fields: Mapping[str, str]) -
 # --- the query ------------------------------------------------------------------------------------
 
 
-def spark_expression(text: str) -> str:
-    """An expression of ``where`` or ``select`` in Spark's words.
-
-    Three things differ. A number is a double here and a decimal there, so each literal is cast.
-    ``floor`` and ``ceil`` give a long there, and above 2^52 there is no fraction to cut. And what
-    is undefined or beyond a double is NULL where it arises, which Spark does for division only; a
-    lambda over an array of one is how to say "x if it is finite" and work x out once.
-    """
-    return _worded(sqlglot.parse_one(text)).sql(dialect="spark", identify=True)
-
-
-_ARISES = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Pow, exp.Sqrt, exp.Ln, exp.Exp)
-_WHOLE = "transform(array(_x_), _v_ -> if(abs(_v_) < 4503599627370496D, {}(_v_) * 1D, _v_))[0]"
-_FINITE = (
-    "filter(array(_x_), _v_ -> _v_ BETWEEN -1.7976931348623157E308 AND 1.7976931348623157E308)[0]"
-)
-
-
-def _worded(node: exp.Expr) -> exp.Expr:
-    """The tree in Spark's words, from the leaves up."""
-    if isinstance(node, exp.Literal):
-        return node if node.is_string else exp.cast(node.copy(), "double")
-    for name, child in node.args.items():
-        if isinstance(node, exp.Round) and name == "decimals":
-            continue
-        if isinstance(child, exp.Expr):
-            node.set(name, _worded(child))
-        elif isinstance(child, list):
-            node.set(name, [_worded(c) if isinstance(c, exp.Expr) else c for c in child])
-    if isinstance(node, exp.Floor | exp.Ceil):
-        return _within(_WHOLE.format(node.key), node.this)
-    return _within(_FINITE, node) if isinstance(node, _ARISES) else node
-
-
-def _within(template: str, node: exp.Expr) -> exp.Expr:
-    """The template with the node in the place of its ``_x_``."""
-    tree = sqlglot.parse_one(template, dialect="spark")
-    place = next(column for column in tree.find_all(exp.Column) if column.name == "_x_")
-    place.replace(exp.Paren(this=node.copy()))
-    return tree
-
-
 def _aggregate(readings: DataFrame, deployment: Deployment, spec: QuerySpec) -> DataFrame:
-    """One row for each window, key and field, with the figures and what rounding is relative to."""
+    """One row for each window and key, with a column ``f0``, ``f1``, ... for each output field.
+
+    Each holds the figures, and what rounding is relative to.
+    """
     assert spec.window is not None
-    if spec.where is not None:
-        readings = readings.where(_expression(spec.where))
-    names = deployment.output_fields(spec)
-    if spec.select is not None:
-        values = [_expression(text).cast("double").alias(name) for name, text in spec.select]
-        readings = readings.select("stime", "key", *values)
+    readings = _selected(readings, deployment.input_fields(spec), spec)
     size, slide = spec.window.size_us, spec.window.slide_us
     back = sf.expr(f"explode(sequence(0L, {-(-size // slide) - 1}L))")
     cells = readings.select("*", back.alias("back"))
@@ -433,20 +416,33 @@ def _aggregate(readings: DataFrame, deployment: Deployment, spec: QuerySpec) -> 
     cells = cells.select("*", sf.expr(f"{last} - back * {slide}L").alias("window_start")).where(
         f"window_start + {size}L > stime"
     )
-    grouped = cells.groupBy("window_start", "key")
-    return grouped.agg(*(_figures(name, spec.aggregate).alias(name) for name in names))
+    grouped = cells.groupBy("window_start", KEY_COLUMN)
+    outputs = range(len(deployment.output_fields(spec)))
+    return grouped.agg(*(_figures(f"c{i}", spec.aggregate).alias(f"f{i}") for i in outputs))
 
 
-def _expression(text: str) -> Column:
-    return sf.expr(spark_expression(text))
+def _selected(readings: DataFrame, names: Sequence[str], spec: QuerySpec) -> DataFrame:
+    """What ``where`` keeps, with the columns of ``select`` as ``c0``, ``c1``, ..."""
+    if spec.where is not None:
+        root = compile_predicate(spec.where, names).root
+        readings, conditions = with_columns(readings, names, [root])
+        readings = readings.where(conditions[0])
+    if spec.select is None:
+        return readings
+    numbers = [number for _, number in compile_projection(spec.select, names).fields]
+    # Columns that ``where`` needed have the names of those that are made here.
+    readings = readings.select("stime", KEY_COLUMN, *(f"c{i}" for i in range(len(names))))
+    readings, values = with_columns(readings, names, numbers)
+    outputs = (value.cast("double").alias(f"c{i}") for i, value in enumerate(values))
+    return readings.select("stime", KEY_COLUMN, *outputs)
 
 
 def _figures(name: str, aggregate: Sequence[str]) -> Column:
     figures = [
-        sf.expr(_AGGREGATES[figure].replace("(v)", f"(`{name}`)")).alias(figure)
+        sf.expr(_AGGREGATES[figure].replace("(v)", f"({name})")).alias(figure)
         for figure in aggregate
     ]
-    value = sf.col(f"`{name}`")
+    value = sf.col(name)
     return sf.struct(
         *figures,
         sf.max(sf.abs(value)).alias("_scale"),
@@ -466,31 +462,37 @@ def _compared(
     # ``end`` is where the next answer will begin.
     within = f"window_start >= {start} and window_start < {end}"
     given = results.where("kind = 'stable'").where(within)
-    given = given.groupBy("window_start", "key").agg(
+    given = given.groupBy("window_start", KEY_COLUMN).agg(
         sf.count("*").alias("times"),
         sf.first("fields").alias("given"),
         sf.max(sf.expr("lost is not null")).alias("gapped"),
     )
-    fields = [name for name in wanted.columns if name not in ("window_start", "key")]
+    fields = [name for name in wanted.columns if name not in ("window_start", KEY_COLUMN)]
     wanted = wanted.where(within).select(
-        "window_start", "key", sf.struct(*(f"`{name}`" for name in fields)).alias("wanted")
+        "window_start", KEY_COLUMN, sf.struct(*fields).alias("wanted")
     )
-    return wanted.join(given, ["window_start", "key"], "full_outer")
+    return wanted.join(given, ["window_start", KEY_COLUMN], "full_outer")
 
 
 def _report(
-    spec: QuerySpec, compared: DataFrame, answers: _Answers, log: _Logs, start: int, end: int
+    spec: QuerySpec,
+    outputs: Sequence[str],
+    compared: DataFrame,
+    answers: _Answers,
+    log: _Logs,
+    start: int,
+    end: int,
 ) -> AuditReport:
     assert spec.window is not None
     counts = dict.fromkeys(("rows", "lost", "doubled", "wrong", "gapped"), 0)
     findings = list(answers.findings)
     for row in compared.toLocalIterator():
         counts["rows"] += 1
-        verdict, why = _judge(row, spec)
+        verdict, why = _judge(row, outputs, spec)
         if verdict is not None:
             counts[verdict] += 1
         if why is not None:
-            findings.append(f"{format_time(row.window_start)} {row.key}: {why}")
+            findings.append(f"{format_time(row.window_start)} {row[KEY_COLUMN]}: {why}")
     return AuditReport(
         query=spec.name,
         start_us=start,
@@ -507,7 +509,7 @@ def _report(
     )
 
 
-def _judge(row: Row, spec: QuerySpec) -> tuple[str | None, str | None]:
+def _judge(row: Row, outputs: Sequence[str], spec: QuerySpec) -> tuple[str | None, str | None]:
     """What is to be said of one window and key: the word it counts under, and a phrase."""
     if row.gapped:
         return "gapped", None
@@ -517,7 +519,8 @@ def _judge(row: Row, spec: QuerySpec) -> tuple[str | None, str | None]:
         return "wrong", "a row without readings"
     if row.times > 1:
         return "doubled", f"{row.times} rows"
-    different = _different(row.wanted.asDict(), row.given, spec.aggregate)
+    wanted = dict(zip(outputs, row.wanted, strict=True))
+    different = _different(wanted, row.given, spec.aggregate)
     return (None, None) if different is None else ("wrong", different)
 
 

@@ -7,6 +7,11 @@ killed must not leave a JVM that goes on writing, harmless as its duplicates wou
 JVM that died ends the process, the supervisor starts it again) and stopped at once. What PySpark
 needs to know of a running gateway it takes from two environment variables; that door is its own.
 
+On a cluster whoever reaches the driver's port, or a worker's, could run code there. Spark's remedy
+is a secret that all processes of the cluster share (``secret_file``): they prove it to each other,
+and what they send is encrypted. It goes to the JVM through the gateway, so no command line has it;
+a worker hands it to its executors by environment.
+
 The settings below are what the aggregator needs to be quick and quiet on one machine; each one that
 is not obvious has its reason beside it. ``--master`` may name a cluster instead: the connector jars
 are then shipped with the application.
@@ -14,6 +19,7 @@ are then shipped with the application.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import socket
@@ -23,7 +29,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final
 
 from slackwater.codec.paths import class_sharing, jars_dir
 from slackwater.model.errors import EnvironmentProblem
@@ -81,6 +87,16 @@ _AVRO = (
     f"-Dorg.apache.avro.limits.bytes.maxLength={16 * 1024 * 1024}",
 )
 
+CLUSTER_SECURITY: Final = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.authEngineVersion": "2",
+    # The other cipher, GCM, takes one message a connection in Spark 4.1.1 (SPARK-56227).
+    "spark.network.crypto.cipher": "AES/CTR/NoPadding",
+}
+"""Beside the secret, the same for master, workers and drivers (``compose/images/spark/spark``)."""
+SECRET_CHARS_MIN: Final = 32
+
 _LOG = f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}"
 
 
@@ -99,6 +115,8 @@ class SessionSettings:
     heap_mib: int = 1024
     archive_to: Path | None = None
     workers_alike: bool = False
+    secret_file: Path | None = None
+    """What the processes of the cluster share; within this process alone nothing is needed."""
     conf: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -192,6 +210,7 @@ def _start_jvm(
             env=environment,
             start_new_session=True,  # Ctrl-C is for us, not for it
         )
+        _import_pyspark()
         port, secret = _read_gateway(process, told)
     return process, port, secret
 
@@ -219,12 +238,9 @@ def _bound_to_parent() -> list[str]:
 
 
 def _java_command(settings: SessionSettings) -> list[str]:
-    import pyspark
-
     connectors = connector_jars()
     # In a fixed order: an archive is good for exactly one class path.
-    spark_jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
-    class_path = ":".join(map(str, [*connectors, *spark_jars]))
+    class_path = ":".join(map(str, [*connectors, *sorted(_pyspark_dir().glob("jars/*.jar"))]))
     command = [
         *_bound_to_parent(),
         find_java(),
@@ -250,6 +266,19 @@ def _java_command(settings: SessionSettings) -> list[str]:
     return [*command, "pyspark-shell"]
 
 
+def _pyspark_dir() -> Path:
+    """Where PySpark is, without half a second of importing it before the JVM is on its way."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise EnvironmentProblem("PySpark is not installed: run make setup")
+    return Path(found.origin).parent
+
+
+def _import_pyspark() -> None:
+    """What follows needs it; it is read while the JVM starts, on the other core."""
+    import pyspark.sql  # noqa: F401
+
+
 def _for_executors(settings: SessionSettings, class_path: str, connectors: list[Path]) -> list[str]:
     if settings.workers_alike:
         options = [*_JVM, *class_sharing("spark"), _LOG, *_AVRO]
@@ -271,6 +300,8 @@ def _make_session(settings: SessionSettings) -> SparkSession:
         "spark.driver.bindAddress": _address(settings),
         "spark.local.dir": str(settings.work_dir),
         "spark.sql.warehouse.dir": str(settings.work_dir / "warehouse"),
+        # Hadoop's file system sets modes itself, whatever the process's umask is.
+        "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.session.timeZone": "UTC",
@@ -299,9 +330,26 @@ def _make_session(settings: SessionSettings) -> SparkSession:
         "spark.executor.heartbeatInterval": "10s",
     }
     builder = SparkSession.builder.appName(settings.app_name).master(settings.master)
-    for name, value in (conf | dict(settings.conf)).items():
+    for name, value in (conf | _cluster_security(settings) | dict(settings.conf)).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _cluster_security(settings: SessionSettings) -> dict[str, str]:
+    if settings.local or settings.secret_file is None:
+        return {}
+    try:
+        secret = settings.secret_file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise EnvironmentProblem(
+            f"the secret of the Spark cluster cannot be read from {settings.secret_file}: {error}"
+        ) from error
+    if len(secret) < SECRET_CHARS_MIN:
+        raise EnvironmentProblem(
+            f"{settings.secret_file} holds no secret of at least {SECRET_CHARS_MIN} characters:"
+            f" openssl rand -base64 48 > {settings.secret_file}"
+        )
+    return CLUSTER_SECURITY | {"spark.authenticate.secret": secret}
 
 
 def _address(settings: SessionSettings) -> str:

@@ -22,6 +22,9 @@ Three things decide whether this is quick or right, and none of them shows:
 * *Stages are selected one after the other and must not be collapsed*, or a lambda would decode the
   record once for each key; the session switches that optimisation off, and a test counts.
 
+A figure that no aggregate of the query is made of is not computed: its place in the record is
+empty, and the reader of the delta takes it for absent.
+
 The thesis' own listings get four of these figures wrong: a maximum that starts from 0, sums that
 skip zeros, and merges that mix positive with negative parts. Here the extremes start from no value
 (NaN where count is 0), and every number counts.
@@ -29,16 +32,15 @@ skip zeros, and merges that mix positive with negative parts. Here the extremes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro, to_avro
 
-from slackwater.codec import fingerprint, older_versions, schema_json
+from slackwater.codec import FIGURES, fingerprint, older_versions, schema_json
 
-FIGURES = ("count", "sum", "m2", "min", "max")
 _HEADER_BYTES = 10
 _INT_MAX = 2**31 - 1
 
@@ -80,18 +82,23 @@ _VOID = {
 
 @dataclass(frozen=True, slots=True)
 class FragmentShape:
-    """Which replica of which child, and how many parts its deltas go to."""
+    """Which replica of which child, how many parts its deltas go to, and the figures in them.
+
+    ``figures`` are those that the query's aggregates are made of, ``results.figures_of``.
+    """
 
     query: str
     child: int
     replica: int
     replicas: int
     parts: int
+    figures: tuple[str, ...] = FIGURES
 
     def __post_init__(self) -> None:
         assert 0 <= self.replica < self.replicas
         assert self.child >= 0
         assert self.parts >= 1
+        assert {"count", "sum"} <= set(self.figures) <= set(FIGURES)
 
 
 def deltas(records: DataFrame, shape: FragmentShape, topics: Sequence[str]) -> DataFrame:
@@ -108,14 +115,16 @@ def deltas(records: DataFrame, shape: FragmentShape, topics: Sequence[str]) -> D
         "seq",
         *(_passed(name, shape).alias(name) for name in _PASSED),
         sf.expr("if(ok, r.keys, cast(array() as array<string>))").alias("keys"),
-        _figures().alias("figures"),
+        _figures(shape.figures).alias("figures"),
     )
     parted = _whole(figured) if shape.parts == 1 else _split(figured, shape.parts)
     names = sf.array(*map(sf.lit, topics))
     return parted.select(
         sf.element_at(names, sf.col("part") + 1).alias("topic"),
         sf.col("partition"),
-        sf.concat(sf.lit(_header("delta")), to_avro(_delta(), schema_json("delta"))).alias("value"),
+        sf.concat(
+            sf.lit(_header("delta")), to_avro(_delta(shape.figures), schema_json("delta"))
+        ).alias("value"),
     )
 
 
@@ -174,15 +183,15 @@ def _passed(name: str, shape: FragmentShape) -> Column:
     return sf.expr(f"if(ok, r.{name}, {void[name]})")
 
 
-def _figures() -> Column:
-    """Per field and key a struct of the five figures."""
+def _figures(wanted: Collection[str]) -> Column:
+    """Per field and key a struct of the wanted figures."""
     no_values = "cast(array() as array<double>)"
     # An empty range has no sequence: the one from a to a - 1 counts downwards.
     of_key = f"if(o[i + 1] > a, transform(sequence(a, o[i + 1] - 1), j -> c[j]), {no_values})"
     of_keys = f"transform(slice(o, 1, size(r.keys)), (a, i) -> {of_key})"
-    without_nan = _summed("y", "u", _of_values("y", "u"))
+    without_nan = _summed("y", "u", _of_values(wanted, "y", "u"))
     without_nan = f"transform(array(filter(x, v -> not isnan(v))), y -> {without_nan})[0]"
-    figures = _summed("x", "t", f"if(isnan(t), {without_nan}, {_of_values('x', 't')})")
+    figures = _summed("x", "t", f"if(isnan(t), {without_nan}, {_of_values(wanted, 'x', 't')})")
     columns = "if(ok, r.columns, cast(array() as array<array<double>>))"
     return sf.expr(f"transform({columns}, c -> transform({of_keys}, x -> {figures}))")
 
@@ -192,17 +201,20 @@ def _summed(values: str, total: str, then: str) -> str:
     return f"aggregate({values}, 0D, (s, v) -> s + v, {total} -> {then})"
 
 
-def _of_values(values: str, total: str) -> str:
+def _of_values(wanted: Collection[str], values: str, total: str) -> str:
     # A lambda over an array of one is the only way to name a value within an expression. Without
     # values the mean is NULL, and nothing asks for it.
     m2 = f"aggregate({values}, 0D, (s, v) -> s + (v - m) * (v - m))"
     nan = "double('NaN')"
-    return (
-        f"named_struct('count', cast(size({values}) as double), 'sum', {total},"
-        f" 'm2', transform(array({total} / size({values})), m -> {m2})[0],"
-        f" 'min', coalesce(array_min({values}), {nan}),"
-        f" 'max', coalesce(array_max({values}), {nan}))"
-    )
+    figures = {
+        "count": f"cast(size({values}) as double)",
+        "sum": total,
+        "m2": f"transform(array({total} / size({values})), m -> {m2})[0]",
+        "min": f"coalesce(array_min({values}), {nan})",
+        "max": f"coalesce(array_max({values}), {nan})",
+    }
+    members = (f"'{name}', {figures[name]}" for name in FIGURES if name in wanted)
+    return f"named_struct({', '.join(members)})"
 
 
 def _whole(figured: DataFrame) -> DataFrame:
@@ -229,13 +241,17 @@ def _split(figured: DataFrame, parts: int) -> DataFrame:
     )
 
 
-def _delta() -> Column:
+def _delta(wanted: Collection[str]) -> Column:
+    absent = "cast(array() as array<array<double>>)"
     return sf.struct(
         *_PASSED,
         "seq",
         "keys",
         sf.xxhash64("keys").alias("keys_hash"),
-        *(sf.expr(f"transform(figures, f -> f.{name})").alias(name) for name in FIGURES),
+        *(
+            sf.expr(f"transform(figures, f -> f.{name})" if name in wanted else absent).alias(name)
+            for name in FIGURES
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from threading import Event
 from typing import Protocol
 
 import pytest
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.runtime.catchup import CatchUpReader, Gone
 from slackwater.runtime.incarnation import append_and_wait, start_incarnation
@@ -55,7 +56,10 @@ def no_failure(why: str) -> None:
 
 
 def drain(
-    reader: Reader | CatchUpReader, count: int, within_s: float = 20.0, records_max: int = 1000
+    reader: Reader | CatchUpReader,
+    count: int,
+    within_s: float = WAIT_S_MAX,
+    records_max: int = 1000,
 ) -> list[RawRecord]:
     """Poll until so many records are there."""
     records: list[RawRecord] = []
@@ -69,7 +73,7 @@ def drain(
     return records
 
 
-def reach(reader: Reader, log: Log, position: int, within_s: float = 20.0) -> list[RawRecord]:
+def reach(reader: Reader, log: Log, position: int, within_s: float = WAIT_S_MAX) -> list[RawRecord]:
     """Poll until the position is reached."""
     records: list[RawRecord] = []
     deadline = time.monotonic() + within_s
@@ -79,7 +83,7 @@ def reach(reader: Reader, log: Log, position: int, within_s: float = 20.0) -> li
     return records
 
 
-def eventually_ends(world: World, log: Log, end: int, within_s: float = 20.0) -> bool:
+def eventually_ends(world: World, log: Log, end: int, within_s: float = WAIT_S_MAX) -> bool:
     """Whether a committed reader's end offset comes to be this."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -91,7 +95,7 @@ def eventually_ends(world: World, log: Log, end: int, within_s: float = 20.0) ->
 def fill(writer: Writer, log: Log, values: Sequence[bytes]) -> None:
     for value in values:
         writer.append(*log, value)
-    writer.await_delivered(20)
+    writer.await_delivered(WAIT_S_MAX)
 
 
 class TransportContract:
@@ -108,7 +112,7 @@ class TransportContract:
         writer.append(topic, 0, b"one", b"k1")
         writer.append(topic, 0, b"two")
         writer.append(topic, 0, b"three", b"k3")
-        writer.await_delivered(20)
+        writer.await_delivered(WAIT_S_MAX)
         records = list(read_to_end(world.transport, (topic, 0)))
         assert [(r.offset, r.key, r.value) for r in records] == [
             (0, b"k1", b"one"),
@@ -123,7 +127,7 @@ class TransportContract:
         assert writer.delivered_to(topic, 0) is None
         for i in range(100):
             writer.append(topic, 0, b"%d" % i, on_delivery=offsets.append)
-        writer.await_delivered(20)
+        writer.await_delivered(WAIT_S_MAX)
         assert offsets == list(range(100))
         assert writer.delivered_to(topic, 0) == 100
         assert writer.in_flight_bytes == 0
@@ -140,7 +144,7 @@ class TransportContract:
         writer = world.transport.writer(on_fatal)
         fill(writer, (topic, 0), [b"fits"])
         writer.append(topic, 0, bytes(5000))
-        assert failed.wait(20)
+        assert failed.wait(WAIT_S_MAX)
         with pytest.raises(WriterFailedError, match=topic):
             writer.append(topic, 0, b"later")
         with pytest.raises(WriterFailedError):
@@ -150,6 +154,34 @@ class TransportContract:
         assert topic in why[0]
         assert [r.value for r in read_to_end(world.transport, (topic, 0))] == [b"fits"]
 
+    def test_of_the_writers_of_one_producer_each_fails_and_waits_for_itself(
+        self, world: World
+    ) -> None:
+        """Two streams of one process: the broker refuses a record of one of them."""
+        topic, other = world.create(bytes_max=1000), world.create()
+        failed = Event()
+        producer = world.transport.producer(in_flight_bytes_max=2**20)
+        poisoned = producer.writer(lambda _: failed.set(), in_flight_bytes_max=2**19)
+        healthy = producer.writer(no_failure, in_flight_bytes_max=2**19)
+        fill(poisoned, (topic, 0), [b"fits"])
+        fill(healthy, (other, 0), [b"one"])
+        poisoned.append(topic, 0, bytes(5000))
+        assert failed.wait(WAIT_S_MAX)
+        with pytest.raises(WriterFailedError, match=topic):
+            poisoned.append(topic, 0, b"later")
+        fill(healthy, (other, 0), [b"two"])
+        poisoned.close()
+        successor = producer.writer(no_failure, in_flight_bytes_max=2**19)
+        fill(successor, (topic, 0), [b"again"])
+        fill(healthy, (other, 0), [b"three"])
+        values = [r.value for r in read_to_end(world.transport, (topic, 0))]
+        assert values == [b"fits", b"again"]
+        values = [r.value for r in read_to_end(world.transport, (other, 0))]
+        assert values == [b"one", b"two", b"three"]
+        successor.close()
+        healthy.close()
+        producer.close()
+
     def test_the_bytes_in_flight_are_bounded(self, world: World) -> None:
         topic = world.create()
         writer = world.transport.writer(no_failure, in_flight_bytes_max=10_000)
@@ -157,7 +189,7 @@ class TransportContract:
             writer.append(topic, 0, bytes(1000))
             assert writer.in_flight_bytes <= 10_000
         writer.append(topic, 0, bytes(50_000))  # larger than the bound: goes alone
-        writer.await_delivered(20)
+        writer.await_delivered(WAIT_S_MAX)
         assert world.transport.end_offsets([(topic, 0)]) == {(topic, 0): 201}
         writer.close()
 
@@ -173,7 +205,7 @@ class TransportContract:
     def test_an_event_loop_asks_for_ends(self, world: World, writer: Writer) -> None:
         topic = world.create()
         fill(writer, (topic, 0), [b"a", b"b"])
-        ends = asyncio.run(world.transport.end_offsets_async([(topic, 0)], timeout_s=20))
+        ends = asyncio.run(world.transport.end_offsets_async([(topic, 0)], timeout_s=WAIT_S_MAX))
         assert ends == {(topic, 0): 2}
 
     def test_a_reader_starts_where_it_is_placed_and_is_woken_by_new_records(
@@ -197,7 +229,7 @@ class TransportContract:
         reader.assign({(topic, 0): 0})
         seen: list[bytes] = []
         while len(seen) < 10:
-            records = reader.poll(3, 5.0)
+            records = reader.poll(3, WAIT_S_MAX)
             assert 1 <= len(records) <= 3
             seen += [r.value for r in records]
             assert reader.position((topic, 0)) == len(seen)
@@ -288,6 +320,25 @@ class TransportContract:
         commit()
         assert [r.value for r in drain(reader, 2)] == [b"open", b"after"]
         reader.close()
+
+    def test_markers_tell_when_a_transaction_could_be_read(
+        self, world: World, writer: Writer
+    ) -> None:
+        log = (world.create(), 0)
+        fill(writer, log, [bytes(2_000_000)] * 4)  # more than is fetched at once
+        assert world.transport.markers(log) == []
+        world.transact(log, [b"c1", b"c2"], commit=True)
+        assert eventually_ends(world, log, 7)
+        commit = world.open_transaction(log, b"open")
+        assert [marker.offset for marker in world.transport.markers(log)] == [6]
+        before_ms = time.time_ns() // 1_000_000
+        commit()
+        assert eventually_ends(world, log, 9)
+        (_, last) = world.transport.markers(log)
+        assert last.offset == 8
+        assert before_ms <= last.at_ms <= time.time_ns() // 1_000_000
+        world.transport.delete_records({log: 7})
+        assert world.transport.markers(log) == [last]
 
     def test_positions_pass_markers(self, world: World) -> None:
         topic = world.create()
@@ -412,7 +463,7 @@ class CatchUpContract:
         reader = CatchUpReader(world.transport, isolation="read_committed")
         reader.want({log: 0})
         assert [r.offset for r in drain(reader, 1)] == [0]
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WAIT_S_MAX
         while reader.position(log) < 2 and time.monotonic() < deadline:
             reader.poll(50.0)
         reader.want({log: 1})  # its owner counts records, not markers
@@ -446,7 +497,7 @@ class CatchUpContract:
         values: set[bytes] = set()
         world.transport.delete_records({cut: 4})
 
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WAIT_S_MAX
         while values != {b"c4", b"c5", b"w0"} and time.monotonic() < deadline:
             found = reader.read(wanted, 100)
             if isinstance(found, Gone):

@@ -12,7 +12,9 @@ import pytest
 from tests.engine import KAFKA_IMAGE, ROOT, docker, free_port, require
 
 HERE = Path(__file__).parent
-IMAGES = ("slackwater/services:dev", "slackwater/aggregator:dev", KAFKA_IMAGE)
+SERVICES_IMAGE = os.environ.get("SLACKWATER_SERVICES_IMAGE", "slackwater/services:dev")
+AGGREGATOR_IMAGE = os.environ.get("SLACKWATER_AGGREGATOR_IMAGE", "slackwater/aggregator:dev")
+IMAGES = (SERVICES_IMAGE, AGGREGATOR_IMAGE, KAFKA_IMAGE)
 up_s_max = 420
 
 
@@ -24,10 +26,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Compose:
-    """One project of compose.yaml with ports and volumes of its own."""
+    """One project of compose.yaml with ports and volumes of its own, and what ``more`` changes."""
 
-    def __init__(self, project: str) -> None:
+    def __init__(self, project: str, *more: str) -> None:
         self.project = project
+        self._files = [
+            option for file in ("compose.yaml", *more) for option in ("-f", f"compose/{file}")
+        ]
         self.port = free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._env = os.environ | {
@@ -35,9 +40,9 @@ class Compose:
             "SLACKWATER_KAFKA_PORT": str(self.port),
         }
 
-    def run(self, *arguments: str, timeout_s: float = 120.0) -> str:
+    def run(self, *arguments: str, timeout_s: float = 600.0) -> str:
         """A `docker compose` command; what it prints, and all of it if it fails."""
-        command = ["docker", "compose", "--progress", "quiet", "-f", "compose/compose.yaml"]
+        command = ["docker", "compose", "--progress", "quiet", *self._files]
         done = subprocess.run(
             [*command, *arguments],
             check=False,
@@ -77,10 +82,19 @@ class Compose:
         return docker("ps", "-aq", "--filter", label).split()
 
 
-@pytest.fixture(scope="session", name="compose")
+@pytest.fixture(scope="module", name="compose")
 def _compose() -> Iterator[Compose]:
+    yield from _project("e2e")
+
+
+@pytest.fixture(scope="module", name="secured")
+def _secured() -> Iterator[Compose]:
+    yield from _project("secured", "secured.yaml")
+
+
+def _project(name: str, *more: str) -> Iterator[Compose]:
     require(IMAGES, compose=True)
-    compose = Compose(f"slackwater-e2e-{os.getpid()}")
+    compose = Compose(f"slackwater-{name}-{os.getpid()}", *more)
     try:
         yield compose
     finally:

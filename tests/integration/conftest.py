@@ -4,19 +4,44 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.waiting import TEST_S_MAX
 
 from slackwater.runtime.broker import EmbeddedBroker, answers
 
 HERE = Path(__file__).parent
 
 
+LONGEST_FIRST = (
+    "test_drills.py",
+    "test_readme.py",
+    "test_overload.py",
+    "test_rehearse_files.py",
+    "test_rehearse.py",
+    "test_rehearse_forms.py",
+    "test_demo.py",
+    "test_silent_source.py",
+    "test_aggregator.py",
+    "test_secured.py",
+    "test_hostile.py",
+)
+"""Whatever is not named is shorter, and comes behind those marked ``slow``."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.integration)
-    # Workers take whole files: those that take long begin first, so that all end together.
-    long = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in long)
+        if not item.path.is_relative_to(HERE):
+            continue
+        item.add_marker(pytest.mark.integration)
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_S_MAX))
+    # Workers take whole files in this order: those that take long begin first, so that all end
+    # together.
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (_place(item.path.name), item.path not in slow))
+
+
+def _place(file: str) -> int:
+    return LONGEST_FIRST.index(file) if file in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
 @pytest.fixture(scope="session")

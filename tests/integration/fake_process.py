@@ -1,47 +1,97 @@
 """Stands for every kind of process: waits in the registry, says that it is ready, stops on demand.
 
-Run as the ``python`` of a stack: ``fake_process.py -m MODULE NAME --bootstrap B ...``.
+Run as the ``python`` of a stack: ``fake_process.py -m MODULE NAME... --bootstrap B ...``.
 """
 
 import argparse
 import json
 import os
 import sys
+from functools import partial
 
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.runtime.entry import Context, run
+from slackwater.model.names import Names
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.entry import Context, exit_code_of, run
 from slackwater.runtime.heartbeats import HeartbeatSender
+from slackwater.runtime.log import named
+from slackwater.runtime.parts import (
+    FAILED_AT,
+    FAILED_CODE,
+    FAILURES,
+    PartBeat,
+    start_following,
+)
 from slackwater.runtime.registry import Registry
 
 
 def main(context: Context) -> None:
-    told = json.loads(os.environ.get("FAKE", "{}")).get(context.process, "")
-    if told == "fail":
-        raise EnvironmentProblem("no room on the disk for the spool")
-    sender = HeartbeatSender(context.bootstrap, context.process).start()
-    registry = Registry(context.transport())
     if context.kind == "proxy":
-        sender.update(ready=told != "slow")
-    else:
-        query = registry.wait_for_query(_query(context), 60)
-        sender.update(ready=True, detail={"e0": query.e0_us, "w": query.w_us})
+        _proxy(context)
+        return
+    if context.kind == "host":
+        _host(context)
+        return
+    sender = HeartbeatSender(context.cluster, context.process, names=Names()).start()
+    registry = Registry(context.transport())
+    query = registry.wait_for_query(_query(context), 60)
+    sender.update(ready=True, detail={"e0": query.e0_us, "w": query.w_us})
     clock = registry.wait_for_clock(60)
-    sender.update(detail={"placement": context.placement, "event_at_0": clock.event(0) or 0})
+    sender.update(detail={"event_at_0": clock.event(0) or 0})
     context.stopping.wait()
     sender.stop()
+
+
+def _host(context: Context) -> None:
+    """One heartbeat for each fragment; commands are heeded by saying so."""
+    parts = context.arguments.fragments.split(",")
+    sender = HeartbeatSender(context.cluster, context.process, names=Names(), carries=True).start()
+    beats = {part: PartBeat(sender, part) for part in parts}
+    registry = Registry(context.transport())
+    for part, beat in beats.items():
+        registry.wait_for_query(part.partition("/")[2].partition(".")[0], 60)
+        beat.update(ready=True)
+
+    def kill(beat: PartBeat) -> None:
+        beat.begin_again({"killed": 1})
+        beat.update(ready=True)
+
+    start_following(
+        sys.stdin.buffer, {part: {"kill": partial(kill, beat)} for part, beat in beats.items()}
+    )
+    context.stopping.wait()
+
+
+def _proxy(context: Context) -> None:
+    """One heartbeat for each stream, as the real one tells of them."""
+    told = json.loads(os.environ.get("FAKE", "{}"))
+    senders = []
+    for part in (f"proxy/{stream}" for stream in context.names):
+        senders.append(HeartbeatSender(context.cluster, part, names=Names()).start())
+        if told.get(part) == "fail":
+            with named(part):
+                code = exit_code_of(EnvironmentProblem("no room on the disk for the spool"))
+            at = SystemClock().now_us()
+            senders[-1].update(detail={FAILURES: 2, FAILED_AT: at, FAILED_CODE: code})
+        else:
+            senders[-1].update(ready=told.get(part) != "slow")
+    context.stopping.wait()
+    for sender in senders:
+        sender.stop()
 
 
 def _query(context: Context) -> str:
     if context.kind == "aggregator":
         fragments: str = context.arguments.fragments
         return fragments.partition(",")[0].partition(".")[0]
-    return context.name.partition(".")[0]
+    raise AssertionError(f"nobody asks {context.kind}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fragments")
+    parser.add_argument("--commands", action="store_true")
 
 
 if __name__ == "__main__":
     kind = {"slackwater_spark.app": "aggregator"}.get(sys.argv[2], sys.argv[2].split(".")[-1])
-    run(kind, main, sys.argv[3:], add_arguments)
+    run(kind, main, sys.argv[3:], add_arguments, serves="STREAM")

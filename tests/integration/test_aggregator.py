@@ -17,9 +17,11 @@ from uuid import uuid4
 import numpy as np
 import psutil
 import pytest
+from tests.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec import decode_delta, encode_ordered, encode_root_state
 from slackwater.model.deployment import QuerySpec, WindowSpec
+from slackwater.model.names import Names
 from slackwater.model.records import (
     DeltaRecord,
     Kind,
@@ -33,18 +35,19 @@ from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.incarnation import append_and_wait
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.topics import (
-    QueryShape,
-    deltas_topic,
-    ensure_topics,
-    ordered_topic,
-    state_topic,
-    topics_for,
-)
+from slackwater.runtime.topics import QueryShape, ensure_topics, topics_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow]
 
-START_S_MAX = 90
+DEPLOYMENT = """
+apiVersion: slackwater/v1
+clock: wall
+streams:
+  s: {key: {column: k}, time: {column: t, unit: us}, fields: [v], disorder: 100ms}
+queries:
+  q: {from: [s], window: {size: 1s}, aggregate: [count], bound: 2s}
+"""
+"""Of it an aggregator takes the names of the topics; the queries are those of the registry."""
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +80,13 @@ def aggregator(
 ) -> Iterator[psutil.Process]:
     """It is named after the first query."""
     fragments = ",".join(f"{query}.0.a" for query in queries)
+    deployment = folder / "deployment.yaml"
+    deployment.write_text(DEPLOYMENT)
     with (folder / "aggregator.log").open("ab") as log:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "slackwater_spark.app", f"{queries[0]}-agg"),
-                *("--fragments", fragments, "--deployment", "none.yaml"),
+                *("--fragments", fragments, "--deployment", str(deployment)),
                 *("--bootstrap", bootstrap, "--data-dir", str(folder), *options),
             ],
             stdout=log,
@@ -99,10 +104,10 @@ class Deltas:
 
     def __init__(self, transport: KafkaTransport, query: str, part: int) -> None:
         self._reader = transport.reader()
-        self._reader.assign({(deltas_topic(query, part), 0): 0})
+        self._reader.assign({(Names().deltas(query, part), 0): 0})
         self.seen: list[DeltaRecord] = []
 
-    def wait_for(self, seq: int, timeout_s: float = START_S_MAX) -> list[DeltaRecord]:
+    def wait_for(self, seq: int, timeout_s: float = WAIT_S_MAX) -> list[DeltaRecord]:
         """Everything up to the first delta with this seq."""
         deadline = time.monotonic() + timeout_s
         while seq not in {delta.seq for delta in self.seen}:
@@ -143,7 +148,7 @@ def append(transport: KafkaTransport, query: str, *values: bytes) -> int:
     """Append to the stable log; the last record's offset."""
     failures: list[str] = []
     writer = transport.writer(failures.append)
-    log = (ordered_topic(query, 0), 0)
+    log = (Names().ordered(query, 0), 0)
     offset = -1
     for value in values:
         offset = append_and_wait(writer, log, value)
@@ -168,7 +173,7 @@ def roots_are_at(transport: KafkaTransport, query: str, *whole: int) -> None:
             child_frontiers=(Position(0),),
             logs=tuple(LogState(0, 0, line, at, at, seq) for line in (0, 1)),
         )
-        log = (state_topic(query), part)
+        log = (Names().state(query), part)
         append_and_wait(writer, log, encode_root_state(state), state.fragment.encode())
     writer.close()
     assert not failures
@@ -178,12 +183,27 @@ def ready_and_stopped(transport: KafkaTransport, process: psutil.Process) -> Non
     """It says that it is ready, and ends with its JVM when it is told to."""
     name = f"aggregator/{process.cmdline()[3]}"
     listener = HeartbeatListener(transport).start()
-    assert listener.wait_for(lambda view: view.ready(name, time.monotonic()), START_S_MAX)
+    assert listener.wait_for(lambda view: view.ready(name, time.monotonic()), WAIT_S_MAX)
     listener.stop()
-    (jvm,) = process.children(recursive=True)
+    jvm = jvm_of(process)
     os.kill(process.pid, signal.SIGTERM)
-    assert process.wait(3) == 0
-    assert not jvm.is_running(), "the JVM outlived its aggregator"
+    assert process.wait(WAIT_S_MAX) == 0
+    eventually(lambda: is_gone(jvm), "the JVM has ended with its aggregator")
+
+
+def jvm_of(process: psutil.Process) -> psutil.Process:
+    """That of an aggregator, which may have helpers for a moment."""
+    children = process.children(recursive=True)
+    (jvm,) = (child for child in children if child.name() == "java")
+    return jvm
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Whether it has ended; whoever inherited it may not have looked yet."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 @pytest.fixture(scope="module", name="lives")
@@ -204,10 +224,9 @@ def _lives(
         append(transport, killed, start, *map(bucket, range(1, 20)))
         for part in out["killed"]:
             part.wait_for(19)
-        (jvm,) = process.children(recursive=True)
+        jvm = jvm_of(process)
         process.kill()
-        gone, _ = psutil.wait_procs([process, jvm], timeout=10)
-        assert len(gone) == 2, "the JVM outlived its aggregator"
+        eventually(lambda: is_gone(process) and is_gone(jvm), "the JVM has ended with it")
     # One damaged record, and one that was never ours, while nobody reads.
     append(transport, killed, bucket(20)[:-9], b"not a record", *map(bucket, range(22, 30)))
     append(transport, behind, *map(bucket, range(10)))

@@ -27,23 +27,17 @@ from slackwater.model.deployment import (
     TimeSpec,
     WindowSpec,
 )
+from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.runtime.incarnation import append_and_wait
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.topics import (
-    QueryShape,
-    ensure_topics,
-    results_topic,
-    source_topic,
-    topics_for,
-)
+from slackwater.runtime.topics import QueryShape, ensure_topics, topics_for
 from slackwater.runtime.transport import Writer
 from slackwater_spark.audit import AuditReport, audit
 from slackwater_spark.session import SessionSettings, start_spark
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(240),
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
@@ -95,7 +89,7 @@ class Setup:
 
     def source(self, stream_name: str, record: SourceRecord | bytes) -> int:
         value = record if isinstance(record, bytes) else encode_source(record)
-        return append_and_wait(self.writer, (source_topic(stream_name), 0), value)
+        return append_and_wait(self.writer, (Names().source(stream_name), 0), value)
 
     def answer(self, rows: Rows, end: int) -> None:
         """Stable answers of all windows that start below ``end``, each key in one part."""
@@ -112,7 +106,7 @@ class Setup:
         times = {"window_start": format_time(window), "window_end": format_time(window + SIZE)}
         row = {"query": self.name, "part": part, "seq": 0, "kind": "stable", "epoch": 0} | times
         value = json.dumps(row | {"key": key, "fields": fields, "missing": []}).encode()
-        self.writer.append(results_topic(self.name, "stable"), part, value, key.encode())
+        self.writer.append(Names().results(self.name, "stable"), part, value, key.encode())
 
     def boundary(self, part: int, window: int, keys: int) -> None:
         value = encode_boundary(
@@ -127,7 +121,7 @@ class Setup:
             due_at=0,
             emitted_at=0,
         )
-        append_and_wait(self.writer, (results_topic(self.name, "stable"), part), value)
+        append_and_wait(self.writer, (Names().results(self.name, "stable"), part), value)
 
 
 def readings(seed: int, fields: tuple[str, ...], n: int) -> list[tuple[int, str, dict[str, float]]]:

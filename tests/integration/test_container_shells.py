@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import orjson
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.engine import KAFKA_IMAGE, KafkaContainer, require
-from tests.integration.test_plain_topic import DEPLOYMENT, PARTITIONS, Results, Stranger
+from tests.integration.test_plain_topic import (
+    DEPLOYMENT,
+    PARTITIONS,
+    Results,
+    Stranger,
+    each_reading_is_counted_once,
+)
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.stack import StackOptions, StackThread
-from slackwater.runtime.transport import read_to_end
 
-pytestmark = [pytest.mark.containers, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.containers, pytest.mark.slow]
 
 
 @pytest.fixture(name="kafka")
@@ -34,7 +37,9 @@ def _kafka() -> Iterator[KafkaContainer]:
 @pytest.fixture(name="stack")
 def _stack(kafka: KafkaContainer, tmp_path: Path) -> Iterator[StackThread]:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic("lab-readings", PARTITIONS, 1)])["lab-readings"].result(60)
+    admin.create_topics([NewTopic("lab-readings", PARTITIONS, 1)])["lab-readings"].result(
+        WAIT_S_MAX
+    )
     path = tmp_path / "deployment.yaml"
     path.write_text(DEPLOYMENT)
     stack = StackThread(
@@ -45,12 +50,6 @@ def _stack(kafka: KafkaContainer, tmp_path: Path) -> Iterator[StackThread]:
         yield stack
     finally:
         stack.stop()
-
-
-def quarantined(bootstrap: str) -> Counter[int]:
-    """Refused readings by the second they are of."""
-    records = read_to_end(KafkaTransport(bootstrap), ("sw.quarantine.lab", 0))
-    return Counter(orjson.loads(record.value)["stime"] // 1_000_000 for record in records)
 
 
 def test_a_broker_that_is_killed_loses_and_doubles_nothing(
@@ -68,11 +67,4 @@ def test_a_broker_that_is_killed_loses_and_doubles_nothing(
     )
     stranger.stop()
 
-    counts, refused = results.counts(), quarantined(kafka.bootstrap)
-    complete = [second for second in stranger.sent if min(counts) < second < max(counts)]
-    assert len(complete) >= 8
-    # Every reading is counted in its window or kept in quarantine (it came too late), once.
-    answered = {second: counts.get(second, 0) + refused[second] for second in complete}
-    assert answered == {second: stranger.sent[second] for second in complete}
-    seqs = [line["seq"] for line in results.lines]
-    assert sorted(seqs) == list(range(len(seqs)))
+    each_reading_is_counted_once(stranger, results, kafka.bootstrap, seconds_min=8)

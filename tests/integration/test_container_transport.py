@@ -13,8 +13,9 @@ from tests.contracts.transport import (
 )
 from tests.engine import KAFKA_IMAGE, KafkaContainer, require
 from tests.integration.test_transport_contract import KafkaWorld
+from tests.waiting import WAIT_S_MAX
 
-pytestmark = [pytest.mark.containers, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.containers]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def test_a_container_killed_under_a_writer_and_a_reader_costs_no_record(
     during = [b"during-%d" % i for i in range(100)]
     for value in during:
         writer.append(*log, value)
-    writer.await_delivered(120)
-    assert [r.value for r in drain(reader, 200, within_s=60)] == wanted + during
+    writer.await_delivered(WAIT_S_MAX)
+    assert [r.value for r in drain(reader, 200)] == wanted + during
     reader.close()
     writer.close()

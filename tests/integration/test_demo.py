@@ -6,23 +6,27 @@ import subprocess
 import sys
 from pathlib import Path
 
+import orjson
 import pytest
+from tests.waiting import TEST_S_MAX
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slow]
 
 
 def test_the_demo_shows_windows_turn_tentative_undone_and_exact(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "slackwater.cli.app", "demo"],
+        [sys.executable, "-m", "slackwater.cli.app", "demo", "--keep", "kept"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
-        timeout=400,
+        timeout=TEST_S_MAX,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    report = orjson.loads((tmp_path / "kept" / "report.json").read_bytes())
+    if report["overloaded"] is None:  # else answers may be late, and it must say so
+        assert done.returncode == 0, done.stdout + done.stderr
     assert "tentative, without room-2" in done.stdout
     assert "undone, exact answers follow" in done.stdout
     assert "exact (corrected)" in done.stdout
-    last = done.stdout.splitlines()[-1]
+    *_, last, _kept = done.stdout.splitlines()
     assert last.endswith("0 lost, 0 doubled, 0 uncorrected, 0 wrong")

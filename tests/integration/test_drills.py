@@ -23,17 +23,19 @@ from datetime import datetime
 from pathlib import Path
 
 import orjson
-import psutil
 import pytest
 from tests.integration.rehearsing import ROOMS, ROOMS_YAML, Ran, at, rehearse
+from tests.waiting import WAIT_S_MAX
 
+from slackwater.model.names import Names
 from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.root import DeltaLog
+from slackwater.runtime.datadir import read_run
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.topics import deltas_topic, ordered_partition, ordered_topic
+from slackwater.runtime.topics import ordered_partition
 from slackwater.runtime.transport import Log
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.slow]
 
 QUERIES = """\
 queries:
@@ -66,8 +68,8 @@ FAULTS = at(
     f"{PAUSED_S}s pause aggregator/0 for {KILLED_S + 1 - PAUSED_S}s",
     f"{KILLED_S}s kill aggregator",
 )
-DELTAS = (deltas_topic("single", 0), DeltaLog(0, 0, LineName.STABLE).partition(1))
-ORDERED = (ordered_topic("single", 0), ordered_partition(0, live=False))
+DELTAS = (Names().deltas("single", 0), DeltaLog(0, 0, LineName.STABLE).partition(1))
+ORDERED = (Names().ordered("single", 0), ordered_partition(0, live=False))
 LEFT, UNREAD_MIN = 5, 5
 """How many records stay, and how many their reader is to lack."""
 
@@ -108,13 +110,10 @@ class Retention(threading.Thread):
         return datetime.fromisoformat(start["wall"]).timestamp()
 
     def _broker(self) -> str:
-        """Of the rehearsal that runs there, from the command line of an orderer."""
-        while True:
-            for process in psutil.process_iter(["cmdline", "cwd"]):
-                command = process.info["cmdline"] or []
-                if "slackwater.orderer" in command and process.info["cwd"] == str(self._folder):
-                    return str(command[command.index("--bootstrap") + 1])
-            time.sleep(0.2)
+        """Of the rehearsal that runs there."""
+        run = read_run(self._folder / "data")
+        assert run is not None, "the replay has begun"
+        return run.bootstrap
 
 
 @pytest.fixture(scope="module", name="folder")
@@ -130,7 +129,7 @@ def _retention(folder: Path) -> Retention:
 @pytest.fixture(scope="module", name="ran")
 def _ran(folder: Path, retention: Retention) -> Ran:
     retention.start()
-    options = ("--speed", "60", "--duration", "57s", "--wait", "150s")
+    options = ("--speed", "60", "--duration", "57s", "--data-dir", "data")
     return rehearse(folder, ROOMS_YAML + QUERIES, ROOMS, *options, *FAULTS)
 
 
@@ -150,9 +149,10 @@ def test_what_was_tentative_is_undone_and_corrected(ran: Ran, query: str) -> Non
 
 
 def test_seqs_that_nobody_will_send_are_said_again(ran: Ran, retention: Retention) -> None:
-    retention.join(timeout=1)
-    assert retention.unread[DELTAS] >= UNREAD_MIN, "the root had not read them"
-    assert retention.unread[ORDERED] >= UNREAD_MIN, "the aggregator had not read them"
+    retention.join(timeout=WAIT_S_MAX)
+    if ran.report["overloaded"] is None:  # else too little may have been written meanwhile
+        assert retention.unread[DELTAS] >= UNREAD_MIN, "the root had not read them"
+        assert retention.unread[ORDERED] >= UNREAD_MIN, "the aggregator had not read them"
     assert not [line for line in ran.lines if line["kind"] == "gap"]
     last = max(line["window_end"] for line in ran.of("single", "stable"))
     assert last == max(line["window_end"] for line in ran.of("climate", "stable"))

@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.model.errors import UsageError
 from slackwater.runtime import settings as settings_module
@@ -16,7 +17,7 @@ from slackwater.runtime import settings as settings_module
 def start(body: str, tmp_path: Path, **env: str) -> "subprocess.Popen[str]":
     program = "import asyncio, sys, threading, time\n" + textwrap.dedent(body)
     options = ["--deployment", "d.yaml", "--bootstrap", "127.0.0.1:1"]
-    more = ["--data-dir", str(tmp_path), "--placement", "7"]
+    more = ["--data-dir", str(tmp_path)]
     return subprocess.Popen(
         [sys.executable, "-c", program, "some.0", *options, *more],
         stdout=subprocess.PIPE,
@@ -29,16 +30,16 @@ def start(body: str, tmp_path: Path, **env: str) -> "subprocess.Popen[str]":
 SYNC = """
 from slackwater.runtime.entry import run
 def main(context):
-    print(context.process, context.placement, flush=True)
-    context.stopping.wait(30)
-run("orderer", main)
+    print(context.process, flush=True)
+    context.stopping.wait()
+run("host", main)
 """
 ASYNC = """
 from slackwater.runtime.entry import run_async
 async def main(context, stopping):
-    print(context.process, context.placement, flush=True)
-    await asyncio.wait_for(stopping.wait(), 30)
-run_async("orderer", main)
+    print(context.process, flush=True)
+    await stopping.wait()
+run_async("host", main)
 """
 
 
@@ -47,9 +48,9 @@ run_async("orderer", main)
 def test_a_process_that_is_told_to_stop_ends_with_0(body: str, signum: int, tmp_path: Path) -> None:
     with start(body, tmp_path) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "orderer/some.0 7\n"
+        assert process.stdout.readline() == "host/some.0\n"
         process.send_signal(signum)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=WAIT_S_MAX)
     assert process.returncode == 0
     assert "stopping" in err
 
@@ -58,16 +59,16 @@ def test_a_process_that_hangs_in_a_thread_ends_all_the_same(tmp_path: Path) -> N
     body = """
     from slackwater.runtime.entry import run
     def main(context):
-        threading.Thread(target=time.sleep, args=(60,)).start()
+        threading.Thread(target=time.sleep, args=(600,)).start()
         print("up", flush=True)
-        time.sleep(60)
+        time.sleep(600)
     run("proxy", main)
     """
     with start(body, tmp_path) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.terminate()
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=WAIT_S_MAX)
     assert process.returncode == 0
     assert "did not stop" in err
 
@@ -89,14 +90,14 @@ def test_an_uncaught_error_is_one_line_and_an_exit_code(
     from slackwater.runtime.entry import run
     def main(context):
         raise {raises}
-    run("root", main)
+    run("host", main)
     """
     with start(body, tmp_path) as process:
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=WAIT_S_MAX)
     assert process.returncode == code
     assert out == ""
     assert len(err.splitlines()) == 1
-    assert "root/some.0" in err
+    assert "host/some.0" in err
     assert says in err
 
 
@@ -105,18 +106,18 @@ def test_fatal_ends_the_process_from_any_thread(tmp_path: Path) -> None:
     from slackwater.runtime.entry import run
     def main(context):
         threading.Thread(target=context.fatal, args=("a record was refused",)).start()
-        time.sleep(60)
-    run("orderer", main)
+        time.sleep(600)
+    run("host", main)
     """
     with start(body, tmp_path) as process:
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=WAIT_S_MAX)
     assert process.returncode == 1
     assert "a record was refused" in err
 
 
 def test_a_wrong_variable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with start(SYNC, tmp_path, SLACKWATER_BROKER_HEAP_MIB_MAX="tiny") as process:
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=WAIT_S_MAX)
     assert process.returncode == 2
     assert "SLACKWATER_BROKER_HEAP_MIB_MAX" in err
     monkeypatch.setenv("SLACKWATER_TRUNCATE_EVERY_S", "-1")

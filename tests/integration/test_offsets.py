@@ -3,6 +3,7 @@
 from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.runtime.kafka import client_config
 from slackwater.runtime.offsets import OffsetsClient
@@ -28,7 +29,7 @@ def test_a_client_with_outdated_metadata_is_replaced(bootstrap: str) -> None:
     ensure_topics(bootstrap, topics_for([], []))
     client, stuck = OffsetsClient(bootstrap, client_config), Stuck()
     client._consumers["read_uncommitted"] = cast(Consumer, stuck)
-    assert client.ends([("sw.registry", 0)], "read_uncommitted", 20.0).keys() == {
+    assert client.ends([("sw.registry", 0)], "read_uncommitted", WAIT_S_MAX).keys() == {
         ("sw.registry", 0)
     }
     assert stuck.asked == 1

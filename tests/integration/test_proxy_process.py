@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +18,10 @@ import numpy as np
 import orjson
 import pytest
 from confluent_kafka import Producer
+from tests.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec import decode_source
+from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourcePosition, SourceRecord
 from slackwater.primitives.eventclock import AnchoredClock, EventClock, WallClock
 from slackwater.protocols.dpc.cursor import SourceCursor
@@ -31,7 +33,6 @@ from slackwater.runtime.kafka import KafkaTransport, read_to_end
 from slackwater.runtime.registry import Registry
 from slackwater.runtime.topics import TopicSpec, ensure_topics, topics_for
 
-pytestmark = pytest.mark.timeout(120)
 ROOM = Path(__file__).parents[1] / "data" / "room_climate" / "node-1.csv.gz"
 FIRST_US = 1_458_031_648_545_000
 
@@ -40,20 +41,23 @@ apiVersion: slackwater/v1
 streams:
   killed: &room
     {key: {column: node}, time: {column: ts, unit: ms}, fields: [temperature], disorder: 0ms}
+  beside: *room
   silenced: *room
   twice: *room
+  other: *room
   lab:
     topic: {name: lab-readings, format: json}
     key: {field: mote}
     time: {field: at, unit: us}
     fields: [temperature]
-    disorder: 5s  # the producer of the test may be held up for a while
+    disorder: 20s  # the producer of the test may be held up for a while
+    sporadic: true
   quiet:
     topic: {name: quiet-readings, format: json}
     key: {field: mote}
     time: {field: at, unit: us}
     fields: [temperature]
-    expect_every: 5s
+    expect_every: 1h  # nothing is promised by the clock while the test runs, however slowly
   full: {key: {column: mote}, time: {column: at, unit: us}, fields: [x]}
   nowhere:
     topic: {name: no-such-topic, format: json}
@@ -64,7 +68,7 @@ streams:
   wrong: {key: {column: node}, time: {column: ts, unit: ms}, fields: [pressure]}
 queries:
   climate:
-    from: [killed, silenced, twice, lab, quiet, full, nowhere, wrong]
+    from: [killed, beside, silenced, twice, other, lab, quiet, full, nowhere, wrong]
     window: {size: 60s}
     aggregate: [count]
     bound: 2s
@@ -96,26 +100,29 @@ class Stage:
     def clock(self, event_clock: EventClock) -> None:
         Registry(self.transport).publish_clock(event_clock)
 
-    def proxy(self, stream: str, *options: str) -> subprocess.Popen[bytes]:
+    def proxy(
+        self, stream: str, *options: str, also: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
         started_us = time.time_ns() // 1000
-        command = [sys.executable, "-m", "slackwater.proxy", stream]
+        streams = [stream, *also]
+        command = [sys.executable, "-m", "slackwater.proxy", *streams]
         command += ["--deployment", str(self.folder / "d.yaml"), "--bootstrap", self.bootstrap]
         command += ["--data-dir", str(self.folder), *options]
         with (self.folder / f"{stream}.log").open("ab") as log:
             process = subprocess.Popen(command, stderr=log)
         self.processes.append(process)
-        name = f"proxy/{stream}"
 
-        def ready(view: object = None) -> bool:
+        def ready(name: str) -> bool:
             beat = self.listener.latest(name)
             return beat is not None and beat.ready and beat.started_at >= started_us
 
-        wait(lambda: ready() or process.poll() is not None)
+        names = [f"proxy/{name}" for name in streams]
+        eventually(lambda: all(map(ready, names)) or process.poll() is not None)
         return process
 
     def records(self, stream: str) -> list[tuple[int, int, SourceRecord]]:
         """(offset, Kafka's own time in ms, record)."""
-        log = (f"sw.source.{stream}", 0)
+        log = (self.transport.names.source(stream), 0)
         raw = read_to_end(self.transport, log)
         return [(r.offset, r.timestamp_ms, decode_source(r.value)) for r in raw]
 
@@ -128,6 +135,8 @@ class Stage:
         stimes: list[int] = []
         promise = -(2**62)
         for record in self.accepted(stream):
+            if record.kind is Kind.START:
+                continue  # its boundary is what was read before it; the older one may have gone on
             assert record.boundary >= promise
             if record.readings:
                 assert record.first_id == len(stimes)
@@ -139,20 +148,13 @@ class Stage:
 
     def counts(self, stream: str) -> dict[str, int]:
         distinct = DistinctCounts()
-        for raw in read_to_end(self.transport, (f"sw.quarantine.{stream}", 0)):
+        for raw in read_to_end(self.transport, (self.transport.names.quarantine(stream), 0)):
             distinct.add(raw.value)
         return dict(distinct.counts.get(stream, {}))
 
     def detail(self, stream: str, name: str) -> int:
         beat = self.listener.latest(f"proxy/{stream}")
         return -1 if beat is None else beat.detail.get(name, -1)
-
-
-def wait(holds: Callable[[], bool], timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -177,6 +179,24 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         listener.stop()
 
 
+@contextmanager
+def alone(stage: Stage, prefix: str) -> Iterator[Stage]:
+    """The same deployment under a prefix, on the same broker: registry and topics of its own."""
+    folder, names = stage.folder / prefix, Names(prefix)
+    folder.mkdir()
+    (folder / "d.yaml").write_text(f"prefix: {prefix}\n{DEPLOYMENT}")
+    transport = KafkaTransport(stage.bootstrap, names)
+    ensure_topics(stage.bootstrap, topics_for(["silenced"], [], names))
+    listener = HeartbeatListener(transport).start()
+    made = Stage(stage.broker, folder, transport, listener)
+    try:
+        yield made
+    finally:
+        for process in made.processes:
+            kill(process)
+        listener.stop()
+
+
 def anchor(in_s: float, speed: float) -> AnchoredClock:
     return AnchoredClock(time.time_ns() // 1000 + round(in_s * 1e6), FIRST_US, speed)
 
@@ -184,56 +204,89 @@ def anchor(in_s: float, speed: float) -> AnchoredClock:
 def test_killed_in_the_middle_and_restarted_nothing_is_lost_or_doubled(stage: Stage) -> None:
     stage.clock(anchor(0, 900))
     until, end = FIRST_US + 5 * 3600 * 1_000_000, FIRST_US + 6 * 3600 * 1_000_000
-    options = ["--input", str(ROOM), "--end-at", str(until), "--end-boundary", str(end)]
+    options = ["--input", f"killed={ROOM}", "--input", f"beside={ROOM}"]
+    options += ["--end-at", str(until), "--end-boundary", str(end)]
     for kill_at in (400, 1500):
-        process = stage.proxy("killed", *options)
-        wait(lambda at=kill_at: stage.detail("killed", "readings") >= at)  # type: ignore[misc]
+        process = stage.proxy("killed", *options, also=["beside"])
+        eventually(lambda at=kill_at: stage.detail("killed", "readings") >= at)  # type: ignore[misc]
         kill(process)
-    last = stage.proxy("killed", *options)
-    wait(lambda: stage.detail("killed", "ended") == 1)
-    wait(lambda: stage.accepted("killed")[-1].boundary == end)
+    last = stage.proxy("killed", *options, also=["beside"])
+    both = ("killed", "beside")
+    for stream in both:
+        eventually(lambda s=stream: stage.detail(s, "ended") == 1)  # type: ignore[misc]
+        eventually(lambda s=stream: stage.accepted(s)[-1].boundary == end)  # type: ignore[misc]
     last.terminate()
-    assert last.wait(3) == 0
-    records = stage.records("killed")
-    assert sum(record.kind is Kind.START for _, _, record in records) == 3
-    from slackwater.client.batch import read_stream  # the line-by-line reading, as the oracle
+    assert last.wait(WAIT_S_MAX) == 0
+    for stream in both:
+        records = stage.records(stream)
+        assert sum(record.kind is Kind.START for _, _, record in records) == 3
+    from slackwater.client.readings import read_stream  # the line-by-line reading, as the oracle
     from slackwater.runtime.deployment import load_deployment
 
     spec = load_deployment(stage.folder / "d.yaml").streams["killed"]
     wanted = [r.stime for r in read_stream(spec, ROOM).until(until).accepted]
-    assert stage.readings("killed") == wanted
+    for stream in both:
+        assert stage.readings(stream) == wanted
 
 
 def test_a_silence_holds_across_a_restart_and_makes_nothing_late(stage: Stage) -> None:
-    clock = anchor(8, 900)
-    stage.clock(clock)
-    end = FIRST_US + 3 * 3600 * 1_000_000
-    options = ["--input", str(ROOM), "--end-at", str(end), "--end-boundary", str(end)]
-    process = stage.proxy("silenced", *options, "--silence", "2:10")
-    wait(lambda: time.time() * 1e6 > clock.anchor_wall_us + 3e6)
-    kill(process)
-    stage.proxy("silenced", *options, "--silence", "2:10")
-    wait(lambda: stage.detail("silenced", "ended") == 1)
-    silence_ms = clock.anchor_wall_us / 1000 + np.array([2_000, 12_000])
-    at = np.array([ms for _, ms, _ in stage.records("silenced")])
-    # What was handed to the client just before it begins may still arrive.
-    assert not ((at > silence_ms[0] + 150) & (at < silence_ms[1] - 1)).any()
-    assert (at < silence_ms[0]).any()
-    assert stage.counts("silenced") == {}
-    assert len(stage.readings("silenced")) > 2000
+    """With a registry of its own: the clock is published when the proxy is ready, and not before.
+
+    If the machine is so slow that the second start comes after the silence, it shows less.
+    """
+    with alone(stage, "silent.") as own:
+        end = FIRST_US + 3 * 3600 * 1_000_000
+        options = ["--input", str(ROOM), "--end-at", str(end), "--end-boundary", str(end)]
+        options += ["--silence", "1:5"]
+        process = own.proxy("silenced", *options)
+        clock = anchor(0.5, 1_500)
+        own.clock(clock)
+        eventually(lambda: time.time() * 1e6 > clock.anchor_wall_us + 1.5e6)
+        kill(process)
+        own.proxy("silenced", *options)
+        eventually(lambda: own.detail("silenced", "ended") == 1)
+        begins_ms, ends_ms = clock.anchor_wall_us / 1000 + np.array([1_000, 6_000])
+        records = own.records("silenced")
+        # What was handed to the client as it begins may still arrive, on a busy machine later.
+        during = [r.kind for _, at_ms, r in records if begins_ms < at_ms < ends_ms - 1]
+        assert during in ([], [Kind.INSERTION], [Kind.INSERTION] * 2)
+        assert sum(at_ms < begins_ms for _, at_ms, _ in records) >= 1
+        assert sum(r.kind is Kind.START for _, _, r in records) == 2
+        assert own.counts("silenced") == {}
+        assert len(own.readings("silenced")) > 2000
 
 
 def test_started_twice_the_older_one_ends_cleanly(stage: Stage) -> None:
-    stage.clock(anchor(0, 60))
+    stage.clock(anchor(0, 600))
     options = ["--input", str(ROOM)]
     older = stage.proxy("twice", *options)
     newer = stage.proxy("twice", *options)
-    assert older.wait(10) == 0
+    assert older.wait(WAIT_S_MAX) == 0
     assert newer.poll() is None
     before = len(stage.readings("twice"))
-    wait(lambda: len(stage.readings("twice")) > before + 30)
+    eventually(lambda: len(stage.readings("twice")) > before + 30)
     newer.terminate()
-    assert newer.wait(3) == 0
+    assert newer.wait(WAIT_S_MAX) == 0
+
+
+def test_started_twice_the_older_one_of_several_streams_ends_for_that_stream(stage: Stage) -> None:
+    stage.clock(anchor(0, 600))
+    options = ["--input", f"twice={ROOM}", "--input", f"other={ROOM}"]
+    older = stage.proxy("twice", *options, also=["other"])
+    newer = stage.proxy("twice", "--input", str(ROOM))
+    log = stage.folder / "twice.log"
+    eventually(
+        lambda: "another process writes stream twice now" in log.read_text().splitlines()[-1]
+    )
+    for stream in ("twice", "other"):
+        before = len(stage.readings(stream))
+        eventually(lambda s=stream, n=before: len(stage.readings(s)) > n + 30)  # type: ignore[misc]
+    assert (older.poll(), newer.poll()) == (None, None)
+    last = stage.proxy("other", "--input", str(ROOM))
+    assert older.wait(WAIT_S_MAX) == 0, "others write all its streams"
+    for process in (newer, last):
+        process.terminate()
+        assert process.wait(WAIT_S_MAX) == 0
 
 
 def put(producer: Producer, topic: str, value: object, partition: int = 0) -> None:
@@ -259,18 +312,18 @@ def test_a_topic_of_json_with_bad_messages_and_a_kill(stage: Stage) -> None:
         producer.flush()
 
     some(200, 0)
-    wait(lambda: stage.detail("lab", "readings") == 200)
+    eventually(lambda: stage.detail("lab", "readings") == 200)
     put(producer, "lab-readings", b"nonsense")
     put(producer, "lab-readings", {"mote": "x", "at": now_us() - 60_000_000, "temperature": 1})
     put(producer, "lab-readings", {"mote": "x", "at": now_us() + 2 * 86_400_000_000})
     put(producer, "lab-readings", {"mote": 1.5, "at": now_us(), "temperature": 1})
     producer.flush()
-    wait(lambda: sum(stage.counts("lab").values()) == 4)
+    eventually(lambda: sum(stage.counts("lab").values()) == 4)
     kill(process)
     some(200, 0)
     some(100, 1)
     stage.proxy("lab")
-    wait(lambda: len(stage.readings("lab.1")) == 100 and len(stage.readings("lab.0")) == 400)
+    eventually(lambda: len(stage.readings("lab.1")) == 100 and len(stage.readings("lab.0")) == 400)
     assert stage.counts("lab") == {"malformed": 2, "late": 1, "future": 1}
     entries = [
         orjson.loads(raw.value) for raw in read_to_end(stage.transport, ("sw.quarantine.lab", 0))
@@ -278,7 +331,8 @@ def test_a_topic_of_json_with_bad_messages_and_a_kill(stage: Stage) -> None:
     assert {e["position"] for e in entries} == {"0:200", "0:201", "0:202", "0:203"}
     assert {e["stream"] for e in entries} == {"lab"}
     # It lives and has read everything, so its boundary follows the clock (R10).
-    wait(lambda: stage.accepted("lab.0")[-1].boundary > now_us() - 6_000_000)
+    read_at = now_us()
+    eventually(lambda: stage.accepted("lab.0")[-1].boundary > read_at - 20_000_000)
 
 
 def test_with_expect_every_a_partition_that_never_held_a_record_follows(stage: Stage) -> None:
@@ -289,17 +343,17 @@ def test_with_expect_every_a_partition_that_never_held_a_record_follows(stage: S
     for i in range(10):
         put(producer, "quiet-readings", {"mote": "a", "at": at + i * 1000, "temperature": 1})
     producer.flush()
-    wait(lambda: len(stage.readings("quiet.0")) == 10)
+    eventually(lambda: len(stage.readings("quiet.0")) == 10)
     assert stage.accepted("quiet.0")[-1].boundary == at + 9000
-    wait(lambda: stage.accepted("quiet.1")[-1].boundary == at + 9000)
+    eventually(lambda: stage.accepted("quiet.1")[-1].boundary == at + 9000)
     put(producer, "quiet-readings", {"boundary": at + 50_000})
     producer.flush()
-    wait(lambda: stage.accepted("quiet.1")[-1].boundary == at + 50_000)
+    eventually(lambda: stage.accepted("quiet.1")[-1].boundary == at + 50_000)
     put(producer, "quiet-readings", {"mote": "a", "at": at + 60_000, "temperature": 1}, 1)
     put(producer, "quiet-readings", {"mote": "a", "at": at + 90_000, "temperature": 1}, 0)
     producer.flush()
-    wait(lambda: stage.accepted("quiet.0")[-1].boundary == at + 90_000)
-    wait(lambda: stage.accepted("quiet.1")[-1].boundary == at + 60_000)
+    eventually(lambda: stage.accepted("quiet.0")[-1].boundary == at + 90_000)
+    eventually(lambda: stage.accepted("quiet.1")[-1].boundary == at + 60_000)
 
 
 def test_a_full_spool_makes_the_sensor_wait_and_loses_nothing(stage: Stage) -> None:
@@ -309,17 +363,19 @@ def test_a_full_spool_makes_the_sensor_wait_and_loses_nothing(stage: Stage) -> N
     file = stage.folder / "full.csv"
     file.write_text("mote,at,x\n" + "".join(f"m,{10 * i},{i}\n" for i in range(n)))
     stage.proxy("full", "--spool-bytes-max", str(bytes_max))
-    wait(lambda: stage.accepted("full")[-1].boundary > 0)  # it has its clock
+    eventually(lambda: stage.accepted("full")[-1].boundary > 0)  # it has its clock
 
     with stage.broker_paused():
         hand_over(stage.folder, "full", "sensor", file)
-        wait(lambda: "waits until there is room" in (stage.folder / "full.log").read_text())
+        eventually(lambda: "waits until there is room" in (stage.folder / "full.log").read_text())
         with closing(sqlite3.connect(stage.folder / "proxy" / "full.sqlite")) as spool:
             ((kept, held),) = spool.execute("SELECT max(last_id) + 1, sum(bytes) FROM batches")
         assert 0 < kept < n
         assert bytes_max / 2 < held <= bytes_max
 
-    wait(lambda: stage.detail("full", "readings") == n and stage.detail("full", "spool_bytes") == 0)
+    eventually(
+        lambda: stage.detail("full", "readings") == n and stage.detail("full", "spool_bytes") == 0
+    )
     stimes = stage.readings("full")
     assert [at - stimes[0] for at in stimes] == [10 * i for i in range(n)]
     assert stage.counts("full") == {}
@@ -327,10 +383,10 @@ def test_a_full_spool_makes_the_sensor_wait_and_loses_nothing(stage: Stage) -> N
 
 def test_what_cannot_work_ends_with_its_code_and_a_sentence(stage: Stage) -> None:
     missing = stage.proxy("nowhere")
-    assert missing.wait(20) == 3
+    assert missing.wait(WAIT_S_MAX) == 3
     assert "no-such-topic" in (stage.folder / "nowhere.log").read_text()
     wrong = stage.proxy("wrong", "--input", str(ROOM))
-    assert wrong.wait(20) == 2
+    assert wrong.wait(WAIT_S_MAX) == 2
     told = (stage.folder / "wrong.log").read_text()
     assert "has no column 'pressure'" in told
     assert "node-1.csv.gz" in told

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.primitives.eventclock import WallClock
 from slackwater.runtime.broker import EmbeddedBroker
@@ -18,8 +19,6 @@ from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.registry import QueryDefinition, Registry
 from slackwater.runtime.topics import partition_count
-
-pytestmark = pytest.mark.timeout(180)
 
 DEPLOYMENT = """\
 apiVersion: slackwater/v1
@@ -30,6 +29,7 @@ streams:
     time: {field: at, unit: us}
     fields: [temperature]
     disorder: 1s
+    sporadic: true
 queries:
   climate: {from: [lab], window: {size: 1s}, aggregate: [avg], bound: BOUND}
 """
@@ -65,12 +65,12 @@ def registered(bootstrap: str, process: subprocess.Popen[str]) -> QueryDefinitio
     listener = HeartbeatListener(transport).start()
     try:
         assert listener.wait_for(
-            lambda view: (beat := view.latest("registrar/0")) is not None and beat.ready, 90
+            lambda view: (beat := view.latest("registrar/0")) is not None and beat.ready, WAIT_S_MAX
         )
-        definition = Registry(transport).wait_for_query("climate", 10)
+        definition = Registry(transport).wait_for_query("climate", WAIT_S_MAX)
     finally:
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=WAIT_S_MAX)
         listener.stop()
     assert process.returncode == 0, said
     return definition
@@ -80,7 +80,9 @@ def registered(bootstrap: str, process: subprocess.Popen[str]) -> QueryDefinitio
 def test_a_second_start_finds_what_the_first_has_registered(own: str, file: Path) -> None:
     command = [sys.executable, "-m", "slackwater.cli.app", "topics", "--deployment", str(file)]
     for _ in range(2):
-        subprocess.run([*command, "--bootstrap", own, "--inputs", "3"], check=True, timeout=60)
+        subprocess.run(
+            [*command, "--bootstrap", own, "--inputs", "3"], check=True, timeout=WAIT_S_MAX
+        )
     assert partition_count(own, "lab-readings") == 3
     assert partition_count(own, "sw.ordered.climate.0") == 4
 
@@ -93,6 +95,6 @@ def test_a_second_start_finds_what_the_first_has_registered(own: str, file: Path
 
     file.write_text(DEPLOYMENT.replace("BOUND", "3s"))
     process = registrar(own, file)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=WAIT_S_MAX)
     assert process.returncode == 2
     assert "query climate is registered with another definition" in said

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from tests.integration.rehearsing import DATA, at, rehearse
+from tests.reader_that_dies import RAISING, WORD, install
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slow]
 
 ROAD_YAML = """\
 apiVersion: slackwater/v1
@@ -44,8 +45,23 @@ queries:
     bound: 3s
     replicas: 1
 """
+DYING_YAML = """\
+apiVersion: slackwater/v1
+streams:
+  a: {key: {column: k}, time: {column: t, unit: s}, fields: [x]}
+  b: {key: {column: k}, time: {column: t, unit: s}, fields: [x]}
+queries:
+  q:
+    from: [a, b]
+    window: {size: 1m}
+    aggregate: [count]
+    bound: 2s
+    replicas: 1
+"""
 
 
+# Its short form: tests/unit/test_proxy_csv.py reads the same file against an oracle.
+@pytest.mark.drill
 def test_decimal_commas_and_missing_values_of_a_year_of_air(tmp_path: Path) -> None:
     ran = rehearse(tmp_path, ROAD_YAML, {"road": DATA / "air_quality.csv.gz"}, "--speed", "2500000")
     ran.agreed()
@@ -67,3 +83,26 @@ def test_a_file_that_steps_back_and_a_proxy_that_dies(tmp_path: Path) -> None:
     assert ran.report["quarantine"]["patient"] == {}
     assert ran.report["quarantine"]["strict"]["late"] > 0
     assert {("proxy/strict", "killed"), ("proxy/strict", "ready")} <= ran.events()
+
+
+def test_a_line_that_ends_its_reader_is_in_no_window_and_no_other_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each room one: the first really ends its process, the other raises."""
+    monkeypatch.setenv("PYTHONPATH", install(tmp_path / "site"))
+    inputs = {}
+    for room, word in (("a", WORD), ("b", RAISING)):
+        rows = [f"{second},{room},1" for second in range(600)]
+        rows[300] = f"300,{room},1,{word.decode()}"
+        inputs[room] = tmp_path / f"{room}.csv"
+        inputs[room].write_text("t,k,x\n" + "\n".join(rows) + "\n")
+    ran = rehearse(tmp_path, DYING_YAML, inputs, "--speed", "60")
+    ran.agreed()
+    assert ran.report["quarantine"] == {"a": {"crash": 1}, "b": {"crash": 1}}
+    assert ("proxy/a", "ended by SIGABRT") in ran.events()
+    counts = {
+        (row["window_start"][14:16], row["key"]): row["fields"]["x"]["count"]
+        for row in ran.of("q", "stable")
+    }
+    wanted = {(f"{minute:02}", room): 60 for minute in range(10) for room in inputs}
+    assert counts == wanted | {("05", "a"): 59, ("05", "b"): 59}

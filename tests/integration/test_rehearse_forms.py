@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.integration.rehearsing import ROOMS, ROOMS_YAML, at, rehearse, streams_yaml
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slow]
 
 TWO_ROOMS = {room: ROOMS[room] for room in ("room-1", "room-2")}
 

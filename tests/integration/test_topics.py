@@ -9,8 +9,10 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.names import Names
 from slackwater.runtime import topics
 from slackwater.runtime.topics import QueryShape, TopicSpec, topics_for
 
@@ -23,7 +25,7 @@ def test_all_topics_of_a_deployment_are_made_as_the_file_says(bootstrap: str) ->
     admin = AdminClient({"bootstrap.servers": bootstrap})
     resources = {ConfigResource(ResourceType.TOPIC, spec.name): spec for spec in specs}
     for resource, future in admin.describe_configs(list(resources)).items():
-        actual = {name: entry.value for name, entry in future.result(10).items()}
+        actual = {name: entry.value for name, entry in future.result(WAIT_S_MAX).items()}
         wanted = dict(resources[resource].config)
         assert {name: actual[name] for name in wanted} == wanted
 
@@ -32,7 +34,7 @@ def test_creating_is_repeatable_also_by_several_at_once(bootstrap: str) -> None:
     specs = topics_for(["raced"], [QueryShape("raced", children=4)])
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(topics.ensure_topics, bootstrap, specs) for _ in range(4)]:
-            done.result(30)
+            done.result(WAIT_S_MAX)
     topics.ensure_topics(bootstrap, specs)
     assert topics.partition_count(bootstrap, "sw.ordered.raced.3") == 4
 
@@ -67,16 +69,16 @@ def test_a_missing_topic_is_named(bootstrap: str) -> None:
 
 def test_records_can_be_deleted_up_to_an_offset(bootstrap: str) -> None:
     topics.ensure_topics(bootstrap, topics_for(["cut"], []))
-    name = topics.source_topic("cut")
+    name = Names().source("cut")
     producer = Producer(topics.confluent_producer(bootstrap))
     for _ in range(5):
         producer.produce(name, b"x", partition=0)
-    assert producer.flush(10) == 0
+    assert producer.flush(WAIT_S_MAX) == 0
     assert topics.delete_records(bootstrap, {(name, 0): 3}) == {(name, 0): 3}
     assert topics.delete_records(bootstrap, {}) == {}
     consumer = Consumer(topics.confluent_consumer(bootstrap))
     try:
-        assert consumer.get_watermark_offsets(Position(name, 0), timeout=10) == (3, 5)
+        assert consumer.get_watermark_offsets(Position(name, 0), timeout=WAIT_S_MAX) == (3, 5)
     finally:
         consumer.close()
     with pytest.raises(EnvironmentProblem, match=r"sw\.source\.cut cannot be truncated"):
@@ -85,18 +87,18 @@ def test_records_can_be_deleted_up_to_an_offset(bootstrap: str) -> None:
 
 async def test_the_largest_record_passes_through_both_libraries(bootstrap: str) -> None:
     topics.ensure_topics(bootstrap, topics_for(["large"], []))
-    name = topics.source_topic("large")
+    name = Names().source("large")
     # The limit is the record's; headers of the batch are the reason for the room above it.
     value = b"\0" * (topics.record_bytes_max() - 256)
     producer = Producer(topics.confluent_producer(bootstrap))
     producer.produce(name, value, partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_S_MAX) == 0
     async with AIOKafkaProducer(**topics.aiokafka_producer(bootstrap)) as other:
         await other.send_and_wait(name, value, partition=0)
     consumer = Consumer(topics.confluent_consumer(bootstrap))
     consumer.assign([Position(name, 0, 0)])
     try:
-        messages = consumer.consume(2, timeout=20)
+        messages = consumer.consume(2, timeout=WAIT_S_MAX)
         assert [len(message.value() or b"") for message in messages] == [len(value)] * 2
     finally:
         consumer.close()

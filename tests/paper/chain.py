@@ -1,8 +1,7 @@
 """Chains of queries for the papers' experiments: stages whose sources are the results of others.
 
-The real cores, the real text of the results, and result topics as Kafka keeps them: what a
-transaction wrote, and behind it in each partition a marker that takes an offset and that no reader
-sees. The chained orderer is wired as its shell is.
+The real text of the results, and result topics as Kafka keeps them: what a transaction wrote, and
+behind it in each partition a marker that takes an offset and that no reader sees.
 """
 
 from __future__ import annotations
@@ -11,17 +10,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.paper.stage import FIELDS, MS, Orderer, Root, Said, Settings, Source, label
+from tests.paper.stage import (
+    FIELDS,
+    MS,
+    Input,
+    Orderer,
+    Root,
+    Said,
+    Settings,
+    Source,
+    SourceLog,
+    label,
+)
 
-from slackwater.codec.result_batches import Assembler, ResultStream
-from slackwater.model.records import OrderedRecord, OrdererState
+from slackwater.codec.result_batches import ResultStream
+from slackwater.model.names import ResultKind
 from slackwater.primitives.panes import Share
 from slackwater.protocols.dpc.answers import Transaction
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.orderer import Append, FetchEnds, OrdererConfig, OrdererCore
-from slackwater.protocols.dpc.recovery import initial_state, recover
+from slackwater.protocols.dpc.orderer import OrdererConfig
 from slackwater.root.results import ResultsWriter
-from slackwater.runtime.topics import ResultKind
 
 AGGREGATE = ("count", "sum", "avg")
 
@@ -61,126 +68,53 @@ class Topics:
         return [(at, value) for at, value in self.records[kind] if at >= start][:most]
 
 
-@dataclass(frozen=True)
-class Log:
-    """One log of a chained orderer."""
+class TopicLog:
+    """One of a query's result topics, as an input of an orderer."""
 
-    name: str
-    source: Source | None = None
-    topics: Topics | None = None
-    kind: ResultKind = "stable"
+    def __init__(self, topics: Topics, kind: ResultKind) -> None:
+        self.name = topics.name if kind == "stable" else f"{topics.name}/{kind}"
+        self.at = (f"sw.results.{topics.name}.{kind}", 0)
+        self.results = topics.stream
+        self._topics, self._kind = topics, kind
 
     @property
     def end(self) -> int:
-        if self.source is not None:
-            return len(self.source.log)
-        assert self.topics is not None
-        return self.topics.ends[self.kind]
+        return self._topics.ends[self._kind]
+
+    def read(self, start: int, most: int = 10**9) -> list[tuple[int, bytes]]:
+        return self._topics.between(self._kind, start, most)
 
 
 class Chained(Orderer):
     """An orderer that reads streams and queries."""
 
+    caught_up_per_read = 10**9
+    rounds_max = 1_000
+
     def __init__(
         self, sources: Sequence[Source], queries: Sequence[Topics], settings: Settings
     ) -> None:
-        self.inputs = [Log(s.name, source=s) for s in sources]
+        inputs: list[Input] = [SourceLog(source) for source in sources]
         promises = {}
         for topics in queries:
             grid = topics.settings.grid
-            promises[len(self.inputs)] = grid.window_end(grid.first_window_holding(0)) - 1
-            kinds: tuple[ResultKind, ...] = ("stable", "tentative")
-            self.inputs += [Log(topics.name, topics=topics, kind=kind) for kind in kinds]
-        self.settings = settings
+            promises[len(inputs)] = grid.window_end(grid.first_window_holding(0)) - 1
+            inputs += [TopicLog(topics, "stable"), TopicLog(topics, "tentative")]
         self.sources = [*sources, *(Source(t.name) for t in queries)]
-        self.logs = {line: [] for line in LineName}
-        self.rows_per_read = 10**9
-        self.deaf_to: set[ResultKind] = set()
         self.config = OrdererConfig(
             "orderer/b.0.a",
             0,
             0,
-            tuple(log.name for log in self.inputs),
-            tuple(log.name for log in self.inputs),
+            tuple(log.name for log in inputs),
+            tuple(log.name.partition("/")[0] for log in inputs),
             settings.grid,
             settings.schedule(1),
             results=promises,
         )
-        self.saved = initial_state(self.config, 0, [0] * len(self.inputs))
-        self.core = self._start(self.saved)
+        self._begin(inputs, settings)
 
-    def _start(self, state: OrdererState) -> OrdererCore:
-        stable, live = self.logs[LineName.STABLE], self.logs[LineName.LIVE]
-        recovered = recover(
-            state,
-            list(enumerate(stable))[state.stable_offset :],
-            list(enumerate(live))[state.live_offset :],
-        )
-        inc = len(stable)
-        start = self.start_record(inc, recovered)
-        stable.append(start)
-        live.append(start)
-        ends = {i: log.end for i, log in enumerate(self.inputs)}
-        operators = self.settings.operators(len(self.sources))
-        core = OrdererCore(self.config, operators, state, recovered, inc=inc, mute_until=ends)
-        self._read = list(core.live_offsets)
-        self._arriving = {
-            i: Assembler(log.topics.stream)
-            for i, log in enumerate(self.inputs)
-            if log.topics is not None
-        }
-        return core
-
-    def listen(self) -> None:
-        for i, log in enumerate(self.inputs):
-            if log.source is not None:
-                while self._read[i] < log.end:
-                    self.core.receive(i, self._read[i], log.source.log[self._read[i]])
-                    self._read[i] += 1
-                continue
-            assert log.topics is not None
-            if log.kind in self.deaf_to:
-                continue
-            for at, value in log.topics.between(log.kind, self._read[i], self.rows_per_read):
-                batch = self._arriving[i].take(at, value)
-                if batch is not None:
-                    self.core.receive_results(i, batch)
-                self._read[i] = at + 1
-            if not log.topics.between(log.kind, self._read[i]) and self._arriving[i].is_between:
-                self._read[i] = log.end
-                self.core.read_to(i, log.end)
-
-    def step(self, now_ms: float, *, turns_max: int = 1_000) -> list[OrderedRecord]:
-        now, written = round(now_ms * MS), []
-        for _ in range(turns_max):
-            for (line, i), offset in self.core.wanted().items():
-                self._catch_up(line, i, offset)
-            effects = self.core.step(now)
-            for effect in effects:
-                match effect:
-                    case Append(line, record):
-                        self.logs[line].append(record)
-                        written.append(record)
-                    case FetchEnds(logs):
-                        self.core.ends({i: self.inputs[i].end for i in logs}, now)
-                        self.listen()
-            if not effects and not self.core.busy:
-                break
-        return written
-
-    def _catch_up(self, line: LineName, i: int, offset: int) -> None:
-        log = self.inputs[i]
-        if log.source is not None:
-            for at in range(offset, min(offset + 200, log.end)):
-                self.core.catch_up(line, i, at, log.source.log[at])
-            return
-        assert log.topics is not None
-        assembler = Assembler(log.topics.stream)
-        for at, value in log.topics.between(log.kind, offset):
-            batch = assembler.take(at, value)
-            if batch is not None:
-                self.core.catch_up_results(line, i, batch)
-        self.core.caught_up_to(line, i, log.end)
+    def has_asked(self) -> None:
+        self.listen()
 
 
 @dataclass

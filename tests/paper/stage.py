@@ -1,8 +1,8 @@
-"""A stage for the papers' experiments: the real cores over logs in memory, on a virtual clock.
+"""A stage for the papers' experiments: the product over logs in memory, on a virtual clock.
 
-Data sources, an orderer, an aggregator and a root, wired as the shells wire them, with no more
-around them than a list for a log. Time is an argument in milliseconds; nothing here decides
-anything about the protocol.
+Data sources, the sessions of an orderer and a root, and an aggregator, with no more around them
+than a list for a log. Time is an argument in milliseconds; nothing here decides anything about the
+protocol.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, repeat
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from slackwater.codec.result_batches import ResultStream
 from slackwater.model.deployment import WindowSpec
+from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import (
     BucketRecord,
     DeltaRecord,
@@ -30,7 +32,6 @@ from slackwater.primitives.expressions import compile_predicate
 from slackwater.primitives.panes import Share
 from slackwater.primitives.rows import RowContents, Rows
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc import root as dpc_root
 from slackwater.protocols.dpc.answers import Effect as Result
 from slackwater.protocols.dpc.answers import (
     EmptyRun,
@@ -43,15 +44,33 @@ from slackwater.protocols.dpc.answers import (
 from slackwater.protocols.dpc.join import SJoin
 from slackwater.protocols.dpc.line import PROCESS, LineName, Policy, Schedule
 from slackwater.protocols.dpc.operators import Operators
-from slackwater.protocols.dpc.orderer import (
+from slackwater.protocols.dpc.orderer import OrdererConfig, OrdererCore
+from slackwater.protocols.dpc.root import Commit, RootConfig, RootCore
+from slackwater.sessions.effects import (
     Append,
+    Effect,
     FetchEnds,
-    OrdererConfig,
-    OrdererCore,
-    Recovered,
+    FetchPositions,
+    LogLine,
+    Perform,
+    Skipped,
+    WriteState,
 )
-from slackwater.protocols.dpc.recovery import initial_state, recover
-from slackwater.protocols.dpc.root import Commit, DeltaLog, RootConfig, RootCore
+from slackwater.sessions.orderer import OrdererSession
+from slackwater.sessions.requests import (
+    BeginIncarnation,
+    Beginnings,
+    Ends,
+    Fence,
+    OpenTransactions,
+    Procedure,
+    ReadOrdered,
+    ReadRootState,
+    ReadStates,
+    Request,
+)
+from slackwater.sessions.root import RootSession
+from slackwater.sessions.session import Record
 
 MS = 1_000
 FIELDS = ("v",)
@@ -158,8 +177,65 @@ class Settings:
         return Schedule(lambda e: e, within * MS)
 
 
+class Input(Protocol):
+    """A log that an orderer reads."""
+
+    @property
+    def name(self) -> str:
+        """As the orderer's config names it."""
+        ...
+
+    @property
+    def at(self) -> tuple[str, int]:
+        """Where it lies."""
+        ...
+
+    @property
+    def results(self) -> ResultStream | None:
+        """None: it is a source's."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """Where it ends now."""
+        ...
+
+    def read(
+        self, start: int, most: int = ...
+    ) -> Sequence[tuple[int, SourceRecord] | tuple[int, bytes]]:
+        """What it has from ``start`` on."""
+        ...
+
+
+class SourceLog:
+    """A source's, as an input."""
+
+    results = None
+
+    def __init__(self, source: Source) -> None:
+        self.name = source.name
+        self.at = (f"sw.source.{source.name}", 0)
+        self._source = source
+
+    @property
+    def end(self) -> int:
+        return len(self._source.log)
+
+    def read(self, start: int, most: int = 10**9) -> list[tuple[int, SourceRecord]]:
+        return list(enumerate(self._source.log[start : start + most], start))
+
+
 class Orderer:
-    """One replica of an orderer, and the two logs it writes."""
+    """One replica of an orderer, and the two logs it writes: the product's session, in memory.
+
+    State records are written where the rules ask for one at once, and else by ``save`` alone.
+    """
+
+    records_per_read = 10**9
+    """Of the live consumer."""
+    caught_up_per_read = 20
+    rounds_max = 1_000_000
+    """Of a step: turns, and questions for the ends of logs."""
 
     def __init__(
         self,
@@ -171,8 +247,6 @@ class Orderer:
         replicas: int = 1,
     ) -> None:
         self.sources = sources
-        self.settings = settings
-        self.logs: dict[LineName, list[OrderedRecord]] = {line: [] for line in LineName}
         self.config = OrdererConfig(
             f"orderer/q.{child}.{'abc'[replica]}",
             child,
@@ -185,54 +259,104 @@ class Orderer:
             in_time_us=settings.schedule(1).answer_within_us,
             replicas=max(replicas, replica + 1),
         )
-        self.saved = initial_state(self.config, 0, [0] * len(sources))
-        self.core = self._start(self.saved)
+        self._begin([SourceLog(source) for source in sources], settings)
 
-    def _start(self, state: OrdererState) -> OrdererCore:
-        stable, live = self.logs[LineName.STABLE], self.logs[LineName.LIVE]
-        recovered = recover(
-            state,
-            list(enumerate(stable))[state.stable_offset :],
-            list(enumerate(live))[state.live_offset :],
-        )
-        inc = len(stable)
-        start = self.start_record(inc, recovered)
-        stable.append(start)
-        live.append(start)
-        operators = self.settings.operators(len(self.sources))
-        ends = {i: len(s.log) for i, s in enumerate(self.sources)}
-        core = OrdererCore(self.config, operators, state, recovered, inc=inc, mute_until=ends)
-        self._read = list(core.live_offsets)
-        return core
+    def _begin(self, inputs: Sequence[Input], settings: Settings) -> None:
+        self.settings = settings
+        self.inputs = {of.at: of for of in inputs}
+        self.logs: dict[LineName, list[OrderedRecord]] = {line: [] for line in LineName}
+        _, _, query = self.config.fragment.partition("/")
+        self._query = query.split(".")[0]
+        topic = f"sw.ordered.{query}"
+        self._own = {(topic, 2 * self.config.replica + line): line for line in LineName}
+        self.records: dict[str, OrdererState] = {}
+        self.deaf_to: set[str] = set()
+        """The inputs that the live consumer does not get."""
+        self.crash()
 
-    def start_record(self, inc: int, recovered: Recovered) -> OrderedRecord:
-        """What begins an incarnation."""
-        return OrderedRecord(
-            Kind.START,
-            self.config.child,
-            self.config.replica,
-            inc,
-            recovered.frontier.bucket_start,
-            recovered.frontier.bucket_start,
-            first_id=recovered.next_id,
-            frontier=recovered.frontier,
-        )
-
-    def crash(self, state: OrdererState | None = None) -> None:
+    def crash(self) -> None:
         """Memory is gone; it starts again from its state record and its own logs (section 4.5)."""
-        self.core = self._start(self.saved if state is None else state)
+        stable, live = self._own
+        self.session = OrdererSession(
+            self._query,
+            self.config,
+            self.settings.operators(len(self.sources)),
+            sources=list(self.inputs),
+            own=(stable, live),
+            e0=0,
+            parts=1,
+            results={
+                i: of.results for i, of in enumerate(self.inputs.values()) if of.results is not None
+            },
+            save_period_us=2**62,
+        )
+        self._positions_wanted: tuple[tuple[str, int], ...] = ()
+        self._carry_out(self._performed(self.session.start()), 0)
+        self._read = dict(self.session.live_offsets)
+
+    def _performed(self, procedure: Procedure[Any]) -> Any:
+        """The value of a procedure; nothing else happens meanwhile."""
+        answer = None
+        while True:
+            try:
+                request = procedure.send(answer)
+            except StopIteration as ended:
+                return ended.value
+            answer = self._answer(request)
+
+    def _answer(self, request: Request) -> Any:
+        match request:
+            case Beginnings(logs):
+                return dict.fromkeys(logs, 0)
+            case Ends(logs):
+                return {
+                    at: len(self.logs[self._own[at]]) if at in self._own else self.inputs[at].end
+                    for at in logs
+                }
+            case ReadStates():
+                return dict(self.records)
+            case ReadOrdered(at, start, end):
+                return list(enumerate(self.logs[self._own[at]]))[start:end]
+            case BeginIncarnation(at, read_from, make_start):
+                log = self.logs[self._own[at]]
+                log.append(make_start(list(enumerate(log))[read_from:]))
+                return len(log) - 1
+        raise AssertionError(f"nothing here makes an orderer ask for {request}")
+
+    @property
+    def core(self) -> OrdererCore:
+        """The lines and their cursors."""
+        return self.session.core
+
+    @property
+    def saved(self) -> OrdererState:
+        """Its state record."""
+        return self.records[self.config.fragment]
 
     def save(self) -> None:
         """Write the state record (rule 5)."""
         stable, live = (len(self.logs[line]) for line in LineName)
-        self.saved = self.core.snapshot(stable, live)
+        self.records[self.config.fragment] = self.core.snapshot(stable, live)
 
     def listen(self) -> None:
-        """The live consumer reads on to the ends."""
-        for i, source in enumerate(self.sources):
-            while self._read[i] < len(source.log):
-                self.core.receive(i, self._read[i], source.log[self._read[i]])
-                self._read[i] += 1
+        """The live consumer reads on, to the ends as a rule."""
+        for at, of in self.inputs.items():
+            if self.hears(of):
+                for offset, record in of.read(self._read[at], self.records_per_read):
+                    self._read[at] = offset + 1
+                    self.session.receive(at, offset, record)
+        wanted, self._positions_wanted = self._positions_wanted, ()
+        if wanted:
+            self.session.positions({at: self._position(at) for at in wanted})
+
+    def hears(self, of: Input) -> bool:
+        """Does the live consumer get this log?"""
+        return of.name not in self.deaf_to
+
+    def _position(self, at: tuple[str, int]) -> int:
+        """It passes what no reader sees, once it has had everything before."""
+        of, read = self.inputs[at], self._read[at]
+        return of.end if self.hears(of) and not of.read(read, 1) else read
 
     def step(self, now_ms: float, *, turns_max: int = 1_000_000) -> list[OrderedRecord]:
         """What it writes at this time; few turns make a slow reconciliation.
@@ -240,24 +364,52 @@ class Orderer:
         A turn that asks for the ends of logs is not counted: the answer comes at once.
         """
         now, written, turns = round(now_ms * MS), [], 0
-        while turns < turns_max:
-            for (line, stream), offset in self.core.wanted().items():
-                log = self.sources[stream].log
-                for at in range(offset, min(offset + 20, len(log))):
-                    self.core.catch_up(line, stream, at, log[at])
-            effects = self.core.step(now)
-            for effect in effects:
-                match effect:
-                    case Append(line, record):
-                        self.logs[line].append(record)
-                        written.append(record)
-                    case FetchEnds(streams):
-                        ends = {i: len(self.sources[i].log) for i in streams}
-                        self.core.ends(ends, now)
-            turns += not any(isinstance(effect, FetchEnds) for effect in effects)
-            if not effects and not self.core.busy:
+        for _ in range(self.rounds_max):
+            if turns >= turns_max:
+                break
+            for (line, at), offset in self.session.wanted().items():
+                for place, record in self.inputs[at].read(offset, self.caught_up_per_read):
+                    self.session.catch_up(line, at, place, record)
+                self._has_caught_up(line, at)
+            effects = self.session.step(now)
+            asked, records = self._carry_out(effects, now)
+            written += records
+            turns += not asked
+            if not effects and not self.session.busy:
                 break
         return written
+
+    def has_asked(self) -> None:
+        """For the ends of its inputs."""
+
+    def _has_caught_up(self, line: LineName, at: tuple[str, int]) -> None:
+        wanted = self.session.wanted().get((line, at))
+        if wanted is not None and not self.inputs[at].read(wanted, 1):
+            self.session.caught_up_to(line, at, self.inputs[at].end)
+
+    def _carry_out(self, effects: Iterable[Effect], now: int) -> tuple[bool, list[OrderedRecord]]:
+        """Whether it has asked for ends, and what it has written."""
+        asked, written = False, []
+        for effect in effects:
+            match effect:
+                case Append(at, record):
+                    log = self.logs[self._own[at]]
+                    log.append(record)
+                    written.append(record)
+                    self.session.delivered(at, len(log) - 1)
+                case WriteState(_, state):
+                    self.records[state.fragment] = state
+                case FetchEnds(logs):
+                    asked = True
+                    self.session.ends({at: self.inputs[at].end for at in logs}, now)
+                    self.has_asked()
+                case FetchPositions(logs):
+                    self._positions_wanted = logs
+                case Skipped():
+                    pass
+                case _:
+                    raise AssertionError(f"nothing here makes an orderer want {effect}")
+        return asked, written
 
 
 def aggregated(record: OrderedRecord, seq: int) -> DeltaRecord:
@@ -322,73 +474,115 @@ class Root:
             "root/q.0",
             "q",
             0,
-            0,
+            -1,
             tuple(tuple(s.name for s in self.orderers[c, 0].sources) for c in range(children)),
             replicas,
             settings.fields,
             settings.grid,
             settings.schedule(2),
             e0=0,
+            bound_us=settings.bound_ms * MS,
             policy=settings.policy,
             contents=RowContents if settings.rows else Aggregates,
             empty_wait_us=settings.empty_wait_ms * MS,
         )
-        self._read_as: Callable[[OrderedRecord, int], BucketRecord] = (
+        self._read_as: Callable[[OrderedRecord, int], Record] = (
             passed_on if settings.rows else aggregated
         )
+        self._windowed = not settings.rows
         self.said: list[Said] = []
         self.transactions = 0
         self.on_commit: Callable[[Transaction[Share[Any]]], None] = lambda _: None
-        self.state = dpc_root.initial_state(self.config)
-        self.core = self._start(self.state)
-
-    def _start(self, state: RootState) -> RootCore:
-        ends = {log: len(self._log(log)) for log in self.config.logs}
-        core = RootCore(self.config, state, mute_until=ends)
-        self._read = dict(core.live_offsets)
-        return core
+        self.state: RootState | None = None
+        self.crash()
 
     def crash(self) -> None:
         """Memory is gone; the state record of the last transaction is in the log."""
-        self.core = self._start(self.state)
+        self.config = replace(self.config, placement=self.config.placement + 1)
+        self.session = RootSession(self.config, windowed=self._windowed)
+        orderers = [self.orderers[log.child, log.replica] for log in self.config.logs]
+        self._logs = {
+            at: orderer.logs[log.line]
+            for at, orderer, log in zip(
+                self.session.inputs, orderers, self.config.logs, strict=True
+            )
+        }
+        self._performed(self.session.start())
+        self._carry_out(self.session.step(0), 0)  # transactions are opened before anything else
+        self._read = dict(self.session.live_offsets)
 
-    def _log(self, log: DeltaLog) -> list[OrderedRecord]:
-        return self.orderers[log.child, log.replica].logs[log.line]
+    @property
+    def core(self) -> RootCore:
+        """The lines and their cursors."""
+        return self.session.core
+
+    def _performed(self, procedure: Procedure[Any]) -> Any:
+        """The value of a procedure; nothing else happens meanwhile."""
+        try:
+            request = procedure.send(None)
+            while True:
+                if isinstance(request, Beginnings | Ends) and not self._logs.keys() >= {
+                    *request.logs
+                }:
+                    # Of what its deltas are made of: that a test says, by ``core.ordered``.
+                    request = procedure.throw(SlackwaterError("nobody answers"))
+                else:
+                    request = procedure.send(self._answer(request))
+        except StopIteration as ended:
+            return ended.value
+
+    def _answer(self, request: Request) -> Any:
+        match request:
+            case Beginnings(logs):
+                return dict.fromkeys(logs, 0)
+            case Ends(logs):
+                return {at: len(self._logs[at]) for at in logs}
+            case ReadRootState():
+                return self.state
+            case Fence() | OpenTransactions():
+                return None
+        raise AssertionError(f"nothing here makes a root ask for {request}")
 
     def listen(self) -> None:
         """The live consumer reads on to the ends."""
-        for log in self.config.logs:
-            records = self._log(log)
-            while self._read[log] < len(records):
-                at = self._read[log]
-                self.core.receive(log, at, self._read_as(records[at], at))
-                self._read[log] = at + 1
+        for at, records in self._logs.items():
+            while (offset := self._read[at]) < len(records):
+                self.session.receive(at, offset, self._read_as(records[offset], offset))
+                self._read[at] = offset + 1
 
     def step(self, now_ms: float, *, transactions_max: int = 1_000) -> list[Said]:
         """What it commits at this time."""
         first = len(self.said)
         for _ in range(transactions_max):
-            for (line, log), offset in self.core.wanted().items():
-                records = self._log(log)
-                for at in range(offset, min(offset + 200, len(records))):
-                    self.core.catch_up(line, log, at, self._read_as(records[at], at))
-            effects = self.core.step(round(now_ms * MS))
-            for effect in effects:
-                match effect:
-                    case Commit(transaction, state):
-                        self.said += [
-                            Said(now_ms, self.transactions, e) for e in transaction.effects
-                        ]
-                        self.transactions += 1
-                        self.on_commit(transaction)
-                        self.state = state
-                        self.core.committed()
-                    case dpc_root.FetchEnds(logs):
-                        ends = {log: len(self._log(log)) for log in logs}
-                        self.core.ends(ends, round(now_ms * MS))
-            if not effects and not self.core.busy:
+            for (line, at), wanted in self.session.wanted().items():
+                records = self._logs[at]
+                for offset in range(wanted, min(wanted + 200, len(records))):
+                    record = self._read_as(records[offset], offset)
+                    self.session.catch_up(line, at, offset, record)
+            effects = self.session.step(round(now_ms * MS))
+            self._carry_out(effects, now_ms)
+            if not effects and not self.session.busy:
                 break
         return self.said[first:]
+
+    def _carry_out(self, effects: Iterable[Effect], now_ms: float) -> None:
+        now = round(now_ms * MS)
+        for effect in effects:
+            match effect:
+                case Commit(transaction, state):
+                    self.said += [Said(now_ms, self.transactions, e) for e in transaction.effects]
+                    self.transactions += 1
+                    self.on_commit(transaction)
+                    self.state = state
+                    self.session.committed(now)
+                case FetchEnds(logs):
+                    self.session.ends({at: len(self._logs[at]) for at in logs}, now)
+                case Perform(procedure):
+                    self._performed(procedure)
+                case LogLine() | Skipped():
+                    pass
+                case _:
+                    raise AssertionError(f"nothing here makes a root want {effect}")
 
 
 @dataclass

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.paper.stage import FIELDS, MS, Orderer, Root, Settings, Source, aggregated, label
+from tests.window_starts import starts_covering
 
 from slackwater.codec.results import AGGREGATES, Figures
 from slackwater.model.deployment import WindowSpec
@@ -188,10 +189,7 @@ def test_3_4_2_a_window_instance_has_the_same_id_everywhere(
     slide = min(size, slide)
     grid = Grid(5, WindowSpec(size, slide))
 
-    ids = [
-        {(s, grid.window_end(s)) for s in grid.window_starts_covering(first, 600)}
-        for first in times
-    ]
+    ids = [{(s, grid.window_end(s)) for s in starts_covering(grid, first, 600)} for first in times]
 
     low = max(times)
     shared = [{i for i in mine if i[1] > low} for mine in ids]

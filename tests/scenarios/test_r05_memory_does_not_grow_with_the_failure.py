@@ -13,6 +13,7 @@ from tests.simulator.story import Story
 from slackwater.model.records import DeltaRecord, Kind, Position
 from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.root import Commit, DeltaLog, RootCore, initial_state
+from slackwater.protocols.dpc.upstream import only_stale_us_max
 
 HOUR_S = 3_600
 SLOW = Habits(every_us=2_000_000)
@@ -27,6 +28,7 @@ def memory_stays_flat_without_a_source(silent_s: int) -> None:
     story = Story(
         children=(("s1", "s2"), ("s3",)), replicas=1, habits=SLOW,
         w_us=5_000_000, window_us=10_000_000, slide_us=10_000_000, ahead_buckets_max=20,
+        stale_us=only_stale_us_max,
     )  # fmt: skip
     story.time_passes(60)
     story.silence("s1", for_s=silent_s)
@@ -43,7 +45,10 @@ def memory_stays_flat_without_a_source(silent_s: int) -> None:
 
 
 def test_a_long_life_without_failure_leaves_memory_flat() -> None:
-    story = Story(replicas=1, habits=SLOW, w_us=1_000_000, window_us=2_000_000, slide_us=2_000_000)
+    story = Story(
+        replicas=1, habits=SLOW, w_us=1_000_000, window_us=2_000_000, slide_us=2_000_000,
+        stale_us=only_stale_us_max,
+    )  # fmt: skip
     story.time_passes(100)
     early = story.held()
     story.time_passes(500)

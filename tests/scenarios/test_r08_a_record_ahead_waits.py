@@ -37,4 +37,4 @@ def test_a_new_replica_continues_when_the_other_dies_where_it_began() -> None:
     assert root.wanted() == {(LineName.STABLE, B): 1}, "now it goes on, with what it held"
     for seq in range(1, 4):
         root.catch_up(LineName.STABLE, B, seq, empty(1, 4 + seq, seq))
-    assert root.stable_frontiers == (Position(e0 + 8 * TENTH),)
+    assert root._children[0].stable.frontier == Position(e0 + 8 * TENTH)

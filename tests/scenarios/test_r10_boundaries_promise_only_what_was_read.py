@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -122,6 +122,8 @@ class Consumer:
         brought, self.waiting = self.waiting, []
         return brought
 
+    def poll(self, _timeout: float) -> None: ...
+
 
 class AtOnce:
     """What it is asked to do is done before it answers."""
@@ -132,39 +134,125 @@ class AtOnce:
         return done
 
 
+THEIRS = TopicSpec("theirs")
+
+
+@dataclass
+class Fed:
+    """A proxy that reads an existing topic of one partition, with one reading a second."""
+
+    world: World
+    monkeypatch: pytest.MonkeyPatch
+    consumer: Consumer = field(default_factory=Consumer)
+    brought: int = 0
+
+    def __post_init__(self) -> None:
+        for name in (THEIRS.name, "sw.source.room.0", "sw.registry"):
+            self.world.broker.create_topic(name)
+        for name, stand_in in {
+            "partition_count": lambda *_: 1,
+            "ensure_topics": lambda *_: None,
+            "Consumer": lambda _: self.consumer,
+            "Message": Message,
+            "ThreadPoolExecutor": lambda *_, **__: AtOnce(),
+        }.items():
+            self.monkeypatch.setattr(topic, name, stand_in)
+        self.proxy = topic.TopicInput(self.world.context(), THEIRS)
+
+    def put(self, times: Iterable[int]) -> None:
+        """Into the topic; the consumer does not bring it yet."""
+        writer = self.world.broker.writer(self.world.failures.append)
+        for at in times:
+            writer.append(THEIRS.name, 0, b'{"node": "n", "ts": %d, "t": 1}' % at)
+
+    def bring(self) -> None:
+        """What is in the topic comes to the proxy."""
+        raw = list(read_to_end(self.world.broker, (THEIRS.name, 0)))
+        self.consumer.waiting = [Message(r.offset, r.value) for r in raw[self.brought :]]
+        self.brought = len(raw)
+
+    def log(self) -> Sequence[SourceRecord]:
+        raw = read_to_end(self.world.broker, ("sw.source.room.0", 0))
+        return [decode_source(record.value) for record in raw]
+
+    def readings(self) -> int:
+        return sum(record.readings for record in self.log())
+
+
 def test_what_an_existing_topic_holds_is_read_before_the_clock_promises_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The proxy starts, and its clock is far beyond what lies unread in the topic."""
-    named = TopicSpec("theirs")
-    world = World(tmp_path, spec=replace(SPEC, topic=named))
-    for name in (named.name, "sw.source.room.0"):
-        world.broker.create_topic(name)
-    texts = [b'{"node": "n", "ts": %d, "t": 1}' % at for at in range(900, 1_000)]
-    writer = world.broker.writer(world.failures.append)
-    for text in texts:
-        writer.append(named.name, 0, text)
-    consumer = Consumer()
-    for name, stand_in in {
-        "partition_count": lambda *_: 1,
-        "ensure_topics": lambda *_: None,
-        "Consumer": lambda _: consumer,
-        "Message": Message,
-        "ThreadPoolExecutor": lambda *_, **__: AtOnce(),
-    }.items():
-        monkeypatch.setattr(topic, name, stand_in)
+    world = World(tmp_path, spec=replace(SPEC, topic=THEIRS))
+    fed = Fed(world, monkeypatch)
+    fed.put(range(900, 1_000))
+    fed.proxy.begin()
+    world.run(fed.proxy, 2)
+    assert len(fed.log()) == 1, "START: nothing was read, so nothing can be promised"
 
-    def said() -> Sequence[SourceRecord]:
-        raw = read_to_end(world.broker, ("sw.source.room.0", 0))
-        return [decode_source(record.value) for record in raw]
-
-    proxy = topic.TopicInput(world.context(), named)
-    proxy.begin()
-    world.run(proxy, 2)
-    assert len(said()) == 1, "START: nothing was read, so nothing can be promised"
-
-    consumer.waiting = [Message(at, text) for at, text in enumerate(texts)]
-    world.run(proxy, 2)
-    assert sum(record.readings for record in said()) == 100
+    fed.bring()
+    world.run(fed.proxy, 2)
+    assert fed.readings() == 100
     assert world.counts() == {}, "none is late"
-    assert said()[-1].boundary > 1_000 * S, "now it follows the clock"
+    assert fed.log()[-1].boundary > 1_000 * S, "now it follows the clock"
+
+
+@pytest.mark.parametrize(
+    ("declared", "lost"),
+    [
+        ({}, 15),
+        ({"expect_every_us": 5 * S}, 0),
+        ({"expect_every_us": 5 * S, "learns_gaps": True}, 0),
+    ],
+    ids=["sporadic", "expect_every", "auto"],
+)
+def test_a_source_that_was_cut_off_sends_its_backlog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: dict[str, Any], lost: int
+) -> None:
+    """What a silence of 16 s costs is what was declared: only `sporadic` promises by the clock."""
+    world = World(tmp_path, spec=replace(SPEC, topic=THEIRS, disorder_us=S, **declared))
+    fed = Fed(world, monkeypatch)
+    fed.put(range(900, 1_000))
+    fed.proxy.begin()
+    fed.bring()
+    world.run(fed.proxy, 16)
+    promised = fed.log()[-1].boundary / S
+    assert promised > 1_014 if lost else promised == 998, "by the clock, or by readings alone"
+
+    fed.put(range(1_000, 1_020))
+    fed.bring()
+    world.run(fed.proxy, 2)
+    assert fed.readings() == 120 - lost
+    assert world.counts() == ({"late": lost} if lost else {}), "below the promise: quarantine"
+    assert not world.failures
+
+
+@pytest.mark.parametrize("learns_gaps", [False, True], ids=["expect_every", "auto"])
+def test_a_log_that_followed_the_clock_goes_on_by_its_readings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learns_gaps: bool
+) -> None:
+    """What silence means is declared while one is under way, over the logs of before."""
+    world = World(tmp_path, spec=replace(SPEC, topic=THEIRS, disorder_us=S))
+    fed = Fed(world, monkeypatch)
+    fed.put(range(900, 1_000))
+    fed.proxy.begin()
+    fed.bring()
+    world.run(fed.proxy, 10.5, hints=True)
+    promised = fed.log()[-1].boundary
+    assert promised > 1_009 * S
+
+    world.spec = replace(world.spec, expect_every_us=5 * S, learns_gaps=learns_gaps)
+    successor = topic.TopicInput(world.context(), THEIRS)
+    successor.begin()
+    world.run(successor, 10)
+    assert fed.log()[-1].boundary == promised, "kept, and nothing new is promised by the clock"
+
+    fed.put(range(1_000, 1_025))
+    fed.bring()
+    world.run(successor, 2)
+    late = sum(at * S < promised for at in range(1_000, 1_025))
+    assert late == 10
+    assert fed.readings() == 125 - late
+    assert world.counts() == {"late": late}, "what was promised before stays promised"
+    assert fed.log()[-1].boundary == 1_023 * S
+    assert not world.failures

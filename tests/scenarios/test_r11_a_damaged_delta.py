@@ -16,7 +16,6 @@ from tests.simulator.story import Story
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.root import DeltaLog
-from slackwater.root.inputs import inputs_of
 
 
 def starts(story: Story, replica: int = 0) -> int:
@@ -31,14 +30,6 @@ def a_delta_is_damaged(story: Story, line: LineName = LineName.STABLE) -> None:
     story.world.damage(story.world.q.delta_log(0, 0, 0, line).name)
     story.time_passes(0.5)
     story.start_again("root/q.0")
-
-
-def test_the_shell_reads_on_behind_what_does_not_decode() -> None:
-    config = Story().world.q.root_config(0, 1)
-    inputs = inputs_of(config, windowed=True)
-    at, log = next((at, log) for at, log in inputs.logs.items() if log.line is LineName.STABLE)
-    record = inputs.decode(log, at, 7, b"no record at all")
-    assert (record.kind, record.child, record.replica) == (Kind.VOID, log.child, log.replica)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -7,7 +7,8 @@ from tests.paper.stage import MS, Orderer, Settings, Source
 from tests.simulator.story import Story
 
 from slackwater.model.records import Kind
-from slackwater.protocols.dpc.orderer import Append, FetchEnds
+from slackwater.protocols.dpc.inputs import ProbeEnds
+from slackwater.protocols.dpc.orderer import Emit
 
 
 @pytest.mark.parametrize("sleeper", ["orderer/q.0.a", "root/q.0", "aggregator/0"])
@@ -50,8 +51,8 @@ def test_a_broker_that_gives_no_answer_costs_no_more_than_the_question() -> None
     sources[0].say([50], 100)
     orderer.listen()
 
-    assert core.step(deadline) == [FetchEnds((1,))]
+    assert core.step(deadline) == [ProbeEnds((1,))]
     core.ends({1: None}, deadline)
-    told = [e.record for e in core.step(deadline + 1) if isinstance(e, Append)]
+    told = [e.record for e in core.step(deadline + 1) if isinstance(e, Emit)]
 
     assert [(record.kind, record.missing) for record in told] == [(Kind.TENTATIVE, ("s2",))]

@@ -8,20 +8,22 @@ reader alone: a clock that heard the live consumer only would stand still, and n
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from tests.handing import hand_over
 from tests.paper.stage import MS, Settings, Source
 
 from slackwater.codec import encode_source
 from slackwater.codec.records import decode_ordered
-from slackwater.orderer import shell as orderer_shell
-from slackwater.orderer.shell import OrdererShell
 from slackwater.primitives.eventclock import DataClock
 from slackwater.protocols.dpc.line import Schedule
 from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.runtime.driver import Driven, Driver
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.transport import read_to_end
+from slackwater.runtime.turns import Turns
+from slackwater.sessions.orderer import OrdererSession
 
 END = 100_000
 """Event time (ms): more than H, 600 buckets of 100 ms."""
@@ -30,31 +32,22 @@ END = 100_000
 class Silent:
     """Heartbeats of nobody."""
 
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def start(self) -> Silent:
-        return self
-
     def update(self, **_: Any) -> None: ...
 
     def heard(self, *_: Any) -> None: ...
 
-    def superseded(self, *_: Any) -> bool:
-        return False
+    def claimed(self, *_: Any) -> None: ...
 
     def hole_in(self, *_: Any) -> bool:
         return False
 
 
 @pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
-    monkeypatch.setattr(orderer_shell, "HeartbeatSender", Silent)
-    monkeypatch.setattr(orderer_shell, "HeartbeatListener", Silent)
+def broker() -> MemoryBroker:
     made = MemoryBroker()
     for topic in ("sw.source.s1", "sw.source.s2", "sw.state.q"):
         made.create_topic(topic)
     made.create_topic("sw.ordered.q.0", 2)
-    made.bootstrap = "nowhere:9092"  # type: ignore[attr-defined]
     return made
 
 
@@ -73,25 +66,37 @@ def test_a_file_that_ran_ahead_goes_on_to_be_due(broker: MemoryBroker) -> None:
         "orderer/q.0.a", 0, 0, ("s1", "s2"), ("s1", "s2"), settings.grid,
         Schedule(clock.wall, 50 * MS), in_time_us=50 * MS,
     )  # fmt: skip
-    shell = OrdererShell(
-        broker,  # type: ignore[arg-type]
+    session = OrdererSession(
         "q",
         config,
         settings.operators(2),
+        sources=[("sw.source.s1", 0), ("sw.source.s2", 0)],
+        own=(("sw.ordered.q.0", 0), ("sw.ordered.q.0", 1)),
         e0=0,
         parts=1,
+    )
+    asyncio.run(until_answered(broker, session, clock))
+
+
+async def until_answered(broker: MemoryBroker, session: OrdererSession, clock: DataClock) -> None:
+    """The live consumer reads both logs to their ends; in time all of s1 is answered."""
+    turns, nobody = Turns(), cast(Any, Silent())
+    driven = Driven(
+        session,
+        broker,
+        nobody,
+        nobody,
         end_timeout_us=25 * MS,
+        wake=turns.wake,
         observe=clock.observe,
     )
-    asyncio.run(until_answered(broker, shell))
-
-
-async def until_answered(broker: MemoryBroker, shell: OrdererShell) -> None:
-    """The live consumer reads both logs to their ends; in time all of s1 is answered."""
-    running = asyncio.create_task(shell.run())
-    for log, offset in shell.live_offsets.items():
+    await driven.start()
+    driver = Driver(turns)
+    driver.add(driven)
+    running = asyncio.create_task(driver.run())
+    for log, offset in session.live_offsets.items():
         for raw in read_to_end(broker, log, offset):
-            shell.on_record(log, raw.offset, raw.value)
+            hand_over(driven, log, raw.offset, raw.value)
     answered_to, offset = 0, 0
     while answered_to < END * MS:
         await asyncio.sleep(0.05)

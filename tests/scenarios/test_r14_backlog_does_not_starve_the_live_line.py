@@ -6,6 +6,8 @@ import pytest
 from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 
+from slackwater.protocols.dpc.upstream import only_stale_us_max
+
 SLOW = {"record_us": 5_000, "live_records_max": 4}  # the backlog takes longer than the bound
 
 
@@ -13,14 +15,14 @@ SLOW = {"record_us": 5_000, "live_records_max": 4}  # the backlog takes longer t
 def test_answers_stay_on_time_while_a_backlog_is_read() -> None:
     story = Story(
         children=(("s1",), ("s2",)), bound_us=1_000_000, replicas=1,
-        w_us=500_000, habits=Habits(every_us=300_000),
+        w_us=500_000, habits=Habits(every_us=300_000), stale_us=only_stale_us_max,
     )  # fmt: skip
     story.time_passes(5)
-    story.silence("s1", for_s=900)
-    story.time_passes(899)
+    story.silence("s1", for_s=300)
+    story.time_passes(299)
     assert story.root().line.state.value == "UP_FAILURE"
     story.time_passes(20)
-    assert story.latest_first_answer_s(since_s=890) < 1.05
+    assert story.latest_first_answer_s(since_s=290) < 1.05
     assert story.rec_done == [1]
     in_one_transaction = [
         c.transaction.after.stable_from - c.transaction.before.stable_from

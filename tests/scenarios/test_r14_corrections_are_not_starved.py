@@ -13,8 +13,9 @@ from tests.paper.stage import MS, Orderer, Root, Settings, Source, label
 
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.protocols.dpc.answers import TentativeWindow
+from slackwater.protocols.dpc.decision import LIVE_ROWS_MAX
 from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root import LIVE_ROWS_MAX, Commit
+from slackwater.protocols.dpc.root import Commit
 from slackwater.protocols.dpc.states import LineState
 
 
@@ -61,18 +62,18 @@ def test_nothing_is_answered_while_a_transaction_is_under_way() -> None:
     root.listen()
     waits = [root.core.awaits_commit]
     assert root.core.step(45 * MS) == []
-    root.core.committed()
+    root.core.committed(45 * MS)
     assert [*waits, root.core.awaits_commit] == [True, False]
     assert [type(effect) for effect in root.core.step(46 * MS)] == [Commit]
 
 
 def test_late_live_answers_of_many_keys_are_not_one_huge_transaction() -> None:
-    """A root that was away while a source was has many due at once.
+    """A root that was away while a source was has many due at once, that can still be in time.
 
     64 windows of 100,000 keys take longer to write than a transaction may, and the next root would
     begin with the same ones.
     """
-    settings = Settings(bucket_ms=100, window_ms=100)
+    settings = Settings(bound_ms=60_000, bucket_ms=100, window_ms=100)
     orderer = Orderer([Source("s1"), Source("s2")], settings)
     root = Root([orderer], settings)
     keys, windows = tuple(f"k{i:05}" for i in range(LIVE_ROWS_MAX // 4)), 12

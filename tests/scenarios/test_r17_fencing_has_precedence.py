@@ -13,8 +13,7 @@ from tests.simulator.story import Story
 
 def placed(story: Story, number: int) -> SimRoot:
     """The other controller starts a root under this number."""
-    root = SimRoot(story.world.q, 0)
-    root.placement = number
+    root = SimRoot(story.world.q, 0, number)
     root.start()
     return root
 

@@ -261,7 +261,7 @@ def test_a_tentative_answer_that_is_read_first_covers_nothing_before_it() -> Non
     """Nothing orders the two topics for a consumer that gets one of them late."""
     chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     chain.run_to(4_950)
-    chain.b_orderer.deaf_to.add("stable")
+    chain.b_orderer.deaf_to.add("a")
     chain.run_to(5_000)
     chain.sources["s2"].disconnect()
     chain.run_to(9_500)
@@ -282,7 +282,7 @@ def test_a_tentative_answer_that_is_read_first_covers_nothing_before_it() -> Non
 def test_windows_of_many_rows_that_come_in_small_pieces() -> None:
     """No half of a window is ever seen, whatever the consumer hands over at a time."""
     chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
-    chain.b_orderer.rows_per_read = 1
+    chain.b_orderer.records_per_read = 1
     chain.run_to(6_000)
     whole = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     whole.run_to(6_000)

@@ -15,8 +15,9 @@ from tests.paper.stage import MS, Orderer, Root, Settings, Source, labels, stabl
 from tests.paper.test_dpc import check_history, without_runs
 
 from slackwater.model.records import Kind, OrderedRecord
+from slackwater.protocols.dpc.inputs import ProbeEnds
 from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.orderer import Append, FetchEnds
+from slackwater.protocols.dpc.orderer import Emit
 from slackwater.protocols.dpc.states import LineState
 
 JOIN = Settings(join_within_ms=250)
@@ -175,8 +176,8 @@ def live_step(orderer: Orderer, now_ms: int) -> None:
     """A step without the catch-up reader: it has hours of a backlog to do."""
     for effect in orderer.core.step(now_ms * MS):
         match effect:
-            case Append(line, record):
+            case Emit(line, record):
                 orderer.logs[line].append(record)
-            case FetchEnds(streams):
+            case ProbeEnds(streams):
                 ends: dict[int, int | None] = {i: len(orderer.sources[i].log) for i in streams}
                 orderer.core.ends(ends, now_ms * MS)

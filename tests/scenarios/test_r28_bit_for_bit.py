@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from tests.window_starts import starts_ending_by
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import Position
@@ -54,7 +55,7 @@ class Copy:
 def test_a_copy_that_restarted_says_the_same() -> None:
     steady = Copy(0, seed=1)
     steady.read(END)
-    expected = {start: steady.window(start) for start in GRID.window_starts_ending_by(0, END)}
+    expected = {start: steady.window(start) for start in starts_ending_by(GRID, 0, END)}
     assert len(expected) > 20
 
     copy, seed = Copy(0, seed=2), 3

@@ -28,7 +28,6 @@ from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.answers import StableWindow, TentativeWindow
 from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.operators import Operators
-from slackwater.protocols.dpc.recovery import recover
 from slackwater.protocols.dpc.root import DeltaLog
 from slackwater.runtime.topics import record_bytes_max
 
@@ -203,9 +202,8 @@ def test_r32_a_replica_that_died_between_its_pieces_says_the_bucket_again(
     """And retention has been at its source meanwhile: what it says is not the rest of it."""
     root, (replica,) = root_over(pieces_of(Kind.INSERTION)[:cut])
     log = replica.logs[LineName.STABLE]
-    recovered = recover(replica.saved, list(enumerate(log)), [])
-    assert (recovered.frontier, recovered.next_id) == (Position(0), 0)
-    log.append(replica.start_record(len(log), recovered))
+    replica.crash()
+    assert (log[-1].kind, log[-1].frontier, log[-1].first_id) == (Kind.START, Position(0), 0)
     log += with_a_gap(0, inc=len(log) - 1, left=left)
     read_on(root, [replica])
     assert answer_of(root) == (left, True)

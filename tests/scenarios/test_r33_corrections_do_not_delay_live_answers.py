@@ -7,6 +7,7 @@ from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 
 from slackwater.protocols.dpc.line import Policy
+from slackwater.protocols.dpc.upstream import only_stale_us_max
 
 
 @pytest.mark.timeout(120)
@@ -14,6 +15,7 @@ def test_an_hour_is_corrected_and_live_answers_are_on_time() -> None:
     story = Story(
         children=(("s1", "s2"),), bound_us=1_000_000, replicas=1, backlog_records_max=100,
         w_us=2_000_000, window_us=4_000_000, slide_us=4_000_000, habits=Habits(every_us=1_500_000),
+        stale_us=only_stale_us_max,
     )  # fmt: skip
     story.time_passes(20)
     story.silence("s1", for_s=3_600)

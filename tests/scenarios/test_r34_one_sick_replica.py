@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.simulator.story import Story
 
 
-def test_the_healthy_replica_is_waited_for() -> None:
-    story = Story(bound_us=1_000_000)
+@pytest.mark.parametrize("seed", [1, 2])  # in the second one the sick replica is the quicker one
+def test_the_healthy_replica_is_waited_for(seed: int) -> None:
+    story = Story(seed, bound_us=1_000_000)
     story.time_passes(3)
     story.deafen("orderer/q.0.a", "s1", for_s=8)
     story.time_passes(8)

@@ -10,7 +10,7 @@ events. What the product itself fixes in real time is not scaled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -18,9 +18,12 @@ from tests.simulator.clock import ms, second
 from tests.simulator.readings import Habits
 
 from slackwater.model.deployment import QuerySpec, WindowSpec, joined_fields
+from slackwater.model.names import OrdererName, RootName
+from slackwater.primitives.lateness import Lateness, Learning, Step
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.join import SJoin
 from slackwater.protocols.dpc.line import PROCESS, Policy
+from slackwater.protocols.dpc.upstream import stale_us_max
 
 FIELDS = ("x",)
 """Of every stream."""
@@ -64,6 +67,8 @@ class WorldConfig:
     """Of some streams: how much less they promise than the others."""
     expect_every_us: dict[str, int] = field(default_factory=dict)
     """Of those whose promises come from their readings alone."""
+    learns: dict[str, int] = field(default_factory=dict)
+    """Of those of them that learn it: what holds at first. What it may grow to is the former."""
     habits: Habits = field(default_factory=Habits)
     skew_us: dict[str, int] = field(default_factory=dict)
     """By process: how far its machine's clock is ahead."""
@@ -86,8 +91,12 @@ class WorldConfig:
     """Most records that an orderer's consumer gives it of one log at a time."""
     fetch_us: tuple[int, int] = (500, 4 * ms)
     restart_us: tuple[int, int] = (300 * ms, 900 * ms)
+    stale_us: int = stale_us_max
+    """How long a root counts on a replica's last heartbeat; it wakes as often."""
     join_us: int = 0
     """Readings of the first stream and of the others are joined that are so close; 0: a union."""
+    hosted: bool = False
+    """Does an orderer's live consumer read its logs for others already when the orderer begins?"""
     rows: bool = False
     """Has the query no window (R21)? Then each bucket counts as one, and no aggregator reads it."""
     chain: Chain | None = None
@@ -174,8 +183,27 @@ class WorldConfig:
 
     @property
     def lateness_us(self) -> int:
-        """Rule 15: of all streams that the results come from; a chain adds nothing."""
+        """Rule 15: of all streams that the results come from, at most; a chain adds nothing."""
         return max(self.disorder_of(s) + self.expect_every_us.get(s, 0) for s in self.sources)
+
+    def lateness(self, learned: Mapping[str, Iterable[Step]]) -> Lateness:
+        """The same with what is recorded of the streams that learn."""
+        every = self.expect_every_us | self.learns
+        least = max(self.disorder_of(s) + every.get(s, 0) for s in self.sources)
+        steps = [
+            (step.from_us, self.disorder_of(stream) + step.expect_every_us)
+            for stream in self.sources
+            for step in learned.get(stream, ())
+        ]
+        return Lateness(least, steps)
+
+    def learning_of(self, stream: str) -> Learning | None:
+        """How a stream learns, in a hurry (decision 28); None if it does not."""
+        first_us = self.learns.get(stream)
+        if first_us is None:
+            return None
+        most_us = self.expect_every_us[stream]
+        return Learning(first_us, most_us, max(1 * ms, (most_us - first_us) // 8), gaps_min=10)
 
     def disorder_of(self, stream: str) -> int:
         """How much less than its clock, or its largest reading, a stream promises."""
@@ -215,13 +243,9 @@ class WorldConfig:
         stages = 2 if self.chain is None else 4
         return self.bound_us - (stages - stage + 1) * self.margin_us
 
-    def normal_time(self, e: int) -> int:
-        """Event time is wall time here."""
-        return e + self.lateness_us
-
     def orderer_name(self, child: int, replica: int) -> str:
         """As status prints it."""
-        return f"orderer/{self.name}.{child}.{chr(ord('a') + replica)}"
+        return OrdererName(self.name, child, replica).process
 
     @property
     def aggregator_names(self) -> list[str]:
@@ -237,7 +261,7 @@ class WorldConfig:
     @property
     def root_names(self) -> list[str]:
         """All parts."""
-        return [f"root/{self.name}.{p}" for p in range(self.parts)]
+        return [RootName(self.name, p).process for p in range(self.parts)]
 
     @property
     def names(self) -> list[str]:

@@ -66,6 +66,7 @@ STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {
     "deaf-root": lambda world, f: world.deafen_root(*_deaf_root(f.whom), f.for_us),
     "damage": lambda world, f: world.damage(f.whom),
     "lose": lambda world, f: world.lose(f.whom, f.for_us),
+    "overload": lambda world, f: world.overload(f.whom, f.for_us, f.by),
     "slow": lambda world, f: world.slow_down(f.whom, f.for_us, f.by),
     "full": lambda world, f: world.fill_disk(f.whom, f.for_us),
     "step": lambda world, f: world.step_clock(f.whom, f.by),
@@ -138,6 +139,17 @@ def plan_chain(rng: Random, reader: WorldConfig, until_us: int) -> tuple[Fault, 
             keep, topic = rng.randint(1, 12), f"sw.results.{reads.name}.stable:{part}"
             faults.append(Fault(at + length - 50 * ms, "cut", topic, 0, keep))
     return tuple(faults)
+
+
+def plan_overload(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
+    """A root or an orderer has to do more than it can, a little or by far."""
+    draw, at = _Drawing(rng, config), rng.randrange(config.bound_us, until_us) // ms * ms
+    if rng.randrange(3):
+        name, unit_us = rng.choice(config.root_names), config.slide_us
+    else:
+        name, unit_us = rng.choice(config.orderer_names), config.w_us
+    by = round(unit_us * rng.choice([0.3, 0.8, 1.5, 4]))
+    return [Fault(at, "overload", name, draw.between(0.8, 6), by)]
 
 
 def plan_damage(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:

@@ -4,19 +4,36 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tests.simulator.history import Note
 
-from slackwater.model.records import Hole
+from slackwater.model.records import Heartbeat, Hole
 from slackwater.protocols.dpc.states import LineState
 
 if TYPE_CHECKING:
     from tests.simulator.process import Process
     from tests.simulator.world import World
 
+    from slackwater.sessions.orderer import OrdererSession
+    from slackwater.sessions.root import RootSession
+
 DELAY_US = 50_000
 """An orderer's period of 40 ms, and the way to the others."""
+
+
+def beat_of(
+    process: str, detail: dict[str, int] | None = None, states: dict[str, str] | None = None
+) -> Heartbeat:
+    """A heartbeat that carries these counters, or these states of outputs."""
+    return Heartbeat(process, 0, 0, 0, -1, ready=True, states=states or {}, detail=detail or {})
+
+
+@cache
+def beat_of_state(process: str, topic: str, state: str) -> Heartbeat:
+    """The same, of one output: a root is told it in every turn."""
+    return beat_of(process, states={topic: state})
 
 
 @dataclass(slots=True)
@@ -35,19 +52,24 @@ class Heartbeats:
         self._with_holes: dict[str, _Said] = {}
         self._said: dict[str, _Said] = {}
 
-    def say(self, process: Process, state: str, holes: tuple[Hole, ...]) -> None:
-        """A process says how it is."""
+    def say(self, process: Process, session: OrdererSession | RootSession) -> None:
+        """A process says how it is; a report is made only of what has changed, as in a host."""
         now = self._world.scheduler.now
         said = self._said.get(process.name)
         if said is None or said.process is not process:
             if not self._world.is_present(process):
                 return
             said = self._said[process.name] = _Said(process)
+        known = said.states[-1][1] if said.states else None
+        if session.state == known and session.core.holes == said.holes:
+            return
+        report = session.report()
+        (state,), holes = report.states.values(), report.holes
         if holes != said.holes:
             said.holes = holes
             if holes:
                 self._with_holes[process.name] = said
-        if not said.states or said.states[-1][1] != state:
+        if state != known:
             said.states.append((now, state))
             self._world.history.said.append(Note(now, process.name, f"says {state}"))
             while len(said.states) > 1 and said.states[1][0] <= now - self._delay_us:

@@ -12,6 +12,7 @@ from tests.simulator.config import WorldConfig
 from tests.simulator.readings import Reading
 
 from slackwater.model.records import OrderedRecord, RootState, SourceRecord
+from slackwater.primitives.lateness import Step
 from slackwater.protocols.dpc.answers import Transaction
 
 Told = list[tuple[str, tuple[float, ...]]]
@@ -29,6 +30,15 @@ class Committed(NamedTuple):
     """Rows of each window, by its seq."""
     state: RootState | None = None
     """The state record of the same transaction."""
+
+
+class Learned(NamedTuple):
+    """A step of a stream's ``expect_every`` as it was recorded."""
+
+    stream: str
+    step: Step
+    in_time: bool
+    """Everybody had read it before it held."""
 
 
 class Note(NamedTuple):
@@ -92,6 +102,7 @@ class History(OfQuery):
 
     By query, where it took some of its results.
     """
+    learned: list[Learned] = field(default_factory=list)
     clocks_agree: bool = True
     """Within the margin, all the time (R12)."""
     ended_at: int = 0

@@ -23,11 +23,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import cpu_count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 import orjson
+import pytest
 from tests.simulator.plans import Plan
 from tests.simulator.run import run, simulate
 from tests.simulator.shrink import shrink
@@ -147,11 +149,16 @@ _never_told = Edit(
     "tests.simulator.heartbeats:Heartbeats.is_hole", "return any(", "return False and any("
 )
 """Else what readers say of a hole mends it (rule 11), and the mistake costs time only."""
+_sessions = "slackwater.sessions"
+_session = "tests.unit.test_orderer_session"
+_root_session = "tests.unit.test_root_session"
+_newcomer = f"{_scenarios}.test_r08_a_newcomer_to_a_host"
 _chains = f"{_scenarios}.test_r20_a_query_as_a_source"
 _losses = f"{_scenarios}.test_r15_every_answer_says_what_is_lost"
 _gaps = f"{_scenarios}.test_r15_retention_is_outrun"
 _joins = f"{_scenarios}.test_r26_stateful_operators"
 _turns = f"{_scenarios}.test_r30_replicas_take_turns"
+_overload = f"{_scenarios}.test_r38_overload"
 
 MUTANTS = (
     Mutant(
@@ -185,9 +192,10 @@ MUTANTS = (
     ),
     Mutant(
         "a restarted root has forgotten what was tentative", "R3",
-        (Edit("tests.simulator.roots:SimRoot.start", "mute_until = {",
+        (Edit(f"{_sessions}.root:RootSession.start", "ends = yield Ends(logs)",
               "from dataclasses import replace\n"
-              "    state = replace(state, answered_to=state.stable_from)\n    mute_until = {"),),
+              "    state = replace(state, answered_to=state.stable_from)\n"
+              "    ends = yield Ends(logs)"),),
         f"{_scenarios}.test_r03_world:test_a_root_that_dies_with_tentative_answers_leaves_none_behind",
     ),
     Mutant(
@@ -203,19 +211,27 @@ MUTANTS = (
     ),
     Mutant(
         "nothing is parked", "R5",
-        (Edit(f"{_dpc}.orderer:OrdererCore._bound", "is_ahead and is_full", "False"),
+        (Edit(f"{_dpc}.orderer:OrdererCore._bound", "self._park(line, stream)", "pass"),
          Edit(f"{_dpc}.orderer:OrdererCore.wanted", "if hungry or (", "if True or (")),
         f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:memory_stays_flat_without_a_source",
         (1_200,),
     ),
     Mutant(
         "the root keeps every bucket it has seen", "R5",
-        (Edit(f"{_dpc}.root:RootCore._settle", "child.live.forget_before(child.put_to)", "pass"),),
+        (Edit(f"{_dpc}.root:RootCore._settle", "child.live.forget_before(child.chosen.to)",
+              "pass"),),
         f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:test_a_long_life_without_failure_leaves_memory_flat",
     ),
     Mutant(
+        "a claimed incarnation is believed", "R2",
+        (Edit("slackwater.runtime.incarnation:has_begun", "return any(map(is_start, records))",
+              "return True"),),
+        f"{_scenarios}.test_r02_a_claimed_incarnation:test_an_incarnation_is_believed_where_its_start_is",
+    ),
+    Mutant(
         "a restarted orderer is mute until it is stable", "R6",
-        (Edit(f"{_dpc}.orderer:OrdererCore.mute", "return bool(self._mute_until)",
+        (Edit(f"{_dpc}.orderer:OrdererCore.mute",
+              "return inputs.has_unread and inputs.is_unread(grid.next_cut(self.line.live_next))",
               "return self.line.forked and self.counters.forks == 0"),),
         f"{_scenarios}.test_r06_the_last_copy_speaks:test_both_replicas_at_once",
     ),
@@ -233,6 +249,110 @@ MUTANTS = (
         "what is ahead is dropped", "R8",
         (Edit(f"{_dpc}.replicated:StableInput._hold", "cursor.return_to(place)", "pass"),),
         f"{_scenarios}.test_r08_a_record_ahead_waits:test_a_new_replica_continues_when_the_other_dies_where_it_began",
+    ),
+    Mutant(
+        "a newcomer's cursor jumps to where its host reads", "R8",
+        (Edit(f"{_dpc}.inputs:Inputs.live_at", "at.attach(cursor)", "cursor.attached = True"),),
+        f"{_newcomer}:test_it_reads_what_the_host_has_read_and_writes_what_the_others_write",
+        (False, None),
+    ),
+    Mutant(
+        "a host does not say where it reads", "R8",
+        (Edit(f"{_sessions}.orderer:OrdererSession.live_at",
+              "self.core.live_at(stream, offset)", "pass"),),
+        f"{_newcomer}"
+        ":test_an_orderer_that_starts_again_in_a_host_loses_nothing_and_claims_no_loss", (1,),
+    ),
+    Mutant(
+        "a state record is written before what it counts", "R1",
+        (Edit(f"{_sessions}.deliveries:Deliveries.take",
+              "self._counted < self._waiting[1]", "False"),),
+        f"{_session}:test_a_state_record_waits_until_what_it_counts_is_in_the_logs",
+    ),
+    Mutant(
+        "what is delivered behind another writer counts", "R2",
+        (Edit(f"{_sessions}.deliveries:Deliveries.delivered", "if self._others:", "if False:"),),
+        f"{_session}:test_it_ends_for_another_writer_and_for_nothing_else", (True,),
+    ),
+    Mutant(
+        "nobody looks who else writes", "R2",
+        (Edit(f"{_sessions}.orderer:OrdererSession._look_between",
+              "if found:", "if False:"),),
+        f"{_session}:test_it_ends_for_another_writer_and_for_nothing_else", (True,),
+    ),
+    Mutant(
+        "an orderer goes on writing behind a hole", "R1",
+        (Edit(f"{_sessions}.orderer:OrdererSession.step", "if self._is_ending:", "if False:"),),
+        f"{_session}:test_behind_a_hole_it_writes_nothing_but_where_its_successor_begins",
+    ),
+    Mutant(
+        "what is sent again has ids that were taken", "R1",
+        (Edit(f"{_sessions}.orderer:OrdererSession._begin_behind_results",
+              "own_log=[record for _, record in own]", "own_log=[]"),),
+        f"{_session}:test_behind_a_hole_ids_go_on_behind_those_that_lie_before_the_results_end",
+    ),
+    Mutant(
+        "an orderer is not mute after its start", "R6",
+        (Edit(f"{_sessions}.orderer:OrdererSession.start",
+              "{i: ends[log] for log, i in self._stream_of.items()}", "{}"),),
+        f"{_session}:test_start_is_written_before_the_ends_are_asked_that_it_is_mute_until",
+    ),
+    Mutant(
+        "a state record names a place in the other log", "R6",
+        (Edit(f"{_sessions}.orderer:OrdererSession.start",
+              "Deliveries(self.inc, live_from)", "Deliveries(self.inc, self.inc)"),),
+        f"{_session}:test_a_state_record_points_into_both_logs_though_nothing_is_delivered_yet",
+    ),
+    Mutant(
+        "a root goes on from what it read before it fenced", "R18",
+        (Edit(f"{_sessions}.root:RootSession.start",
+              "self._restored = yield self._newest()", "self._restored = found"),),
+        f"{_root_session}:test_what_it_goes_on_from_is_read_behind_the_fence",
+    ),
+    Mutant(
+        "a root does not look again when it can commit", "R18",
+        (Edit(f"{_sessions}.root:RootSession._open", "!= self._restored", "is self"),),
+        f"{_root_session}:test_who_was_answered_by_another_copy_meanwhile_ends_before_it_answers",
+    ),
+    Mutant(
+        "a root answers before it can commit", "R18",
+        (Edit(f"{_sessions}.root:RootSession.step", "if not self._is_open:",
+              "if not self._opens:"),),
+        f"{_root_session}:test_nothing_is_answered_before_transactions_are_open",
+    ),
+    Mutant(
+        "a root fences who was placed when it was", "R17",
+        (Edit(f"{_dpc}.root:stays_down", "state.placement >= placement",
+              "state.placement > placement"),),
+        f"{_root_session}:test_a_copy_that_was_placed_no_later_stays_down_and_fences_nobody", (5,),
+    ),
+    Mutant(
+        "a second transaction begins while one is under way", "R3",
+        (Edit(f"{_dpc}.root:RootCore.step", "if self.awaits_commit:", "if False:"),),
+        f"{_root_session}:test_a_transaction_waits_for_the_one_before",
+    ),
+    Mutant(
+        "a failed commit counts as done", "R3",
+        (Edit(f"{_sessions}.root:RootSession.commit_failed",
+              'self._fail(f"{self.fragment}: {why}")', "self.committed(self._now)"),),
+        f"{_root_session}:test_a_transaction_that_failed_ends_the_copy_and_counts_for_nothing",
+    ),
+    Mutant(
+        "a root believes a placement that has not answered", "R2",
+        (Edit(f"{_sessions}.root:RootSession._look_at_claim",
+              "found.placement > self.inc", "True"),),
+        f"{_root_session}:test_a_claim_is_looked_up", (4, False),
+    ),
+    Mutant(
+        "a root believes an incarnation that has not begun", "R9",
+        (Edit(f"{_sessions}.root:RootSession._record",
+              "(of.child, of.replica) and has_begun", "(of.child, of.replica)"),),
+        f"{_root_session}:test_what_its_orderer_cannot_have_written_is_void", ({"inc": 2**62},),
+    ),
+    Mutant(
+        "a newcomer root's cursors jump to where its host reads", "R8",
+        (Edit(f"{_dpc}.inputs:Inputs.live_at", "at.attach(cursor)", "cursor.attached = True"),),
+        f"{_root_session}:test_a_newcomer_reads_what_its_host_has_read_for_others",
     ),
     Mutant(
         "any greater seq counts", "R9",
@@ -264,8 +384,8 @@ MUTANTS = (
     Mutant(
         "all corrections go into one transaction", "R14",
         (Edit(f"{_dpc}.answers:Answers._within_bounds", "if room < ready.windows:", "if False:"),
-         Edit(f"{_dpc}.root:RootCore._complete_windows", "range(CORRECTIONS_PER_STEP_MAX)",
-              "range(10_000)")),
+         Edit(f"{_dpc}.decision:Decider._complete_windows",
+              "range(self.overload.fitting(CORRECTIONS_PER_STEP_MAX))", "range(10_000)")),
         "tests.simulator.mutants:many_corrections",
     ),
     Mutant(
@@ -337,7 +457,7 @@ MUTANTS = (
         "Table II is forgotten", "R34",
         (Edit(f"{_dpc}.replicated:LiveInput.live_to",
               "if says_stable and view.tentative_to <= view.stable_to:", "if False:"),),
-        f"{_scenarios}.test_r34_one_sick_replica:test_the_healthy_replica_is_waited_for",
+        f"{_scenarios}.test_r34_one_sick_replica:test_the_healthy_replica_is_waited_for", (2,),
     ),
     Mutant(
         "the live line's seek moves the stable line's counters", "R35",
@@ -411,7 +531,7 @@ MUTANTS = (
         (Edit("slackwater.codec.result_batches:Assembler.take",
               'is_cut = self._is_first and len(self._rows) < line["keys"]', "is_cut = False"),
          Edit("slackwater.codec.result_batches:Assembler._batch",
-              'if len(self._rows) + lost != line["keys"]:', "if False:")),
+              'lost = line["keys"] - len(self._rows)', "lost = 0")),
     ),
     Mutant(
         "the rows of the children lie behind each other", "R21",
@@ -486,13 +606,13 @@ MUTANTS = (
     ),
     Mutant(
         "REC_DONE is forgotten", "R22",
-        (Edit(f"{_dpc}.answers:_Draft.answer_stable", "if correcting and to == answered_to:",
+        (Edit(f"{_dpc}.answers:_Draft.answer_stable", "if correcting and to == self.answered_to:",
               "if False:"),),
     ),
     Mutant(
         "every tentative answer begins an epoch", "R22",
         (Edit(f"{_dpc}.answers:_Draft.answer_tentative",
-              "state.epoch + (state.stable_from == state.answered_to)", "state.epoch + 1"),),
+              "self.epoch += self.stable_from == self.answered_to", "self.epoch += 1"),),
     ),
     Mutant(
         "late readings vanish", "G6",
@@ -511,7 +631,34 @@ MUTANTS = (
     Mutant(
         "what is held ahead does not count from the lateness", "R12",
         (Edit(f"{_dpc}.orderer:OrdererConfig.apart_us",
-              "self.lateness_us + self.in_time_us", "self.in_time_us"),),
+              "self.lateness(e) + self.in_time_us", "self.in_time_us"),),
+    ),
+    Mutant(
+        "what is learned shrinks", "R37",
+        (Edit("slackwater.primitives.lateness:Lateness.__init__",
+              "if lateness_us > self.at(from_us):", "if lateness_us != self.at(from_us):"),),
+        f"{_scenarios}.test_r37_a_patience_that_is_learned:"
+        "test_two_writers_steps_are_one_function_in_whatever_order_they_are_read",
+        ((0, 1, 2),),
+    ),
+    Mutant(
+        "a start forgets what was recorded", "R37",
+        (Edit("slackwater.proxy.expecting:Expecting.restore",
+              "max((step.expect_every_us for step in steps), default=0)", "0"),),
+        "tests.simulator.mutants:a_proxy_starts_again",
+    ),
+    Mutant(
+        "what is learned holds for the past", "R37",
+        (Edit("slackwater.proxy.shell:Context.ahead_us",
+              "self.event_us(now_us + AHEAD_US)", "self.event_us(now_us - 20 * AHEAD_US)"),),
+        "tests.simulator.mutants:a_longer_gap",
+    ),
+    Mutant(
+        "with auto the clock promises", "R10",
+        (Edit("slackwater.proxy.topic:TopicInput._rules",
+              "spec.expect_every_us is None and",
+              "(spec.expect_every_us is None or spec.learns_gaps) and"),),
+        "tests.simulator.mutants:a_backlog_of_a_stream_that_learns",
     ),
     Mutant(
         "the clock jumps with the machine's", "R12",
@@ -554,7 +701,7 @@ MUTANTS = (
     Mutant(
         "a replica that has nothing to offer is waited for", "R15",
         (Edit(f"{_dpc}.root:RootCore.ordered",
-              "cursor.next_seq >= end or beginning == end", "False"),),
+              "cursor.next_seq + cursor.unread >= end or beginning == end", "False"),),
         f"{_gaps}:test_a_gap_that_every_replica_has_is_named",
     ),
     Mutant(
@@ -575,10 +722,10 @@ MUTANTS = (
     ),
     Mutant(
         "the stable line reads on before its cursors are attached", "R18",
-        (Edit(f"{_dpc}.orderer:OrdererCore.catch_up",
-              "if cursor.attached or offset != cursor.offset:", "if cursor.attached:"),
-         Edit(f"{_dpc}.orderer:OrdererCore.receive",
-              "if cursor.attached or offset == cursor.offset:", "if True:")),
+        (Edit(f"{_dpc}.inputs:Inputs.replaying",
+              "if cursor.attached or offset != cursor.offset", "if cursor.attached"),
+         Edit(f"{_dpc}.inputs:Inputs.receive",
+              "elif cursor.offset != offset:", "elif False:")),
     ),
     Mutant(
         "a boundary counts before its readings", "G1",
@@ -593,7 +740,7 @@ MUTANTS = (
     ),
     Mutant(
         "a window is stable when one child has passed it", "G1",
-        (Edit(f"{_dpc}.root:RootCore._stable_windows", "min(c.stable.frontier.bucket_start",
+        (Edit(f"{_dpc}.decision:Decider._complete", "min(c.stable.frontier.bucket_start",
               "max(c.stable.frontier.bucket_start"),),
     ),
     Mutant(
@@ -625,7 +772,7 @@ MUTANTS = (
     ),
     Mutant(
         "a delta that does not decode takes no seq", "R11",
-        (Edit(f"{_dpc}.replicated:DeltaCursor.admits", "self.next_seq += 1", "pass"),),
+        (Edit(f"{_dpc}.replicated:DeltaCursor.admits", "self.unread += 1", "pass"),),
         f"{_scenarios}.test_r11_a_damaged_delta:test_a_stable_delta", (1, 1),
     ),
     Mutant(
@@ -649,6 +796,70 @@ MUTANTS = (
         "an aggregator begins where the log ends", "R26",
         (Edit("tests.simulator.aggregator:SimAggregator._begin",
               "max(offset, log.beginning)", "max(log.end - 1, log.beginning)"),),
+    ),
+    Mutant(
+        "what is overdue is computed in order", "R38",
+        (Edit(f"{_dpc}.overload:Overload.passed_over",
+              "work < RUN_WINDOWS_MIN else count", "True else count"),),
+        f"{_overload}:test_first_answers_are_in_time_again_as_soon_as_the_load_ends", (20,),
+    ),
+    Mutant(
+        "the oldest of what is overdue is computed next", "R38",
+        (Edit(f"{_dpc}.overload:Overload.passed_over",
+              "work < RUN_WINDOWS_MIN else count", "work < RUN_WINDOWS_MIN else RUN_WINDOWS_MIN"),),
+        f"{_overload}:test_after_a_long_absence_the_present_comes_first",
+    ),
+    Mutant(
+        "a transaction is as large however long it takes", "R38",
+        (Edit(f"{_dpc}.overload:Overload.fitting",
+              "return max(int(self._tolerance_us / window_us), 1)", "return windows"),),
+        f"{_overload}:test_first_answers_are_in_time_again_as_soon_as_the_load_ends", (20,),
+    ),
+    Mutant(
+        "windows are passed over that can be in time", "R38",
+        (Edit(f"{_dpc}.overload:Overload._is_overdue",
+              "now > normal + self._bound_us", "now > normal"),),
+        f"{_overload}:test_a_run_is_one_line_and_the_next_answer_has_figures",
+    ),
+    Mutant(
+        "what was passed over counts as final", "R38",
+        (Edit(f"{_dpc}.answers:_Draft.answer_tentative",
+              "self.answered_to = start + ready.windows * self._slide",
+              "self.answered_to = start + ready.windows * self._slide\n"
+              "    self.stable_from = self.answered_to if ready.skipped else self.stable_from"),),
+        f"{_overload}:test_a_run_is_one_line_and_the_next_answer_has_figures",
+    ),
+    Mutant(
+        "T moves past a window that is not in the run", "R38",
+        (Edit(f"{_dpc}.decision:Decider._pass_over",
+              "live_skipped(following,", "live_skipped(following + self._slide,"),),
+        f"{_overload}:test_a_run_is_one_line_and_the_next_answer_has_figures",
+    ),
+    Mutant(
+        "windows are passed over before the input is read", "R38",
+        (Edit(f"{_dpc}.decision:Decider._verdict",
+              "live.line.live_next + max(over - 1, 0) * self._slide",
+              "live.line.live_next"),),
+        f"{_overload}:test_after_a_long_absence_the_present_comes_first",
+    ),
+    Mutant(
+        "windows that wait for others count as answered", "R21",
+        (Edit(f"{_dpc}.decision:Decider._due",
+              "line.copy() if self.empty_wait_us else line", "line"),),
+        f"{_scenarios}.test_r21_queries_without_a_window:test_an_idle_query_in_a_failure_writes_runs_too",
+    ),
+    Mutant(
+        "what was tried for windows that wait stays chosen", "R21",
+        (Edit(f"{_dpc}.decision:Decider._due",
+              "chosen.copy() for chosen in live.chosen", "chosen for chosen in live.chosen"),),
+        "tests.unit.test_root_decision:test_to_decide_changes_nothing_and_does_not_depend_on_how_often",
+        ("rows, hardly any",),
+    ),
+    Mutant(
+        "a reader takes what was passed over for empty", "R38",
+        (Edit("slackwater.codec.result_batches:Assembler._batch",
+              'if line.get("skipped") is True:', "if False:"),),
+        f"{_overload}:test_a_query_that_reads_it_later_lacks_the_query_and_takes_nothing_for_empty",
     ),
 )  # fmt: skip
 
@@ -769,6 +980,37 @@ def a_clock_steps() -> None:
     story.world.step_clock("root/q.0", 3_000_000)
     story.time_passes(6)
     story.every_guarantee_holds()
+
+
+def a_proxy_starts_again() -> None:
+    """Over a log whose registry has a step already."""
+    from tests.scenarios.test_r37_a_patience_that_is_learned import (
+        test_a_proxy_that_starts_again_takes_nothing_back as scenario,
+    )
+
+    with TemporaryDirectory() as folder:
+        scenario(Path(folder))
+
+
+def a_longer_gap() -> None:
+    """Is recorded for a time to come."""
+    from tests.scenarios.test_r37_a_patience_that_is_learned import (
+        test_a_longer_gap_is_recorded_for_a_time_that_has_not_come as scenario,
+    )
+
+    with TemporaryDirectory() as folder:
+        scenario(Path(folder))
+
+
+def a_backlog_of_a_stream_that_learns() -> None:
+    """Comes late, with its own times, and none of it may be lost."""
+    from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import (
+        test_a_source_that_was_cut_off_sends_its_backlog as scenario,
+    )
+
+    auto = {"expect_every_us": 5_000_000, "learns_gaps": True}
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        scenario(Path(folder), patch, auto, 0)
 
 
 # The table.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.simulator.heartbeats import DELAY_US
+from tests.simulator.heartbeats import DELAY_US, beat_of
+
+from slackwater.model.records import Heartbeat
+from slackwater.protocols.dpc.downstream import word_of
 
 if TYPE_CHECKING:
     from tests.simulator.orderers import SimOrderer
@@ -16,12 +19,10 @@ if TYPE_CHECKING:
 PERIOD_US = 50_000
 """A root's."""
 
-Places = dict[tuple[int, int], int]
-
 
 class _Said(NamedTuple):
     at: int
-    places: Places
+    beat: Heartbeat
 
 
 class PlaceWords:
@@ -45,19 +46,18 @@ class PlaceWords:
         said = self._said[root.part]
         wait_us = said[-1].at + self._period_us - now if said else 0
         if wait_us <= 0:
-            said.append(_Said(now, core.read_to))
+            detail = {word_of(*of): to for of, to in core.read_to.items()}
+            said.append(_Said(now, beat_of(root.name, detail)))
             del said[:-4]
         else:
             root.turn_in(wait_us)
 
     def tell(self, orderer: SimOrderer) -> None:
         """What the orderer has heard of the roots."""
-        core, now = orderer.core, self._world.scheduler.now
-        assert core is not None
+        now = self._world.scheduler.now
         for part, said in self._said.items():
-            known = [each.places for each in said if each.at <= now - self._delay_us]
+            known = [each.beat for each in said if each.at <= now - self._delay_us]
             if known:
                 stopped = self._by[part].stopped_at
                 heard_at = now if stopped is None else min(now, stopped + self._delay_us)
-                read_to = known[-1][orderer.child, orderer.replica]
-                core.downstream.says(part, read_to, heard_at + orderer.now - now)
+                orderer.session.heard(known[-1], heard_at + orderer.now - now)

@@ -15,7 +15,14 @@ from typing import Any
 
 from tests.simulator.clock import ms, second
 from tests.simulator.config import ROW_BYTES, Chain, WorldConfig, spread
-from tests.simulator.faults import Fault, plan, plan_chain, plan_damage, plan_result_damage
+from tests.simulator.faults import (
+    Fault,
+    plan,
+    plan_chain,
+    plan_damage,
+    plan_overload,
+    plan_result_damage,
+)
 from tests.simulator.readings import Habits, shared_keys
 
 from slackwater.protocols.dpc.line import Policy
@@ -86,7 +93,17 @@ def draw(seed: int) -> Plan:
     length_us = 2_000 * ms + rng.choice([4, 6]) * config.bound_us
     faults = plan(rng, config, length_us, rng.choice([1, 2, 3, 4, 6, 9]))
     whole = Plan(seed, config, length_us, faults)
-    for more in (draw_unlike, draw_join, draw_rows, draw_chain, draw_damage):
+    draws = (
+        draw_unlike,
+        draw_join,
+        draw_rows,
+        draw_chain,
+        draw_learns,
+        draw_damage,
+        draw_overload,
+        draw_hosted,
+    )
+    for more in draws:
         whole = more(whole)
     return whole
 
@@ -135,13 +152,22 @@ def draw_config(rng: Random) -> WorldConfig:
 
 def bearable(config: WorldConfig) -> WorldConfig:
     """No sensor breaks its word by chance, and no aggregator has to catch up while it is full."""
-    kept_us = 4 * config.habits.every_us + config.habits.jitter_us
+    kept_us = kept_promise_us(config)
     every = {stream: max(us, kept_us) for stream, us in config.expect_every_us.items()}
-    streams_max = max(map(len, config.children))
-    pieces_s = streams_max * second / config.habits.every_us * 48 / config.piece_bytes_max
-    is_full = pieces_s * config.aggregate_us > second / 3
+    readings_s = max(map(len, config.children)) * second / config.habits.every_us
+    is_full = aggregating_us(config, readings_s) > second / 3
     aggregate_us = 1 * ms if is_full else config.aggregate_us
     return replace(config, expect_every_us=every, aggregate_us=aggregate_us)
+
+
+def kept_promise_us(config: WorldConfig) -> int:
+    """An ``expect_every`` that a sensor keeps whose readings are late three times running."""
+    return 4 * config.habits.every_us + config.habits.jitter_us
+
+
+def aggregating_us(config: WorldConfig, readings_s: float) -> float:
+    """What an aggregator needs for the pieces of a second with so many readings, or pairs."""
+    return readings_s * 48 / config.piece_bytes_max * config.aggregate_us
 
 
 def draw_aggregate_us(seed: int) -> int:
@@ -161,8 +187,7 @@ def draw_unlike(plan: Plan) -> Plan:
         return plan
     late = rng.sample(config.streams, rng.randint(1, max(1, len(config.streams) - 1)))
     more = {s: rng.randrange(most // 2, most) // ms * ms for s in late}
-    # A sensor whose readings are late three times running still keeps its word.
-    kept_us = 4 * config.habits.every_us + config.habits.jitter_us
+    kept_us = kept_promise_us(config)
     every = {s: rng.choice([kept_us, 2 * kept_us]) for s in config.streams if rng.random() < 0.15}
     config = replace(
         config,
@@ -181,6 +206,25 @@ def draw_unlike(plan: Plan) -> Plan:
     return replace(plan, config=config, faults=tuple(faults))
 
 
+def draw_learns(plan: Plan) -> Plan:
+    """Half of the streams whose promises come from their readings learn how long to wait (R37).
+
+    At first a gap that is longer than that is masked, or sensors would break their word by chance.
+    Drawn of its own, so that a seed's other draws stay.
+    """
+    rng, config = Random(f"learns/{plan.seed}"), plan.config
+    habits = config.habits
+    masked_us = config.bound_us - config.stages * config.margin_us - 120 * ms
+    gap_us = 3 * habits.every_us // 2 + habits.jitter_us
+    first_us = max(5 * ms, gap_us - max(0, masked_us) // 2)
+    learns = {
+        stream: first_us
+        for stream, most_us in config.expect_every_us.items()
+        if rng.randrange(2) and first_us < most_us
+    }
+    return replace(plan, config=replace(config, learns=learns))
+
+
 def draw_join(plan: Plan) -> Plan:
     """In some worlds the query is a join (R26): one child has all streams.
 
@@ -191,8 +235,8 @@ def draw_join(plan: Plan) -> Plan:
         return plan
     every = config.habits.every_us
     within = rng.choice([1 * ms, every, config.window_us])
-    pieces_s = 2 * within * second / every**2 * 48 / config.piece_bytes_max
-    if pieces_s * config.aggregate_us > second / 2:
+    pairs_s = 2 * within * second / every**2
+    if aggregating_us(config, pairs_s) > second / 2:
         within = every  # more pairs than a slow aggregator can take
     return replace(plan, config=replace(config, join_us=within))
 
@@ -255,6 +299,24 @@ def draw_damage(plan: Plan) -> Plan:
         more += plan_result_damage(rng, plan.config.reader, plan.length_us)
     faults = [*plan.faults, *more]
     return replace(plan, faults=tuple(sorted(faults, key=lambda f: f.at)))
+
+
+def draw_overload(plan: Plan) -> Plan:
+    """In every fifth world roots or orderers are overloaded (R38).
+
+    Drawn last, and of its own, so that a seed's other draws stay.
+    """
+    rng = Random(f"overload/{plan.seed}")
+    if rng.randrange(5):
+        return plan
+    more = plan_overload(rng, rng.choice(plan.config.queries), plan.length_us)
+    return replace(plan, faults=tuple(sorted([*plan.faults, *more], key=lambda f: f.at)))
+
+
+def draw_hosted(plan: Plan) -> Plan:
+    """In every third world orderers come to hosts that read their logs already (rule 12)."""
+    is_hosted = not Random(f"hosted/{plan.seed}").randrange(3)
+    return replace(plan, config=replace(plan.config, hosted=is_hosted))
 
 
 def result_bytes(config: WorldConfig) -> int:

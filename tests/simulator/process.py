@@ -1,6 +1,6 @@
 """A process: it loops over its input, and may be killed, paused, or be too old without knowing it.
 
-``turn`` is what the real shell's loop does once: read what there is, step the core with the time,
+``turn`` is what a host's loop does once: read what there is, step the session with the time,
 carry out the effects. A paused process keeps what would have happened, and on waking does it all
 at once, at the late time, believing that it is still the one: a zombie, if another was started.
 """
@@ -8,15 +8,22 @@ at once, at the late time, believing that it is still the one: a zombie, if anot
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tests.simulator.clock import Act
 from tests.simulator.kafka import Log, Producer
 
 from slackwater.runtime.clock import OBSERVE_EVERY_US, SlewedClock
+from slackwater.sessions.effects import Effect
+from slackwater.sessions.requests import Log as At
+from slackwater.sessions.session import Session
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
+
+
+CATCH_UP_WAIT_US = 3_000
 
 
 class Process(ABC):
@@ -38,6 +45,8 @@ class Process(ABC):
         self._turn_at: int | None = None
         self._fetch_us = world.config.fetch_us
         self._woken = 0
+        self._works_until = 0
+        self._unfinished: list[Act] = []
 
     @property
     def now(self) -> int:
@@ -100,6 +109,41 @@ class Process(ABC):
         for act in deferred:
             self._run(act)
 
+    def fence(self) -> None:
+        """What a transactional producer does when it starts."""
+        raise AssertionError(f"{self.name} has no transactions")
+
+    # Overload: what a unit of work takes then; else what is modelled with each act.
+
+    @property
+    def unit_us(self) -> int:
+        """What a unit of work takes longer than usual, as long as the process is overloaded."""
+        return self.world.overloaded_us.get(self.name, 0)
+
+    def work(self, units: int, act: Act) -> None:
+        """``act`` when so many units are done; until then the loop does nothing else."""
+        if not self.unit_us or not units:
+            act()
+            return
+        waiting = [act]
+
+        def finish() -> None:
+            if waiting:
+                waiting.pop()()
+
+        delay = units * self.unit_us
+        self._works_until = self.world.scheduler.now + delay
+        self._unfinished.append(finish)
+        self.later(delay, finish)
+
+    def relieved(self) -> None:
+        """The overload is over: what was under way is done in no time."""
+        self._works_until = 0
+        unfinished, self._unfinished = self._unfinished, []
+        for finish in unfinished:
+            self._run(finish)
+        self.turn_in(0)
+
     # The loop.
 
     def watch(self, log: Log[object]) -> None:
@@ -116,7 +160,7 @@ class Process(ABC):
     def turn_in(self, delay_us: int) -> None:
         """Take a turn by then."""
         scheduler = self.world.scheduler
-        at = scheduler.now + max(delay_us, 0)
+        at = max(scheduler.now + max(delay_us, 0), self._works_until)
         if self._turn_at is not None and self._turn_at <= at:
             return
         self._turn_at = at
@@ -137,3 +181,58 @@ class Process(ABC):
     @abstractmethod
     def turn(self) -> None:
         """Once round the loop."""
+
+
+class Fragment(Process):
+    """A process that runs a session of the product, with the model of Kafka for a host."""
+
+    session: Session
+    logs: dict[At, Log[Any]]
+    """Its inputs."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self._works = False
+        """The start has come to its end."""
+        self._positions: dict[At, int] = {}
+        """Of the live consumer."""
+
+    def begin(self, effects: Sequence[Effect]) -> None:
+        """The start has come to its end, with these effects: read what there is."""
+        self._works = True
+        self._positions = dict(self.session.live_offsets)
+        if self.world.config.hosted:
+            for at, log in self.logs.items():
+                self._positions[at] = log.stable_end
+                self.session.live_at(at, log.stable_end)
+        self._carry_out(effects)
+        for log in self.logs.values():
+            self.watch(log)
+        self.world.works(self)
+        self.turn()
+
+    def turn_again(self, now: int, cost_us: int) -> None:
+        """Take the next turn when it is due; the one that ends takes ``cost_us``."""
+        session = self.session
+        if session.busy or self._is_behind:
+            self.turn_in(cost_us)
+        elif self._has_parked_records:
+            self.turn_in(max(CATCH_UP_WAIT_US, cost_us))
+        if session.wake_at is not None:
+            self.turn_in(max(session.wake_at - now, cost_us))
+
+    @property
+    def _has_parked_records(self) -> bool:
+        """Without them there is no need to look again: what is appended wakes the loop."""
+        return self.world.broker.up and any(
+            offset < self.logs[at].stable_end for (_, at), offset in self.session.wanted().items()
+        )
+
+    @property
+    @abstractmethod
+    def _is_behind(self) -> bool:
+        """Is there more for the live consumer?"""
+
+    @abstractmethod
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        """Do what the session wants done."""

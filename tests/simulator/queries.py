@@ -6,7 +6,7 @@ transactions as the product does; of each other the two know nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,16 +18,18 @@ from tests.simulator.places import PlaceWords
 from tests.simulator.turns import TurnWords
 
 from slackwater.codec.result_batches import ResultStream
+from slackwater.model.deployment import BOUND_TOLERANCE_US
+from slackwater.model.names import Names, ResultKind, RootName
 from slackwater.model.records import OrderedRecord, OrdererState, RootState
 from slackwater.primitives.deltas import KeyTable, Slice
 from slackwater.primitives.rows import RowContents, Rows
 from slackwater.protocols.dpc.answers import Transaction
 from slackwater.protocols.dpc.line import LineName, Schedule
 from slackwater.protocols.dpc.orderer import OrdererConfig
-from slackwater.protocols.dpc.root import Commit, DeltaLog, RootConfig, answered_by_all
+from slackwater.protocols.dpc.root import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.staggering import lease_us_default
 from slackwater.root.results import ResultsWriter
-from slackwater.runtime.topics import ResultKind, results_topic
+from slackwater.sessions.requests import State, fits_any
 
 if TYPE_CHECKING:
     from tests.simulator.orderers import SimOrderer
@@ -43,7 +45,7 @@ class Input(NamedTuple):
 
     name: str
     source: str
-    log: Log[object]
+    at: tuple[str, int]
     results: ResultStream | None = None
     promise: int | None = None
     """Of a stable topic: no row comes below it (R20)."""
@@ -58,6 +60,7 @@ class SimQuery:
         self.name = config.name
         self.turns = TurnWords(self)
         self.places = PlaceWords(self)
+        self.lateness = config.lateness({})
         self.orderers: dict[tuple[int, int], SimOrderer] = {}
         self.roots: dict[int, SimRoot] = {}
         self._told = told
@@ -71,11 +74,16 @@ class SimQuery:
 
     def ordered_topic(self, child: int) -> str:
         """The topic's name, as in a hole's name."""
-        return f"sw.ordered.{self.name}.{child}"
+        return Names().ordered(self.name, child)
 
     def ordered_log(self, child: int, replica: int, line: int) -> Log[object]:
         """A replica's stable (0) or live (1) log."""
         return self.world.broker.log(f"{self.ordered_topic(child)}:{2 * replica + line}")
+
+    def ordered_logs_at(self, child: int, replica: int) -> tuple[tuple[str, int], tuple[str, int]]:
+        """Where a replica's stable and live log lie."""
+        topic = self.ordered_topic(child)
+        return (topic, 2 * replica), (topic, 2 * replica + 1)
 
     def delta_log(self, part: int, child: int, replica: int, line: int) -> Log[object]:
         """What the aggregator makes of it for a part."""
@@ -105,7 +113,7 @@ class SimQuery:
 
     def result_topic(self, kind: ResultKind, part: int) -> Log[object]:
         """The results of a part as its readers have them, where it has any: lines of text."""
-        return self.world.broker.log(f"{results_topic(self.name, kind)}:{part}")
+        return self.world.broker.log(f"{Names().results(self.name, kind)}:{part}")
 
     @property
     def state_log(self) -> Log[object]:
@@ -116,7 +124,7 @@ class SimQuery:
         """The logs that an orderer of the child reads, in the order that all replicas have."""
         for source in self.config.children[child]:
             if self.config.reads is None or source != self.config.reads.name:
-                yield Input(source, source, self.world.source_log(source))
+                yield Input(source, source, (Names().source(source), 0))
             else:
                 yield from self.world.queries[source].result_logs()
 
@@ -130,9 +138,9 @@ class SimQuery:
             promise = config.grid.window_end(config.first_window) - 1
         for part in range(config.parts):
             stream = ResultStream(self.name, part, config.fields, AGGREGATE, slide)
-            stable, tentative = (self.result_topic(k, part) for k in ("stable", "tentative"))
-            yield Input(stream.name, self.name, stable, stream, promise)
-            yield Input(f"{stream.name}/tentative", self.name, tentative, stream)
+            stable, tentative = (Names().results(self.name, k) for k in ("stable", "tentative"))
+            yield Input(stream.name, self.name, (stable, part), stream, promise)
+            yield Input(f"{stream.name}/tentative", self.name, (tentative, part), stream)
 
     def result_lines(
         self, part: int, transaction: Transaction[Any], keys: KeyTable
@@ -147,28 +155,25 @@ class SimQuery:
 
     # State records.
 
+    def newest_states(self, fits: Callable[[State], bool] = fits_any) -> dict[str, State]:
+        """Of each fragment the newest committed one that fits, by its name."""
+        values, _ = self.state_log.read_committed()
+        newest: dict[str, State] = {}
+        for value in values:
+            assert isinstance(value, OrdererState | RootState)
+            if fits(value):
+                newest[value.fragment] = value
+        return newest
+
     def orderer_state(self, name: str) -> OrdererState | None:
         """The newest of an orderer."""
-        values, _ = self.state_log.read_committed()
-        for value in reversed(values):
-            if isinstance(value, OrdererState) and value.fragment == name:
-                return value
-        return None
-
-    def peer_states(self, child: int) -> list[OrdererState]:
-        """The newest of each replica of a child."""
-        names = [self.orderer_name(child, replica) for replica in range(self.config.replicas)]
-        return [state for name in names if (state := self.orderer_state(name)) is not None]
-
-    @property
-    def answered_to(self) -> int | None:
-        """S of the part that is last."""
-        return answered_by_all(self.root_states())
+        state = self.newest_states().get(name)
+        return state if isinstance(state, OrdererState) else None
 
     def root_state(self, part: int) -> RootState | None:
         """The newest committed one of a part."""
         values, _ = self.state_log.read_committed()
-        name = f"root/{self.name}.{part}"
+        name = RootName(self.name, part).process
         states = [v for v in values if isinstance(v, RootState) and v.fragment == name]
         return states[-1] if states else None
 
@@ -186,7 +191,15 @@ class SimQuery:
 
     def schedule(self, stage: int) -> Schedule:
         """Deadlines of a stage."""
-        return Schedule(self.config.normal_time, self.config.answer_within_us(stage))
+        return Schedule(self.normal_time, self.config.answer_within_us(stage))
+
+    def lateness_us(self, e: int) -> int:
+        """What is learned is known to all processes at once."""
+        return self.lateness.at(e)
+
+    def normal_time(self, e: int) -> int:
+        """Event time is wall time here."""
+        return e + self.lateness_us(e)
 
     def orderer_config(self, child: int, replica: int) -> OrdererConfig:
         """Of one replica."""
@@ -204,7 +217,7 @@ class SimQuery:
             backlog_records_max=config.backlog_records_max,
             backlog_rows_max=config.backlog_rows_max,
             disorders_us=tuple(config.disorder_of(i.source) for i in inputs),
-            lateness_us=config.lateness_us,
+            lateness=self.lateness_us,
             in_time_us=config.answer_within_us(1),
             replicas=config.replicas,
             turn_lease_us=config.paced(lease_us_default),
@@ -216,7 +229,7 @@ class SimQuery:
     def root_config(self, part: int, placement: int) -> RootConfig:
         """Of one copy."""
         return RootConfig(
-            fragment=f"root/{self.name}.{part}",
+            fragment=RootName(self.name, part).process,
             query=self.name,
             part=part,
             placement=placement,
@@ -226,6 +239,9 @@ class SimQuery:
             grid=self.config.grid,
             schedule=self.schedule(2),
             e0=self.config.e0_us,
+            bound_us=self.config.bound_us,
+            tolerance_us=self.config.paced(BOUND_TOLERANCE_US),
+            stale_us=self.config.stale_us,
             ahead_buckets_max=self.config.ahead_buckets_max,
             ahead_bytes_max=self.config.ahead_bytes_max,
             policy=self.config.policy,
@@ -294,7 +310,7 @@ class SimQuery:
         if not self.world.broker.up:
             return False
         roots = self.roots.values()
-        if len(roots) < self.config.parts or not all(r.speaks and not r.deaf_to for r in roots):
+        if len(roots) < self.config.parts or not all(map(_keeps_up, roots)):
             return False
         return all(
             any(self._replica_works(c, r) for r in range(self.config.replicas))
@@ -310,6 +326,10 @@ class SimQuery:
             and not orderer.deaf_to
             and (self.config.rows or (aggregator is not None and aggregator.speaks))
         )
+
+
+def _keeps_up(root: SimRoot) -> bool:
+    return root.speaks and not root.deaf_to and not root.unit_us
 
 
 def _listed(content: Slice | Rows, table: KeyTable, width: int) -> tuple[list[str], Any]:

@@ -1,172 +1,156 @@
-"""A root copy: the product's core, its transactions, and the restart that is also the take-over."""
+"""A root copy: the product's session, with the model of Kafka for a host."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tests.simulator.heartbeats import beat_of_state
 from tests.simulator.kafka import FencedError, Log, Open, PositionGoneError
-from tests.simulator.process import Process
+from tests.simulator.procedures import perform
+from tests.simulator.process import Fragment
 
-from slackwater.model.records import BucketRecord, DeltaRecord, Kind, OrderedRecord
-from slackwater.protocols.dpc.replicated import damaged_delta
-from slackwater.protocols.dpc.root import (
-    ORDERED_PERIOD_US,
-    Commit,
-    DeltaLog,
-    FetchEnds,
-    FetchOrdered,
-    RootCore,
-    initial_state,
-    stays_down,
-)
+from slackwater.model.errors import SlackwaterError
+from slackwater.model.names import RootName
+from slackwater.model.records import DeltaRecord, OrderedRecord
+from slackwater.protocols.dpc.answers import rows_of
+from slackwater.protocols.dpc.root import Commit, RootCore
+from slackwater.sessions.effects import Effect, Fail, FetchEnds, Perform
+from slackwater.sessions.requests import Log as At
+from slackwater.sessions.root import RootSession, SupersededError
+from slackwater.sessions.session import Record
 
 if TYPE_CHECKING:
     from tests.simulator.queries import SimQuery
 
 LIVE_RECORDS_MAX = 200
 CATCH_UP_RECORDS_MAX = 50
-CATCH_UP_WAIT_US = 3_000
 STEP_US = 200
 RECORD_US = 20
 
 
-class SimRoot(Process):
-    """One copy of part ``part``."""
+class SimRoot(Fragment):
+    """One copy of part ``part``, under the next placement number or a given one."""
 
-    def __init__(self, query: SimQuery, part: int) -> None:
-        super().__init__(query.world, f"root/{query.name}.{part}")
+    session: RootSession
+
+    def __init__(self, query: SimQuery, part: int, placement: int | None = None) -> None:
+        super().__init__(query.world, RootName(query.name, part).process)
         self.query, self.part = query, part
-        self.core: RootCore | None = None
-        self.placement = self.world.next_placement()
+        self.placement = self.world.next_placement() if placement is None else placement
+        self.session = RootSession(
+            query.root_config(part, self.placement), windowed=not query.config.rows
+        )
         self._id = f"root-{query.name}-{part}"
         self._epoch = -1
         self.deaf_to: set[tuple[int, int]] = set()
         """(child, replica) whose deltas the live consumer does not fetch any more."""
-        self._logs: dict[DeltaLog, Log[object]] = {}
-        self._positions: dict[DeltaLog, int] = {}
-        self._commit: Commit | None = None
+        self.logs = {at: self.world.log_at(at) for at in self.session.inputs}
+        self._of = dict(zip(self.logs, self.session.config.logs, strict=True))
 
-    # Start: rule 27.
+    @property
+    def core(self) -> RootCore | None:
+        """None before the start has come to its end."""
+        return self.session.core if self._works else None
 
     def start(self) -> None:
-        broker = self.world.broker
-        if not broker.up:
-            self.later(20_000, self.start)
-            return
-        if stays_down(self.query.root_state(self.part), self.placement):
-            self.world.note(self.name, "stays down: a greater placement was here")
-            self.kill()
-            return
-        self._epoch = broker.fence(self._id)
-        config = self.query.root_config(self.part, self.placement)
-        state = self.query.root_state(self.part) or initial_state(config)
-        self._logs = {log: self.query.root_log(self.part, log) for log in config.logs}
-        mute_until = {log: partition.end for log, partition in self._logs.items()}
-        self.core = RootCore(config, state, mute_until=mute_until)
-        self.core.begin_at({log: partition.beginning for log, partition in self._logs.items()})
-        self._positions = self.core.live_offsets
-        for partition in self._logs.values():
-            self.watch(partition)
-        self.world.works(self)
-        self.turn()
+        perform(self, self.session.start(), self.begin, self._stay_down)
+
+    def _stay_down(self, error: SlackwaterError) -> None:
+        assert isinstance(error, SupersededError), "the model of Kafka always answers"
+        self.world.note(self.name, "stays down: a greater placement was here")
+        self.kill()
+
+    def fence(self) -> None:
+        """What a producer does when it starts; the epoch is its own (``procedures``)."""
+        self._epoch = self.world.broker.fence(self._id)
 
     # The loop.
 
     def turn(self) -> None:
-        core = self.core
-        if core is None:
+        if not self._works:
             return
-        read = self._read_live(core) + self._read_parked(core)
-        config, ahead_us = self.query.config, self.now - self.world.scheduler.now
-        for child in range(len(config.children)):
-            for replica in range(config.replicas):
-                name = self.query.orderer_name(child, replica)
+        session, core = self.session, self.session.core
+        read = self._read_live() + self._read_parked()
+        self._hear()
+        now = self.now
+        self._carry_out(session.step(now))
+        self.world.heartbeats.say(self, session)
+        self.query.places.say(self, core)
+        self.turn_again(now, STEP_US + read * RECORD_US)
+
+    def _hear(self) -> None:
+        query, ahead_us = self.query, self.now - self.world.scheduler.now
+        for child in range(len(query.config.children)):
+            for replica in range(query.config.replicas):
+                name = query.orderer_name(child, replica)
                 heard = self.world.heartbeats.heard(name)
                 if heard is not None:
                     state, at = heard
-                    core.replica_says(child, replica, state, at + ahead_us)
-        now = self.now
-        for effect in core.step(now):
+                    beat = beat_of_state(name, query.ordered_topic(child), state.value)
+                    self.session.heard(beat, at + ahead_us)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
             match effect:
                 case FetchEnds(logs):
-                    self._fetch_ends(core, logs)
-                case FetchOrdered(logs):
-                    self._fetch_ordered(core, logs)
+                    self._fetch_ends(logs)
+                case Perform(procedure):
+                    perform(self, procedure, lambda _: self.turn_in(0))
                 case Commit():
-                    self._begin(core, effect)
-        self.world.heartbeats.say(self, core.line.state.value, core.holes)
-        self.query.places.say(self, core)
-        cost = STEP_US + read * RECORD_US
-        if core.busy or self._is_behind:
-            self.turn_in(cost)
-        elif self._has_parked_records(core):
-            self.turn_in(max(CATCH_UP_WAIT_US, cost))
-        if core.wake_at is not None and self._commit is None:
-            self.turn_in(max(core.wake_at - now, cost))
+                    self._begin_transaction(effect)
+                case Fail(reason):
+                    self.world.note(self.name, reason)
+                    self.world.scheduler.after(0, lambda: self.world.restart(self))
+                    return
 
     @property
     def _is_behind(self) -> bool:
-        up = self.world.broker.up
-        return up and any(
-            self._positions[log] < at.end and (log.child, log.replica) not in self.deaf_to
-            for log, at in self._logs.items()
-        )
-
-    def _has_parked_records(self, core: RootCore) -> bool:
-        """Without them there is no need to look again: what is appended wakes the loop."""
         return self.world.broker.up and any(
-            offset < self._logs[log].end for (_, log), offset in core.wanted().items()
+            self._positions[at] < log.end and self._hears(at) for at, log in self.logs.items()
         )
 
-    def _read_live(self, core: RootCore) -> int:
+    def _hears(self, at: At) -> bool:
+        of = self._of[at]
+        return (of.child, of.replica) not in self.deaf_to
+
+    def _read_live(self) -> int:
         if not self.world.broker.up:
             return 0
         count = 0
-        for log, partition in self._logs.items():
-            if (log.child, log.replica) in self.deaf_to:
+        for at, log in self.logs.items():
+            if not self._hears(at):
                 continue
-            at = max(self._positions[log], partition.beginning)
-            for offset, value in partition.read(at, LIVE_RECORDS_MAX):
-                self._positions[log] = offset + 1
-                core.receive(log, offset, self._decoded(log, offset, value))
+            begin = max(self._positions[at], log.beginning)
+            for offset, value in log.read(begin, LIVE_RECORDS_MAX):
+                self._positions[at] = offset + 1
+                self.session.receive(at, offset, _read_as(value))
                 count += 1
         return count
 
-    def _read_parked(self, core: RootCore) -> int:
+    def _read_parked(self) -> int:
         if not self.world.broker.up:
             return 0
         count = 0
-        for (line, log), offset in core.wanted().items():
-            partition = self._logs[log]
+        for (line, at), wanted in self.session.wanted().items():
+            log = self.logs[at]
             try:
-                records = partition.read(offset, CATCH_UP_RECORDS_MAX)
+                records = log.read(wanted, CATCH_UP_RECORDS_MAX)
             except PositionGoneError:
-                core.position_gone(line, log, partition.beginning)
+                self.session.position_gone(line, at, log.beginning)
                 continue
-            for at, value in records:
-                core.catch_up(line, log, at, self._decoded(log, at, value))
+            for offset, value in records:
+                self.session.catch_up(line, at, offset, _read_as(value))
                 count += 1
         return count
 
-    def _decoded(self, of: DeltaLog, offset: int, value: object) -> BucketRecord:
-        """As the shell has it; an ordered record counts by its offset (R21)."""
-        if isinstance(value, OrderedRecord):
-            return replace(value, seq=offset)
-        if value is None and self.query.config.rows:
-            return OrderedRecord(Kind.VOID, of.child, of.replica, 0, 0, 0, seq=offset)
-        if value is None:
-            return damaged_delta(of.child, of.replica)
-        assert isinstance(value, DeltaRecord)
-        return value
-
-    def _fetch_ends(self, core: RootCore, logs: tuple[DeltaLog, ...]) -> None:
+    def _fetch_ends(self, logs: Sequence[At]) -> None:
         asked_at = self.now
         known = self.world.broker.up
 
         def answer() -> None:
             up = known and self.world.broker.up
-            core.ends({log: self._logs[log].end if up else None for log in logs}, asked_at)
+            self.session.ends({at: self.logs[at].end if up else None for at in logs}, asked_at)
             self.turn_in(0)
 
         wait = (
@@ -174,56 +158,53 @@ class SimRoot(Process):
         )
         self.later(wait, answer)
 
-    def _fetch_ordered(self, core: RootCore, logs: tuple[DeltaLog, ...]) -> None:
-        if not self.world.broker.up:
-            self.later(ORDERED_PERIOD_US, lambda: core.ordered({}))
-            return
-
-        def answer() -> None:
-            ordered = {log: self.query.ordered_log(*log) for log in logs}
-            core.ordered({log: (of.beginning, of.end) for log, of in ordered.items()})
-            self.turn_in(0)
-
-        self.later(self.world.scheduler.between(500, 3_000), answer)
-
     # Transactions.
 
-    def _begin(self, core: RootCore, commit: Commit) -> None:
-        assert self._commit is None, "one transaction at a time"
-        self._commit = commit
-        self.later(self.world.scheduler.between(500, 3_000), lambda: self._write(core, commit))
+    def _begin_transaction(self, commit: Commit) -> None:
+        units = len(rows_of(commit.transaction))
+        wait = self.world.scheduler.between(500, 3_000)
+        self.work(units, lambda: self.later(wait, lambda: self._write(commit)))
 
-    def _write(self, core: RootCore, commit: Commit) -> None:
-        world = self.world
+    def _write(self, commit: Commit) -> None:
+        world, query = self.world, self.query
         if not world.broker.up:
-            self.later(10_000, lambda: self._write(core, commit))
+            self.later(10_000, lambda: self._write(commit))
             return
-        query = self.query
+        keys = self.session.core.keys
         records: list[tuple[Log[object], object]] = [
             (query.results_log(self.part), commit.transaction),
-            *query.result_lines(self.part, commit.transaction, core.keys),
+            *query.result_lines(self.part, commit.transaction, keys),
             (query.state_log, commit.state),
         ]
         try:
             transaction = world.broker.begin(self._id, self._epoch, records)
         except FencedError:
-            world.restart(self)  # an older copy may have started last: then this one comes back
+            self._refused()  # an older copy may have started last: then this one comes back
             return
         delay = world.scheduler.between(500, 4_000)
-        self.later(delay, lambda: self._close(core, commit, transaction))
+        self.later(delay, lambda: self._close(commit, transaction))
 
-    def _close(self, core: RootCore, commit: Commit, transaction: Open) -> None:
+    def _close(self, commit: Commit, transaction: Open) -> None:
         world = self.world
         if not world.broker.up:
-            self.later(10_000, lambda: self._close(core, commit, transaction))
+            self.later(10_000, lambda: self._close(commit, transaction))
             return
         try:
             world.broker.commit(self._id, self._epoch, transaction)
         except FencedError:
-            world.restart(self)  # an older copy may have started last: then this one comes back
+            self._refused()  # an older copy may have started last: then this one comes back
             return
-        self.query.committed(self.part, self.placement, commit, core.keys)
-        self._commit = None
+        self.query.committed(self.part, self.placement, commit, self.session.core.keys)
         # The acknowledgement may never come: then the restart finds the commit in the log.
-        core.committed()
+        self.session.committed(self.now)
         self.turn_in(0)
+
+    def _refused(self) -> None:
+        self.session.commit_failed("fenced")
+        self.turn_in(0)
+
+
+def _read_as(value: object) -> Record:
+    """A record as a host hands it over: what cannot be read is None."""
+    assert value is None or isinstance(value, DeltaRecord | OrderedRecord)
+    return value

@@ -146,7 +146,8 @@ SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
     lambda c: replace(c, parts=1),
     lambda c: replace(c, policy=DEFAULTS.policy),
     lambda c: replace(c, skew_us={}),
-    lambda c: replace(c, expect_every_us={}),
+    lambda c: replace(c, learns={}),
+    lambda c: replace(c, learns={}, expect_every_us={}),
     lambda c: replace(c, disorder_more_us={}),
     lambda c: replace(
         c, disorder_more_us={s: us // 2 // ms * ms for s, us in c.disorder_more_us.items()}

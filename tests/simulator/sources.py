@@ -20,7 +20,9 @@ from tests.simulator.process import Process
 from tests.simulator.readings import Reading, Sensor
 
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
+from slackwater.primitives.lateness import Step
 from slackwater.protocols.dpc.source import Arrived, LogScan, Resume, SourceCore, SourceRules
+from slackwater.proxy.expecting import AHEAD_US, Expecting
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -64,6 +66,7 @@ class SimProxy(Process):
             late="promise",
             clock_boundaries=stream not in world.config.expect_every_us,
             readings_max=world.config.record_readings_max,
+            learning=world.config.learning_of(stream),
         )
         if stream in world.config.expect_every_us:
             rules = replace(rules, late="input")
@@ -73,6 +76,7 @@ class SimProxy(Process):
         self._unsent: deque[SourceRecord] = deque()
         self._refused: list[tuple[str, Reading]] = []
         self._flush_at = 0
+        self._expecting = Expecting(stream, self._record)
 
     def start(self) -> None:
         """Rule 6: read the log, append START, read on to it; then data."""
@@ -107,6 +111,7 @@ class SimProxy(Process):
         self.core = SourceCore(self._rules, replace(spool.resume, promise=promise))
         self.sensor.again(spool.unkept)
         self.core.read_by(self.world.grids_of(self.stream), None)
+        self._expecting.restore(self.world.steps_of(self.stream))
         self.world.works(self)
         self.turn()
 
@@ -119,11 +124,18 @@ class SimProxy(Process):
             if not self.spool.ended:
                 self._flush(core, now)
             self._flush_at = core.next_flush_us(now, self.world.config.grid)
+        if core.gaps is not None:
+            self._expecting.step([core], now, now + self.world.config.paced(AHEAD_US))
         self._send()
         wait = self._flush_at - now
         if self._unsent and not self._is_silent:
             wait = min(wait, 1_000)
         self.turn_in(wait)
+
+    def _record(self, step: Step) -> None:
+        world, stream = self.world, self.stream
+        entry = stream, step
+        self.producer.send(world.registry_log, entry, lambda _: world.recorded(stream, step))
 
     def _flush(self, core: SourceCore, now: int) -> None:
         if not self.is_present:

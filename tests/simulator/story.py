@@ -24,6 +24,7 @@ class Answer(NamedTuple):
     at: float
     window: float
     missing: tuple[str, ...]
+    skipped: bool = False
 
 
 class Questions:
@@ -52,7 +53,7 @@ class Questions:
 
     def _said(self, *, stable: bool) -> list[Answer]:
         return [
-            Answer(seconds(s.at), (s.window - E0_US) / second, s.missing)
+            Answer(seconds(s.at), (s.window - E0_US) / second, s.missing, s.skipped)
             for s in answers(self.history)
             if s.stable is stable
         ]
@@ -82,7 +83,8 @@ class Questions:
             if said.window in seen:
                 continue
             seen.add(said.window)
-            due = self.config.normal_time(self.config.grid.window_end(said.window))
+            end = self.config.grid.window_end(said.window)
+            due = end + self.config.lateness({}).at(end)
             if seconds(due) >= since_s:
                 worst = max(worst, (said.at - due) / second)
         return worst
@@ -132,6 +134,10 @@ class Story(Questions):
     def replace(self, name: str, *, wakes_after_s: float) -> None:
         """Pause it, start another in its place; the old one wakes as a zombie."""
         self.world.pause(name, us(wakes_after_s), replaced=True)
+
+    def overload(self, name: str, *, for_s: float, unit_s: float) -> None:
+        """A window, a bucket or ten records take so much longer."""
+        self.world.overload(name, us(for_s), us(unit_s))
 
     def deafen(self, orderer: str, stream: str, *, for_s: float) -> None:
         """The orderer's consumer stops fetching the stream (R34)."""

@@ -32,7 +32,7 @@ from tests.simulator.readings import Habits
 from tests.simulator.run import run
 
 from slackwater.model.records import Kind
-from slackwater.protocols.dpc.answers import RecDone, StableWindow, TentativeWindow, Undo
+from slackwater.protocols.dpc.answers import EmptyRun, RecDone, StableWindow, TentativeWindow, Undo
 
 Doctor = Callable[[History], None]
 
@@ -140,6 +140,12 @@ def _early(history: History) -> None:
 
 def _for_nothing(history: History) -> None:
     history.outages.clear()
+
+
+def _passed_over_in_time(history: History) -> None:
+    at, of = _nth(history, TentativeWindow)
+    run = EmptyRun(of.seq, of.epoch, False, of.window_start, of.window_end, 1, of.due_at, ())
+    _change(history, at, of, replace(run, skipped=True))
 
 
 # G3
@@ -250,6 +256,7 @@ def _an_older_placement(history: History) -> None:
         (bounded, _late),
         (bounded, _early),
         (bounded, _for_nothing),
+        (bounded, _passed_over_in_time),
         (honest, _not_named),
         (honest, _counted_twice),
         (order, _without_undo),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 
 import pytest
@@ -14,12 +15,13 @@ from tests.simulator.shrink import shrink
 from tests.simulator.trace import trace
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_forgotten_undo_needs_one_silence_of_one_source() -> None:
     mutant = next(m for m in MUTANTS if m.name == "the UNDO is forgotten")
     with applied(mutant):
-        failed = next(o for o in map(simulate, range(20)) if o.violation is not None)
-        small = shrink(failed, seconds_max=60)
+        # From a seed on that is quickly shrunk; how far it is must not depend on the machine.
+        failed = next(o for o in map(simulate, range(6, 26)) if o.violation is not None)
+        small = shrink(failed, seconds_max=math.inf)
         assert small.violation is not None
         assert small.violation.guarantee == "order"
         assert len(small.plan.faults) <= 1

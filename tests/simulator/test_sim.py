@@ -1,6 +1,9 @@
-"""The whole system under a fixed set of seeds. More of them: ``make sim SEEDS=1000``."""
+"""The whole system under a fixed set of seeds; `make drills` takes a thousand, `make sim` any."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import pytest
 from tests.simulator.run import simulate
@@ -19,3 +22,11 @@ def test_a_seed_is_a_run() -> None:
     first, again = (simulate(7) for _ in range(2))
     assert first.events == again.events
     assert [c.at for c in first.history.committed] == [c.at for c in again.history.committed]
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(7200)
+def test_every_guarantee_holds_under_a_thousand_seeds() -> None:
+    command = [sys.executable, "-m", "tests.simulator", "--seeds", "1000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

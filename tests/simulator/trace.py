@@ -109,7 +109,8 @@ def _answer(history: History, effect: Any) -> str:
         case EmptyRun():
             label = "stable" if effect.stable else "tentative"
             lacks = f" without {' '.join(effect.missing)}" if effect.missing else ""
-            return f"{label} empty x{effect.windows}{lacks} {name(history, effect.window_start)}"
+            what = "skipped" if effect.skipped else "empty"
+            return f"{label} {what} x{effect.windows}{lacks} {name(history, effect.window_start)}"
         case StableWindow():
             return f"stable {name(history, effect.window_start)}"
         case _:

@@ -11,7 +11,7 @@ from tests.simulator.aggregator import SimAggregator
 from tests.simulator.clock import Scheduler, second
 from tests.simulator.config import E0_US, Chain, WorldConfig, spread
 from tests.simulator.heartbeats import Heartbeats
-from tests.simulator.history import History, Note, OfQuery, Outage, Sample
+from tests.simulator.history import History, Learned, Note, OfQuery, Outage, Sample
 from tests.simulator.kafka import Broker, Log
 from tests.simulator.orderers import SimOrderer
 from tests.simulator.process import Process
@@ -20,13 +20,18 @@ from tests.simulator.readings import Sensor
 from tests.simulator.roots import SimRoot
 from tests.simulator.sources import SimProxy, Spool
 
+from slackwater.model.names import OrdererName, RootName
 from slackwater.model.records import SourceRecord
+from slackwater.primitives.lateness import Step
 from slackwater.primitives.windows import Grid
 from slackwater.runtime.truncation import not_needed
 
 __all__ = ["E0_US", "Chain", "History", "World", "WorldConfig", "spread"]
 
 _LATE = "sends of "
+_OVERLOAD = "machine of "
+FOLLOW_US = 200_000
+"""So long after it was recorded a step has been read by all; in the hurry of the world (`pace`)."""
 
 
 class World:
@@ -55,9 +60,13 @@ class World:
             self.history.reader = OfQuery(self.config.reader)
             p = SimQuery(self, self.config.reader, self.history.reader)
             self.queries[p.name] = p
+        self._learned: dict[str, list[Step]] = {}
+        """By stream, as far as the processes have read it."""
         self.held_down: set[str] = set()
         """Names of processes that the supervisor does not start again."""
         self._placements = 0
+        self.overloaded_us: dict[str, int] = {}
+        """By process: what a unit of its work takes longer than usual."""
         self._hurt: dict[str, Outage] = {}
         self._given_up: dict[str, int] = {}
 
@@ -92,12 +101,12 @@ class World:
         self._judge()
 
     def _fragment(self, name: str) -> tuple[SimQuery, tuple[int, int]]:
-        query, child, letter = name.split(".")
-        return self.queries[query], (int(child), ord(letter) - ord("a"))
+        of = OrdererName.parse(name)
+        return self.queries[of.query], (of.child, of.replica)
 
     def _part(self, name: str) -> tuple[SimQuery, int]:
-        query, part = name.split(".")
-        return self.queries[query], int(part)
+        of = RootName.parse(name)
+        return self.queries[of.query], of.part
 
     def _aggregator(self, replica: int) -> SimAggregator:
         """It has this replica of every child of every query."""
@@ -260,6 +269,25 @@ class World:
 
         self.scheduler.after(for_us, fast)
 
+    def overload(self, name: str, for_us: int, by_us: int) -> None:
+        """The process gets so little of its machine that a unit of work takes ``by_us`` longer.
+
+        A unit is a window that a root computes, a bucket that an orderer emits, or ten records that
+        it reads.
+        """
+        self.note(name, f"overloaded for {for_us / second:g} s, {by_us / second:g} s a unit")
+        self.hurt(_OVERLOAD + name, "overloaded")
+        self.overloaded_us[name] = by_us
+        self._judge()
+        self.scheduler.after(for_us, lambda: self._relieve(name))
+
+    def _relieve(self, name: str) -> None:
+        if self.overloaded_us.pop(name, 0):
+            self.note(name, "no longer overloaded")
+            self.over(_OVERLOAD + name)
+            self.present(name).relieved()
+            self._judge()
+
     def step_clock(self, name: str, by_us: int) -> None:
         """The clock of a process's machine jumps; a running process only leans towards it."""
         self.note(name, f"clock steps by {by_us / second:g} s")
@@ -375,9 +403,37 @@ class World:
 
     # Logs.
 
+    def log_at(self, at: tuple[str, int]) -> Log[object]:
+        """The model of a partition. Those that are the only one of their topic have its name."""
+        topic, partition = at
+        alone = topic.startswith(("sw.source.", "sw.state."))
+        return self.broker.log(topic if alone else f"{topic}:{partition}")
+
     def source_log(self, stream: str) -> Log[object]:
         """A stream's log."""
         return self.broker.log(f"sw.source.{stream}")
+
+    @property
+    def registry_log(self) -> Log[object]:
+        """What proxies have recorded of their streams."""
+        return self.broker.log("sw.registry")
+
+    def steps_of(self, stream: str) -> list[Step]:
+        """What a proxy recovers of its stream."""
+        entries = [entry for _, entry in self.registry_log.values() if isinstance(entry, tuple)]
+        return [step for of, step in entries if of == stream]
+
+    def recorded(self, stream: str, step: Step) -> None:
+        """A step is in the registry; a little later everybody has read it (rule 15)."""
+        known_at = self.scheduler.now + self.config.paced(FOLLOW_US)
+        in_time = known_at <= step.from_us
+        self.history.learned.append(Learned(stream, step, in_time=in_time))
+        self.scheduler.at(known_at, lambda: self._follow(stream, step))
+
+    def _follow(self, stream: str, step: Step) -> None:
+        self._learned.setdefault(stream, []).append(step)
+        for query in self.queries.values():
+            query.lateness = query.config.lateness(self._learned)
 
     def grids_of(self, stream: str) -> list[Grid]:
         """The cut points of the queries that read a stream."""
@@ -419,6 +475,8 @@ class World:
             if abs(self.skew_us.get(name, 0)) > self.config.margin_us // 2:
                 self.skew_us[name] = 0
                 self.kill(name)  # takes the right time over
+        for name in list(self.overloaded_us):
+            self._relieve(name)
         for whom in list(self._hurt):
             # What is sent late is on its way yet, and ends by itself.
             late = whom.startswith(_LATE)

@@ -66,6 +66,17 @@ class Root:
         self.stable_from += windows * self.terms.slide
         self.answered_to = self.stable_from
 
+    def skip(self, windows: int, lacking: Sequence[str] = (), *, late_us: int = 0) -> None:
+        """One line for the next windows, all overdue; the last by ``late_us`` more than its X."""
+        start, terms = self.answered_to, self.terms
+        self.epoch += self.stable_from == self.answered_to
+        self.answered_to += windows * terms.slide
+        self._epochs |= dict.fromkeys(range(start, self.answered_to, terms.slide), self.epoch)
+        due = int(terms.due(self.answered_to - terms.slide + terms.size))
+        self.now = max(self.now, due + terms.bound + late_us)
+        self._boundary(start, "tentative", self.epoch, lacking, 0, windows)
+        self.records[-1]["skipped"] = True
+
     def _window(self, start: int, label: str, epoch: int, lacking: Sequence[str]) -> None:
         rows = 0
         for key, fields in self._cells.get(start, {}).items():

@@ -150,6 +150,28 @@ def test_a_run_of_empty_windows_is_cut_at_t_and_at_the_bound() -> None:
     assert answers.state.stable_from == answers.state.answered_to == 1_000_000 * SLIDE
 
 
+def test_skipped_windows_are_one_line_and_are_undone_like_any_tentative_answer() -> None:
+    answers = answers_from(Answered(0, 0, 0, 0))
+    skipped: Ready[str] = Ready(0, None, 0, 5, ("s1",), skipped=True)
+    told = commit(answers, answers.plan([], [skipped, lacking(5)]))
+    run, window = told.effects
+    assert run == EmptyRun(0, 1, False, 0, 70, 5, 1_070, ("s1",), skipped=True)
+    assert isinstance(window, TentativeWindow)
+    told = commit(answers, answers.plan([ready(0), ready(1), ready(2)]))
+    assert told.effects[0] == Undo(3, 1, 0, 20)
+    told = commit(answers, answers.plan([ready(3), ready(4), ready(5)]))
+    assert told.effects[0] == Undo(10, 1, 30, 50)
+    assert isinstance(told.effects[-1], RecDone)
+
+
+def test_one_skipped_window_is_no_empty_one() -> None:
+    answers = answers_from(Answered(0, 0, 0, 0))
+    run: Ready[str] = Ready(0, None, 0, 3, skipped=True)
+    answers.committed(Answered(0, 0, 20, 20))
+    (rest,) = answers.plan([], [run]).effects
+    assert rest == EmptyRun(0, 1, False, 20, 50, 1, 1_050, (), skipped=True)
+
+
 def test_a_window_with_a_gap_is_preceded_by_a_note() -> None:
     gap = (Gap("s1", 500),)
     transaction = answers_from(Answered.start(0)).plan([ready(0, gap=gap)])

@@ -131,6 +131,8 @@ def test_an_unreachable_broker_does_not_answer() -> None:
 
 
 def test_chosen_ports_differ() -> None:
-    port, controller = module._free_ports(0, 0)
-    assert port != controller
-    assert module._free_ports(port, port)[1] != port
+    ports = module._free_ports(0, 0, 0)
+    assert len(set(ports)) == 3
+    again = module._free_ports(ports.clients, ports.clients, 0)
+    assert again.clients == ports.clients
+    assert len(set(again)) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -9,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.histories import Root, terms
+from tests.unit.histories import Root, batch, terms
 from tests.unit.test_client_check import CELLS
 from typer.main import get_command
 
 from slackwater.cli import app as cli
 from slackwater.cli import tables
-from slackwater.cli.common import find_bootstrap, parse_bindings, parse_duration
+from slackwater.cli.common import parse_bindings, parse_duration, reach_kafka, say, warn
 from slackwater.cli.doctor import Finding, Trouble, disk, examine
 from slackwater.cli.screen import Board, PlainLines, render
 from slackwater.codec.results import Label, encode_boundary, encode_undo, parse_result
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
-from slackwater.model.records import Heartbeat
+from slackwater.model.names import RESULT_KINDS, UNPREFIXED, Names
 from slackwater.runtime import settings as settings_module
+from slackwater.runtime.cluster import Cluster
 from slackwater.runtime.deployment import load_deployment
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.topics import REGISTRY
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +60,8 @@ COMMANDS = [
     "query delete",
     "ingest",
     "audit",
+    "acl",
+    "plan",
     "doctor",
     "rehearse",
     "demo",
@@ -93,12 +96,48 @@ queries:
 """
 
 
+UNDECLARED = """\
+apiVersion: slackwater/v1
+streams:
+  lab:
+    topic: {name: lab-readings, format: json}
+    key: {field: mote}
+    time: {field: at, unit: us}
+    fields: [x]
+queries:
+  climate: {from: [lab], window: {size: 1s}, aggregate: [count], bound: 1s}
+"""
+
+
+def test_up_with_a_file_of_before_names_the_stream_and_the_line_to_add(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    path = tmp_path / "d.yaml"
+    path.write_text(UNDECLARED)
+    code, _, told = run(
+        monkeypatch, capsys, "up", "--deployment", "d.yaml", "--data-dir", str(data)
+    )
+    assert code == 2
+    told = " ".join(told.split())
+    assert "d.yaml:3: streams.lab.expect_every: a topic does not tell" in told
+    for line in ("expect_every: auto", "expect_every: 5s", "sporadic: true"):
+        assert f"`{line}`" in told
+    assert list(data.iterdir()) == [], "refused before anything is touched"
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
     (tmp_path / "d.yaml").write_text(DEPLOYMENT)
     (tmp_path / "bad.yaml").write_text(DEPLOYMENT.replace("bound", "buond"))
     (tmp_path / "a.csv").write_text("t,x\n1,1\n2,2\n60,1\n")
     (tmp_path / "b.csv").write_text("time,x\n1,1\n")
+    whole = gzip.compress(
+        ("t,x\n" + "".join(f"{t},{hash((t, 1))}\n" for t in range(50_000))).encode()
+    )
+    (tmp_path / "late.csv.gz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "early.csv.gz").write_bytes(whole[:15])
     return tmp_path
 
 
@@ -112,13 +151,41 @@ def files(tmp_path: Path) -> Path:
         ("status --bootstrap nowhere", 2, "--bootstrap says 'nowhere': write host:port"),
         ("results climate --bootstrap 127.0.0.1:1", 3, "no broker answers at 127.0.0.1:1"),
         ("up --deployment none.yaml", 2, "none.yaml"),
+        (
+            "up --deployment d.yaml --bootstrap kafka",
+            2,
+            "--bootstrap says 'kafka': write host:port",
+        ),
+        ("up --deployment d.yaml --bootstrap a:1,b", 2, "--bootstrap says 'a:1,b': write host"),
+        ("demo --keep a.csv", 2, "--keep a.csv is no directory and cannot become one"),
+        ("demo --keep a.csv/x", 2, "--keep a.csv/x is no directory and cannot become one"),
+        (
+            "rehearse --deployment d.yaml --input room-1=late.csv.gz --out r",
+            2,
+            "marker was reached; copy it once more, or take what unpacks: gzip -dc late.csv.gz",
+        ),
+        (
+            "rehearse --deployment d.yaml --input room-1=early.csv.gz --out r",
+            2,
+            "early.csv.gz is damaged: Compressed file ended before the end-of-stream marker was",
+        ),
         ("up --deployment d.yaml --port 99999", 2, "no port"),
         ("up --deployment d.yaml --port 5 --bootstrap a:1", 2, "--port is for the embedded"),
         ("rehearse --deployment bad.yaml --input room-1=a.csv --out r", 2, "buond"),
         ("rehearse --deployment d.yaml --input room-1 --out r", 2, "write --input STREAM=FILE"),
         ("rehearse --deployment d.yaml --input room-1=b.csv --out r", 2, "no column 't'"),
-        ("rehearse --deployment d.yaml --input room-1=c.csv --out r", 2, "there is no file c.csv"),
+        (
+            "rehearse --deployment d.yaml --input room-1=c.csv --out r",
+            2,
+            "c.csv cannot be read: No such file",
+        ),
         ("rehearse --deployment d.yaml --input room-1=a.csv --out x/r", 2, "no directory"),
+        ("rehearse --deployment d.yaml --input room-1=a.csv --out .", 2, "--out . is a directory"),
+        (
+            "rehearse --deployment d.yaml --input room-1=a.csv --out r --report .",
+            2,
+            "--report . is a directory",
+        ),
         (
             "rehearse --deployment d.yaml --input room-1=a.csv --out r --duration soon",
             2,
@@ -141,6 +208,7 @@ def test_mistakes(
     assert "Traceback" not in err
 
 
+AUDIT = "audit climate --bootstrap h:1 --deployment d.yaml"
 AUDITED = """\
 apiVersion: slackwater/v1
 streams:
@@ -169,18 +237,128 @@ def test_what_an_audit_cannot_do_it_says_before_anything_is_read(
 ) -> None:
     (tmp_path / "d.yaml").write_text(AUDITED)
     broker = MemoryBroker()
-    broker.create_topic(REGISTRY)
+    broker.create_topic(Names().registry)
     queries = load_deployment(tmp_path / "d.yaml").queries
     definitions = [QueryDefinition(name, 0, 0, 100_000, spec) for name, spec in queries.items()]
     Registry(broker).publish_queries(*definitions)
-    monkeypatch.setattr("slackwater.cli.audit.KafkaTransport", lambda _bootstrap: broker)
-    monkeypatch.setattr("slackwater.runtime.broker.answers", lambda *_: True)
+    monkeypatch.setattr("slackwater.cli.show.KafkaTransport", lambda *_: broker)
+    monkeypatch.setattr("slackwater.cli.show.partition_counts", lambda _, topics: topics)
+    monkeypatch.setattr("slackwater.runtime.broker.why_no_answer", lambda *_: None)
 
     line = f"audit {query} --bootstrap h:1 --deployment d.yaml"
     code, out, err = run(monkeypatch, capsys, *line.split())
 
     assert says in " ".join(err.split())
     assert (code, out) == (2, "")
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryBroker:
+    """A broker where three queries are registered and nothing has been answered yet."""
+    (tmp_path / "d.yaml").write_text(AUDITED)
+    broker = MemoryBroker()
+    broker.create_topic(UNPREFIXED.registry)
+    queries = load_deployment(tmp_path / "d.yaml").queries
+    for name in (*queries, "later"):  # where it begins is not known yet
+        for kind in RESULT_KINDS:
+            broker.create_topic(UNPREFIXED.results(name, kind))
+    definitions = [QueryDefinition(name, 0, 0, 100_000, spec) for name, spec in queries.items()]
+    Registry(broker).publish_queries(*definitions)
+    for module in ("cli.show", "cli.audit", "client.follow"):
+        monkeypatch.setattr(f"slackwater.{module}.KafkaTransport", lambda *_: broker)
+    monkeypatch.setattr("slackwater.client.follow.partition_count", lambda *_: 1)
+
+    def partition_counts(_bootstrap: str, topics: list[str]) -> dict[str, int]:
+        return {topic: 1 for topic in topics if "other" not in topic}
+
+    for module in ("cli.show", "cli.audit"):
+        monkeypatch.setattr(f"slackwater.{module}.partition_counts", partition_counts)
+    monkeypatch.setattr("slackwater.runtime.broker.why_no_answer", lambda *_: None)
+    return broker
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "out", "err"),
+    [
+        ("query list", 0, "no query is registered\n", ""),
+        ("query show climate", 2, "", "there is no query climate; registered: none yet"),
+        ("results climate", 2, "", "there is no query climate; registered: none yet"),
+    ],
+)
+def test_where_no_deployment_was_ever_started_nothing_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    code: int,
+    out: str,
+    err: str,
+) -> None:
+    """Who asks for the offsets of a topic that is not there waits 30 s for it."""
+    monkeypatch.setattr("slackwater.cli.show.partition_counts", lambda *_: {})
+    monkeypatch.setattr("slackwater.cli.show.Registry", lambda _: pytest.fail("it was read"))
+    monkeypatch.setattr("slackwater.runtime.broker.why_no_answer", lambda *_: None)
+
+    found, shown, told = run(monkeypatch, capsys, *command.split(), "--bootstrap", "h:1")
+
+    assert (found, shown) == (code, out)
+    assert err in told
+
+
+@pytest.mark.usefixtures("registered")
+def test_an_audit_of_nothing_is_told_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(monkeypatch, capsys, *AUDIT.split())
+    assert (code, out) == (1, "")
+    assert err.startswith("slackwater: nothing to audit: climate has no results yet: its first")
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("command", ["results other", "query show other"])
+def test_a_query_that_is_not_there_is_told_with_those_that_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    code, out, err = run(monkeypatch, capsys, *command.split(), "--bootstrap", "h:1")
+
+    assert (code, out) == (2, "")
+    assert err == "slackwater: there is no query other; registered: climate, daily, raw\n"
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        (
+            "climate",
+            "climate has no results yet: its first window ended at 1970-01-01T00:00:01.000000Z;",
+        ),
+        ("raw", "raw has no results yet: the first come with the first readings"),
+        ("later", "later has no results yet: the first come with the first readings"),
+    ],
+)
+def test_a_query_without_results_is_told_beside_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], query: str, says: str
+) -> None:
+    code, out, err = run(monkeypatch, capsys, "results", query, "--bootstrap", "h:1")
+
+    assert (code, out) == (0, "")
+    assert says in err
+
+
+def test_a_query_with_results_is_told_nothing_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], registered: MemoryBroker
+) -> None:
+    line = encode_boundary(
+        query="climate", part=0, seq=0, epoch=0, label="stable", windows=1, keys=0,
+        window_start=0, window_end=1_000_000, due_at=0, emitted_at=0,
+    )  # fmt: skip
+    writer = registered.writer(pytest.fail)
+    writer.append("sw.results.climate.stable", 0, line)
+    writer.await_delivered()
+
+    code, out, err = run(monkeypatch, capsys, "results", "climate", "--bootstrap", "h:1")
+
+    assert (code, out, err) == (0, "", "")
 
 
 @pytest.mark.usefixtures("files")
@@ -206,25 +384,46 @@ def test_bad_faults(
 def test_bootstrap_is_looked_up_in_run_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-
-    def answers(bootstrap: str, timeout_s: float) -> bool:
-        asked.append(bootstrap)
-        return True
-
-    monkeypatch.setattr("slackwater.runtime.broker.answers", answers)
+    monkeypatch.setattr("slackwater.runtime.broker.why_no_answer", lambda where, timeout_s: None)
     (tmp_path / ".slackwater").mkdir()
-    (tmp_path / ".slackwater" / "run.json").write_text(json.dumps({"bootstrap": "h:1"}))
-    assert find_bootstrap(None) == "h:1"
+    (tmp_path / ".slackwater" / "run.json").write_text(
+        json.dumps({"bootstrap": "h:1", "deployment": "d.yaml"})
+    )
+    assert reach_kafka(None, None) == Cluster("h:1")
     monkeypatch.setenv("SLACKWATER_BOOTSTRAP", "e:2")
     settings_module.settings.cache_clear()
-    assert find_bootstrap(None) == "e:2"
-    assert find_bootstrap("o:3") == "o:3"
+    assert reach_kafka(None, None) == Cluster("e:2")
+    assert reach_kafka("o:3", None) == Cluster("o:3")
     (tmp_path / "run.json").write_text("{")
     monkeypatch.delenv("SLACKWATER_BOOTSTRAP")
     settings_module.settings.cache_clear()
-    with pytest.raises(EnvironmentProblem, match=r"run\.json cannot be read"):
-        find_bootstrap(None, tmp_path)
+    with pytest.raises(EnvironmentProblem, match=r"run\.json is not what"):
+        reach_kafka(None, None, tmp_path)
+
+
+def test_kafkas_properties_are_looked_up_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options first, then the environment, then run.json; a file may hold the address as well."""
+    monkeypatch.setattr("slackwater.runtime.broker.why_no_answer", lambda where, timeout_s: None)
+    for name, text in (("own", "bootstrap.servers=own:1\n"), ("run", "security.protocol=SSL\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o600)
+    config = str(tmp_path / "run")
+    run = {"bootstrap": "run:2", "deployment": "d.yaml", "kafka_config": config}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    own, of_run = str(tmp_path / "own"), reach_kafka(None, None, tmp_path)
+    assert (of_run.bootstrap, of_run.security.protocol) == ("run:2", "SSL")
+    assert reach_kafka(None, Path(own), tmp_path).bootstrap == "own:1"
+    assert reach_kafka("o:3", Path(own), tmp_path).bootstrap == "o:3"
+    monkeypatch.setenv("SLACKWATER_KAFKA_CONFIG", own)
+    settings_module.settings.cache_clear()
+    assert reach_kafka(None, None, tmp_path).bootstrap == "own:1"
+    monkeypatch.setenv("SLACKWATER_BOOTSTRAP", "e:2")
+    settings_module.settings.cache_clear()
+    assert reach_kafka(None, None, tmp_path).bootstrap == "e:2"
+    assert reach_kafka(None, Path(own), tmp_path).bootstrap == "own:1", "an option wins"
+    settings_module.settings.cache_clear()
 
 
 def test_options_name_themselves() -> None:
@@ -284,6 +483,23 @@ def test_results_as_lines() -> None:
     assert lines[-1] == "rec_done  epoch 1, part 0: all is corrected"
 
 
+def test_a_key_forges_no_line_and_moves_no_cursor() -> None:
+    record = {**history()[0], "key": "m\nstable    1970-01-01\x1b[2J\u202e\ud800"}
+    shown = tables.line(record)
+    assert shown.isprintable()
+    assert r"m\nstable    1970-01-01\x1b[2J\u202e\ud800" in shown
+    assert tables.visible("Büro 7 é 日本") == "Büro 7 é 日本"
+
+
+def test_what_a_message_holds_is_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    warn("no column 'a'; its header has: \x1b]0;title\x07\nand more")
+    say("two\nlines\x00")
+    say('{"key": "\u2028"}', is_json=True)
+    told = capsys.readouterr()
+    assert told.err == "no column 'a'; its header has: \\x1b]0;title\\x07\nand more\n"
+    assert told.out == 'two\nlines\\x00\n{"key": "\u2028"}\n'
+
+
 def test_the_board_shows_tentative_undone_and_exact() -> None:
     board = Board("climate", 1_000_000, ("x", "avg"))
     records = history()
@@ -327,6 +543,16 @@ def test_the_picture_knows_each_window_that_a_run_of_empty_ones_replaces() -> No
     )
 
 
+def test_skipped_windows_are_shown_as_such_and_not_as_empty() -> None:
+    root = Root(terms(), batch({(s, "a"): {"room-1": 1} for s in range(1_000, 1_005)}))
+    root.skip(3, ["room-2"])
+    (run,) = root.records
+    said: list[str] = []
+    PlainLines(Board("climate", 1_000_000, ("x", "avg")), ["a"], said.append).saw(run, 0)
+    assert said == ["00:16:40  a      ·  tentative, skipped, without room-2"]
+    assert tables.line(run).endswith(" part 0: skipped x 3  without room-2")
+
+
 def test_a_pipe_gets_lines() -> None:
     said: list[str] = []
     plain = PlainLines(Board("climate", 1_000_000, ("x", "avg")), ["a"], said.append)
@@ -336,22 +562,3 @@ def test_a_pipe_gets_lines() -> None:
     assert said[1] == "00:16:41  a   2.00  tentative, without room-2"
     assert said[3] == "00:16:41  to 00:16:42 undone, exact answers follow"
     assert said[-1].strip() == "all is corrected"
-
-
-def test_status_says_which_query_has_lost_readings(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def beat(process: str, gaps: int) -> Heartbeat:
-        return Heartbeat(process, 7, 0, 0, 0, True, {}, (), {"seq": 9, "gaps": gaps})
-
-    beats = [beat("root/my.query.0", 2), beat("root/my.query.1", 1), beat("root/whole.0", 0)]
-    heard = {b.process: b for b in beats}, {b.process: 0.0 for b in beats}
-    monkeypatch.setattr("slackwater.cli.show._listen", lambda _: heard)
-    monkeypatch.setattr("slackwater.runtime.broker.answers", lambda *_: True)
-
-    code, out, _ = run(monkeypatch, capsys, "status", "--bootstrap", "h:1")
-
-    told = [line for line in out.splitlines() if line.startswith("query ")]
-    assert told == ["query my.query: 3 windows lack readings that are lost; they say so in"]
-    assert "slackwater results my.query --kind gap" in out
-    assert code == 0

@@ -14,11 +14,10 @@ from slackwater.client.batch import (
     compute,
     compute_all,
     end_boundary,
-    parse_time,
-    read_stream,
     windows_of,
 )
 from slackwater.client.oracle import evaluate
+from slackwater.client.readings import parse_time, read_stream
 from slackwater.model.deployment import (
     CsvSpec,
     FieldSpec,
@@ -30,6 +29,7 @@ from slackwater.model.deployment import (
     WindowSpec,
 )
 from slackwater.model.errors import DeploymentError
+from slackwater.proxy.csvfile import CsvFile
 
 S = 1_000_000
 
@@ -256,3 +256,34 @@ def test_a_join_has_every_near_pair_at_its_later_time(tmp_path: Path) -> None:
     assert compute(joined, inputs, S // 2)[0, "m"]["l"].sum == 2.0, (
         "what lies before E0 joins nothing"
     )
+
+
+def test_rows_are_left_out_by_the_line_that_the_reader_calls_them(tmp_path: Path) -> None:
+    """Rows of several lines, blank ones, all three ends of lines, a quote that is never closed."""
+    lines = 'k,t,x\r\na,1,1\r"b\nc",2,1\n\nd,3,1\r\n"e,4,1\nf,5,1\n'
+    path = write(tmp_path / "x.csv", "")
+    path.write_bytes(lines.encode())
+    spec = stream()
+    found = [
+        (line, key)
+        for piece in CsvFile(spec, path).pieces()
+        for line, key in zip(
+            piece.lines.tolist(),
+            (piece.arrived.keys[i] for i in piece.arrived.key_index.tolist()),
+            strict=True,
+        )
+    ]
+    assert found == [(2, "a"), (3, "b\nc"), (6, "d"), (8, "f")]
+    whole = [reading.key for reading in read_stream(spec, path).readings]
+    assert whole == [key for _, key in found]
+    for line, key in found:
+        left = [reading.key for reading in read_stream(spec, path, {line}).readings]
+        assert left == [other for other in whole if other != key]
+    assert read_stream(spec, path).malformed == 1
+    assert read_stream(spec, path, {7}).malformed == 0
+
+
+def test_a_time_that_was_left_out_makes_no_other_late(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", "k,t,x\na,1,1\na,99,1\na,2,1\n")
+    assert read_stream(stream(), path).late == {2}
+    assert read_stream(stream(), path, {3}).late == set()

@@ -15,8 +15,8 @@ from slackwater.client.answers import BestAnswers, Reading, RecDone, Undone, Win
 from slackwater.client.follow import KINDS, Follow, Follower, Seen, poll_records_max
 from slackwater.client.merge import held_records_max
 from slackwater.codec.results import encode_gap, format_time
+from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.topics import RESULT_KINDS, results_topic
 from slackwater.runtime.transport import Log
 
 BUCKET = 100_000
@@ -25,7 +25,7 @@ BUCKET = 100_000
 def broker() -> MemoryBroker:
     made = MemoryBroker()
     for kind in RESULT_KINDS:
-        made.create_topic(results_topic("climate", kind))
+        made.create_topic(Names().results("climate", kind))
     return made
 
 
@@ -33,7 +33,7 @@ def write(to: MemoryBroker, records: list[dict[str, Any]]) -> None:
     with to.transaction() as transaction:
         for record in records:
             kind = record.get("label", record["kind"])
-            topic = results_topic("climate", kind if kind in RESULT_KINDS else "corrections")
+            topic = Names().results("climate", kind if kind in RESULT_KINDS else "corrections")
             value = {name: v for name, v in record.items() if name != "seen_at"}
             transaction.append(topic, 0, orjson.dumps(value))
 
@@ -123,7 +123,7 @@ def test_from_the_end_what_was_committed_while_it_was_asked_for_is_no_gap(first:
     made, before, during = root()
     log = MarkersOneByOne(lambda: write(log, during), first)
     for kind in RESULT_KINDS:
-        log.create_topic(results_topic("climate", kind))
+        log.create_topic(Names().results("climate", kind))
     write(log, before)
     follower = Follower(log, "climate", 1, "end")
     seen = seqs_of(follower, 1)
@@ -143,7 +143,7 @@ def test_from_the_end_the_last_record_is_found_behind_what_was_given_up() -> Non
     fenced = log.transaction()
     for seq in range(made.seq, made.seq + 200):
         value = orjson.dumps({"query": "climate", "part": 0, "kind": "stable", "seq": seq})
-        fenced.append(results_topic("climate", "stable"), 0, value)
+        fenced.append(Names().results("climate", "stable"), 0, value)
     fenced.abort()
     follower = Follower(log, "climate", 1, "end")
     write(log, during)
@@ -164,7 +164,7 @@ def test_what_retention_took_is_reported_and_the_rest_delivered() -> None:
     log, (_, first, second) = broker(), root()
     write(log, first)
     write(log, second)
-    topic = results_topic("climate", "tentative")
+    topic = Names().results("climate", "tentative")
     log.delete_records({(topic, 0): 3})
     follower = Follower(log, "climate", 1)
     seen: list[Any] = []
@@ -181,7 +181,7 @@ def test_a_record_that_does_not_decode_is_told_as_a_cut_and_the_rest_delivered()
     log, (made, first, second) = broker(), root()
     write(log, first[:2])
     with log.transaction() as transaction:
-        transaction.append(results_topic("climate", "stable"), 0, b"no result at all")
+        transaction.append(Names().results("climate", "stable"), 0, b"no result at all")
     write(log, first[3:] + second)
     follower = Follower(log, "climate", 1)
     seen: list[Any] = []
@@ -197,7 +197,7 @@ def test_from_the_end_the_last_record_may_be_one_that_does_not_decode() -> None:
     log, (_, first, second) = broker(), root()
     write(log, first)
     with log.transaction() as transaction:
-        transaction.append(results_topic("climate", "tentative"), 0, b"no result at all")
+        transaction.append(Names().results("climate", "tentative"), 0, b"no result at all")
     follower = Follower(log, "climate", 1, "end")
     write(log, second)
     assert seqs_of(follower, len(second)) == [record["seq"] for record in second]
@@ -216,7 +216,7 @@ def test_r5_a_window_that_retention_has_begun_to_take_is_no_answer() -> None:
     made.stable(2)
     write(log, made.records)
     assert [r["kind"] for r in made.records] == ["stable", "stable", "boundary"] * 2
-    log.delete_records({(results_topic("climate", "stable"), 0): 1})
+    log.delete_records({(Names().results("climate", "stable"), 0): 1})
 
     answers = read_whole(log, Follower(log, "climate", 1))
 
@@ -236,7 +236,7 @@ def test_r5_what_was_read_of_a_window_before_retention_took_the_rest_is_in_no_ot
     follow = iter(Follow(follower, KINDS, False, answers, {}))
     assert next(follow)["key"] == "of-w0"
     write(log, made.records[1:])
-    log.delete_records({(results_topic("climate", "stable"), 0): 6})
+    log.delete_records({(Names().results("climate", "stable"), 0): 6})
     while not answers.windows():
         next(follow)
 
@@ -362,6 +362,47 @@ def test_an_undo_leaves_of_a_run_of_empty_buckets_what_it_does_not_revoke(
     assert all(a.window_end == a.window_start + a.windows * BUCKET for a in answers.windows())
     for start, _ in left:
         assert answers.best(start * BUCKET)[0].missing == ("s1",)
+
+
+def test_an_undo_leaves_of_skipped_windows_that_overlap_what_it_does_not_revoke() -> None:
+    """How far apart they begin is known from the length of one that was answered alone."""
+    size, slide = 6 * BUCKET, 2 * BUCKET
+
+    def window(label: str, start: int, windows: int = 1) -> dict[str, Any]:
+        end = format_time(start + (windows - 1) * slide + size)
+        run = bucket(label, start) | {"windows": windows, "window_end": end, "due_at": end}
+        return run | ({"skipped": True} if windows > 1 else {})
+
+    answers = applied(
+        window("tentative", 0), window("tentative", slide, 5), undo(0, 2 * slide),
+        window("stable", 0), window("stable", slide), window("stable", 2 * slide),
+    )  # fmt: skip
+    (rest,) = [answer for answer in answers.windows() if answer.label == "tentative"]
+    assert (rest.window_start, rest.window_end) == (3 * slide, 5 * slide + size)
+    assert (rest.windows, rest.skipped, rest.rows) == (3, True, {})
+    assert answers.measures.n_tentative_all == 6
+
+
+def test_a_run_that_was_passed_over_is_as_late_as_its_first_window() -> None:
+    """Its line names when the last one was due; the others were due a slide apart before it."""
+    slide, late = 2 * BUCKET, 7 * BUCKET
+
+    def due(start: int, windows: int = 1, *, skipped: bool = False) -> dict[str, Any]:
+        end = format_time(start + windows * slide)
+        run = bucket("tentative", start) | {"windows": windows, "window_end": end, "due_at": end}
+        return run | {"keys": 0} | ({"skipped": True} if skipped else {})
+
+    answers = BestAnswers()
+    answers.apply(due(0), seen_at=slide + BUCKET)
+    assert answers.measures.proc_new == BUCKET
+    answers.apply(due(slide, 5, skipped=True), seen_at=2 * slide + late)
+    assert answers.measures.proc_new == late
+    answers.apply(due(6 * slide), seen_at=7 * slide + late - 1)
+    assert answers.measures.proc_new == late
+
+    joined_late = BestAnswers()
+    joined_late.apply(due(slide, 5, skipped=True), seen_at=6 * slide + late)
+    assert joined_late.measures.proc_new == late, "of the only time that is known"
 
 
 def test_a_gap_can_be_asked_for() -> None:

@@ -181,9 +181,3 @@ def test_a_writer_that_cuts_one_writing_in_two_ways_is_refused() -> None:
         one.join(other)
     with pytest.raises(ValueError, match="bucket ends"):
         one.join(BucketDelta(11, one.writings))
-
-
-def test_answered_buckets_can_be_forgotten() -> None:
-    table = KeyTable()
-    state = joined([record(Kind.INSERTION, 0), record(Kind.INSERTION, 10, pieces=2)], table)
-    assert [key.bucket_start for key in state.without_before(10)] == [10]

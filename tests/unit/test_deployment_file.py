@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -165,8 +166,17 @@ def test_defaults() -> None:
         ("disorder: 1s", "disorder: 1", "7: streams.s.disorder: '1' is not a duration"),
         ("disorder: 1s", "disorder: -1s", "7: streams.s.disorder: '-1s' is not a duration"),
         ("disorder: 1s", "expect_every: 0s", "7: streams.s.expect_every: must be longer than 0"),
+        ("disorder: 1s", "expect_every: never", "7: streams.s.expect_every: 'never' is not a"),
+        ("disorder: 1s", "sporadic: perhaps", "7: streams.s.sporadic: must be true or false"),
+        (
+            "disorder: 1s",
+            "expect_every: auto\n    sporadic: true",
+            "8: streams.s.sporadic: takes expect_every or sporadic: true, not both",
+        ),
         ("disorder: 1s", "csv: {delimiter: ab}", "7: streams.s.csv.delimiter:"),
         ("disorder: 1s", "csv: {delimiter: '.'}", "7: streams.s.csv.delimiter: '.' cannot"),
+        ("disorder: 1s", 'csv: {delimiter: "\\0"}', "7: streams.s.csv.delimiter: '\\x00' cannot"),
+        ("disorder: 1s", "csv: {delimiter: \u00a7}", "7: streams.s.csv.delimiter: '\u00a7' cannot"),
         ("disorder: 1s", "csv: {decimal: x}", "7: streams.s.csv.decimal: must be '.' or ','"),
         ("disorder: 1s", "topic: {name: x}", "7: streams.s.topic.format: is required"),
         ("disorder: 1s", "topic: {name: x, format: avro}", "does not do topics of Avro"),
@@ -279,6 +289,48 @@ def test_a_live_stream_without_any_patience_is_warned_of() -> None:
     assert parse(changed("disorder: 1s", "expect_every: 1s")).warnings == ()
     assert parse(impatient.replace("streams:", "clock: data\nstreams:")).warnings == ()
     assert parse(SMALL).warnings == ()
+
+
+FED = """\
+apiVersion: slackwater/v1
+streams:
+  lab:
+    topic: {name: lab-readings, format: json}
+    key: {field: mote}
+    time: {field: at, unit: us}
+    fields: [temperature]
+    disorder: 1s
+queries:
+  q: {from: [lab], window: {size: 1s}, aggregate: [count], bound: 2s}
+"""
+
+
+def fed(line: str) -> str:
+    return FED.replace("    disorder: 1s\n", f"    disorder: 1s\n    {line}\n")
+
+
+def test_a_topic_that_does_not_say_what_silence_means_is_refused_with_the_lines_to_add() -> None:
+    (told,) = errors(FED)
+    assert told.startswith("f.yaml:3: streams.lab.expect_every: a topic does not tell a producer")
+    lines = re.findall("`(.+?)`", told)
+    assert lines == ["expect_every: auto", "expect_every: 5s", "sporadic: true"]
+    for line in lines:
+        assert parse(fed(line)).warnings == ()
+    assert errors(fed("sporadic: false")) == [told], "that is no declaration"
+
+
+def test_the_three_declarations_of_silence() -> None:
+    declared = [
+        parse(fed(line)).deployment.streams["lab"]
+        for line in ("expect_every: 7s", "expect_every: auto", "sporadic: true")
+    ]
+    assert [s.expect_every_us for s in declared] == [7_000_000, 5_000_000, None]
+    assert [s.learns_gaps for s in declared] == [False, True, False]
+
+
+def test_a_stream_of_files_may_be_silent_without_a_word() -> None:
+    assert parse(SMALL).deployment.streams["s"].expect_every_us is None
+    assert parse(changed("disorder: 1s", "expect_every: auto")).deployment.streams["s"].learns_gaps
 
 
 def test_too_many_records_at_one_orderer_are_warned_of() -> None:

@@ -5,15 +5,26 @@ A map that is not checked is wrong after the first rename.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
+from typer.main import get_command
 
+from slackwater.cli import app as cli
 from slackwater.runtime.deployment import load_deployment
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "schemas/README.md"]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "schemas/README.md",
+    ROOT / "tests/README.md",
+]
+README = (ROOT / "README.md").read_text()
 RULES = (ROOT / "docs/protocols/rules.md").read_text()
 MAPS = {"dpc.md": "test_dpc.py", "fargo.md": "test_fargo.py"}
 ids = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
@@ -33,7 +44,7 @@ def test_every_rule_and_every_trace_is_stated_once() -> None:
     traces = [int(n) for n in re.findall(r"^\*\*R(\d+)\. ", RULES, re.MULTILINE)]
 
     assert rules == list(range(1, 29))
-    assert sorted(traces) == list(range(1, 37))
+    assert sorted(traces) == list(range(1, 39))
 
 
 def test_every_trace_has_its_tests_or_says_why_not() -> None:
@@ -44,7 +55,7 @@ def test_every_trace_has_its_tests_or_says_why_not() -> None:
     lost = [quoted for quoted in named if not list((ROOT / "tests").glob(quoted))]
     silent = [names for names, tests in rows if "`" not in tests and "version" not in tests]
 
-    assert traces == list(range(1, 37))
+    assert traces == list(range(1, 39))
     assert not lost
     assert not silent
 
@@ -58,7 +69,7 @@ def test_code_and_tests_cite_rules_that_exist() -> None:
                 cited |= {("rule", int(n)) for n in re.findall(r"\brule (\d+)\b", text)}
                 cited |= {("R", int(n)) for n in re.findall(r"\bR(\d+)\b", text)}
 
-    unknown = {c for c in cited if not 1 <= c[1] <= (28 if c[0] == "rule" else 36)}
+    unknown = {c for c in cited if not 1 <= c[1] <= (28 if c[0] == "rule" else 38)}
 
     assert len(cited) > 40
     assert not unknown
@@ -88,6 +99,39 @@ def test_the_map_of_a_paper_names_tests_and_modules_that_exist(name: str) -> Non
             if not found:
                 lost.append(quoted)
     assert not lost
+
+
+def test_the_readme_lists_every_command() -> None:
+    tree: Any = get_command(cli.app)
+    refused = {"query apply", "query delete"}  # told under the limits
+    commands = {
+        f"{name} {sub}".strip()
+        for name, command in tree.commands.items()
+        for sub in getattr(command, "commands", {"": None})
+    }
+    listed: set[str] = set()
+    for row in re.findall(r"^\| (`slackwater [^|]*) \|", README, re.MULTILINE):
+        first, *more = re.findall(r"`([^`]+)`", row)
+        words = [word for word in first.split()[1:] if word.islower()]
+        listed |= {" ".join(words), *(f"{words[0]} {other}" for other in more)}
+
+    assert listed == commands - refused
+    assert all(f"`{name}`" in README or name.split()[1] in README for name in refused)
+
+
+def test_all_yaml_of_the_readme_is_one_deployment(tmp_path: Path) -> None:
+    """The later snippets are what a user adds to the first."""
+    yaml = YAML(typ="safe")
+    whole: dict[str, Any] = {}
+    for text in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL):
+        for name, value in yaml.load(text).items():
+            whole[name] = {**whole.get(name, {}), **value} if isinstance(value, dict) else value
+    (tmp_path / "rooms.yaml").write_text(json.dumps(whole))
+
+    deployment = load_deployment(tmp_path / "rooms.yaml")
+
+    assert deployment.queries.keys() == {"climate", "lab-minutes", "pairs", "worst"}
+    assert deployment.source_streams("lab-minutes") == ("lab",)
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/deployment-file.md"])

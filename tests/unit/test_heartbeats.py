@@ -1,9 +1,20 @@
 """What is made of heartbeats: superseded, holes, ready, and two processes under one name."""
 
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from slackwater.codec import decode_heartbeat
+from slackwater.model.names import Names
 from slackwater.model.records import Heartbeat, Hole
-from slackwater.runtime.heartbeats import HeartbeatView, believable, stale_s, states_s_max
+from slackwater.runtime.beat import Beat, believable, cpu_share, part_of, states_s_max
+from slackwater.runtime.cpu import OwnCpu, Share
+from slackwater.runtime.heartbeats import HeartbeatSender, HeartbeatView, interval_s, stale_s
 
 A = Heartbeat(
     process="orderer/climate.0.a", pid=10, started_at=1_000, at=2_000, inc=5, ready=True, states={}
@@ -67,3 +78,179 @@ def test_a_hung_owner_says_nothing_of_its_outputs_though_its_heart_beats() -> No
     assert hung.detail == {}, "how far it has come is said by one that goes on"
     assert hung.ready
     assert hung.inc == beat.inc, "who it is remains true"
+
+
+# A process with parts.
+
+
+class Sent:
+    """A producer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[bytes, bytes]] = []
+        self.came = threading.Condition()
+
+    def produce(
+        self,
+        _topic: str,
+        value: bytes,
+        key: bytes,
+        *,
+        on_delivery: Callable[[None, None], None] | None,
+        **_how: object,
+    ) -> None:
+        if on_delivery is not None:
+            on_delivery(None, None)
+        with self.came:
+            self.records.append((key, value))
+            self.came.notify_all()
+
+    def poll(self, _timeout_s: float) -> None: ...
+
+    def flush(self, _timeout_s: float) -> None: ...
+
+    def purge(self) -> None: ...
+
+    def until(self, holds: Callable[[Heartbeat], bool]) -> Heartbeat:
+        """The latest one, once this holds of it."""
+
+        def latest() -> Heartbeat | None:
+            beat = decode_heartbeat(self.records[-1][1]) if self.records else None
+            return beat if beat is not None and holds(beat) else None
+
+        with self.came:
+            found = self.came.wait_for(latest, 10)
+        assert found is not None
+        return found
+
+
+class Measured(OwnCpu):
+    def share(self) -> Share:
+        return Share(0.25, 0.5)
+
+
+@pytest.fixture(name="health")
+def _health(tmp_path: Path) -> Path:
+    return tmp_path / "healthy"
+
+
+@pytest.fixture(name="sent")
+def _sent(monkeypatch: pytest.MonkeyPatch, health: Path) -> Iterator[tuple[HeartbeatSender, Sent]]:
+    sent = Sent()
+    monkeypatch.setattr("slackwater.runtime.heartbeats.Producer", lambda _config: sent)
+    sender = HeartbeatSender(
+        "127.0.0.1:1",
+        "host/1",
+        names=Names(),
+        health_file=health,
+        carries=True,
+        cpu=Measured(),
+    )
+    yield sender.start(), sent
+    sender.stop()
+
+
+def parts(beat: Heartbeat) -> dict[str, Heartbeat]:
+    return {each.process: each for each in beat.each()}
+
+
+def test_one_record_tells_of_all_parts(sent: tuple[HeartbeatSender, Sent]) -> None:
+    sender, records = sent
+    a, b = sender.add_part("orderer/q.0.a"), sender.add_part("orderer/r.0.a")
+    a.update(inc=7, ready=True, states={"sw.ordered.q.0": "STABLE"}, detail={"readings": 3})
+    b.update(inc=2, holes=(Hole("sw.deltas.r.0", 0, 9),))
+    beat = records.until(lambda beat: {each.inc for each in beat.each()} == {7, 2})
+    assert {key for key, _ in records.records} == {b"host/1"}
+    view = HeartbeatView()
+    for each in beat.each():
+        view.hear(each, 1.0)
+    assert set(view.all()) == {"orderer/q.0.a", "orderer/r.0.a"}
+    heard = view.latest("orderer/q.0.a")
+    assert heard is not None
+    assert (heard.inc, heard.ready, heard.pid) == (7, True, os.getpid())
+    assert heard.states == {"sw.ordered.q.0": "STABLE"}
+    assert heard.detail["readings"] == 3
+    assert cpu_share(heard) == Share(0.25, 0.5), "its process's"
+    assert view.hole_in("sw.deltas.r.0", 0, 9, 1.0)
+    assert view.superseded("orderer/q.0.a", 6)
+
+
+def test_a_part_that_is_removed_falls_silent_and_one_that_follows_began_later(
+    sent: tuple[HeartbeatSender, Sent],
+) -> None:
+    sender, records = sent
+    sender.add_part("orderer/r.0.a")
+    sender.add_part("orderer/q.0.a").update(inc=7, ready=True)
+    first = parts(records.until(lambda beat: any(each.ready for each in beat.each())))
+    sender.remove_part("orderer/q.0.a")
+    assert set(parts(records.until(lambda beat: len(beat.parts) == 1))) == {"orderer/r.0.a"}
+    sender.add_part("orderer/q.0.a").update(inc=9)
+    second = parts(records.until(lambda beat: any(each.inc == 9 for each in beat.each())))
+    assert second["orderer/q.0.a"].started_at > first["orderer/q.0.a"].started_at
+    assert not second["orderer/q.0.a"].ready
+
+
+def test_who_carries_nothing_tells_nothing(sent: tuple[HeartbeatSender, Sent]) -> None:
+    """Its own name would be one more process to everybody that looks at them."""
+    sender, records = sent
+    sender.add_part("proxy/room")
+    records.until(lambda beat: len(beat.parts) == 1)
+    sender.remove_part("proxy/room")
+    sender.add_part("proxy/lab")
+    records.until(lambda beat: set(parts(beat)) == {"proxy/lab"})
+    told = {name for _, value in records.records for name in parts(decode_heartbeat(value))}
+    assert told == {"proxy/room", "proxy/lab"}
+
+
+def test_a_process_is_healthy_when_all_that_it_carries_is_ready(
+    sent: tuple[HeartbeatSender, Sent], health: Path
+) -> None:
+    sender, records = sent
+    sender.add_part("proxy/lab").update(ready=True)
+    room = sender.add_part("proxy/room")
+    records.until(lambda beat: len(beat.parts) == 2)
+    health.unlink(missing_ok=True)  # from before there was a room
+    room.update(inc=3)
+    records.until(lambda beat: parts(beat)["proxy/room"].inc == 3)
+    assert not health.exists()
+    room.update(ready=True)
+    records.until(lambda beat: parts(beat)["proxy/room"].ready)
+    assert health.exists()
+
+
+def test_a_state_that_changes_is_told_at_once(sent: tuple[HeartbeatSender, Sent]) -> None:
+    """One of many is told of as quickly as one alone."""
+    sender, records = sent
+    part = sender.add_part("orderer/q.0.a")
+    waits: list[float] = []
+    for turn in range(20):
+        before = time.monotonic()
+        part.update(states={"out": f"{turn}"})
+        wanted = part.told(0, {}).states
+        records.until(lambda beat: [p.states for p in beat.parts] == [wanted])  # noqa: B023
+        waits.append(time.monotonic() - before)
+    # Told with the next heartbeat, all but the first would take the whole interval.
+    assert sorted(waits)[3] < interval_s / 2
+
+
+def test_each_owner_is_believed_by_its_own_word() -> None:
+    told = [Beat(name, 1, lambda: None, owner_speaks=True) for name in ("speaks", "hangs")]
+    for beat in told:
+        beat.update(ready=True, states={"out": "STABLE"}, detail={"at": 1})
+    told[1]._updated_s -= states_s_max + 1
+    speaks, hangs = (part_of(beat.told(5, {})) for beat in told)
+    assert (speaks.states, speaks.detail) == ({"out": "STABLE"}, {"at": 1})
+    assert (hangs.states, hangs.detail, hangs.ready) == ({}, {}, True)
+
+
+def test_a_heartbeat_carries_the_cpu_that_its_sender_has_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was measured, and what `status` names as the reason of an overload was never sent."""
+    sent = Sent()
+    monkeypatch.setattr("slackwater.runtime.heartbeats.Producer", lambda _config: sent)
+    sender = HeartbeatSender("127.0.0.1:1", "root/q.0", names=Names(), cpu=Measured()).start()
+    (beat,) = sent.until(lambda _: True).each()
+    sender.stop()
+    assert beat.process == "root/q.0"
+    assert cpu_share(beat) == Share(0.25, 0.5)

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater.runtime import kafka
-from slackwater.runtime.kafka import LogReader, LogWriter
+from slackwater.runtime import kafka, kafka_writer
+from slackwater.runtime.kafka import LogReader
+from slackwater.runtime.kafka_writer import LogProducer, LogWriter
 from slackwater.runtime.transport import PositionGoneError, WriterFailedError
 
 
@@ -119,15 +120,22 @@ class SlowProducer:
 @pytest.fixture
 def producer(monkeypatch: pytest.MonkeyPatch) -> SlowProducer:
     made = SlowProducer()
-    monkeypatch.setattr(kafka, "Producer", lambda _config: made)
+    monkeypatch.setattr(kafka_writer, "Producer", lambda _config: made)
     return made
+
+
+def sole_writer(
+    on_fatal: Callable[[str], None] = lambda _why: None, in_flight_bytes_max: int = 2**26
+) -> LogWriter:
+    made = LogProducer("nowhere:1", {}, in_flight_bytes_max=in_flight_bytes_max)
+    return made.sole_writer(on_fatal)
 
 
 def test_a_writer_that_is_closed_takes_the_reports_of_what_is_in_flight(
     producer: SlowProducer,
 ) -> None:
     offsets: list[int] = []
-    writer = LogWriter("nowhere:1", lambda _why: None)
+    writer = sole_writer()
     writer.append("t", 0, b"a", on_delivery=offsets.append)
     writer.append("t", 0, b"b", on_delivery=offsets.append)
     producer.may_report = lambda: writer._closing
@@ -137,7 +145,7 @@ def test_a_writer_that_is_closed_takes_the_reports_of_what_is_in_flight(
 
 
 def test_a_writer_that_is_closed_waits_no_longer_than_it_was_told(producer: SlowProducer) -> None:
-    writer = LogWriter("nowhere:1", lambda _why: None)
+    writer = sole_writer()
     writer.append("t", 0, b"a")
     writer.close(timeout_s=0.05)
     assert writer.in_flight_bytes > 0
@@ -154,7 +162,7 @@ def test_who_cannot_hear_of_a_delivery_ends_the_writer(producer: SlowProducer) -
     def deaf(_offset: int) -> None:
         raise RuntimeError("the loop is closed")
 
-    writer = LogWriter("nowhere:1", on_fatal, in_flight_bytes_max=1)
+    writer = sole_writer(on_fatal, 1)
     writer.append("t", 0, b"a", on_delivery=deaf)
     producer.may_report = lambda: True
     assert failed.wait(10)
@@ -168,7 +176,7 @@ def test_r5_small_records_in_flight_are_bounded_by_what_each_takes_beside_its_pa
     producer: SlowProducer,
 ) -> None:
     """A broker away for hours, boundaries of 40 bytes: 64 MiB of them are a GB in the client."""
-    writer = LogWriter("nowhere:1", lambda _why: None, in_flight_bytes_max=100_000)
+    writer = sole_writer(in_flight_bytes_max=100_000)
 
     def promise() -> None:
         for _ in range(5_000):

@@ -16,8 +16,9 @@ from slackwater.model.deployment import (
 from slackwater.runtime.layout import (
     Launch,
     fragment_specs,
+    host_names,
     process_names,
-    proxy_specs,
+    proxy_spec,
     sources_of,
     topic_specs,
 )
@@ -62,12 +63,12 @@ LAUNCH = Launch(
     Path("/d.yaml"),
     "127.0.0.1:9092",
     Path("/data"),
-    proxy_options={"room-1": ("--input", "a.csv")},
+    proxy_options=("--input", "room-1=a.csv"),
     python="python",
 )
 
 
-def test_a_process_for_each_stream_fragment_and_part() -> None:
+def test_a_name_for_each_stream_fragment_and_part_and_processes_that_run_many() -> None:
     assert process_names(DEPLOYMENT) == (
         "broker",
         "proxy/room-1",
@@ -83,8 +84,9 @@ def test_a_process_for_each_stream_fragment_and_part() -> None:
         "root/climate.1",
         "root/quick.0",
     )
-    started = [*proxy_specs(DEPLOYMENT, LAUNCH), *fragment_specs(DEPLOYMENT, LAUNCH)]
-    assert sorted(spec.name for spec in started) == sorted(process_names(DEPLOYMENT, broker=False))
+    started = [proxy_spec(DEPLOYMENT, LAUNCH), *fragment_specs(DEPLOYMENT, LAUNCH)]
+    served = [name for spec in started for name in spec.parts or (spec.name,)]
+    assert sorted(served) == sorted(process_names(DEPLOYMENT, broker=False))
 
 
 def test_r19_two_replicas_of_a_child_never_share_an_aggregator() -> None:
@@ -115,20 +117,43 @@ def test_r21_a_query_without_a_window_needs_no_aggregator_and_no_deltas() -> Non
     assert not any("plain" in word for command in placed for word in command)
 
 
+def test_r19_two_replicas_of_a_child_never_share_a_host_and_roots_are_spread() -> None:
+    rest = {spec.name: spec.parts for spec in fragment_specs(DEPLOYMENT, LAUNCH)}
+    assert host_names(DEPLOYMENT) == ("host/0", "host/1")
+    assert rest["host/0"] == (
+        "orderer/climate.0.a",
+        "orderer/climate.1.a",
+        "orderer/quick.0.a",
+        "root/climate.0",
+        "root/quick.0",
+    )
+    assert rest["host/1"] == ("orderer/climate.0.b", "orderer/climate.1.b", "root/climate.1")
+
+
+def test_one_query_more_is_no_process_more() -> None:
+    many = {f"q{i}": query(f"q{i}", "room-1", children=2, parts=3) for i in range(20)}
+    specs = fragment_specs(Deployment("wall", DEPLOYMENT.streams, many), LAUNCH)
+    assert [spec.name for spec in specs] == ["aggregator/0", "aggregator/1", "host/0", "host/1"]
+    roots = [sum(part.startswith("root/") for part in spec.parts) for spec in specs[2:]]
+    assert roots == [30, 30]
+
+
 def test_command_lines() -> None:
     common = ("--deployment", "/d.yaml", "--bootstrap", "127.0.0.1:9092", "--data-dir", "/data")
-    proxies = {spec.name: spec for spec in proxy_specs(DEPLOYMENT, LAUNCH)}
-    assert proxies["proxy/room-1"].command == (
-        "python", "-m", "slackwater.proxy", "room-1", *common, "--input", "a.csv",
+    proxy = proxy_spec(DEPLOYMENT, LAUNCH)
+    assert proxy.name == "proxy"
+    assert proxy.command == (
+        "python", "-m", "slackwater.proxy", "room-1", "lab", *common, "--commands",
+        "--input", "room-1=a.csv",
     )  # fmt: skip
-    assert proxies["proxy/lab"].command == ("python", "-m", "slackwater.proxy", "lab", *common)
     rest = {spec.name: spec for spec in fragment_specs(DEPLOYMENT, LAUNCH)}
-    assert rest["orderer/climate.1.b"].command[2:4] == ("slackwater.orderer", "climate.1.b")
-    assert rest["root/climate.1"].command[2:4] == ("slackwater.root", "climate.1")
+    assert rest["host/1"].command == (
+        "python", "-m", "slackwater.host", "1", *common,
+        "--fragments", "orderer/climate.0.b,orderer/climate.1.b,root/climate.1", "--commands",
+    )  # fmt: skip
     assert rest["aggregator/1"].command[2:4] == ("slackwater_spark.app", "1")
-    assert all(spec.placed for spec in rest.values())
-    last = max(spec.stop_order for spec in proxies.values())
-    assert last < min(spec.stop_order for spec in rest.values()), "proxies stop first"
+    first = min(spec.stop_order for spec in rest.values())
+    assert proxy.stop_order < first, "the proxy stops first"
 
 
 def test_topics_a_source_log_for_each_partition_and_one_quarantine_for_the_stream() -> None:

@@ -3,11 +3,12 @@
 import io
 import logging
 import re
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from slackwater.runtime.log import set_up_logging, without_secrets
+from slackwater.runtime.log import named, set_up_logging, without_secrets
 
 
 @pytest.fixture
@@ -26,6 +27,17 @@ def test_a_line_says_when_what_and_who(written: io.StringIO) -> None:
     when, rest = written.getvalue().split(" ", 1)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", when)
     assert rest == "INFO orderer/climate.0.a slackwater.x: parked room-1\n"
+
+
+def test_a_line_of_a_part_of_the_process_has_its_name(written: io.StringIO) -> None:
+    with named("proxy/room-1"):
+        logging.getLogger("slackwater.x").info("one")
+        thread = threading.Thread(target=logging.getLogger("slackwater.x").info, args=("two",))
+        thread.start()
+        thread.join()
+    logging.getLogger("slackwater.x").info("three")
+    who = [line.split(" ")[2] for line in written.getvalue().splitlines()]
+    assert who == ["proxy/room-1", "orderer/climate.0.a", "orderer/climate.0.a"]
 
 
 def test_an_event_is_one_line_even_with_a_traceback(written: io.StringIO) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.window_starts import starts_ending_by
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import Gap, Position
@@ -46,7 +47,7 @@ def histories(draw: st.DrawFn) -> tuple[Grid, dict[tuple[int, int], Bucket]]:
 
 
 def windows(grid: Grid, start: int) -> list[tuple[int, int]]:
-    return [(s, grid.window_end(s)) for s in grid.window_starts_ending_by(start, END)]
+    return [(s, grid.window_end(s)) for s in starts_ending_by(grid, start, END)]
 
 
 def of_figures(table: KeyTable) -> Aggregates:
@@ -128,7 +129,7 @@ def test_live_windows_have_the_shape_of_what_was_chosen_last(
     feed(stable, {at: buckets[at] for at in cuts[:stable_count]}, table)
     for start, end in windows(grid, 0):
         share = live.window(start, end)
-        assert share.notes == Notes()
+        assert share.notes == live.notes(start, end) == Notes()
         assert share.slice.to_bytes(table) == oracle(grid, chosen, start, end)
 
 
@@ -144,6 +145,7 @@ def test_sealing_old_slices_changes_no_bit_and_bounds_what_is_kept(
     feed(stable, {at: buckets[at] for at in cuts[:before]}, table)
     for at in cuts:
         live.put(*at, slice_of(buckets[at], table), Notes.of(["s"]))
+        live.seal()
         assert len(live) <= 2
     # The stable line comes some way behind.
     feed(stable, {at: buckets[at] for at in cuts[: before + after]}, table)
@@ -255,6 +257,7 @@ def test_the_bytes_kept_are_bounded() -> None:
     live = LivePanes(TUMBLING, of_figures(table), stable, streams=("s",), bytes_max=3 * size)
     for start in range(0, 300, 10):
         live.put(start, start + 10, slice_of({"a": 1.0}, table))
+        live.seal()
         assert len(live) <= 3
     assert live.window(0, 30).slice.count[0, 0] == 3.0
     live.put(0, 10, slice_of({"a": 5.0}, table))  # too late: left to the stable line

@@ -240,8 +240,7 @@ def test_a_key_of_megabytes_is_malformed_both_ways() -> None:
 
 
 @pytest.mark.parametrize("time", ["1e999999999999", "-1e999999999999", "1e-999999999999"])
-def test_a_time_with_a_huge_exponent_costs_no_memory(time: str) -> None:
+def test_a_time_with_a_huge_exponent_is_none(time: str) -> None:
     reader = JsonReader(LAB)
     parsed = reader.parse([b'{"mote":"a","at":%s}' % time.encode()])
-    assert parsed.stimes.tolist() == ([0] if "e-" in time else [])
-    assert [bad.detail for bad in parsed.bad] == ([] if "e-" in time else ["time"])
+    assert [bad.detail for bad in parsed.bad] == ["time"]

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.client.batch import read_stream
+from slackwater.client.readings import read_stream
 from slackwater.model.deployment import CsvSpec, FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.model.errors import DeploymentError
 from slackwater.proxy.columns import key_chars_max
-from slackwater.proxy.csvfile import CsvFile, Piece, summarise
+from slackwater.proxy.csvfile import CsvFile, Piece
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -177,7 +177,9 @@ def test_a_key_that_only_a_slip_can_have_made_is_malformed(tmp_path: Path) -> No
 
 def test_bytes_that_are_no_utf8_spoil_no_other_line(tmp_path: Path) -> None:
     path = write(tmp_path / "x.csv", b"ts,k,a,b\n1,n,1,1\n2,\xff,1,1\n3,n,1,1\n")
-    assert [row[0] for row in rows_of(check(SMALL, path))] == [1_000_000, 2_000_000, 3_000_000]
+    pieces = check(SMALL, path)
+    assert [row[0] for row in rows_of(pieces)] == [1_000_000, 3_000_000]
+    assert [(m.line, m.detail) for p in pieces for m in p.malformed] == [(3, "key is no UTF-8")]
 
 
 def test_a_missing_column_names_file_and_column(tmp_path: Path) -> None:
@@ -194,6 +196,28 @@ def test_an_empty_file_and_one_that_is_not_there(tmp_path: Path) -> None:
         CsvFile(SMALL, tmp_path / "none.csv")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"1.{'0' * 42},n,1,1",
+        f"1.{'9' * 4_000},n,1,1",
+        f"1.{'0' * 38},n,1,1",
+        f"{'9' * 19},n,1,1",
+        f"1,n,{'1' * 1_001},1",
+        f"1,{'n' * (key_chars_max + 1)},1,1",
+    ],
+)
+def test_what_is_beyond_a_bound_is_malformed_for_pipeline_and_oracle(
+    tmp_path: Path, line: str
+) -> None:
+    """Zeros and nines on end have become 1970 and -1, and long keys readings of the oracle's."""
+    lines = [*["1.5,n,1,1"] * 40, line, f"1.{'0' * 37},n,1,1", f"{'0' * 30}7,n,1,1", ".5,n,1,1"]
+    path = write(tmp_path / "x.csv", "\n".join(["ts,k,a,b", *lines, ""]))
+    (piece,) = check(SMALL, path)
+    assert [m.line for m in piece.malformed] == [42]
+    assert piece.arrived.stimes[-4:].tolist() == [1_500_000, 1_000_000, 7_000_000, 500_000]
+
+
 def test_a_damaged_archive_is_told_in_one_sentence(tmp_path: Path) -> None:
     whole = gzip.compress(b"ts,k,a,b\n" + b"1,n,1,1\n" * 100_000)
     path = write(tmp_path / "x.csv.gz", whole[: len(whole) // 2])
@@ -204,11 +228,83 @@ def test_a_damaged_archive_is_told_in_one_sentence(tmp_path: Path) -> None:
 def test_a_header_alone_has_no_readings(tmp_path: Path) -> None:
     path = write(tmp_path / "x.csv", "ts,k,a,b")
     assert rows_of(check(SMALL, path)) == []
-    assert summarise(SMALL, path).stime_min is None
 
 
-def test_the_summary_knows_what_a_replay_would_send(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.csv", "ts,k,a,b\n5,n,1,1\n9,n,1,1\n7,n,1,1\n20,n,1,1\n8,n,1,1\n")
-    whole, part = summarise(SMALL, path), summarise(SMALL, path, 10_000_000)
-    assert (whole.readings, whole.stime_min, whole.stime_max) == (5, 5_000_000, 20_000_000)
-    assert (part.readings, part.stime_min, part.stime_max) == (3, 5_000_000, 9_000_000)
+# Rows that swallow others, lines without an end, other encodings.
+
+
+def test_a_quote_that_is_never_closed_costs_its_own_line_alone(tmp_path: Path) -> None:
+    """An inch mark has ended the live stream's proxy at each start: a cell beyond 131,072."""
+    lines = ["1,n,1,1", '2,"n,1,1', *(f"{i},n,1,1" for i in range(3, 30_000))]
+    path = write(tmp_path / "x.csv", "\n".join(["ts,k,a,b", *lines, ""]))
+    for piece_bytes in (20_000, 1 << 20):
+        pieces = check(SMALL, path, piece_bytes)
+        malformed = [m for piece in pieces for m in piece.malformed]
+        assert [(m.line, m.text, m.detail) for m in malformed] == [
+            (3, '2,"n,1,1', "quote that is not closed")
+        ]
+        assert len(rows_of(pieces)) == 29_998
+
+
+def test_a_quote_that_is_open_at_the_end_swallows_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", 'ts,k,a,b\n1,n,1,1\n3,"n\n",1,1\n4,"n,1,1\n5,n,1,1\n')
+    pieces = check(SMALL, path, 16)
+    assert [row[0] for row in rows_of(pieces)] == [1_000_000, 3_000_000, 5_000_000]
+
+
+@pytest.mark.parametrize("size", [131_072, 131_073, 1 << 20, (1 << 20) + 1, 5_000_000])
+def test_a_cell_of_any_size_spoils_no_other_line(tmp_path: Path, size: int) -> None:
+    for quote in ("", '"'):
+        cell = f"{quote}{'x' * size}{quote}"
+        path = write(tmp_path / "x.csv", f"ts,k,a,b,c\n1,n,1,1,\n2,n,1,1,{cell}\n3,n,1,1,\n")
+        pieces = check(SMALL, path, 300_000)
+        stimes = [row[0] // 1_000_000 for row in rows_of(pieces)]
+        assert stimes == ([1, 2, 3] if size <= 131_073 else [1, 3])
+
+
+def test_a_file_without_any_end_of_line_takes_no_memory(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", b"ts,k,a,b\n" + bytes(8 << 20))
+    pieces = check(SMALL, path, 1 << 16)
+    assert [m.detail for p in pieces for m in p.malformed] == ["line longer than 1048576 bytes"]
+    assert max(len(p.raw._data) for p in pieces) <= (1 << 20) + 2
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
+def test_every_end_of_line_is_one(tmp_path: Path, end: str) -> None:
+    path = write(tmp_path / "x.csv", end.join(["ts,k,a,b", "1,n,1,1", "", '2,"n",1,1', "3,n,x,1"]))
+    for piece_bytes in (3, 20, 1 << 20):
+        pieces = check(SMALL, path, piece_bytes)
+        assert [row[0] for row in rows_of(pieces)] == [1_000_000, 2_000_000]
+        assert [m.line for p in pieces for m in p.malformed] == [5]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_is_refused_with_the_command_that_converts(tmp_path: Path, encoding: str) -> None:
+    path = write(tmp_path / "x.csv", "ts,k,a,b\n1,n,1,1\n".encode(encoding))
+    with pytest.raises(DeploymentError, match=r"x\.csv is UTF-16 text: convert it, `iconv"):
+        CsvFile(SMALL, path)
+
+
+def test_latin_1_is_told_where_it_matters(tmp_path: Path) -> None:
+    """Two keys would become one if their letters were replaced."""
+    lines = "ts,k,a,b\n1,Zürich,1,1\n2,Zärich,1,1\n3,n,1,1,°C\n"
+    pieces = check(SMALL, write(tmp_path / "x.csv", lines.encode("latin-1")))
+    assert [m.detail for p in pieces for m in p.malformed] == ["key is no UTF-8"] * 2
+    assert [row[1] for row in rows_of(pieces)] == ["n"]
+    renamed = replace(SMALL, key=KeySpec(column="Stätion"))
+    with pytest.raises(DeploymentError, match=r"has no column 'Stätion'.*`iconv -f LATIN1"):
+        CsvFile(renamed, write(tmp_path / "y.csv", "ts,Stätion,a,b\n".encode("latin-1")))
+
+
+@pytest.mark.parametrize("damage", ["truncated", "not gzip", "a byte"])
+def test_a_damaged_archive_is_one_sentence_for_the_oracle_too(tmp_path: Path, damage: str) -> None:
+    whole = gzip.compress(b"ts,k,a,b\n" + b"".join(b"%d,n,1,1\n" % i for i in range(50_000)))
+    data = {
+        "truncated": whole[:-20_000],
+        "not gzip": b"ts,k,a,b\n1,n,1,1\n",
+        "a byte": whole[:30_000] + b"\xff\x00\xff" + whole[30_003:],
+    }[damage]
+    path = write(tmp_path / "x.csv.gz", data)
+    for read in (lambda: list(CsvFile(SMALL, path).pieces()), lambda: read_stream(SMALL, path)):
+        with pytest.raises(DeploymentError, match=r"stream small: .*x\.csv\.gz is damaged: "):
+            read()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -219,3 +221,64 @@ def test_with_clock_data_a_file_goes_as_fast_as_it_can_and_ends_its_last_window(
     assert world.boundary_s() == 1140, "the end of the window that holds 1119 s"
     assert world.counts() == {"malformed": 1}
     world.check()
+
+
+@pytest.mark.parametrize(
+    "job",
+    ["[1]", '{"file": 5}', '{"file": "x", "speed": 0}', '{"speed": 1}', "[" * 100_000, "\xff"],
+)
+def test_a_job_of_any_content_is_refused_with_a_reason(tmp_path: Path, job: str) -> None:
+    world = World(tmp_path)
+    proxy = world.sensors()
+    inbox = inbox_of(tmp_path / "a", "room")
+    (inbox / "a.json").write_bytes(job.encode("latin-1"))
+    (inbox / "c.json").write_text(json.dumps({"file": str(world.file(["n,1100,5"]))}))
+    world.run(proxy, 3)
+    assert sorted(p.name for p in inbox.iterdir()) == ["a.refused", "c.done"]
+    assert json.loads((inbox / "a.refused").read_text())["refused"]
+
+
+@pytest.mark.parametrize("kill_after", [None, 0, 1, 2, 3])
+def test_what_comes_before_a_late_damage_is_taken_in_once_and_the_rest_refused(
+    tmp_path: Path, kill_after: int | None
+) -> None:
+    """An archive that ended too soon has ended the live stream's proxy at each start."""
+    rows = [f"n,{1_100 + i / 1e6:.6f},{hash((i, 1)) % 10**9}" for i in range(200_000)]
+    whole = gzip.compress(world_file(tmp_path, rows))
+    path = tmp_path / "late.csv.gz"
+    path.write_bytes(whole[: len(whole) * 3 // 4])
+    world = World(tmp_path)
+    inbox = inbox_of(tmp_path / "a", "room")
+    inbox.mkdir(parents=True)
+    (inbox / "late.json").write_text(json.dumps({"file": str(path)}))
+    (inbox / "next.json").write_text(json.dumps({"file": str(world.file(["n,1200,5"]))}))
+    proxy = world.sensors()
+    if kill_after is not None:
+        for _ in range(kill_after):
+            proxy.step(world.now_us)
+        proxy = world.sensors()
+    world.run(proxy, 5)
+    assert sorted(p.name for p in inbox.iterdir()) == ["late.refused", "next.done"]
+    told = json.loads((inbox / "late.refused").read_text())["refused"]
+    assert "late.csv.gz is damaged: " in told
+    match = re.search(r"the lines before (\d+) have been taken in", told)
+    assert match is not None
+    values = [value for _, _, value in world.readings()]
+    assert len(values) == int(match[1]) - 2 + 1 > 10_000
+    assert values[:-1] == [float(row.split(",")[2]) for row in rows[: len(values) - 1]]
+    world.check()
+
+
+def test_a_job_of_a_header_alone_is_done(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    proxy = world.sensors()
+    inbox = inbox_of(tmp_path / "a", "room")
+    (inbox / "a.json").write_text(json.dumps({"file": str(world.file([], "empty.csv"))}))
+    (inbox / "b.json").write_text(json.dumps({"file": str(world.file(["n,1100,5"]))}))
+    world.run(proxy, 3)
+    assert sorted(p.name for p in inbox.iterdir()) == ["a.done", "b.done"]
+
+
+def world_file(folder: Path, rows: list[str]) -> bytes:
+    """The bytes of a file of the world's stream."""
+    return World(folder).file(rows, "whole.csv").read_bytes()

@@ -1,11 +1,15 @@
 """The registry and the state records, over the broker in memory."""
 
+import json
 import threading
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.contracts.transport import no_failure
 
-from slackwater.codec.records import encode_root_state
+from slackwater.codec.records import decode_registry, encode_registry, encode_root_state
 from slackwater.model.deployment import QuerySpec, WindowSpec
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import (
@@ -13,6 +17,7 @@ from slackwater.model.records import (
     LogState,
     OrdererState,
     Position,
+    RegistryRecord,
     RootState,
     SourcePosition,
     StreamPositions,
@@ -20,14 +25,15 @@ from slackwater.model.records import (
 from slackwater.primitives.eventclock import AnchoredClock, WallClock
 from slackwater.runtime.memory import MemoryBroker, MemoryTransaction
 from slackwater.runtime.registry import QueryDefinition, Registry
+from slackwater.runtime.skipped import SKIPPED
 from slackwater.runtime.state import (
-    read_orderer_state,
     read_root_state,
     read_root_states,
     read_states,
     write_orderer_state,
 )
 from slackwater.runtime.topics import QueryShape, topics_for
+from slackwater.runtime.transport import read_to_end
 
 SPEC = QuerySpec(
     name="climate",
@@ -70,6 +76,15 @@ def test_rule_27_a_start_gets_a_greater_placement_number_than_all_before(
     assert registry.queries() == {"climate": CLIMATE}
 
 
+def test_r17_numbers_go_on_from_those_that_were_counted(broker: MemoryBroker) -> None:
+    """Who counted starts in a file of its own may have come further: from behind it stays down."""
+    registry = Registry(broker)
+    assert registry.take_placement("root/climate.0", above=500) > 500
+    assert registry.take_placement("root/climate.1", above=7) > 501
+    before = registry.take_placement("root/climate.0")
+    assert registry.take_placement("root/climate.0", above=2**40) == before + 1, "made up"
+
+
 def test_definitions_and_clock_come_back_as_they_were(broker: MemoryBroker) -> None:
     registry = Registry(broker)
     assert registry.clock() is None
@@ -110,11 +125,113 @@ def test_waiting_ends_with_a_sentence(broker: MemoryBroker) -> None:
         Registry(broker).wait_for_query("climate", 0.05)
 
 
+FORGED = CLIMATE.to_json()
+
+
+def entry(name: str, definition: Any) -> tuple[bytes, bytes]:
+    text = definition if isinstance(definition, str) else json.dumps(definition)
+    return name.encode(), encode_registry(RegistryRecord(name, text))
+
+
+STRAY: dict[str, tuple[bytes | None, bytes]] = {
+    "a person's text": (b"query/climate", b"hello"),
+    "no key": (None, b"hello"),
+    "a key that is no text": (b"\xff\xfe", b"\x00"),
+    "a tombstone of the clock": (b"clock", b""),
+    "a tombstone of a query": (b"query/climate", b""),
+    "an entry under another key": (b"clock", entry("query/climate", FORGED)[1]),
+    "an entry without its key": (None, entry("query/climate", FORGED)[1]),
+    "an entry of no known name": entry("surprise", {}),
+    "no JSON": entry("query/climate", "{"),
+    "no object": entry("clock", "[]"),
+    "nested too deeply": entry("clock", "[" * 100_000),
+    "a number of 10,000 digits": entry("clock", '{"kind": ' + "9" * 10_000 + "}"),
+    "a clock of no kind": entry("clock", {"kind": "sundial"}),
+    "a clock beyond all time": entry(
+        "clock",
+        {"kind": "anchored", "anchor_wall_us": 2**70, "anchor_event_us": 0, "speed": 1.0},
+    ),
+    "another query's name": entry("query/other", FORGED),
+    "an unknown field": entry("query/climate", FORGED | {"surprise": 1}),
+    "a field too few": entry("query/climate", {"name": "climate"}),
+    "a width of nothing": entry("query/climate", FORGED | {"w_us": 0}),
+    "a beginning beyond all time": entry("query/climate", FORGED | {"e0_us": -(2**70)}),
+    "a text for a number": entry("query/climate", FORGED | {"e0_us": "0"}),
+    "no specification": entry("query/climate", FORGED | {"spec": None}),
+    "99,999 replicas": entry(
+        "query/climate", FORGED | {"spec": FORGED["spec"] | {"replicas": 99_999}}
+    ),
+    "a window that slides by nothing": entry(
+        "query/climate",
+        FORGED | {"spec": FORGED["spec"] | {"window": {"size_us": 1, "slide_us": 0}}},
+    ),
+    "a megabyte of zeros": (b"query/climate", bytes(1_000_000)),
+}
+
+
+@pytest.mark.parametrize("stray", STRAY)
+def test_a_stray_record_leaves_the_entries_as_they_were(broker: MemoryBroker, stray: str) -> None:
+    """Each of these once ended every later start: the reader met it before anything else."""
+    registry = Registry(broker)
+    registry.publish_clock(WallClock())
+    registry.publish_queries(CLIMATE)
+    key, value = STRAY[stray]
+    before = SKIPPED.counts().get("sw.registry", 0)
+    broker.writer(no_failure).append("sw.registry", 0, value, key)
+    assert registry.clock() == WallClock()
+    assert registry.queries() == {"climate": CLIMATE}
+    assert registry.wait_for_query("climate", 5) == CLIMATE
+    assert registry.wait_for_clock(5) == WallClock()
+    assert SKIPPED.counts()["sw.registry"] == before + 4, "one for each reading"
+
+
+def test_an_entry_that_a_stray_record_hides_is_written_again(broker: MemoryBroker) -> None:
+    """Compaction keeps the newest record of a key: without it the entry would be gone for good."""
+    registry = Registry(broker)
+    registry.publish_clock(WallClock())
+    registry.publish_queries(CLIMATE)
+    assert registry.restore() == []
+    writer = broker.writer(no_failure)
+    writer.append("sw.registry", 0, b"hello", b"query/climate")
+    writer.append("sw.registry", 0, b"hello", b"nobody's")
+    assert registry.restore() == ["query/climate"]
+    compacted = {raw.key: raw.value for raw in read_to_end(broker, ("sw.registry", 0))}
+    assert decode_registry(compacted[b"query/climate"]).name == "query/climate"
+    assert registry.restore() == []
+    assert registry.queries() == {"climate": CLIMATE}
+
+
+@given(value=st.binary(max_size=200), key=st.none() | st.binary(max_size=20))
+def test_any_bytes_are_passed_over(value: bytes, key: bytes | None) -> None:
+    broker = MemoryBroker()
+    broker.create_topic("sw.registry")
+    Registry(broker).publish_queries(CLIMATE)
+    broker.writer(no_failure).append("sw.registry", 0, value, key)
+    assert Registry(broker).queries() == {"climate": CLIMATE}
+
+
+@given(st.data())
+def test_an_entry_with_bytes_changed_is_an_entry_or_is_passed_over(data: st.DataObject) -> None:
+    key, value = entry("query/climate", FORGED)
+    damaged = bytearray(value)
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
+    broker = MemoryBroker()
+    broker.create_topic("sw.registry")
+    Registry(broker).publish_clock(WallClock())
+    broker.writer(no_failure).append("sw.registry", 0, bytes(damaged), key)
+    found = Registry(broker).queries()
+    assert found.keys() <= {"climate"}
+    assert Registry(broker).clock() == WallClock()
+
+
 def test_state_records_the_newest_of_each_fragment(broker: MemoryBroker) -> None:
     writer = broker.writer(no_failure)
     assert read_states(broker, "climate", 1) == {}
-    write_orderer_state(writer, "climate", OrdererState("orderer/climate.0.a", 1, 9, 1, 1, 1, ()))
-    write_orderer_state(writer, "climate", ORDERER)
+    write_orderer_state(
+        writer, broker.names, "climate", OrdererState("orderer/climate.0.a", 1, 9, 1, 1, 1, ())
+    )
+    write_orderer_state(writer, broker.names, "climate", ORDERER)
     with broker.transaction() as transaction:
         transaction.append("sw.state.climate", 0, encode_root_state(ROOT), ROOT.fragment.encode())
     aborted = broker.transaction()
@@ -122,8 +239,6 @@ def test_state_records_the_newest_of_each_fragment(broker: MemoryBroker) -> None
     aborted.append("sw.state.climate", 0, encode_root_state(later), later.fragment.encode())
     aborted.abort()
     assert read_states(broker, "climate", 1) == {ORDERER.fragment: ORDERER, ROOT.fragment: ROOT}
-    assert read_orderer_state(broker, "climate", "orderer/climate.0.a") == ORDERER
-    assert read_orderer_state(broker, "climate", "orderer/climate.0.b") is None
     assert read_root_states(broker, "climate", 1) == {ROOT.fragment: ROOT}
 
 

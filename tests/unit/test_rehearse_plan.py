@@ -169,11 +169,18 @@ def test_faults_come_in_the_order_of_their_time(paths: dict[str, Path]) -> None:
         ("broker", ["broker"]),
         ("aggregator/0", ["aggregator/0"]),
         ("proxy/room", ["proxy/room-1", "proxy/room-2"]),
+        ("orderer/*", ["orderer/climate.0.a", "orderer/climate.0.b"]),
         ("climate", []),
     ],
 )
 def test_a_shorter_name_means_all_that_begin_with_it(name: str, means: list[str]) -> None:
     assert targets(name, PROCESSES) == means
+
+
+def test_the_process_that_serves_all_streams_is_meant_before_its_streams() -> None:
+    assert targets("proxy", [*PROCESSES, "proxy"]) == ["proxy"]
+    assert targets("proxy/*", [*PROCESSES, "proxy"]) == ["proxy"]
+    assert targets("proxy/room-2", [*PROCESSES, "proxy"]) == ["proxy/room-2"]
 
 
 def test_a_whole_name_means_itself_only() -> None:
@@ -190,7 +197,7 @@ def refused(paths: dict[str, Path], spec: Deployment | None = None, **options: o
 def test_inputs_are_checked(paths: dict[str, Path], tmp_path: Path) -> None:
     assert "add --input room-2=FILE" in refused({"room-1": paths["room-1"]})
     assert "no stream garden" in refused(paths | {"garden": paths["room-1"]})
-    assert "there is no file" in refused(paths | {"room-2": tmp_path / "none.csv"})
+    assert "No such file" in refused(paths | {"room-2": tmp_path / "none.csv"})
     (tmp_path / "empty.csv").write_text("t,x\n")
     empty = {"room-1": tmp_path / "empty.csv", "room-2": tmp_path / "empty.csv"}
     assert "no input has a reading" in refused(empty)

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from tests.contracts.transport import no_failure
 from tests.unit.histories import Root
 from tests.unit.test_rehearse_plan import PROCESSES, deployment
 
+from slackwater.cli.rehearse.command import summary
 from slackwater.cli.rehearse.plan import Plan, make_plan
 from slackwater.cli.rehearse.report import Outcome, disturbances
 from slackwater.cli.rehearse.run import Quiet, Rehearsal, verify
 from slackwater.cli.rehearse.stage import Event
+from slackwater.client.check import Disturbance
+from slackwater.codec.records import encode_registry
 from slackwater.codec.results import parse_time
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
+from slackwater.model.names import RESULT_KINDS, Names
+from slackwater.primitives.lateness import Step
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.topics import RESULT_KINDS, results_topic
+from slackwater.runtime.cpu import Load, Share
+from slackwater.runtime.memory import MemoryBroker, MemoryReader
+from slackwater.runtime.registry import expectation_record
 from slackwater.runtime.transport import Transport
 
 
@@ -29,12 +38,16 @@ class MemoryStage:
 
     def __init__(self, plan: Plan, steps: Sequence[tuple[str, int]]) -> None:
         self.plan = plan
-        self.broker = MemoryBroker()
         self.clock = SystemClock()
+        self.broker = MemoryBroker(lambda: self.clock.now_us() // 1_000)
         self.steps = steps
         self.calls: list[str] = []
         self.stopped = 0
+        self.late_us = 0
+        self.busy: list[Load] = []
         self.spoil: list[dict[str, Any]] = []
+        self.looks_until_back: dict[str, int] = {}
+        self.aside: dict[str, set[int]] = {}
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
 
@@ -44,7 +57,14 @@ class MemoryStage:
 
     def prepare(self) -> None:
         for kind in RESULT_KINDS:
-            self.broker.create_topic(results_topic("climate", kind))
+            self.broker.create_topic(Names().results("climate", kind))
+
+    def learn(self, stream: str, steps: Sequence[Step]) -> None:
+        """What the stream's proxy has recorded by the end."""
+        self.broker.create_topic(Names().registry)
+        writer = self.broker.writer(no_failure)
+        for record in (expectation_record(stream, step) for step in steps):
+            writer.append(Names().registry, 0, encode_registry(record), record.name.encode())
 
     def begin(self) -> int:
         anchor = self.clock.now_us() + 50_000
@@ -54,18 +74,19 @@ class MemoryStage:
 
     def _answer(self, anchor: int) -> None:
         query = self.plan.deployment.queries["climate"]
-        root = Root(self.plan.terms(query, anchor), self.plan.expected()[0][query.name])
+        read = self.plan.without(self.aside)
+        root = Root(self.plan.terms(query, anchor), read.expected()[0][query.name])
         said = 0
         for label, windows in self.steps:
             if label == "tentative":
                 root.tentative(windows, ["room-2"])
             else:
                 root.stable(windows)
-            self._stop.wait(max(0, root.now - self.clock.now_us()) / 1e6)
+            self._stop.wait(max(0, root.now + self.late_us - self.clock.now_us()) / 1e6)
             with self.broker.transaction() as transaction:
                 for record in [*root.records[said:], *self.spoil]:
                     kind = record.get("label", record["kind"])
-                    topic = results_topic(
+                    topic = Names().results(
                         "climate", kind if kind in RESULT_KINDS else "corrections"
                     )
                     value = {k: v for k, v in record.items() if k != "seen_at"}
@@ -85,12 +106,25 @@ class MemoryStage:
     def events(self) -> list[Event]:
         return []
 
+    def loads(self) -> list[Load]:
+        return self.busy
+
     def check(self) -> None:
         if "kill broker" in self.calls:
             raise EnvironmentProblem("the broker did not come back")
+        self.looks_until_back = {who: n - 1 for who, n in self.looks_until_back.items() if n > 1}
+
+    def away(self) -> list[str]:
+        return list(self.looks_until_back)
 
     def quarantine(self) -> dict[str, dict[str, int]]:
-        return {"room-2": {"late": 1}}
+        found = {"room-2": {"late": 1}}
+        for stream, lines in self.aside.items():
+            found[stream] = found.get(stream, {}) | {"crash": len(lines)}
+        return found
+
+    def set_aside(self) -> dict[str, set[int]]:
+        return self.aside
 
     def stop(self) -> None:
         self.stopped += 1
@@ -130,9 +164,19 @@ def rehearse(
     wait_us: int = 300_000,
     spoil: Sequence[dict[str, Any]] = (),
     watcher: Quiet | None = None,
+    late_us: int = 0,
+    busy: Sequence[Load] = (),
+    learned: Sequence[Step] = (),
+    looks_until_back: int = 0,
+    aside: Mapping[str, set[int]] | None = None,
+    out: Path | None = None,
 ) -> tuple[Outcome, list[dict[str, Any]], MemoryStage]:
+    deployed = deployment()
+    if learned:
+        room = replace(deployed.streams["room-2"], expect_every_us=5_000_000, learns_gaps=True)
+        deployed = replace(deployed, streams={**deployed.streams, "room-2": room})
     plan = make_plan(
-        deployment(),
+        deployed,
         inputs,
         speed=20.0,
         duration_us=None,
@@ -141,8 +185,12 @@ def rehearse(
         processes=PROCESSES,
     )
     stage = MemoryStage(plan, steps)
-    stage.spoil = list(spoil)
-    out = inputs["room-1"].parent / "results.jsonl"
+    stage.spoil, stage.late_us, stage.busy = list(spoil), late_us, list(busy)
+    stage.learn("room-2", learned)
+    if looks_until_back:
+        stage.looks_until_back = {"root/climate.0": looks_until_back}
+    stage.aside = dict(aside or {})
+    out = out or inputs["room-1"].parent / "results.jsonl"
     try:
         outcome = Rehearsal(plan, stage, PROCESSES, out, wait_us, watcher).run()
     finally:
@@ -186,6 +234,65 @@ def test_agreed(inputs: dict[str, Path]) -> None:
     assert [e["event"] for e in outcome.report["events"]] == ["silenced", "heard"]
 
 
+def test_normal_times_count_from_what_was_learned_on_the_way(inputs: dict[str, Path]) -> None:
+    learned = [Step(103_000_000, 30_000_000)]
+    outcome, lines, _ = rehearse(inputs, [("stable", 6)], learned=learned)
+    assert outcome.ok
+    assert lines[0]["lateness"] == {"climate": 6.0}
+    assert lines[-1] == {
+        "kind": "lateness",
+        "query": "climate",
+        "event": "1970-01-01T00:01:43.000000Z",
+        "lateness": 31.0,
+    }
+    # Room 2 is due 25 s later than before at twenty times the speed, and its answers are not.
+    assert outcome.report["queries"]["climate"]["latency_ms"]["all"]["p50"] < -500
+
+
+def test_a_line_that_ended_its_reader_is_no_reading(inputs: dict[str, Path]) -> None:
+    """Line 5 is the reading of 103 s, which two windows would hold."""
+    aside = {"room-1": {5}}
+    learned = [Step(103_000_000, 30_000_000)]
+    outcome, lines, _ = rehearse(
+        inputs, [("stable", 2), ("tentative", 2), ("stable", 4)], aside=aside, learned=learned
+    )
+    assert outcome.findings == []
+    assert outcome.ok
+    counts = {
+        line["window_start"][17:19]: line["fields"]["x"]["count"]
+        for line in lines
+        if line["kind"] == "stable" and line["key"] == "room-1"
+    }
+    assert (counts["40"], counts["42"]) == (3, 3), "of four seconds each"
+    assert outcome.report["quarantine"]["room-1"] == {"crash": 1}
+    assert outcome.report["queries"]["climate"]["n_tentative"] == 2
+
+
+def test_a_line_that_is_only_missing_is_lost(inputs: dict[str, Path]) -> None:
+    """Set aside is line 5; what is missing in the results is line 6 as well."""
+
+    class Forgetful(MemoryStage):
+        def set_aside(self) -> dict[str, set[int]]:
+            return {"room-1": {5}}
+
+    plan = make_plan(
+        deployment(), inputs, speed=20.0, duration_us=None, faults=(), seed=3, processes=PROCESSES
+    )
+    stage = Forgetful(plan, [("stable", 6)])
+    stage.aside = {"room-1": {5, 6}}
+    out = inputs["room-1"].parent / "results.jsonl"
+    outcome = Rehearsal(plan, stage, PROCESSES, out, 300_000).run()
+    assert outcome.report["queries"]["climate"]["wrong"] > 0
+    assert not outcome.ok
+
+
+def test_results_that_cannot_be_read_again_cannot_be_judged_without_a_line(
+    inputs: dict[str, Path],
+) -> None:
+    with pytest.raises(EnvironmentProblem, match="--out /dev/null: lines were set aside"):
+        rehearse(inputs, [("stable", 6)], aside={"room-1": {5}}, out=Path("/dev/null"))
+
+
 def test_what_has_been_seen_is_in_the_file_at_once(inputs: dict[str, Path]) -> None:
     onlooker = Onlooker(inputs["room-1"].parent / "results.jsonl")
     rehearse(inputs, [("stable", 3), ("stable", 3)], watcher=onlooker)
@@ -199,6 +306,20 @@ def test_not_stable_in_time_names_what_is_missing(inputs: dict[str, Path]) -> No
     assert outcome.report["queries"]["climate"]["lost"] == 3
     with pytest.raises(CheckFailed, match="no stable answer from climate part 0 window 1970"):
         verify(outcome)
+
+
+def test_it_goes_on_until_whoever_was_killed_works_again(inputs: dict[str, Path]) -> None:
+    outcome, _, stage = rehearse(inputs, [("stable", 6)], wait_us=20_000_000, looks_until_back=50)
+    assert outcome.findings == []
+    assert stage.away() == []
+
+
+def test_who_does_not_work_again_in_time_is_named(inputs: dict[str, Path]) -> None:
+    outcome, _, _ = rehearse(inputs, [("stable", 6)], looks_until_back=1_000_000)
+    assert outcome.findings == [
+        "not all was done after 0.3 s more: root/climate.0 does not work again"
+    ]
+    assert not outcome.ok
 
 
 def test_a_record_that_is_there_twice_fails_and_is_not_hidden(inputs: dict[str, Path]) -> None:
@@ -215,6 +336,75 @@ def test_a_stage_that_gives_up_ends_the_run_and_is_stopped(inputs: dict[str, Pat
         rehearse(inputs, [("stable", 1)], faults=["at=0s kill broker"])
 
 
+def test_answers_beyond_the_bound_fail_a_rehearsal_whose_figures_all_agree(
+    inputs: dict[str, Path],
+) -> None:
+    """X is 2 s: all is exact, nothing is undone, and the last windows are 2.6 s late."""
+    outcome, _, _ = rehearse(inputs, [("stable", 6)], wait_us=9_000_000, late_us=2_600_000)
+    climate = outcome.report["queries"]["climate"]
+    assert [climate[what] for what in ("lost", "doubled", "uncorrected", "wrong")] == [0] * 4
+    assert not outcome.ok
+    assert climate["beyond_bound"] == climate["seen_beyond_bound"] == 6
+    assert climate["bound_of"] == "climate"
+    late = [window["late_ms"] for window in climate["late_windows"]]
+    assert late == sorted(late, reverse=True)
+    assert all(2_600 <= ms < 9_000 for ms in late), "of their own normal times"
+    with pytest.raises(CheckFailed, match="6 of 6 windows of climate were first answered beyond"):
+        verify(outcome)
+    worst = climate["late_windows"][0]["window_start"]
+    assert outcome.findings[1].startswith(f"late: climate window {worst} was first answered")
+    assert outcome.findings[1].endswith("after its normal time; 2.250 s were allowed")
+    assert outcome.report["overloaded"] is None
+
+
+def test_answers_that_could_be_read_in_time_are_in_time_however_late_they_were_seen(
+    inputs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader gets nothing until the last window is 3 s past its normal time; X is 2 s."""
+    begun = threading.Event()
+    poll = MemoryReader.poll
+
+    def held(self: MemoryReader, records_max: int = 1000, timeout_s: float = 0.0) -> Any:
+        records = poll(self, records_max, timeout_s)
+        if records and not begun.is_set():
+            begun.set()
+            time.sleep(3.5)
+        return records
+
+    monkeypatch.setattr(MemoryReader, "poll", held)
+    outcome, _, _ = rehearse(inputs, [("stable", 6)], wait_us=9_000_000)
+    climate = outcome.report["queries"]["climate"]
+    assert climate["latency_ms"]["all"]["max"] > 2_250
+    assert climate["seen_beyond_bound"] > 0
+    assert climate["beyond_bound"] == 0
+    assert outcome.ok
+    line = summary(outcome)[0]
+    assert f"0 late ({climate['seen_beyond_bound']} more could be read in time" in line
+
+
+def test_want_of_cpu_is_a_finding_of_its_own(inputs: dict[str, Path]) -> None:
+    now = SystemClock().now_us()
+    share = Share(used=0.98, waited=0.0)
+    busy = [
+        Load(now + second * 1_000_000, 1.0, 0.99, 0.0, {"orderer/climate.0.a": share})
+        for second in range(10)
+    ]
+    outcome, _, _ = rehearse(
+        inputs, [("stable", 6)], wait_us=9_000_000, late_us=2_600_000, busy=busy
+    )
+    assert outcome.findings[0].startswith("overloaded: orderer/climate.0.a used 98% of a core, for")
+    assert outcome.report["overloaded"]["processes"][0]["process"] == "orderer/climate.0.a"
+    assert outcome.report["overloaded"]["machine_busy"] == 0.99
+
+
+def test_a_busy_machine_that_keeps_its_bounds_is_no_finding(inputs: dict[str, Path]) -> None:
+    now = SystemClock().now_us()
+    busy = [Load(now + 500_000 * n, 1.0, 1.0, 0.0, {"root/q.0": Share(1.0, 1.0)}) for n in range(9)]
+    outcome, _, _ = rehearse(inputs, [("stable", 6)], busy=busy)
+    assert outcome.findings == []
+    assert outcome.report["overloaded"] is None
+
+
 def test_a_fault_lasts_until_the_process_works_again() -> None:
     events = [
         Event(10, "root/climate.0", "killed"),
@@ -224,6 +414,23 @@ def test_a_fault_lasts_until_the_process_works_again() -> None:
         Event(60, "broker", "ready"),
         Event(70, "proxy/room-1", "silenced"),
     ]
-    found = disturbances(events)
-    assert [(d.start, d.end, d.broker) for d in found[:2]] == [(10, 30, False), (40, 60, True)]
-    assert found[2].end > 10**18
+    assert disturbances(events) == [
+        Disturbance(10, 30, "root/climate.0"),
+        Disturbance(40, 60, "broker"),
+        Disturbance(70, 2**62, "proxy/room-1", silent=True),
+    ]
+
+
+def test_a_process_that_ends_by_itself_is_away_until_it_is_ready_again() -> None:
+    events = [
+        Event(10, "root/q.0", "ended by SIGSEGV"),
+        Event(11, "root/q.0", "started, pid 7"),
+        Event(12, "root/q.0", "ended with code 1"),
+        Event(30, "root/q.0", "ready"),
+        Event(35, "root/q.0", "paused"),
+        Event(40, "root/q.0", "resumed"),
+    ]
+    assert disturbances(events) == [
+        Disturbance(10, 30, "root/q.0"),
+        Disturbance(35, 40, "root/q.0"),
+    ]

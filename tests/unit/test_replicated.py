@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slackwater.model.records import Kind, LogPosition, OrderedRecord, Position
-from slackwater.protocols.dpc.replicated import DeltaCursor, Ingredient, LiveInput
+from slackwater.model.records import BucketRecord, Kind, LogPosition, OrderedRecord, Position
+from slackwater.protocols.dpc.replicated import (
+    DeltaCursor,
+    Ingredient,
+    LiveInput,
+    damaged_delta,
+)
 
 STABLE, LIVE = 0, 1
 BUCKET = 100
@@ -117,3 +122,61 @@ def test_rule_21_a_stable_slice_is_better_than_one_of_a_replica_that_is_further(
     for start in (0, BUCKET):
         logs.say(1 - stable, LIVE, start, 2.0)
     assert logs.chosen() == [(0, True, [1.0]), (BUCKET, False, [2.0])]
+
+
+class Stable:
+    """One replica's stable deltas, as the stable line's cursor reads them."""
+
+    def __init__(self) -> None:
+        self.cursor = DeltaCursor(LogPosition(0, 0, -1, Position(0)), lambda e: e, strict=True)
+
+    def read(self, *seqs: int | None) -> list[bool]:
+        """Which of these count; None is a record that does not decode."""
+        return [self._take(seq) for seq in seqs]
+
+    def _take(self, seq: int | None) -> bool:
+        record: BucketRecord = damaged_delta(0, 0)
+        if seq is not None:
+            record = OrderedRecord(Kind.BOUNDARY, 0, 0, 0, seq, seq + 1, seq=seq)
+        admitted = self.cursor.admits(record)
+        self.cursor.offset += 1
+        return admitted
+
+
+STRAY = None
+
+
+def test_r9_what_nobody_wrote_takes_no_seq() -> None:
+    """The true record behind it was dropped as a repeat, and its orderer ended to say it again."""
+    log = Stable()
+    assert log.read(0, STRAY, 1, STRAY, STRAY, 2) == [True, False, True, False, False, True]
+    assert log.cursor.stray is None
+
+
+def test_r9_a_damaged_delta_takes_its_own() -> None:
+    log = Stable()
+    assert log.read(0, STRAY, 2, 3) == [True, False, True, True]
+    assert log.read(STRAY, STRAY, 6) == [False, False, True], "two of them"
+    assert log.cursor.stray is None
+
+
+def test_r9_a_copy_of_what_is_damaged_counts() -> None:
+    log = Stable()
+    assert log.read(0, STRAY, 0, 1, 2) == [True, False, False, True, True]
+
+
+def test_r9_what_is_further_ahead_is_a_hole() -> None:
+    log = Stable()
+    assert log.read(0, STRAY, 3) == [True, False, False]
+    assert log.cursor.stray is not None
+    assert log.cursor.stray.next_seq == 1
+
+
+def test_r9_a_place_among_what_was_not_read_counts_the_same_again() -> None:
+    log = Stable()
+    log.read(0, STRAY)
+    place = log.cursor.position()
+    assert (place.offset, place.next_seq) == (1, 1), "before it"
+    again = Stable()
+    again.cursor.return_to(place)
+    assert again.read(STRAY, 2) == [False, True]

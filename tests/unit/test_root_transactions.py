@@ -16,6 +16,7 @@ from aiokafka.producer.sender import AddPartitionsToTxnHandler
 
 from slackwater.codec.records import decode_root_state
 from slackwater.model.deployment import WindowSpec
+from slackwater.model.names import Names
 from slackwater.model.records import Position, RootState
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.windows import Grid
@@ -102,7 +103,7 @@ def corrections(windows: int) -> Transaction[Any]:
 
 def written(transaction: Transaction[Any], batch_records_max: int = 100_000) -> Producer:
     producer = Producer(batch_records_max)
-    transactions = Transactions(producer, WRITER, STATE.fragment)
+    transactions = Transactions(producer, WRITER, STATE.fragment, Names())
     asyncio.run(transactions.write(Commit(transaction, STATE), emitted_at=0))
     return producer
 
@@ -142,7 +143,7 @@ def test_batches_that_are_full_keep_the_order(records_max: int) -> None:
 def test_nothing_is_committed_of_what_the_broker_refused_in_part(topic: str) -> None:
     """A wall clock an hour ahead, a topic with a smaller limit: all records, or none (rule 23)."""
     producer = Producer(7, refuses=topic)
-    transactions = Transactions(producer, WRITER, STATE.fragment)
+    transactions = Transactions(producer, WRITER, STATE.fragment, Names())
 
     with pytest.raises(InvalidTimestampError):
         asyncio.run(transactions.write(Commit(corrections(100), STATE), emitted_at=0))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from typing import Any, cast
 
@@ -47,3 +49,36 @@ def test_a_stop_in_the_middle_of_a_start_ends_the_start(monkeypatch: pytest.Monk
     assert slow.said == ["stopped", "open ended", "stopped"]
     starting.join(10)
     assert not starting.is_alive()
+
+
+WAITS_FOR_THE_BROKER = """
+import asyncio, threading
+from slackwater.runtime import stack
+
+asking, answer = threading.Event(), threading.Event()
+
+class Asks:
+    def __init__(self, options, *, clock=None):
+        pass
+
+    async def open(self):
+        await asyncio.to_thread(lambda: asking.set() or answer.wait())
+
+    async def stop(self):
+        pass
+
+stack.Stack = Asks
+thread = stack.StackThread(None)
+threading.Thread(target=thread.open, daemon=True).start()
+asking.wait()
+thread.stop()
+print("stopped", flush=True)
+"""
+
+
+def test_the_program_does_not_wait_for_an_answer_of_the_broker_that_it_has_stopped() -> None:
+    """It would otherwise take the minute after which an append is given up."""
+    command = [sys.executable, "-c", WAITS_FOR_THE_BROKER]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert done.stdout == "stopped\n", done.stderr
+    assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.runtime import broker, topics
 from slackwater.runtime.paths import schemas_dir
 from slackwater.runtime.topics import QueryShape, TopicSpec, topics_for
@@ -51,11 +52,11 @@ def test_a_query_has_the_logs_of_the_design() -> None:
 
 def test_the_naming_functions_name_the_topics_of_the_file() -> None:
     names = by_name(topics_for(["s"], [QueryShape("q", children=2, parts=2)])).keys()
-    named = {topics.source_topic("s"), topics.quarantine_topic("s"), topics.state_topic("q")}
-    named |= {topics.ordered_topic("q", child) for child in range(2)}
-    named |= {topics.deltas_topic("q", part) for part in range(2)}
-    named |= {topics.results_topic("q", kind) for kind in topics.RESULT_KINDS}
-    assert named | {topics.HEARTBEATS, topics.REGISTRY} == names
+    named = {Names().source("s"), Names().quarantine("s"), Names().state("q")}
+    named |= {Names().ordered("q", child) for child in range(2)}
+    named |= {Names().deltas("q", part) for part in range(2)}
+    named |= {Names().results("q", kind) for kind in RESULT_KINDS}
+    assert named | {Names().heartbeats, Names().registry} == names
 
 
 def test_every_log_of_a_deltas_topic_has_a_partition_of_its_own() -> None:
@@ -96,8 +97,6 @@ def test_every_limit_lets_the_largest_record_pass(data: dict[str, Any]) -> None:
         clients["confluent"]["consumer"]["max.partition.fetch.bytes"],
         clients["aiokafka"]["producer"]["max_request_size"],
         clients["aiokafka"]["consumer"]["max_partition_fetch_bytes"],
-        clients["faust"]["producer_max_request_size"],
-        clients["faust"]["consumer_max_fetch_size"],
         int(clients["spark"]["sink"]["kafka.max.request.size"]),
         int(clients["spark"]["source"]["kafka.max.partition.fetch.bytes"]),
     ]

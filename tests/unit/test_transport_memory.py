@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -15,7 +16,7 @@ class MemoryWorld:
     """A ``World`` in memory."""
 
     def __init__(self) -> None:
-        self.transport = MemoryBroker()
+        self.transport = MemoryBroker(lambda: time.time_ns() // 1_000_000)
         self._topics = 0
 
     def create(self, partitions: int = 1, bytes_max: int = 16 * 2**20) -> str:

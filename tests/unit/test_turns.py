@@ -20,7 +20,7 @@ async def turn_forever(turns: Turns, wait_us: int) -> None:
 async def stops(loop: asyncio.Task[None]) -> bool:
     """Does one cancellation end it? It is ended in any case: asyncio.run would wait for it."""
     loop.cancel()
-    await asyncio.wait([loop], timeout=1)
+    await asyncio.wait([loop], timeout=10)
     ended = loop.cancelled()
     while not loop.done():
         loop.cancel()

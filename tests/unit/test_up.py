@@ -50,6 +50,7 @@ def test_ctrl_c_does_not_wait_for_the_end_of_the_start(
 
     checked = SimpleNamespace(warnings=(), deployment=None)
     monkeypatch.setattr(up, "check_deployment", lambda path, micro_batch: checked)
+    monkeypatch.setattr(up, "warn_of", lambda deployment, folder, own_broker: None)
     monkeypatch.setattr(up, "StackThread", Starting)
     monkeypatch.setattr(up, "_watch", lambda thread, stopping: None)
     up.run_up(tmp_path / "deployment.yaml", tmp_path, None, None)

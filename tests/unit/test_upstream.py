@@ -1,7 +1,7 @@
 """What a consumer makes of its replicas' words (DPC, Table II and section 5.1)."""
 
 from slackwater.protocols.dpc.states import LineState
-from slackwater.protocols.dpc.upstream import Loss, Upstream, stale_us_max
+from slackwater.protocols.dpc.upstream import Loss, Upstream, stale_us_max, suspends
 
 STABLE, UP_FAILURE, STABILIZATION = LineState
 
@@ -43,16 +43,16 @@ def test_a_replica_that_says_so_is_lost_at_once() -> None:
 
 def test_a_child_is_suspended_when_all_that_are_heard_stabilize() -> None:
     upstream = Upstream(2)
-    assert not upstream.suspends(0), "nobody was heard: that is no reason to wait"
+    assert not suspends(upstream.states(0)), "nobody was heard: that is no reason to wait"
     upstream.says(0, STABILIZATION, 0)
-    assert upstream.suspends(0)
+    assert suspends(upstream.states(0))
     upstream.says(1, UP_FAILURE, 0)
-    assert not upstream.suspends(0), "that one speaks"
+    assert not suspends(upstream.states(0)), "that one speaks"
     upstream.says(1, STABLE, 0)
-    assert not upstream.suspends(0), "that one will"
+    assert not suspends(upstream.states(0)), "that one will"
     upstream.says(0, STABILIZATION, stale_us_max)
-    assert upstream.suspends(stale_us_max), "the other one is gone"
-    assert not upstream.suspends(2 * stale_us_max), "and now both are"
+    assert suspends(upstream.states(stale_us_max)), "the other one is gone"
+    assert not suspends(upstream.states(2 * stale_us_max)), "and now both are"
 
 
 def test_who_says_stable_and_misses_a_deadline_is_doubted_until_it_goes_on() -> None:

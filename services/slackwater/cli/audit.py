@@ -11,16 +11,21 @@ import dataclasses
 from pathlib import Path
 
 from slackwater.cli.common import say
+from slackwater.cli.show import nothing_yet, registered_query
 from slackwater.cli.tables import short_time
 from slackwater.codec.results import format_time
 from slackwater.model.errors import CheckFailed, UsageError
+from slackwater.model.names import Names
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.cluster import Cluster
 from slackwater.runtime.datadir import read_run
 from slackwater.runtime.deployment import load_deployment
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.registry import Registry
+from slackwater.runtime.registry import QueryDefinition
+from slackwater.runtime.topics import partition_counts
 
 
-def print_audit(bootstrap: str, data_dir: Path, query: str, deployment: Path | None) -> None:
+def print_audit(cluster: Cluster, data_dir: Path, query: str, deployment: Path | None) -> None:
     """Run the job, tell what it found; ``CheckFailed`` if the results are not exact."""
     from slackwater_spark.audit import run_audit
 
@@ -30,13 +35,9 @@ def print_audit(bootstrap: str, data_dir: Path, query: str, deployment: Path | N
             raise UsageError(
                 f"{data_dir} does not say which deployment runs: add --deployment FILE"
             )
-        deployment = Path(run["deployment"])
+        deployment = Path(run.deployment)
     loaded = load_deployment(deployment)
-    registry = Registry(KafkaTransport(bootstrap))
-    definition = registry.query(query)
-    if definition is None:
-        known = ", ".join(registry.queries()) or "none"
-        raise UsageError(f"there is no query {query}; registered: {known}")
+    definition = registered_query(cluster, loaded.names, query)
     if definition.spec.window is None:
         raise UsageError(
             f"query {query} has no window: the audit recomputes windows only, use a rehearsal"
@@ -47,9 +48,12 @@ def print_audit(bootstrap: str, data_dir: Path, query: str, deployment: Path | N
             f"query {query} reads {', '.join(read)}: an audit recomputes from readings, and this"
             " version does not do chains yet; audit what it reads"
         )
+    _check_begun(cluster, loaded.names, definition)
     loaded = dataclasses.replace(loaded, queries={**loaded.queries, query: definition.spec})
     say("reading the logs (a Spark batch job: this takes half a minute)")
-    report = run_audit(bootstrap, loaded, query, definition.e0_us)
+    report = run_audit(
+        cluster.bootstrap, loaded, query, definition.e0_us, security=cluster.security.spark()
+    )
     for topic in report.truncated:
         say(f"{topic} has lost its beginning: windows that may have needed it are left out")
     for finding in report.findings:
@@ -62,3 +66,14 @@ def print_audit(bootstrap: str, data_dir: Path, query: str, deployment: Path | N
     )
     if not report.ok:
         raise CheckFailed(f"the stable results of {query} are not those of the batch computation")
+
+
+def _check_begun(cluster: Cluster, names: Names, definition: QueryDefinition) -> None:
+    """A batch job over nothing would find nothing wrong; ``CheckFailed`` says that at once."""
+    topic, parts = names.results(definition.name, "stable"), range(definition.spec.parts)
+    begun = bool(partition_counts(cluster, [topic])) and all(
+        KafkaTransport(cluster, names).end_offsets([(topic, part) for part in parts]).values()
+    )
+    if not begun:
+        told = nothing_yet(definition.name, definition, SystemClock().now_us())
+        raise CheckFailed(f"nothing to audit: {told}")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import json
+import re
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from slackwater.cli.tables import visible
 from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.model.names import Names, why_no_prefix
+from slackwater.runtime.cluster import Cluster, find_cluster
+from slackwater.runtime.security import PLAINTEXT, Role
+from slackwater.runtime.security_file import read_kafka_file
 from slackwater.runtime.settings import settings
 
-RUN_FILE: Final = "run.json"
+if TYPE_CHECKING:
+    from slackwater.runtime.datadir import Run
+
 answer_s_max: Final = 5.0
 """How long a command waits for the broker before it says that there is none."""
 
@@ -25,12 +32,30 @@ BootstrapOption = Annotated[
         " directory says.",
     ),
 ]
+KafkaConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--kafka-config",
+        metavar="FILE",
+        help="Kafka's client properties, for a cluster with TLS or SASL; or a folder with one file"
+        " for each role. Default: SLACKWATER_KAFKA_CONFIG, else what run.json says.",
+    ),
+]
 DataDirOption = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
         metavar="DIR",
         help="The data directory of `slackwater up`. Default: .slackwater",
+    ),
+]
+PrefixOption = Annotated[
+    str | None,
+    typer.Option(
+        "--prefix",
+        metavar="PREFIX",
+        help="The deployment's prefix, as in plant-7. Default: SLACKWATER_PREFIX, else what"
+        " run.json in the data directory says, if the broker is the one that it names.",
     ),
 ]
 DeploymentOption = Annotated[
@@ -43,48 +68,102 @@ def data_dir(given: Path | None) -> Path:
     return settings().data_dir if given is None else given
 
 
-def find_bootstrap(given: str | None, directory: Path | None = None) -> str:
-    """Where the broker is, and that it answers; else one sentence and exit code 3."""
-    from slackwater.runtime.broker import answers
+def reach_kafka(
+    bootstrap: str | None,
+    kafka_config: Path | None,
+    directory: Path | None = None,
+    role: Role = Role.CLIENT,
+) -> Cluster:
+    """Where Kafka is, and that it answers; else one sentence and exit code 3."""
+    from slackwater.runtime.broker import why_no_answer
 
-    bootstrap, said_by = _bootstrap(given, data_dir(directory))
-    host, _, port = bootstrap.rpartition(":")
-    if not host or not port.isdecimal():
-        raise UsageError(f"{said_by} says {bootstrap!r}: write host:port")
-    if not answers(bootstrap, answer_s_max):
+    cluster, said_by = _cluster(bootstrap, kafka_config, data_dir(directory), role)
+    check_address(cluster.bootstrap, said_by)
+    why = why_no_answer(cluster, answer_s_max)
+    if why is not None:
         raise EnvironmentProblem(
-            f"no broker answers at {bootstrap} (from {said_by}) within {answer_s_max:g} s:"
+            f"no broker answers at {cluster} (from {said_by}) within {answer_s_max:g} s ({why}):"
             " is `slackwater up` running?"
         )
-    return bootstrap
+    return cluster
 
 
-def _bootstrap(given: str | None, directory: Path) -> tuple[str, str]:
-    """The address and who named it."""
-    if given is not None:
-        return given, "--bootstrap"
-    if (named := settings().bootstrap) is not None:
-        return named, "SLACKWATER_BOOTSTRAP"
-    path = directory / RUN_FILE
+def check_address(bootstrap: str, said_by: str) -> None:
+    """``UsageError`` unless these are addresses, which no waiting would make of them."""
+    if not all(map(_is_address, bootstrap.split(","))):
+        raise UsageError(f"{said_by} says {bootstrap!r}: write host:port")
+
+
+def find_names(given: str | None, bootstrap: str | None, directory: Path | None = None) -> Names:
+    """What the deployment calls its topics; ``bootstrap`` is the option, or None."""
+    from slackwater.runtime.datadir import read_run
+
+    said_by = "--prefix"
+    if given is None:
+        given, said_by = settings().prefix, "SLACKWATER_PREFIX"
+    if given is None:
+        address = settings().bootstrap if bootstrap is None else bootstrap
+        # Without an address run.json had to be there; with one it may say what it likes.
+        run = read_run(data_dir(directory)) if address is None else _run_at(address, directory)
+        return Names() if run is None else run.names
+    if (reason := why_no_prefix(given)) is not None:
+        raise UsageError(f"{said_by}: {reason}")
+    return Names(given)
+
+
+def _run_at(address: str, directory: Path | None) -> Run | None:
+    """What run.json says, if it is of a deployment on this broker."""
+    from slackwater.runtime.datadir import read_run
+
     try:
-        return str(json.loads(path.read_text())["bootstrap"]), str(path)
-    except FileNotFoundError:
+        run = read_run(data_dir(directory))
+    except EnvironmentProblem:
+        return None
+    return run if run is not None and run.bootstrap == address else None
+
+
+def _is_address(text: str) -> bool:
+    found = re.fullmatch(r"\s*(?:[\w.-]+|\[[\da-fA-F:.]+\]):(\d{1,5})\s*", text, re.ASCII)
+    return found is not None and 0 < int(found[1]) < 65_536
+
+
+def _cluster(
+    bootstrap: str | None, kafka_config: Path | None, directory: Path, role: Role
+) -> tuple[Cluster, str]:
+    """The cluster, and who named its address: the options, then the environment, then run.json."""
+    from slackwater.runtime.datadir import RUN_FILE, read_run
+
+    config = kafka_config or settings().kafka_config
+    found = None if config is None else read_kafka_file(config, role)
+    in_file = None if found is None else found.bootstrap
+    named = [
+        (bootstrap, "--bootstrap"),
+        (in_file if kafka_config else None, str(kafka_config)),
+        (settings().bootstrap, "SLACKWATER_BOOTSTRAP"),
+        (in_file, str(config)),
+    ]
+    for address, said_by in named:
+        if address is not None:
+            return Cluster(address, PLAINTEXT if found is None else found.security), said_by
+    path, run = directory / RUN_FILE, read_run(directory)
+    if run is None:
         raise EnvironmentProblem(
             f"no broker is known: {path} is not there. Start `slackwater up`, or give --bootstrap"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EnvironmentProblem(f"{path} cannot be read: {error}") from error
+        )
+    if config is None and run.kafka_config is not None:
+        config = Path(run.kafka_config)
+    return find_cluster(run.bootstrap, config, role), str(path)
 
 
-def say(text: str) -> None:
-    """A line for the user, at once, also into a pipe."""
-    typer.echo(text)
+def say(text: str, *, is_json: bool = False) -> None:
+    """Lines for the user, at once, also into a pipe; JSON goes out as it is."""
+    typer.echo(text if is_json else visible(text, kept="\n\t"))
     sys.stdout.flush()
 
 
 def warn(text: str) -> None:
-    """A line beside the output."""
-    typer.echo(text, err=True)
+    """Lines beside the output."""
+    typer.echo(visible(text, kept="\n\t"), err=True)
 
 
 def parse_bindings(option: str, values: list[str]) -> dict[str, Path]:

@@ -8,6 +8,7 @@ longer than the bound. It is a rehearsal with a face: the same run, the same jud
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -23,7 +24,7 @@ from slackwater.cli.rehearse.report import Outcome
 from slackwater.cli.rehearse.run import Watcher
 from slackwater.cli.screen import Board, PlainLines, render
 from slackwater.model.durations import parse_duration_us
-from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.paths import home
 
@@ -59,6 +60,8 @@ def run_demo(keep: Path | None) -> bool:
     source = home() / DATA
     if not source.is_dir():
         raise EnvironmentProblem(f"the demo's data is missing: {source} is part of the repository")
+    if keep is not None:
+        _make_room(keep)
     folder = Path(tempfile.mkdtemp(prefix="slackwater-demo-"))
     try:
         paths = first_minutes(source, folder, MINUTES)
@@ -89,6 +92,18 @@ def run_demo(keep: Path | None) -> bool:
         return outcome.ok
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make_room(keep: Path) -> None:
+    """The directory for the results, before a minute is spent on them."""
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"--keep {keep} is no directory and cannot become one: {error.strerror}"
+        ) from error
+    if not os.access(keep, os.W_OK | os.X_OK):
+        raise UsageError(f"--keep {keep}: nothing can be written there")
 
 
 def introduce(tell: Any) -> None:

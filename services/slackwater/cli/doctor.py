@@ -160,12 +160,13 @@ def memory() -> str:
 
 def broker(data_dir: Path) -> str:
     """If ``slackwater up`` left its address, whether it answers."""
-    from slackwater.cli.common import RUN_FILE, find_bootstrap
+    from slackwater.cli.common import reach_kafka
+    from slackwater.runtime.datadir import RUN_FILE
 
     if not (data_dir / RUN_FILE).exists():
         return f"none is running from {data_dir}"
     try:
-        return f"answers at {find_bootstrap(None, data_dir)}"
+        return f"answers at {reach_kafka(None, None, data_dir)}"
     except SlackwaterError as error:
         raise Trouble(
             error.message, f"start `slackwater up`, or remove {data_dir / RUN_FILE}"

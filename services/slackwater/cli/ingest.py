@@ -14,7 +14,7 @@ from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.proxy.csvfile import CsvFile
 from slackwater.proxy.sensors import hand_over
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.datadir import read_run
+from slackwater.runtime.datadir import is_running, read_run
 from slackwater.runtime.deployment import load_deployment
 
 
@@ -28,9 +28,9 @@ def run_ingest(
 ) -> None:
     """Check, and put the job into the inbox."""
     run = read_run(data_dir)
-    if run is None or run.get("pid") is None:
+    if run is None or not is_running(data_dir):
         raise EnvironmentProblem(f"no deployment runs from {data_dir}: start `slackwater up`")
-    spec = load_deployment(deployment or Path(run["deployment"]))
+    spec = load_deployment(deployment or Path(run.deployment))
     if stream not in spec.streams:
         raise UsageError(f"there is no stream {stream}, only {', '.join(spec.streams)}")
     if (topic := spec.streams[stream].topic) is not None:
@@ -42,7 +42,7 @@ def run_ingest(
         )
     if speed is not None and not 0 < speed < float("inf"):
         raise UsageError(f"--speed {speed:g} is no speed: it must be larger than 0")
-    CsvFile(spec.streams[stream], file)  # a column that is not there is told here
+    CsvFile(spec.streams[stream], file).verify()  # no column, or half an archive: told here
     name = f"{SystemClock().now_us()}-{file.name}"
     hand_over(data_dir, stream, name, file, speed=speed or 1.0, as_now=as_now)
     say(f"{file} is handed to proxy/{stream}; `slackwater status` shows how far it is")

@@ -39,6 +39,7 @@ class Line:
     state: State
     values: dict[str, str]
     missing: tuple[str, ...] = ()
+    skipped: bool = False
     undone_at: int | None = None
     before: dict[str, str] = field(default_factory=dict)
 
@@ -92,7 +93,8 @@ class Board:
             state: State = (
                 "tentative" if not is_stable else "corrected" if at in replaced else "exact"
             )
-            line, known = Line(at, state, values, tuple(record["missing"])), self.lines.get(at)
+            lacks, skipped = tuple(record["missing"]), record.get("skipped", False)
+            line, known = Line(at, state, values, lacks, skipped), self.lines.get(at)
             if known is not None:
                 line.undone_at, line.before = known.undone_at, known.values
             self.lines[at] = line
@@ -140,8 +142,9 @@ def render(
 def _words(line: Line, state: State) -> str:
     match state:
         case "tentative":
+            label = "tentative, skipped" if line.skipped else "tentative"
             missing = ", ".join(line.missing)
-            return f"tentative, without {missing}" if missing else "tentative"
+            return f"{label}, without {missing}" if missing else label
         case "undone":
             return "undone"
         case "corrected":

@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
 
 import orjson
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from slackwater.cli import tables
 from slackwater.cli.common import say, warn
+from slackwater.cli.status import Heard, Picture, look_at
 from slackwater.client.follow import KINDS, Client, From
+from slackwater.codec.results import format_time
 from slackwater.model.durations import format_duration_us
-from slackwater.model.errors import UsageError
-from slackwater.model.records import Heartbeat
-from slackwater.runtime.heartbeats import HeartbeatListener, stale_s
+from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
+from slackwater.model.names import Names
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.cluster import Cluster
+from slackwater.runtime.datadir import Life, is_running, read_run
+from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.layout import expected_names
 from slackwater.runtime.registry import QueryDefinition, Registry
+from slackwater.runtime.topics import partition_counts
+from slackwater.runtime.transport import LogError
 
-listen_s: Final = 0.8
+LISTEN_S: Final = 0.8
 """Everybody speaks every 100 ms; who does not within this time is not there."""
+LISTEN_S_MAX: Final = 3.0
+"""So long for those that should run: where cores are short a heartbeat is late."""
+WATCH_S: Final = 2.0
 
 
 def print_results(
-    bootstrap: str, query: str, follow: bool, kinds: set[str], format_: str, from_: str
+    cluster: Cluster,
+    names: Names,
+    query: str,
+    follow: bool,
+    kinds: set[str],
+    format_: str,
+    from_: str,
 ) -> None:
     """The command ``results``."""
     if format_ not in {"table", "jsonl"}:
@@ -35,79 +55,149 @@ def print_results(
         raise UsageError(
             f"--kind {', '.join(sorted(unknown))}: choose among {', '.join(sorted(KINDS))}"
         )
+    queries = registered(cluster, names)
+    topic = names.results(query, "stable")
+    if query not in queries and not partition_counts(cluster, [topic]):
+        raise _unknown(query, queries)
     wanted = kinds or (KINDS - {"boundary"} if format_ == "table" else KINDS)
     start: From = "end" if from_ == "end" else "beginning"
-    stream = Client(bootstrap).follow(query, kinds=wanted, from_=start, until_end=not follow)
+    stream = Client(cluster, prefix=names.prefix).follow(
+        query, kinds=wanted, from_=start, until_end=not follow
+    )
     with stream:
+        if not stream.has_begun:
+            warn(f"slackwater: {nothing_yet(query, queries.get(query), SystemClock().now_us())}")
         try:
             for record in stream:
-                say(tables.line(record) if format_ == "table" else orjson.dumps(record).decode())
+                if format_ == "table":
+                    say(tables.line(record))
+                else:
+                    say(orjson.dumps(record).decode(), is_json=True)
         except KeyboardInterrupt:
             pass  # how following ends
     if stream.repeats:
         warn(f"slackwater: {stream.repeats} results were there twice; please report this")
 
 
-def print_status(bootstrap: str, format_: str) -> None:
-    """The command ``status``."""
+def print_status(
+    cluster: Cluster, names: Names, directory: Path, format_: str, *, watch: bool
+) -> None:
+    """The command ``status``; ``CheckFailed`` when something is missing, late or overloaded."""
     if format_ not in {"table", "json"}:
         raise UsageError(f"--format {format_}: choose table or json")
-    beats, ages = _listen(bootstrap)
-    if format_ == "json":
-        say(json.dumps([_plain(beat, ages[name]) for name, beat in beats.items()], indent=2))
-        return
-    say(f"{'broker':<28} ready at {bootstrap}")
-    for name, beat in beats.items():
-        ready = "ready" if beat.ready else "not ready"
-        if ages[name] > stale_s * 1000:
-            ready = f"silent for {ages[name] / 1000:.1f} s"
-        states = " ".join(f"{out}={state}" for out, state in beat.states.items())
-        detail = " ".join(f"{what}={n}" for what, n in beat.detail.items())
-        say(f"{name:<28} {ready:<10} pid {beat.pid:<8} {states}  {detail}".rstrip())
-    for query, windows in _gaps(beats.values()).items():
-        say(f"query {query}: {windows} windows lack readings that are lost; they say so in")
-        say(f"  slackwater results {query} --kind gap")
-    if not beats:
-        say("no process of a deployment is heard")
+    picture = None
+    with _Looking(cluster, names, directory) as looking, _Screen(watch=watch) as screen:
+        try:
+            for picture in looking.pictures():
+                screen.show(
+                    _as_json(picture)
+                    if format_ == "json"
+                    else _as_lines(picture, cluster.bootstrap)
+                )
+                if not watch:
+                    break
+        except KeyboardInterrupt:
+            pass  # how watching ends
+    if picture is not None and picture.wrong:
+        raise CheckFailed("; ".join(picture.wrong))
 
 
-def _gaps(beats: Iterable[Heartbeat]) -> Counter[str]:
-    """Per query, the windows with a gap that its roots have answered since they started."""
-    gaps: Counter[str] = Counter()
-    for beat in beats:
-        kind, _, name = beat.process.partition("/")
-        if kind == "root" and beat.detail.get("gaps"):
-            gaps[name.rpartition(".")[0]] += beat.detail["gaps"]
-    return gaps
+def _as_json(picture: Picture) -> str:
+    return json.dumps([row.to_json() for row in picture.rows], indent=2)
 
 
-def _listen(bootstrap: str) -> tuple[dict[str, Heartbeat], dict[str, float]]:
-    listener = HeartbeatListener(KafkaTransport(bootstrap)).start()
-    try:
+def _as_lines(picture: Picture, bootstrap: str) -> str:
+    now_us = SystemClock().now_us()
+    lines = [f"{'broker':<28} ready at {bootstrap}", *(row.line(now_us) for row in picture.rows)]
+    lines += [f"query {query}: {why}" for query, why in picture.late.items()]
+    for query, windows in picture.gaps.items():
+        lines.append(
+            f"query {query}: {windows} windows lack readings that are lost; they say so in"
+        )
+        lines.append(f"  slackwater results {query} --kind gap")
+    if not picture.rows:
+        lines.append("no process of a deployment is heard")
+    return "\n".join(lines)
+
+
+class _Looking:
+    """Listens while it is entered; each picture is what was heard by then."""
+
+    def __init__(self, cluster: Cluster, names: Names, directory: Path) -> None:
+        self._where, self._directory = (cluster.bootstrap, names), directory
+        self._cluster = cluster
+        self._transport = KafkaTransport(cluster, names)
+        self._listener = HeartbeatListener(self._transport)
+        self._queries: dict[str, QueryDefinition] = {}
+
+    def __enter__(self) -> _Looking:
+        self._listener.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.stop()
+
+    def pictures(self) -> Iterator[Picture]:
+        """One as soon as all that should run were heard, and one every ``WATCH_S``."""
         # Nobody announces who else will speak, so listen for the whole time.
-        listener.wait_for(lambda view: False, listen_s)
-        beats = listener.all()
-        return beats, {name: listener.age_ms(name) or 0.0 for name in beats}
-    finally:
-        listener.stop()
+        self._listener.wait_for(lambda view: False, LISTEN_S)
+        self._queries = self._registered()
+        expected = set(expected_names({n: query.spec for n, query in self._queries.items()}))
+        self._listener.wait_for(lambda view: expected <= view.all().keys(), LISTEN_S_MAX - LISTEN_S)
+        while True:
+            beats = self._listener.all()
+            heard = {n: Heard(beat, self._listener.age_ms(n) or 0.0) for n, beat in beats.items()}
+            yield look_at(heard, self._queries, self._lives(), SystemClock().now_us())
+            self._listener.wait_for(lambda view: False, WATCH_S)
+            self._queries = self._registered()
+
+    def _registered(self) -> dict[str, QueryDefinition]:
+        """The queries; those of the look before while the broker does not answer."""
+        try:
+            return registered(self._cluster, self._transport.names)
+        except (LogError, EnvironmentProblem):
+            return self._queries
+
+    def _lives(self) -> dict[str, Life] | None:
+        """Of the stack of this data directory, if that is the one that is looked at."""
+        try:
+            run = read_run(self._directory)
+        except EnvironmentProblem as error:
+            warn(f"slackwater: {error.message}")
+            return None
+        if run is None or (run.bootstrap, run.names) != self._where:
+            return None
+        return run.lives if is_running(self._directory) else None
 
 
-def _plain(beat: Heartbeat, age_ms: float) -> dict[str, Any]:
-    return {
-        "process": beat.process,
-        "ready": beat.ready,
-        "pid": beat.pid,
-        "age_ms": round(age_ms),
-        "inc": beat.inc,
-        "states": beat.states,
-        "holes": [[hole.topic, hole.partition, hole.inc] for hole in beat.holes],
-        "detail": beat.detail,
-    }
+class _Screen:
+    """Shows one text after another: in a terminal in the place of the last, else below it."""
+
+    def __init__(self, *, watch: bool) -> None:
+        console = Console()
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="visible")
+        self._in_place = watch and console.is_terminal
+
+    def __enter__(self) -> _Screen:
+        if self._in_place:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._in_place:
+            self._live.stop()
+
+    def show(self, text: str) -> None:
+        """This text from now on."""
+        if self._in_place:
+            self._live.update(Text(text), refresh=True)
+        else:
+            say(text)
 
 
-def print_queries(bootstrap: str) -> None:
+def print_queries(cluster: Cluster, names: Names) -> None:
     """The command ``query list``."""
-    queries = Registry(KafkaTransport(bootstrap)).queries()
+    queries = registered(cluster, names)
     if not queries:
         say("no query is registered")
     for query in queries.values():
@@ -130,11 +220,42 @@ def describe(query: QueryDefinition) -> str:
     )
 
 
-def print_query(bootstrap: str, name: str) -> None:
+def print_query(cluster: Cluster, names: Names, name: str) -> None:
     """The command ``query show``."""
-    registry = Registry(KafkaTransport(bootstrap))
-    query = registry.query(name)
-    if query is None:
-        known = ", ".join(registry.queries()) or "none"
-        raise UsageError(f"there is no query {name}; registered: {known}")
-    say(json.dumps(query.to_json(), indent=2))
+    say(json.dumps(registered_query(cluster, names, name).to_json(), indent=2))
+
+
+def registered(cluster: Cluster, names: Names) -> dict[str, QueryDefinition]:
+    """All registered queries; none where no deployment was ever started."""
+    if not partition_counts(cluster, [names.registry]):
+        return {}  # who reads a topic that is not there waits for it
+    return Registry(KafkaTransport(cluster, names)).queries()
+
+
+def registered_query(cluster: Cluster, names: Names, name: str) -> QueryDefinition:
+    """The query as it was registered; ``UsageError`` names those that are."""
+    queries = registered(cluster, names)
+    if name not in queries:
+        raise _unknown(name, queries)
+    return queries[name]
+
+
+def _unknown(name: str, queries: Iterable[str]) -> UsageError:
+    return UsageError(f"there is no query {name}; registered: {', '.join(queries) or 'none yet'}")
+
+
+def nothing_yet(name: str, query: QueryDefinition | None, now_us: int) -> str:
+    """That a query has no results yet, and when the first may be expected.
+
+    A query whose beginning follows from its readings is not registered before one has come.
+    """
+    if query is None or query.spec.window is None:
+        return f"{name} has no results yet: the first come with the first readings"
+    grid = query.grid
+    end = grid.window_end(grid.first_window_holding(query.e0_us))
+    tense = "ends" if end > now_us else "ended"
+    return (
+        f"{name} has no results yet: its first window {tense} at {format_time(end)}; its"
+        f" answer comes at most {format_duration_us(query.spec.bound_us)} (the bound) after its"
+        " normal time. `slackwater status` shows whether all processes are ready"
+    )

@@ -31,8 +31,25 @@ def number(value: float | None) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
+def visible(text: str, kept: str = "") -> str:
+    r"""What a terminal shows and does not obey: other characters as escapes, such as ``\x1b``.
+
+    Keys of messages and headers of files are written by others. ``kept`` are control characters
+    of our own.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text
+    )
+
+
 def line(record: Mapping[str, Any]) -> str:
-    """One result on one line."""
+    """One result on one line, whatever its key holds."""
+    return visible(_line(record))
+
+
+def _line(record: Mapping[str, Any]) -> str:
     kind, part = record["kind"], record["part"]
     missing = ", ".join(record.get("missing", ()))
     lacks = f"  without {missing}" if missing else ""
@@ -46,7 +63,8 @@ def line(record: Mapping[str, Any]) -> str:
             when = short_time(record["window_start"])
             run = f" x {record['windows']}" if record["windows"] > 1 else ""
             rows = "row" if record["keys"] == 1 else "rows"
-            end = f"part {part}: {record['keys']} {rows}{run}"
+            what = "skipped" if record.get("skipped") else f"{record['keys']} {rows}"
+            end = f"part {part}: {what}{run}"
             return f"{record['label']:<9} {when:<26} {'(window)':<12} {end}{lacks}"
         case "undo":
             first, last = short_time(record["undo_from"]), short_time(record["undo_to"])

@@ -13,25 +13,43 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from slackwater.cli.common import say, warn
+from slackwater.cli.common import check_address, say, warn
+from slackwater.cli.plan import warn_of
 from slackwater.codec.results import format_time
+from slackwater.runtime.broker_security import CLIENT_FILE, KCAT_FILE
+from slackwater.runtime.cluster import Cluster, find_cluster
 from slackwater.runtime.deployment import check_deployment, load_deployment
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.registration import Registration
+from slackwater.runtime.security import Role
 from slackwater.runtime.settings import settings
 from slackwater.runtime.stack import StackOptions, StackThread
+from slackwater.runtime.supervisor import BROKER
 
 look_s: Final = 0.2
 topics_s_max: Final = 120.0
 """A cluster that has just started makes topics slowly."""
 
 
-def run_up(deployment: Path, data_dir: Path, port: int | None, bootstrap: str | None) -> None:
+def run_up(
+    deployment: Path,
+    data_dir: Path,
+    port: int | None,
+    bootstrap: str | None,
+    kafka_config: Path | None = None,
+    *,
+    secure: bool = False,
+) -> None:
     """Start, tell, wait, stop."""
+    if bootstrap is not None or kafka_config is not None:
+        given = find_cluster(bootstrap, kafka_config, Role.ADMIN)
+        check_address(given.bootstrap, "--bootstrap" if bootstrap else str(kafka_config))
     micro_batch = settings().aggregator_mode == "micro-batch"
     checked = check_deployment(deployment, micro_batch=micro_batch)
     for warning in checked.warnings:
         warn(f"warning: {warning}")
+    is_elsewhere = (bootstrap, kafka_config) != (None, None)
+    warn_of(checked.deployment, data_dir, own_broker=not is_elsewhere)
     stopping, started = threading.Event(), threading.Event()
 
     def told(signum: int, frame: FrameType | None) -> None:
@@ -40,12 +58,16 @@ def run_up(deployment: Path, data_dir: Path, port: int | None, bootstrap: str | 
             raise KeyboardInterrupt  # a start may wait for minutes, for a broker that hangs
         stopping.set()
 
-    options = StackOptions(deployment, checked.deployment, data_dir, port, bootstrap)
+    options = StackOptions(
+        deployment, checked.deployment, data_dir, port, bootstrap, kafka_config, secure
+    )
     thread = StackThread(options)
     try:
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, told)
         say(f"bootstrap {thread.open()}")
+        if secure:
+            say(f"clients read {data_dir / CLIENT_FILE}; kcat: -F {data_dir / KCAT_FILE}")
         thread.start_up()
         started.set()
         _watch(thread, stopping)
@@ -57,17 +79,17 @@ def run_up(deployment: Path, data_dir: Path, port: int | None, bootstrap: str | 
         thread.stop()
 
 
-def make_topics(deployment: Path, bootstrap: str, inputs: int | None) -> None:
+def make_topics(deployment: Path, cluster: Cluster, inputs: int | None) -> None:
     """What ``slackwater topics`` does."""
     checked = load_deployment(deployment)
-    registration = Registration(KafkaTransport(bootstrap), checked, deployment)
+    registration = Registration(KafkaTransport(cluster, checked.names), checked, deployment)
     registration.make_topics(input_partitions=inputs, within_s=topics_s_max)
     say(f"the topics of {deployment} are there")
 
 
 def _watch(thread: StackThread, stopping: threading.Event) -> None:
     """Tell what happens, and once that all are ready."""
-    names = [name for name in thread.stack.process_names if name != "broker"]
+    names = [name for name in thread.stack.process_names if name != BROKER]
     all_ready, told = False, 0
     while not stopping.wait(look_s):
         events = thread.events()
@@ -78,4 +100,5 @@ def _watch(thread: StackThread, stopping: threading.Event) -> None:
             thread.check()
             all_ready = all(map(thread.stack.listener.ready, names))
             if all_ready:
-                say(f"up: {len(names)} processes are ready; Ctrl-C stops them")
+                running = len(thread.pids().keys() - {BROKER})
+                say(f"up: {running} processes are ready; Ctrl-C stops them")

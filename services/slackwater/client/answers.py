@@ -42,8 +42,10 @@ class Reading(NamedTuple):
 class WindowAnswer:
     """One window's answer in one part; ``windows`` > 1 stands for a run of empty ones.
 
-    ``rows`` maps key to fields, ``window_start`` and ``window_end`` are us since the epoch. Of a
-    query without a window the answer is ``readings``, in their order, and a window is a bucket.
+    Where windows are ``skipped`` nothing is known of their content: they were overdue, and their
+    stable answers follow. ``rows`` maps key to fields, ``window_start`` and ``window_end`` are us
+    since the epoch. Of a query without a window the answer is ``readings``, in their order, and a
+    window is a bucket.
     """
 
     part: int
@@ -57,6 +59,7 @@ class WindowAnswer:
     due_at: int
     seen_at: int
     readings: tuple[Reading, ...] = ()
+    skipped: bool = False
 
     @property
     def row_count(self) -> int:
@@ -133,9 +136,9 @@ class _Kept:
         answer = self.by_start.pop(window_start, None)
         self._rows -= 0 if answer is None else answer.row_count
 
-    def revoke(self, last: int) -> None:
-        """Drop what begins up to the window ``last``."""
-        standing = (_behind(last, answer) for answer in self.by_start.values())
+    def revoke(self, last: int, size: int | None) -> None:
+        """Drop what begins up to the window ``last``; windows are ``size`` long (None: unknown)."""
+        standing = (_behind(last, answer, size) for answer in self.by_start.values())
         self.by_start = {answer.window_start: answer for answer in standing if answer is not None}
         self._rows = sum(answer.row_count for answer in self.by_start.values())
 
@@ -147,6 +150,8 @@ class _PartAnswers:
     rows: dict[str, Any] = field(default_factory=dict)
     readings: list[Reading] = field(default_factory=list)
     stable_end: int | None = None
+    due_to: int | None = None
+    """When the last window was due that has been answered for the first time."""
 
 
 class BestAnswers:
@@ -167,6 +172,7 @@ class BestAnswers:
         self.incomplete = 0
         self.measures = Measures()
         self._parts: dict[int, _PartAnswers] = {}
+        self._size: int | None = None
 
     def apply(self, record: Record, seen_at: int) -> Change | None:
         """What the record changes, if it completes a change (rows wait for their boundary)."""
@@ -233,7 +239,10 @@ class BestAnswers:
             parse_time(record["due_at"]),
             seen_at,
             readings,
+            record.get("skipped") is True,
         )
+        if answer.windows == 1:
+            self._size = answer.window_end - answer.window_start
         self._measure(part, answer)
         if len(rows) + len(readings) != record["keys"]:
             self.incomplete += 1
@@ -250,8 +259,12 @@ class BestAnswers:
         # A stable answer of a non-zero epoch replaces a tentative one: not new.
         new = answer.label == "tentative" or answer.epoch == 0
         latency = answer.seen_at - answer.due_at
-        if new and (measures.proc_new is None or latency > measures.proc_new):
-            measures.proc_new = latency
+        if new:
+            worst = answer.seen_at - _first_due(answer, part.due_to)
+            measures.proc_new = max(
+                worst, worst if measures.proc_new is None else measures.proc_new
+            )
+            part.due_to = answer.due_at
         if answer.label == "tentative":
             measures.n_tentative += answer.windows
             measures.n_tentative_all += answer.windows
@@ -264,20 +277,32 @@ class BestAnswers:
 
     def _undo(self, part: _PartAnswers, record: Record) -> Undone:
         first, last = parse_time(record["undo_from"]), parse_time(record["undo_to"])
-        part.tentative.revoke(last)
+        part.tentative.revoke(last, self._size)
         return Undone(record["part"], first, last)
 
 
-def _behind(last: int, answer: WindowAnswer) -> WindowAnswer | None:
+def _first_due(answer: WindowAnswer, due_to: int | None) -> int:
+    """When the first window of an answer was due: of a run that was passed over the latest of all.
+
+    ``due_at`` is the last one's. They are as far apart as each is from the window before.
+    """
+    if not answer.skipped or due_to is None:
+        return answer.due_at
+    return due_to + (answer.due_at - due_to) // answer.windows
+
+
+def _behind(last: int, answer: WindowAnswer, size: int | None) -> WindowAnswer | None:
     """What an UNDO up to window ``last`` leaves of a tentative answer; it begins with the first.
 
-    Only queries without a window answer runs tentatively, and their buckets touch.
+    How far apart the windows of a run begin follows from how long one is. As long as no window has
+    been seen alone they are taken to touch; the next UNDO begins where the run really goes on.
     """
-    width = (answer.window_end - answer.window_start) // answer.windows
-    undone = max((last - answer.window_start) // width + 1, 0)
+    span, gaps = answer.window_end - answer.window_start, answer.windows - 1
+    slide = span // answer.windows if size is None or not gaps else (span - size) // gaps
+    undone = max((last - answer.window_start) // slide + 1, 0)
     if undone >= answer.windows:
         return None
-    start = answer.window_start + undone * width
+    start = answer.window_start + undone * slide
     return replace(answer, window_start=start, windows=answer.windows - undone)
 
 

@@ -2,10 +2,10 @@
 
 A rehearsal claims that no failure changed a stable result. The claim is worth as much as the thing
 it is compared with, so nothing here is shared with the pipeline: files are read line by line with
-the standard library, one row at a time; ``where`` and ``select`` are evaluated by SQLite; windows
-are dictionaries and sums are ``math.fsum``. No numpy, no batches, no parser of ours. What it does
-share is the deployment's values and sqlglot's grammar, which tells what an expression means before
-SQLite computes it (SQLite's own ``%`` and ``/`` of whole numbers are not ours).
+the standard library, one row at a time (``readings``); ``where`` and ``select`` are computed by
+SQLite; windows are dictionaries and sums are ``math.fsum``. No batches, no vectors. What it does
+share is the deployment's values, and what an expression means: one parser
+(``primitives.expressions``) makes the tree that SQLite computes here and numpy there.
 
 Being late is a rule about the file alone: a reading is late if its time lies more than ``disorder``
 below the largest time before it in its file. Any program can apply it, this one does.
@@ -16,68 +16,15 @@ parsing and null rules would have to be bent to ours as well.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import math
-import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from decimal import Decimal
-from pathlib import Path
-from typing import Any, Final
+from dataclasses import dataclass
 
 from slackwater.client.oracle import evaluate
-from slackwater.model.deployment import QuerySpec, StreamSpec, TimeSpec
-from slackwater.model.errors import DeploymentError
-
-MISSING: Final = frozenset({"", "nan", "null"})
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-YEAR_10000_US: Final = 253_402_300_800_000_000
-UNIT_US: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One usable line of a file, in time or not."""
-
-    stime: int
-    key: str
-    values: tuple[float | None, ...]
-
-
-@dataclass(slots=True)
-class StreamInput:
-    """What one file brings, in its order; ``late`` are indices into ``readings``."""
-
-    spec: StreamSpec
-    readings: list[Reading] = field(default_factory=list)
-    late: set[int] = field(default_factory=set)
-    malformed: int = 0
-    blank: int = 0
-
-    def until(self, limit: int) -> StreamInput:
-        """What was sent when the replay ended at event time ``limit``.
-
-        A reading is sent when the largest time up to it has come, so what is sent is always a
-        first part of the file. (``malformed`` stays that of the whole file.)
-        """
-        n, largest = 0, None
-        for reading in self.readings:
-            largest = reading.stime if largest is None else max(largest, reading.stime)
-            if largest > limit:
-                break
-            n += 1
-        late = {i for i in self.late if i < n}
-        return StreamInput(self.spec, self.readings[:n], late, self.malformed, self.blank)
-
-    @property
-    def accepted(self) -> Iterator[Reading]:
-        """The readings that count."""
-        return (r for i, r in enumerate(self.readings) if i not in self.late)
+from slackwater.client.readings import StreamInput
+from slackwater.model.deployment import QuerySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,33 +67,6 @@ Row = tuple[int, tuple[str, ...], str, tuple[float | None, ...]]
 """Time, the streams it comes from, key, values."""
 BatchResult = dict[tuple[int, str], dict[str, Figures]]
 """(window start, key) -> field -> figures."""
-
-
-def read_stream(spec: StreamSpec, path: Path) -> StreamInput:
-    """Read a CSV or CSV.gz file as the stream's declaration says."""
-    result = StreamInput(spec)
-    number = re.compile(
-        rf"[+-]?(?:[0-9]+(?:{re.escape(spec.csv.decimal)}[0-9]*)?"
-        rf"|{re.escape(spec.csv.decimal)}[0-9]+)(?:[eE][+-]?[0-9]+)?"
-    )
-    largest: int | None = None
-    with _open(spec, path) as lines:
-        rows = csv.reader(lines, delimiter=spec.csv.delimiter)
-        header = [cell.strip() for cell in next(rows, [])]
-        places = _places(spec, header, path)
-        for row in rows:
-            if not any(cell.strip() for cell in row):
-                result.blank += 1
-                continue
-            reading = _reading(spec, places, row, number)
-            if reading is None:
-                result.malformed += 1
-                continue
-            if largest is not None and reading.stime < largest - spec.disorder_us:
-                result.late.add(len(result.readings))
-            largest = reading.stime if largest is None else max(largest, reading.stime)
-            result.readings.append(reading)
-    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,14 +123,6 @@ class Result:
 
 RowsResult = dict[int, list[Result]]
 """Bucket start -> its readings in their order."""
-
-
-def compute_rows(
-    query: QuerySpec, inputs: Mapping[str, StreamInput], start: int, w_us: int
-) -> RowsResult:
-    """The same without a window: what ``where`` keeps, in the order (stime, stream, id)."""
-    sources = {name: stream_source(name, sent, start) for name, sent in inputs.items()}
-    return rows_from(query, sources, w_us)
 
 
 def stream_source(name: str, sent: StreamInput, start: int) -> Source:
@@ -405,95 +317,3 @@ def _figures(column: Sequence[tuple[tuple[str, ...], float | None]], scale: floa
     low, high = min(values), max(values)
     scale = max(abs(low), abs(high), scale)
     return Figures(len(values), total, low, high, var, scale, by_stream)
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Where in a row things are."""
-
-    key: int | None
-    time: tuple[int, ...]
-    fields: tuple[int, ...]
-
-
-def _open(spec: StreamSpec, path: Path) -> io.TextIOBase:
-    opened: Any = gzip.open if path.suffix == ".gz" else Path.open
-    if not path.is_file():
-        raise DeploymentError(f"stream {spec.name}: there is no file {path}")
-    return io.TextIOWrapper(opened(path, "rb"), encoding="utf-8-sig", errors="replace", newline="")
-
-
-def _places(spec: StreamSpec, header: Sequence[str], path: Path) -> _Places:
-    """Columns by name; one that the header lacks ends the command before anything is started."""
-
-    def at(column: str) -> int:
-        if column not in header:
-            known = ", ".join(header) or "nothing"
-            raise DeploymentError(
-                f"stream {spec.name}: {path} has no column {column!r}; its header has: {known}"
-            )
-        return header.index(column)
-
-    return _Places(
-        None if spec.key.column is None else at(spec.key.column),
-        tuple(at(column) for column in spec.time.columns),
-        tuple(at(f.source) for f in spec.fields),
-    )
-
-
-def _reading(
-    spec: StreamSpec, places: _Places, row: Sequence[str], number: re.Pattern[str]
-) -> Reading | None:
-    """The row's reading, or None if it is malformed."""
-
-    def cell(i: int) -> str:
-        return row[i].strip() if i < len(row) else ""
-
-    key = spec.key.value if places.key is None else cell(places.key)
-    stime = parse_time(spec.time, " ".join(cell(i) for i in places.time))
-    if not key or stime is None:
-        return None
-    values: list[float | None] = []
-    for i in places.fields:
-        text = cell(i)
-        if text.lower() in MISSING:
-            values.append(None)
-            continue
-        if not number.fullmatch(text):
-            return None
-        value = float(text.replace(spec.csv.decimal, "."))
-        if not math.isfinite(value):
-            return None
-        values.append(value)
-    return Reading(stime, key, tuple(values))
-
-
-def parse_time(spec: TimeSpec, text: str) -> int | None:
-    """Event time in us since the epoch; what is finer is cut off; None if it is no time."""
-    try:
-        if spec.format is not None:
-            us = _since_epoch(datetime.strptime(text, spec.format))  # noqa: DTZ007
-        elif spec.unit == "iso":
-            us = _since_epoch(datetime.fromisoformat(text))
-        elif re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?", text, re.ASCII):
-            us = math.floor(Decimal(text) * UNIT_US[spec.unit or "us"])
-        else:
-            return None
-    except (ValueError, OverflowError):
-        return None
-    return us if abs(us) < YEAR_10000_US else None
-
-
-def _since_epoch(time: datetime) -> int:
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    delta = time - EPOCH
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-
-
-def totals(result: BatchResult) -> dict[int, int]:
-    """How many keys each window has."""
-    keys: dict[int, int] = defaultdict(int)
-    for start, _ in result:
-        keys[start] += 1
-    return dict(keys)

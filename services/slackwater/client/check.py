@@ -12,7 +12,8 @@ the accused repeats its errors. So the rules are stated the way a consumer can o
   at once (by ``seq``: nothing else lies between), REC_DONE says that S has reached T;
 * rows of a window stand before its boundary, which counts them;
 * a tentative answer lacks at most what the streams in ``missing`` brought;
-* nothing tentative is emitted before its normal time.
+* nothing tentative is emitted before its normal time;
+* a run that is ``skipped`` is tentative, has no rows, and each of its windows was overdue.
 
 What breaks a rule is counted under one of four words: *lost* (no stable answer), *doubled* (more
 than one), *uncorrected* (a tentative answer that stayed), *wrong* (other figures than the batch, or
@@ -26,7 +27,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +65,10 @@ class Terms:
     anchor_wall: int
     anchor_event: int
     end: int
+    bound_of: str = ""
+    """Whose bound that is: in a chain the smallest holds."""
+    steps: tuple[tuple[int, int], ...] = ()
+    """What was learned: from this event time on the lateness is at least so much."""
     chained: bool = False
     """It reads other queries, whose tentative rows may be other readings than the exact ones."""
 
@@ -79,16 +84,25 @@ class Terms:
 
     def due(self, event: float) -> float:
         """Normal time of an event time (rule 15), as wall time."""
-        return self.anchor_wall + (event + self.lateness - self.anchor_event) / self.speed
+        return float(self.dues(np.array([event]))[0])
+
+    def dues(self, events: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The same of many."""
+        lateness = np.full(len(events), self.lateness, np.float64)
+        for from_, at_least in self.steps:
+            lateness[events >= from_] = np.maximum(lateness[events >= from_], at_least)
+        return self.anchor_wall + (events + lateness - self.anchor_event) / self.speed
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """A fault as it happened, in wall time us; ``broker`` when no answer can be asked for."""
+    """A fault as it happened to a process (or to a stream's proxy), in wall time us."""
 
     start: int
     end: int
-    broker: bool = False
+    process: str = ""
+    silent: bool = False
+    """The process was up, and had no readings."""
 
 
 @dataclass(slots=True)
@@ -116,6 +130,19 @@ class Verdict:
             self.findings.append(f"{kind}: {sentence}")
 
 
+class Answer(NamedTuple):
+    """The windows [start, behind), answered at once; ``seen``: when, by the reader's clock.
+
+    ``offset`` is that of its boundary in the topic of its label; None where nobody asks for it.
+    """
+
+    label: str
+    start: int
+    behind: int
+    seen: int
+    offset: int | None
+
+
 @dataclass(slots=True)
 class Part:
     """One part's history as it is walked through: S, T and what must come next."""
@@ -128,7 +155,7 @@ class Part:
     undo_to: int | None = None
     rec_done_due: bool = False
     rows: list[Record] = field(default_factory=list)
-    answers: list[tuple[str, int, int, int]] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
     tentative: dict[int, int] = field(default_factory=dict)
     """Unrevoked tentative windows (only those with an epoch of interest): start -> epoch."""
 
@@ -144,8 +171,8 @@ class Checker:
         self.seen: dict[tuple[int, str], int] = {}
         self._tentative_windows: set[int] = set()
 
-    def feed(self, record: Record) -> None:
-        """One record, in the order seen."""
+    def feed(self, record: Record, offset: int | None = None) -> None:
+        """One record, in the order seen; ``offset`` is its place in its topic."""
         part = self.parts[record["part"]]
         self._seq(part, record)
         kind = record["kind"]
@@ -154,9 +181,9 @@ class Checker:
         elif kind == "boundary":
             self._rows(part, record)
             if record["label"] == "stable":
-                self._stable(part, record)
+                self._stable(part, record, offset)
             else:
-                self._tentative(part, record)
+                self._tentative(part, record, offset)
             part.rows = []
         elif kind == "undo":
             self._undo(part, record)
@@ -234,7 +261,7 @@ class Checker:
             self.verdict.add("wrong", f"{self.at(part, start)}: window_end does not fit")
         return start, behind
 
-    def _tentative(self, part: Part, boundary: Record) -> None:
+    def _tentative(self, part: Part, boundary: Record, offset: int | None) -> None:
         start, behind = self._run(part, boundary)
         add = self.verdict.add
         if start < part.stable:
@@ -256,15 +283,28 @@ class Checker:
         self._tentative_windows.update(windows)
         part.tentative.update(dict.fromkeys(windows, part.epoch))
         part.answered = behind
-        part.answers.append(("tentative", start, behind, to_us(boundary["seen_at"])))
+        seen = to_us(boundary["seen_at"])
+        part.answers.append(Answer("tentative", start, behind, seen, offset))
         self._early(part, boundary, start)
-        self.honest(part, boundary, start)
+        if boundary.get("skipped"):
+            self._skipped(part, boundary, start, behind - self.terms.slide)
+        else:
+            self.honest(part, boundary, start)
 
     def _early(self, part: Part, boundary: Record, start: int) -> None:
         """Nothing tentative before its normal time (R36), and ``due_at`` is that time."""
         due = self.terms.due(start + self.terms.size)
         if to_us(boundary["emitted_at"]) < due - EARLY_US:
             self.verdict.add("wrong", f"{self.at(part, start)} is tentative before its time")
+
+    def _skipped(self, part: Part, boundary: Record, start: int, last: int) -> None:
+        """It says nothing of the windows but that they are late, so that must be true (rule 20)."""
+        late = to_us(boundary["emitted_at"]) - self.terms.due(last + self.terms.size)
+        if late < self.terms.bound - EARLY_US:
+            where = f"{self.at(part, last)} is skipped {late / 1e6:.3f} s after its normal time"
+            self.verdict.add("wrong", f"{where}, which is in time")
+        if boundary["keys"]:
+            self.verdict.add("wrong", f"{self.at(part, start)} is skipped and has rows")
 
     def honest(self, part: Part, boundary: Record, start: int) -> None:
         """What a tentative row lacks, the streams it names have brought, and no other."""
@@ -294,7 +334,7 @@ class Checker:
                 self._by_window.setdefault(cell[0], []).append(cell)
         return self._by_window.get(start, [])
 
-    def _stable(self, part: Part, boundary: Record) -> None:
+    def _stable(self, part: Part, boundary: Record, offset: int | None) -> None:
         start, behind = self._run(part, boundary)
         add = self.verdict.add
         if start < part.stable:
@@ -311,10 +351,13 @@ class Checker:
         replaced = part.tentative.get(start, 0)
         if boundary["missing"] or boundary["epoch"] != replaced:
             add("wrong", f"{self.at(part, start)}: stable with missing or epoch not {replaced}")
+        if boundary.get("skipped"):
+            add("wrong", f"{self.at(part, start)} is stable and skipped")
         for window in range(start, min(behind, part.answered), self.terms.slide):
             part.tentative.pop(window, None)
         part.stable, part.answered = behind, max(behind, part.answered)
-        part.answers.append(("stable", start, behind, to_us(boundary["seen_at"])))
+        seen = to_us(boundary["seen_at"])
+        part.answers.append(Answer("stable", start, behind, seen, offset))
         if part.undo_to is not None and part.stable > part.undo_to:
             part.undo_to = None
             part.rec_done_due = part.stable == part.answered
@@ -384,71 +427,6 @@ def _close(figure: str, figures: Figures, got: float, want: float) -> bool:
         return math.isclose(got, want, rel_tol=1e-9, abs_tol=slack)
     slack = eps * figures.count if figure == "sum" else eps
     return math.isclose(got, want, rel_tol=1e-9, abs_tol=slack)
-
-
-@dataclass(frozen=True, slots=True)
-class Latencies:
-    """Of first answers, in ms: seen - normal time, one a window; NaN where nobody answered.
-
-    ``touched``: a fault met the time from the window's normal time to its stable answer.
-    ``judged``: not due while the broker was down, so the bound applies.
-    """
-
-    ms: npt.NDArray[np.float64]
-    touched: npt.NDArray[np.bool_]
-    judged: npt.NDArray[np.bool_]
-
-    def figures(self) -> dict[str, dict[str, float | int | None]]:
-        """The percentiles of the report."""
-        there = ~np.isnan(self.ms)
-        return {
-            "all": percentiles(self.ms[there]),
-            "clean": percentiles(self.ms[there & ~self.touched]),
-            "touched": percentiles(self.ms[there & self.touched]),
-        }
-
-
-def latencies(checker: Checker, faults: Sequence[Disturbance]) -> Latencies:
-    """Latency of the first answer of each window that the history answers."""
-    terms = checker.terms
-    n = terms.windows
-    first, stable = (_seen(checker, n, stable_only) for stable_only in (False, True))
-    ends = terms.first + np.arange(n, dtype=np.float64) * terms.slide + terms.size
-    due = terms.anchor_wall + (ends + terms.lateness - terms.anchor_event) / terms.speed
-    touched = np.zeros(n, dtype=bool)
-    judged = np.ones(n, dtype=bool)
-    for fault in faults:
-        during = (due >= fault.start) & (due <= fault.end)
-        touched |= during | (
-            (due <= fault.end) & (np.nan_to_num(stable, nan=np.inf) >= fault.start)
-        )
-        if fault.broker:
-            judged &= ~during
-    return Latencies((first - due) / 1e3, touched, judged)
-
-
-def _seen(checker: Checker, n: int, stable_only: bool) -> npt.NDArray[np.float64]:
-    """When each window's (stable or first) answer was complete: seen from the last part."""
-    terms = checker.terms
-    result = np.full(n, -np.inf)
-    for part in checker.parts:
-        mine = np.full(n, np.nan)
-        for label, start, behind, seen in part.answers:
-            if label == "stable" or not stable_only:
-                low = (start - terms.first) // terms.slide
-                high = (behind - terms.first) // terms.slide
-                view = mine[max(0, low) : max(0, high)]
-                view[np.isnan(view)] = seen
-        result = np.maximum(result, mine)  # NaN, not answered, wins
-    return result
-
-
-def percentiles(ms: npt.NDArray[np.float64]) -> dict[str, float | int | None]:
-    """n, p50, p95, p99 and max; null where there is nothing to measure."""
-    if not len(ms):
-        return {"n": 0, "p50": None, "p95": None, "p99": None, "max": None}
-    p50, p95, p99 = (round(float(v), 3) for v in np.percentile(ms, [50, 95, 99]))
-    return {"n": len(ms), "p50": p50, "p95": p95, "p99": p99, "max": round(float(ms.max()), 3)}
 
 
 def kinds(records: Iterable[Record]) -> Counter[str]:

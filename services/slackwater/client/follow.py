@@ -11,17 +11,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from slackwater.client.answers import BestAnswers, Change, RecDone, Undone, WindowAnswer
 from slackwater.client.merge import Cut, PartMerge
-from slackwater.codec.results import format_time, parse_result
+from slackwater.codec.results import check_result, format_time, parse_result
 from slackwater.model.errors import MalformedRecordError, UsageError
+from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.cluster import Where, find_cluster
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.topics import RESULT_KINDS, partition_count, results_topic
+from slackwater.runtime.security import Role
+from slackwater.runtime.skipped import SKIPPED
+from slackwater.runtime.topics import partition_count
 from slackwater.runtime.transport import (
     Log,
     NoAnswerError,
@@ -42,10 +47,14 @@ poll_records_max: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A result as read: ``record`` is its JSON object, ``seen_at`` wall time in us."""
+    """A result as read: ``record`` is its JSON object, ``seen_at`` wall time in us.
+
+    ``offset`` is that of the record in its topic.
+    """
 
     record: dict[str, Any]
     seen_at: int
+    offset: int
     repeat: bool = False
 
     def line(self) -> dict[str, Any]:
@@ -69,7 +78,9 @@ class Follower:
         self.cuts: list[Cut] = []
         self._transport = transport
         self._clock = clock or SystemClock()
-        self._kinds: dict[str, str] = {results_topic(query, kind): kind for kind in RESULT_KINDS}
+        self._kinds: dict[str, str] = {
+            transport.names.results(query, kind): kind for kind in RESULT_KINDS
+        }
         self._gaps: dict[int, int] = {}
         self._paused: dict[Log, int] = {}
         logs = [(topic, part) for topic in self._kinds for part in range(parts)]
@@ -88,6 +99,11 @@ class Follower:
     def repeats(self) -> int:
         """Records that were in the logs twice or out of order; must be none."""
         return sum(merge.repeats for merge in self._merges)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything had been committed when the follower was made."""
+        return any(self._present.values())
 
     @property
     def at_present(self) -> bool:
@@ -120,17 +136,20 @@ class Follower:
     def _behind(self, beginnings: Mapping[Log, int]) -> dict[int, int]:
         """Per part, the seq behind all that the topics hold before the present end."""
         last = last_records(self._transport, beginnings, self._present, isolation="read_committed")
+        ends = self._transport.end_offsets(beginnings)
         behind: dict[int, int] = {}
         for raw in last:
-            record = _parsed(raw)
-            if record is not None:
+            record = self._parsed(raw)
+            if record is not None and record["seq"] < self._seqs_max(raw.partition, ends):
                 behind[raw.partition] = max(behind.get(raw.partition, 0), record["seq"] + 1)
         return behind
 
     def _offer(self, raw: RawRecord, now: int) -> None:
-        record = _parsed(raw)
+        record = self._parsed(raw)
         if record is not None:
-            self._merges[raw.partition].offer(raw.topic, record["seq"], Seen(record, now))
+            self._merges[raw.partition].offer(
+                raw.topic, record["seq"], Seen(record, now, raw.offset)
+            )
 
     def _take(self, merge: PartMerge[Seen]) -> Iterator[Seen | Cut]:
         for item in merge.take():
@@ -138,7 +157,7 @@ class Follower:
                 self.cuts.append(item)
                 yield item
             else:
-                yield Seen(item.record.record, item.record.seen_at, item.repeat)
+                yield replace(item.record, repeat=item.repeat)
         if not merge.wants_ends:
             self._gaps.pop(merge.part, None)
             return
@@ -150,7 +169,26 @@ class Follower:
                 ends = self._transport.end_offsets(logs, timeout_s=1.0)
             except NoAnswerError:
                 return  # the broker is away: what is missing may still come
+            for topic, seq in merge.drop_from(self._seqs_max(merge.part, ends)):
+                reason = "a result whose seq is larger than the number of results"
+                SKIPPED.note(topic, merge.part, ends[topic, merge.part], reason, f"seq {seq}")
             merge.ends({log[0]: end for log, end in ends.items()})
+
+    @staticmethod
+    def _seqs_max(part: int, ends: Mapping[Log, int]) -> int:
+        """A part's seqs lie below it: each took an offset in one of the three topics."""
+        return sum(end for log, end in ends.items() if log[1] == part)
+
+    def _parsed(self, raw: RawRecord) -> dict[str, Any] | None:
+        """None: it is no result. If it was one, nobody says it again, and it is told as cut."""
+        where = f"{raw.topic}:{raw.partition}:{raw.offset}"
+        try:
+            record = parse_result(raw.value, where)
+            check_result(record, self.query, raw.partition, where)
+        except MalformedRecordError as error:
+            SKIPPED.note(*raw.log, raw.offset, "no result of its part", error.reason)
+            return None
+        return record
 
     def _position(self, log: Log) -> int:
         return self._paused[log] if log in self._paused else self._reader.position(log)
@@ -163,15 +201,6 @@ class Follower:
                 self._reader.unassign([log])
             elif log in self._paused and not merge.full(topic):
                 self._reader.assign({log: self._paused.pop(log)})
-
-
-def _parsed(raw: RawRecord) -> dict[str, Any] | None:
-    """None: it does not decode, nobody will say it again, and its seq will be told as cut."""
-    try:
-        return parse_result(raw.value, f"{raw.topic}:{raw.partition}@{raw.offset}")
-    except MalformedRecordError as error:
-        _log.error("%s", error)
-        return None
 
 
 class Follow:
@@ -202,6 +231,11 @@ class Follow:
     def repeats(self) -> int:
         """How many records were seen twice or out of order. Must be none; none is hidden."""
         return self._follower.repeats
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything had been answered when it began."""
+        return self._follower.has_begun
 
     @property
     def cuts(self) -> list[Cut]:
@@ -278,21 +312,28 @@ class Client:
     >>> for record in slackwater.Client("127.0.0.1:9092").follow("climate"):  # doctest: +SKIP
     ...     print(record["kind"], record)
 
+    ``kafka_config`` is a file of Kafka's client properties, for a cluster that is not open to all;
+    it may hold the address too.
+
     The callbacks get a ``WindowAnswer`` (``on_stable``, ``on_tentative``), an ``Undone``
     (``on_undo``) or a ``RecDone`` (``on_rec_done``), in the order of the stream.
     """
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Where | None = None,
         *,
+        prefix: str = "",
+        kafka_config: Path | str | None = None,
         tentative_windows_max: int = 10_000,
         on_stable: Callable[[WindowAnswer], None] | None = None,
         on_tentative: Callable[[WindowAnswer], None] | None = None,
         on_undo: Callable[[Undone], None] | None = None,
         on_rec_done: Callable[[RecDone], None] | None = None,
     ) -> None:
-        self.bootstrap = bootstrap
+        config = None if kafka_config is None else Path(kafka_config)
+        self._cluster = find_cluster(bootstrap, config, Role.CLIENT)
+        self._names = Names(prefix)
         self._tentative_windows_max = tentative_windows_max
         self._callbacks: dict[str, Callable[..., None] | None] = {
             "stable": on_stable,
@@ -317,7 +358,7 @@ class Client:
         if unknown := wanted - KINDS:
             known = ", ".join(sorted(KINDS))
             raise UsageError(f"unknown kind {', '.join(sorted(unknown))}: choose among {known}")
-        parts = partition_count(self.bootstrap, results_topic(query, "stable"))
-        follower = Follower(KafkaTransport(self.bootstrap), query, parts, from_)
+        parts = partition_count(self._cluster, self._names.results(query, "stable"))
+        follower = Follower(KafkaTransport(self._cluster, self._names), query, parts, from_)
         answers = BestAnswers(self._tentative_windows_max)
         return Follow(follower, wanted, until_end, answers, self._callbacks)

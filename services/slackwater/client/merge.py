@@ -100,6 +100,20 @@ class PartMerge(Generic[R]):
         heapq.heappush(self._held[topic], (seq, self._arrivals, record))
         self._arrivals += 1
 
+    def drop_from(self, seq_max: int) -> list[tuple[str, int]]:
+        """Forget what is held with a seq of ``seq_max`` or more: (topic, seq) of each."""
+        dropped = [
+            (topic, seq)
+            for topic, held in self._held.items()
+            for seq, _, _ in held
+            if seq >= seq_max
+        ]
+        if dropped:
+            for held in self._held.values():
+                held[:] = [item for item in held if item[0] < seq_max]
+                heapq.heapify(held)
+        return dropped
+
     def full(self, topic: str) -> bool:
         """Whether so much of the topic waits for the others that it should not be read on.
 

@@ -1,9 +1,10 @@
 """``where`` and ``select`` by SQLite: the second opinion on every expression.
 
-The pipeline evaluates expressions over numpy columns. Here the same text goes to a database that
-has had NULL, three-valued logic and CASE right for twenty years. Where SQLite's arithmetic is not
-that of doubles (``%`` and ``/`` of whole numbers, overflow to infinity), the operator is replaced
-by a function of a line or two before SQLite sees it.
+The pipeline evaluates expressions over numpy columns. Here the same trees go to a database that has
+had NULL, three-valued logic and CASE right for twenty years. Its arithmetic is not that of doubles
+(``%`` and ``/`` of whole numbers, overflow to infinity), so arithmetic is calls of functions of a
+line or two. What a text means is not asked twice: the parser is the pipeline's
+(``primitives.expressions``), and tests compare it with a reference of their own.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from decimal import ROUND_HALF_UP, Decimal, localcontext
-from typing import Any, Final
+from typing import Final
 
-import sqlglot
-from sqlglot import expressions as exp
+from slackwater.primitives.expression_sql import KEY_COLUMN, SqlWriter
+from slackwater.primitives.expressions import compile_predicate, compile_projection
 
 Row = tuple[str, tuple[float | None, ...]]
 
@@ -52,39 +54,51 @@ def _greatest(*args: float | None) -> float | None:
 
 
 FUNCTIONS: Final[dict[str, Callable[..., float | None]]] = {
-    "sw_add": _strict(lambda a, b: a + b),
-    "sw_sub": _strict(lambda a, b: a - b),
-    "sw_mul": _strict(lambda a, b: a * b),
-    "sw_div": _strict(lambda a, b: a / b),
-    "sw_mod": _strict(math.fmod),
-    "sw_abs": _strict(abs),
-    "sw_round": _strict(_round),
-    "sw_floor": _strict(math.floor),
-    "sw_ceil": _strict(math.ceil),
-    "sw_sqrt": _strict(math.sqrt),
-    "sw_ln": _strict(math.log),
-    "sw_exp": _strict(math.exp),
-    "sw_power": _strict(math.pow),
-    "sw_least": _least,
-    "sw_greatest": _greatest,
+    "+": _strict(lambda a, b: a + b),
+    "-": _strict(lambda a, b: a - b),
+    "*": _strict(lambda a, b: a * b),
+    "/": _strict(lambda a, b: a / b),
+    "%": _strict(math.fmod),
+    "power": _strict(math.pow),
+    "negate": _strict(lambda a: -a),
+    "abs": _strict(abs),
+    "floor": _strict(math.floor),
+    "ceil": _strict(math.ceil),
+    "sqrt": _strict(math.sqrt),
+    "ln": _strict(math.log),
+    "exp": _strict(math.exp),
+    "round": _strict(_round),
+    "least": _least,
+    "greatest": _greatest,
 }
-NODES: Final[dict[type[exp.Expression], str]] = {
-    exp.Add: "sw_add",
-    exp.Sub: "sw_sub",
-    exp.Mul: "sw_mul",
-    exp.Div: "sw_div",
-    exp.Mod: "sw_mod",
-    exp.Abs: "sw_abs",
-    exp.Round: "sw_round",
-    exp.Floor: "sw_floor",
-    exp.Ceil: "sw_ceil",
-    exp.Sqrt: "sw_sqrt",
-    exp.Ln: "sw_ln",
-    exp.Exp: "sw_exp",
-    exp.Pow: "sw_power",
-    exp.Least: "sw_least",
-    exp.Greatest: "sw_greatest",
-}
+_CALLED: Final = {function: f"sw_{i}" for i, function in enumerate(FUNCTIONS)}
+
+
+class _Writer(SqlWriter):
+    """Values are parameters: SQLite reads a number's text to within a unit in the last place."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        super().__init__(fields)
+        self.values: dict[float | str, int] = {}
+
+    def _number(self, value: float) -> str:
+        return self._parameter(value)
+
+    def _string(self, literal: str) -> str:
+        return self._parameter(literal)
+
+    def _null(self, is_number: bool) -> str:
+        del is_number
+        return "NULL"
+
+    def _computed(self, function: str, operands: Sequence[str]) -> str:
+        return f"{_CALLED[function]}({', '.join(operands)})"
+
+    def _rounded(self, operand: str, digits: int) -> str:
+        return f"{_CALLED['round']}({operand}, {digits})"
+
+    def _parameter(self, value: float | str) -> str:
+        return f"?{self.values.setdefault(value, len(self.values) + 1)}"
 
 
 def evaluate(
@@ -98,57 +112,39 @@ def evaluate(
         yield from ((i, values) for i, (_, values) in enumerate(rows))
         return
     columns = [f"c{i}" for i in range(len(names))]
-    chosen = columns if select is None else [translate(text, names) for _, text in select]
-    condition = "" if where is None else f" WHERE {translate(where, names)}"
-    with sqlite3.connect(":memory:") as db:
+    statement, values = _statement(where, select, names)
+    with closing(sqlite3.connect(":memory:")) as db:
         for name, function in FUNCTIONS.items():
-            db.create_function(name, -1, function, deterministic=True)
+            db.create_function(_CALLED[name], -1, function, deterministic=True)
         declared = "".join(f", {c} REAL" for c in columns)
-        db.execute(f"CREATE TABLE readings (id INTEGER PRIMARY KEY, key_ TEXT{declared})")
+        db.execute(f"CREATE TABLE readings (id INTEGER PRIMARY KEY, {KEY_COLUMN} TEXT{declared})")
         db.executemany(
             f"INSERT INTO readings VALUES ({', '.join('?' * (2 + len(columns)))})",
-            ((i, key, *values) for i, (key, values) in enumerate(rows)),
+            ((i, key, *cells) for i, (key, cells) in enumerate(rows)),
         )
-        listed = "".join(f", {c}" for c in chosen)
-        for index, *values in db.execute(f"SELECT id{listed} FROM readings{condition} ORDER BY id"):
-            yield index, [None if v is None else float(v) for v in values]
-    db.close()
+        for index, *fields in db.execute(statement, values):
+            yield index, [None if v is None else float(v) for v in fields]
 
 
-def translate(text: str, names: Sequence[str]) -> str:
-    """The expression as SQLite is to compute it, over columns ``key_``, ``c0``, ``c1``, ..."""
-
-    def replace(node: Any) -> Any:
-        if isinstance(node, exp.Column):
-            name = node.name
-            # SQLite does not tell T from t; positions do.
-            return exp.column("key_" if name == "key" else f"c{names.index(name)}")
-        if isinstance(node, exp.Literal) and not node.is_string:
-            return exp.Literal.number(repr(float(node.this)))
-        function = NODES.get(type(node))
-        if function is None:
-            return node
-        return exp.Anonymous(this=function, expressions=_arguments(node))
-
-    tree = sqlglot.parse_one(text)
-    # A node that was replaced is not looked into again, so from the leaves to the root.
-    for node in reversed(list(tree.bfs())):
-        new = replace(node)
-        if new is not node:
-            if node.parent is None:
-                tree = new
-            else:
-                node.replace(new)
-    return tree.sql(dialect="sqlite")
-
-
-def _arguments(node: exp.Expression) -> list[Any]:
-    """The operands in their order, whatever sqlglot calls them."""
-    operands: list[Any] = []
-    for name in ("this", "expression", "expressions", "decimals"):
-        value = node.args.get(name)
-        if isinstance(value, list):
-            operands += value
-        elif value is not None:
-            operands.append(value)
-    return [operand.copy() for operand in operands]
+def _statement(
+    where: str | None, select: Sequence[tuple[str, str]] | None, names: Sequence[str]
+) -> tuple[str, list[float | str]]:
+    """The query over the table of readings, and its parameters."""
+    writer = _Writer(names)
+    condition = (
+        "" if where is None else f" WHERE {writer.write(compile_predicate(where, names).root)}"
+    )
+    if select is None:
+        chosen = [f"c{i}" for i in range(len(names))]
+    else:
+        chosen = [writer.write(number) for _, number in compile_projection(select, names).fields]
+    # Each table of the chain adds a column. Materialized, or SQLite would write it out again.
+    tables = ["readings", *(f"t_{name}" for name, _ in writer.lets)]
+    chain = ", ".join(
+        f"{table} AS MATERIALIZED (SELECT *, {text} AS {name} FROM {before})"
+        for table, before, (name, text) in zip(tables[1:], tables, writer.lets, strict=False)
+    )
+    with_ = f"WITH {chain} " if chain else ""
+    listed = ", ".join(["id", *chosen])
+    statement = f"{with_}SELECT {listed} FROM {tables[-1]}{condition} ORDER BY id"
+    return statement, list(writer.values)

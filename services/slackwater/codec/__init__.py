@@ -1,6 +1,7 @@
 """Bytes to model and back, through the schemas in `schemas/`."""
 
 from slackwater.codec.records import (
+    FIGURES,
     SCHEMAS,
     decode_delta,
     decode_heartbeat,
@@ -22,6 +23,7 @@ from slackwater.codec.records import (
 )
 
 __all__ = [
+    "FIGURES",
     "SCHEMAS",
     "decode_delta",
     "decode_heartbeat",

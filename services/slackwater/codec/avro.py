@@ -26,6 +26,8 @@ import numpy.typing as npt
 from fastavro.schema import fingerprint as avro_fingerprint
 from fastavro.schema import to_parsing_canonical_form
 
+from slackwater.primitives.caches import evict
+
 Buffer = bytes | memoryview
 Reader = Callable[[bytes, int], tuple[Any, int]]
 Writer = Callable[[list[Buffer], Any], None]
@@ -325,11 +327,13 @@ class KeyLists:
                 cached = _keys_bytes(frozen)
                 self._written[frozen] = cached
                 self._written_bytes += _kept_bytes(cached, frozen)
-                while len(self._written) > 1 and (
-                    len(self._written) > self._max or self._written_bytes > self._bytes_max
-                ):
-                    gone, its = self._written.popitem(last=False)
-                    self._written_bytes -= _kept_bytes(its, gone)
+                self._written_bytes = evict(
+                    self._written,
+                    self._written_bytes,
+                    lambda keys, data: _kept_bytes(data, keys),
+                    entries_max=self._max,
+                    bytes_max=self._bytes_max,
+                )
             else:
                 self._written.move_to_end(frozen)
             data = cached

@@ -15,7 +15,8 @@ below 2**24 us, where floats are exact, else 8 bytes in a second field.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -28,6 +29,7 @@ from slackwater.model.records import (
     DeltaRecord,
     Gap,
     Heartbeat,
+    HeartbeatPart,
     Hole,
     Kind,
     LogPosition,
@@ -252,8 +254,13 @@ def _whole(numbers: Any, dtype: type[Any], what: str) -> Any:
     return whole
 
 
-def decode_source(buf: Bytes, where: object = "") -> SourceRecord:
-    """The header of a source record; its columns are decoded by ``record.columns.load()``."""
+def decode_source(buf: Bytes, where: object = "", offset: int | None = None) -> SourceRecord:
+    """The header of a source record; its columns are decoded by ``record.columns.load()``.
+
+    ``offset``, where it was read from a log, tells a record that nobody can have written: its
+    incarnation is the offset of a START before it (rule 6). Readers that believed a greater one
+    would drop for ever what its log's writer says (rule 10).
+    """
     source = codec("source")
     data = bytes(buf)
     try:
@@ -265,6 +272,8 @@ def decode_source(buf: Bytes, where: object = "") -> SourceRecord:
             raise DamageError(f"{readings} readings in {len(data) - pos} bytes")
         if low > high or high - low >= span_us_max:
             raise DamageError(f"times from {low} to {high}")
+        if offset is not None and inc > offset:
+            raise DamageError(f"incarnation {inc} has not begun before offset {offset}")
     except DamageError as error:
         raise MalformedRecordError(where, f"source record: {error}") from error
     stored = _StoredColumns(data, pos, readings, (low, high), where)
@@ -429,14 +438,16 @@ def _check_offsets(offsets: type_f64, keys: int, columns: Sequence[type_f64]) ->
 
 # --- delta ----------------------------------------------------------------------------------------
 
-_FIGURES: Final = ("count", "sum", "m2", "min", "max")
+FIGURES: Final = ("count", "sum", "m2", "min", "max")
+_ABSENT: Final = {"m2": 0.0, "min": math.nan, "max": math.nan}
+"""What stands for a figure that was not computed, since no aggregate of the query needs it."""
 
 
 def encode_delta(record: DeltaRecord) -> bytes:
     """Bytes of a delta record. In production Spark writes these; tests and the merger do here."""
     shape = (len(record.fields), len(record.keys))
     figures = (record.count, record.sum, record.m2, record.min, record.max)
-    for name, figure in zip(_FIGURES, figures, strict=True):
+    for name, figure in zip(FIGURES, figures, strict=True):
         if figure.shape != shape:
             raise ValueError(f"{name} has shape {figure.shape}, not {shape}")
     frontier = record.frontier or _NO_FRONTIER
@@ -483,7 +494,7 @@ def _make_delta(values: list[Any], known: Mapping[int, Sequence[str]] | None) ->
         keys = mine
     shape = (len(fields), len(keys))
     figures = [
-        _matrix(name, columns, shape) for name, columns in zip(_FIGURES, values[18:], strict=True)
+        _matrix(name, columns, shape) for name, columns in zip(FIGURES, values[18:], strict=True)
     ]
     return DeltaRecord(
         _KINDS[kind],
@@ -508,7 +519,9 @@ def _make_delta(values: list[Any], known: Mapping[int, Sequence[str]] | None) ->
 
 
 def _matrix(name: str, columns: Sequence[type_f64], shape: tuple[int, int]) -> type_f64:
-    """The columns of one figure as an array (fields, keys)."""
+    """The columns of one figure as an array (fields, keys); the neutral value if it is absent."""
+    if not columns and name in _ABSENT:
+        return np.full(shape, _ABSENT[name])
     if len(columns) != shape[0]:
         raise DamageError(f"{len(columns)} columns of {name} for {shape[0]} fields")
     for column in columns:
@@ -626,8 +639,20 @@ def encode_heartbeat(beat: Heartbeat) -> bytes:
         beat.inc,
         beat.ready,
         beat.states,
-        [(hole.topic, hole.partition, hole.inc) for hole in beat.holes],
+        _hole_values(beat.holes),
         beat.detail,
+        [
+            (
+                part.process,
+                part.started_at,
+                part.inc,
+                part.ready,
+                part.states,
+                _hole_values(part.holes),
+                part.detail,
+            )
+            for part in beat.parts
+        ],
     )
 
 
@@ -637,9 +662,22 @@ def decode_heartbeat(buf: Bytes, where: object = "") -> Heartbeat:
 
 
 def _make_heartbeat(values: list[Any]) -> Heartbeat:
-    process, pid, started_at, at, inc, ready, states, holes, detail = values
-    named = tuple(Hole(*hole) for hole in holes)
-    return Heartbeat(process, pid, started_at, at, inc, ready, states, named, detail)
+    process, pid, started_at, at, inc, ready, states, holes, detail, parts = values
+    told = tuple(map(_make_part, parts))
+    return Heartbeat(process, pid, started_at, at, inc, ready, states, _holes(holes), detail, told)
+
+
+def _make_part(values: Sequence[Any]) -> HeartbeatPart:
+    process, started_at, inc, ready, states, holes, detail = values
+    return HeartbeatPart(process, started_at, inc, ready, states, _holes(holes), detail)
+
+
+def _hole_values(holes: Iterable[Hole]) -> list[tuple[str, int, int]]:
+    return [(hole.topic, hole.partition, hole.inc) for hole in holes]
+
+
+def _holes(values: Iterable[Sequence[Any]]) -> tuple[Hole, ...]:
+    return tuple(Hole(*hole) for hole in values)
 
 
 def encode_registry(record: RegistryRecord) -> bytes:

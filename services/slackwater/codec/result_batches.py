@@ -15,13 +15,14 @@ that is read may lack its first rows: it is passed over, and its time is not cov
 Nobody can say a result again, so one that does not decode is lost, as in a source log (decision
 27): a row is counted in its window's ``lost``, and a boundary leaves its window's time uncovered. A
 row of which only the kind can be read is found when the rows are parsed: ``load`` leaves it out, so
-that it returns fewer rows than the batch counts.
+that it returns fewer rows than the batch counts. A record that no root has written holds no seq of
+the window, or one that the window has already: it is left out, and nothing is lost.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,6 +38,10 @@ _kind: Final = b'"kind":"'
 _rows: Final = (b"stable", b"tentative")
 _DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError)
 """What reading the text of a row may raise if it is not what a root has written."""
+_count_max: Final = 2**53
+"""Counts and seqs lie below it."""
+_time_max: Final = 2**62
+"""Event times lie below it, on both sides of 1970."""
 _row_bytes: Final = 64
 """What a row takes beside its text."""
 
@@ -70,14 +75,23 @@ class ResultStream:
 class Assembler:
     """Puts the records of one result partition together, in the order of their offsets."""
 
-    def __init__(self, stream: ResultStream, where: str = "") -> None:
+    def __init__(
+        self,
+        stream: ResultStream,
+        where: str = "",
+        skipped: Callable[[int, str], None] = lambda _offset, _found: None,
+    ) -> None:
         self._stream = stream
         self._where = where
+        self._skipped = skipped
+        """Told of each record that is passed over: its offset, and what is wrong with it."""
         self._rows: list[bytes] = []
         self._first: int | None = None
         self._from = self._next = 0
         self._damaged = False
         """Something since the last boundary did not decode."""
+        self._last_seq = -1
+        """Of the last boundary."""
         self._is_first = True
         """No boundary has been read yet: what lies before may be gone."""
 
@@ -92,24 +106,54 @@ class Assembler:
         where = f"{self._where}:{offset}"
         try:
             line = parse_result(value, where)
-            if line["kind"] != "boundary":
-                raise MalformedRecordError(where, f"a {line['kind']} has no place")
-            window = _time_of(line, "window_start", where), _time_of(line, "window_end", where)
+            window = self._window(line, where)
         except MalformedRecordError as error:
-            _log.error("%s", error)
+            self._skipped(offset, error.reason)
             self._damaged = True
             return None
-        if self._damaged:
-            self._leave_out_what_is_before(line["seq"] - line["keys"])
+        if self._damaged or len(self._rows) != line["keys"]:
+            self._keep_rows_of(line, offset)
         is_cut = self._is_first and len(self._rows) < line["keys"]
         batch = None if is_cut else self._batch(line, window, offset)
         self._rows, self._first, self._from = [], None, offset + 1
-        self._damaged = self._is_first = False
+        self._last_seq, self._damaged, self._is_first = line["seq"], False, False
         return batch
 
-    def _leave_out_what_is_before(self, first_seq: int) -> None:
-        """Rows of windows whose boundary did not decode are in nobody's window."""
-        self._rows = [row for row in self._rows if _seq_of(row) >= first_seq]
+    def _window(self, line: Mapping[str, Any], where: str) -> tuple[int, int]:
+        """Start and end; ``MalformedRecordError`` if it is no boundary that a root has written."""
+        if line["kind"] != "boundary":
+            raise MalformedRecordError(where, f"a {line['kind']} has no place")
+        window = _time_of(line, "window_start", where), _time_of(line, "window_end", where)
+        lost = line.get("lost", {})
+        is_possible = (
+            (line["query"], line["part"]) == (self._stream.query, self._stream.part)
+            and line["label"] in ("stable", "tentative")
+            and 0 <= line["keys"] <= line["seq"] < _count_max
+            and self._last_seq < line["seq"] - line["keys"]
+            and 0 < line["windows"] < _count_max
+            and -_time_max < window[0] < window[1] < _time_max
+            and all(isinstance(name, str) for name in line["missing"])
+            and isinstance(lost, dict)
+            and all(isinstance(n, int) and 0 <= n < _count_max for n in lost.values())
+        )
+        if not is_possible:
+            raise MalformedRecordError(where, "a boundary that no root can have written")
+        return window
+
+    def _keep_rows_of(self, line: Mapping[str, Any], offset: int) -> None:
+        """Leave out what is of another window, whose boundary is lost, and what nobody wrote.
+
+        Each seq of the window counts once, as it was said first.
+        """
+        kept: dict[int, bytes] = {}
+        for row in self._rows:
+            seq = _seq_of(row, line)
+            if seq is not None:
+                kept.setdefault(seq, row)
+        if len(kept) < len(self._rows):
+            self._skipped(offset, f"{len(self._rows) - len(kept)} rows before it are not its own")
+            self._damaged = True
+        self._rows = list(kept.values())
 
     @property
     def is_between(self) -> bool:
@@ -135,22 +179,22 @@ class Assembler:
         """Reading begins at ``offset``, where a window may begin."""
         self._is_first = self._is_first or offset != self._from
         self._rows, self._first, self._from = [], None, offset
-        self._damaged = False
+        self._last_seq, self._damaged = -1, False
 
     def _batch(self, line: Mapping[str, Any], window: tuple[int, int], offset: int) -> ResultBatch:
         stream, (start, end) = self._stream, window
-        lost = max(line["keys"] - len(self._rows), 0) if self._damaged else 0
-        if len(self._rows) + lost != line["keys"]:
-            reason = f"a boundary of {line['keys']} rows behind {len(self._rows)}"
-            raise MalformedRecordError(f"{self._where}:{offset}", reason)
+        lost = line["keys"] - len(self._rows)
         assert self._first is not None
         is_tentative = line["label"] == "tentative"
+        missing = set(line["missing"])
+        if line.get("skipped") is True:
+            missing.add(stream.query)  # it has not been computed: no rows does not mean empty
         where = f"{self._where}:{self._first}"
         rows = Rows(stream, self._rows, end - 1, where) if self._rows else None
         if stream.slide_us is None:
             floor, boundary = start, end
         else:
-            # A run of empty windows ends with its last; the first one's end is the floor.
+            # A run of windows ends with its last; the first one's end is the floor.
             floor = end - 1 - (line["windows"] - 1) * stream.slide_us
             boundary = end - 1 + stream.slide_us
         return ResultBatch(
@@ -162,7 +206,7 @@ class Assembler:
             boundary,
             line["seq"] - line["keys"] + lost,
             line["seq"] - 1,
-            tuple(line["missing"]),
+            tuple(sorted(missing)),
             sum(line.get("lost", {}).values()) + lost,
             sum(map(len, self._rows)) + _row_bytes * len(self._rows),
             stime_min=floor,
@@ -211,6 +255,8 @@ class Rows:
         rows: list[dict[str, Any]] = orjson.loads(b"[" + b",".join(lines) + b"]")
         stream = self._stream
         places: dict[str, int] = {}
+        if not all(isinstance(row["key"], str) for row in rows):
+            raise TypeError("a key that is no text")
         index = [places.setdefault(row["key"], len(places)) for row in rows]
         fields = [row["fields"] for row in rows]
         if stream.slide_us is None:
@@ -232,13 +278,16 @@ def _column(figures: list[float | None]) -> type_f64:
     return np.array(figures, np.float64)  # None is NaN
 
 
-def _seq_of(row: bytes) -> int:
-    """-1: it cannot be read, so that it is in nobody's window."""
+def _seq_of(row: bytes, boundary: Mapping[str, Any]) -> int | None:
+    """The row's seq, if it is one of the window that this boundary closes."""
     try:
-        seq: int = parse_result(row)["seq"]
+        found = parse_result(row)
     except MalformedRecordError:
-        return -1
-    return seq
+        return None
+    seq: int = found["seq"]
+    names = ("query", "part", "epoch", "window_start", "window_end")
+    is_own = found["kind"] == boundary["label"] and all(found[n] == boundary[n] for n in names)
+    return seq if is_own and boundary["seq"] - boundary["keys"] <= seq < boundary["seq"] else None
 
 
 def _time_of(line: Mapping[str, Any], name: str, where: str) -> int:

@@ -8,6 +8,7 @@ Users and their tools read these, so names, order and spelling are fixed. Every 
   query without a window it is a reading, with its ``stime`` behind ``window_end`` and one number
   or null a field;
 - a ``boundary``: ``label, window_start, window_end, windows, keys, missing``, ``lost`` as above,
+  ``skipped: true`` (only where overdue windows were not computed: no rows does not mean empty),
   ``due_at, emitted_at``;
 - ``undo``: ``undo_from, undo_to, emitted_at``; ``rec_done``: ``emitted_at``;
 - ``gap``: ``stream, lost, gap_from, gap_to, emitted_at``.
@@ -22,7 +23,7 @@ of orjson, and a row is one template filled from those texts: no Python statemen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -32,6 +33,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import orjson
 
+from slackwater.codec.records import FIGURES
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import type_f64, type_i64
 
@@ -112,6 +114,28 @@ AGGREGATES: Final[Mapping[str, _Aggregate]] = {
     "stddev": _null_below(2, lambda figures: np.sqrt(_variance(figures))),
 }
 """Each aggregate from the figures; ``var`` and ``stddev`` are the sample's (n - 1)."""
+
+_MADE_OF: Final[Mapping[str, frozenset[str]]] = {
+    "count": frozenset(),
+    "sum": frozenset(),
+    "avg": frozenset(),
+    "min": frozenset({"min"}),
+    "max": frozenset({"max"}),
+    "range": frozenset({"min", "max"}),
+    "var": frozenset({"m2"}),
+    "stddev": frozenset({"m2"}),
+}
+"""What else than count and sum each aggregate is made of."""
+
+
+def figures_of(aggregates: Iterable[str]) -> tuple[str, ...]:
+    """The figures that these aggregates are made of, in their order.
+
+    Count and sum are always among them: a null is told by the count, and missing values are found
+    by the sum.
+    """
+    needed = {"count", "sum"}.union(*(_MADE_OF[aggregate] for aggregate in aggregates))
+    return tuple(figure for figure in FIGURES if figure in needed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,10 +260,11 @@ def encode_boundary(
     keys: int,
     missing: Sequence[str] = (),
     lost: Mapping[str, int] | None = None,
+    skipped: bool = False,
     due_at: int,
     emitted_at: int,
 ) -> bytes:
-    """What closes a window's rows, or answers a run of ``windows`` empty windows.
+    """What closes a window's rows, or answers a run of ``windows`` empty or skipped windows.
 
     ``lost`` is in the rows too; a window whose readings are all gone has none.
     """
@@ -254,6 +279,7 @@ def encode_boundary(
             "keys": keys,
             "missing": sorted(missing),
             **({"lost": dict(lost)} if lost else {}),
+            **({"skipped": True} if skipped else {}),
             "due_at": format_time(due_at),
             "emitted_at": format_time(emitted_at),
         }
@@ -353,3 +379,41 @@ def parse_result(value: bytes, where: object = "") -> dict[str, Any]:
                 where, f"a {result['kind']} whose {name} is {found!r}, not {kind.__name__}"
             )
     return result
+
+
+COUNT_MAX: Final = 2**53
+"""Seqs and counts of a result lie below it."""
+_TIMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "stable": (),
+    "tentative": (),
+    "boundary": ("window_start", "window_end", "due_at", "emitted_at"),
+    "undo": ("undo_from", "undo_to", "emitted_at"),
+    "rec_done": ("emitted_at",),
+    "gap": ("gap_from", "gap_to", "emitted_at"),
+}
+
+
+def check_result(result: Mapping[str, Any], query: str, part: int, where: object = "") -> None:
+    """``MalformedRecordError`` if no root of this part of the query can have written the result.
+
+    Anybody may have who may write to the topic. Of a row only what everybody reads is looked at:
+    there are too many of them.
+    """
+    kind = result["kind"]
+    if (result["query"], result["part"]) != (query, part):
+        raise MalformedRecordError(where, f"a {kind} of another query or part")
+    counts = [result["seq"], result["epoch"]]
+    if kind == "boundary":
+        counts += [result["keys"], result["windows"] - 1]
+        if result["label"] not in ("stable", "tentative"):
+            raise MalformedRecordError(where, "a boundary with another label")
+    if not all(0 <= n < COUNT_MAX for n in counts):
+        raise MalformedRecordError(where, f"a {kind} with numbers that none can have")
+    names = _TIMES[kind]
+    if "stime" in result:
+        names = ("stime",)
+    for name in names:
+        try:
+            parse_time(result[name])
+        except (TypeError, ValueError) as error:
+            raise MalformedRecordError(where, f"{name}: {error}") from error

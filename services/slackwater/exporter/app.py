@@ -18,6 +18,7 @@ from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageEr
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.entry import Context
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
+from slackwater.runtime.layout import process_names
 
 _log = logging.getLogger(__name__)
 
@@ -31,20 +32,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(context: Context) -> None:
     """Serve until told to stop."""
-    deployment, clock = context.load_deployment(), SystemClock()
+    deployment, clock = context.deployment, SystemClock()
     host, port = _address(context.arguments.listen)
     registry = CollectorRegistry()
     results = ResultMetrics(registry, deployment)
     listener = HeartbeatListener(context.transport()).start()
     by_wall = deployment.clock == "wall"
-    registry.register(HeartbeatCollector(listener, lambda: clock.now_us() if by_wall else None))
+    registry.register(
+        HeartbeatCollector(
+            listener,
+            lambda: clock.now_us() if by_wall else None,
+            process_names(deployment, broker=False),
+        )
+    )
     try:
         start_http_server(port, host, registry)
     except OSError as error:
         raise EnvironmentProblem(
             f"{host}:{port} cannot be listened on: {error.strerror}"
         ) from error
-    sender = HeartbeatSender(context.bootstrap, context.process).start()
+    sender = HeartbeatSender(context.cluster, context.process, names=deployment.names).start()
     for query in deployment.queries:
         follow = partial(_follow, context, query, results)
         threading.Thread(target=follow, name=f"follow {query}", daemon=True).start()
@@ -57,7 +64,9 @@ def main(context: Context) -> None:
 def _follow(context: Context, query: str, results: ResultMetrics) -> None:
     while not context.stopping.is_set():
         try:
-            for record in Client(context.bootstrap).follow(query, from_="end"):
+            for record in Client(context.cluster, prefix=context.deployment.names.prefix).follow(
+                query, from_="end"
+            ):
                 results.take(record)
         except SlackwaterError as error:
             _log.info("results of %s are not read now: %s", query, error)

@@ -7,30 +7,53 @@ at the exporter's start, as counters do; states are what was heard when Promethe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from slackwater.codec.results import parse_time
 from slackwater.model.deployment import Deployment
 from slackwater.model.records import Heartbeat
 from slackwater.proxy.quarantine import REASONS
+from slackwater.runtime.beat import CPU_MS, CPU_WAIT_MS
 from slackwater.runtime.heartbeats import HeartbeatListener, stale_s
 
 LATENCY_S: Final = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 6, 10, 30, 60)
 STATES: Final = ("STABLE", "UP_FAILURE", "STABILIZATION")
 FRONTIERS: Final = {"stable_to": "stable", "stable_from": "stable", "live_to": "live"}
 """A fragment's counters that are event times, and the line whose place they tell."""
+GAUGES: Final = {
+    "overdue_ms": ("slackwater_overdue_seconds", "How far the next window is beyond its bound."),
+    "commit_ms": ("slackwater_commit_seconds", "The longest transaction of the last second."),
+    CPU_MS: (
+        "slackwater_process_cpu_cores",
+        "Cores that the process uses; streams of one process all show it.",
+    ),
+    CPU_WAIT_MS: (
+        "slackwater_process_cpu_wait_seconds",
+        "Seconds a second that its threads were ready to run and had no core.",
+    ),
+}
+"""Counters in ms of heartbeats that are gauges of their own, in seconds."""
 
 
 class ResultMetrics:
-    """Counts what is answered. ``take`` gets every record of a query's results in order."""
+    """Counts what is answered. ``take`` gets every record of a query's results in order.
+
+    A latency is what a reader of committed results saw: from a window's normal time to ``seen_at``,
+    when its boundary of the last part could be read. So it holds the commit, which ``emitted_at``
+    does not. Each window counts, also in a boundary that stands for a run of them.
+    """
 
     def __init__(self, registry: CollectorRegistry, deployment: Deployment) -> None:
-        self._answered_to: dict[tuple[str, int], int] = {}
+        self._latencies = _Latencies()
+        registry.register(self._latencies)
         self._windows = Counter(
             "slackwater_windows", "Windows answered.", ["query", "label"], registry=registry
         )
@@ -38,42 +61,145 @@ class ResultMetrics:
             "slackwater_undo", "UNDO records: tentative answers revoked.", ["query"],
             registry=registry,
         )  # fmt: skip
-        self._latency = Histogram(
-            "slackwater_first_answer_latency_seconds",
-            "From a window's normal time to its first answer.",
-            ["query", "label"],
-            buckets=LATENCY_S,
+        self._beyond = Counter(
+            "slackwater_windows_beyond_bound",
+            "Windows first answered later than the bound after their normal time.",
+            ["query"],
             registry=registry,
         )
-        bound = Gauge("slackwater_bound_seconds", "X of the query.", ["query"], registry=registry)
+        bound = Gauge(
+            "slackwater_bound_seconds",
+            "X in force: in a chain the smallest bound among a query and its readers.",
+            ["query"],
+            registry=registry,
+        )
+        self._first: dict[str, _FirstAnswers] = {}
         for query in deployment.queries.values():
-            bound.labels(query.name).set(query.bound_us / 1e6)
+            bound_us = deployment.bound_us(query)
+            bound.labels(query.name).set(bound_us / 1e6)
+            self._beyond.labels(query.name)
+            slide_us = query.units(query.bucket_us()).slide_us
+            due_apart_us = slide_us if deployment.clock == "wall" else 0
+            self._first[query.name] = _FirstAnswers(query.parts, slide_us, due_apart_us, bound_us)
             for label in ("stable", "tentative"):
                 self._windows.labels(query.name, label)  # there from the start, at 0
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """A record as the result topics carry it."""
+        """A record as the result topics carry it, with ``seen_at``."""
         query = record["query"]
         if record["kind"] == "undo":
             self._undone.labels(query).inc()
         if record["kind"] != "boundary":
             return
-        label = record["label"]
-        self._windows.labels(query, label).inc(record["windows"])
-        # Answers come in window order, so one behind all tentative ones replaces none.
-        # By their ends: a record may answer a run of windows, and begins with the first of them.
-        part, end = (query, record["part"]), parse_time(record["window_end"])
-        answered_to = self._answered_to.get(part)
-        if answered_to is None or end > answered_to:
-            self._answered_to[part] = end
-            late_us = parse_time(record["emitted_at"]) - parse_time(record["due_at"])
-            self._latency.labels(query, label).observe(late_us / 1e6)
+        self._windows.labels(query, record["label"]).inc(record["windows"])
+        run = self._first[query].take(record)
+        if run is not None:
+            self._latencies.observe(query, record["label"], run)
+            self._beyond.labels(query).inc(run.above(self._first[query].bound_us))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Windows answered at once: the first one waited ``longest_us``, each later one less."""
+
+    windows: int
+    longest_us: int
+    apart_us: int
+
+    @property
+    def total_us(self) -> int:
+        """All latencies together."""
+        n = self.windows
+        return n * self.longest_us - self.apart_us * n * (n - 1) // 2
+
+    def above(self, limit_us: int) -> int:
+        """How many waited longer than this."""
+        excess_us = self.longest_us - limit_us
+        if excess_us <= 0:
+            return 0
+        return min(self.windows, -(-excess_us // self.apart_us)) if self.apart_us else self.windows
+
+
+class _FirstAnswers:
+    """Of one query: which windows a boundary completes, seen over all parts.
+
+    An answer is a window's first if it is tentative, or stable and replaces nothing (epoch 0). The
+    normal times of a run are ``due_apart_us`` apart: one slide; where the clock follows the data
+    nobody knows, and that of the last window is taken for all.
+    """
+
+    def __init__(self, parts: int, slide_us: int, due_apart_us: int, bound_us: int) -> None:
+        self.bound_us = bound_us
+        self._parts, self._slide_us, self._due_apart_us = parts, slide_us, due_apart_us
+        self._answered: dict[int, int] = {}
+        self._counted = 0
+
+    def take(self, record: Mapping[str, Any]) -> Run | None:
+        """The windows that have their first answer of every part with this boundary."""
+        if record["label"] == "stable" and record["epoch"] != 0:
+            return None
+        part, start = record["part"], parse_time(record["window_start"])
+        behind = start + record["windows"] * self._slide_us
+        if start != self._answered.get(part):
+            # The first that is read of this part, or some were lost: what lies before is unknown.
+            self._counted = max(self._counted, start) if self._answered else start
+        self._answered[part] = behind
+        complete = min(self._answered.values())
+        if len(self._answered) < self._parts or complete <= self._counted:
+            return None
+        windows = (complete - self._counted) // self._slide_us
+        after_last = (behind - self._counted) // self._slide_us - 1
+        first_due = parse_time(record["due_at"]) - after_last * self._due_apart_us
+        self._counted = complete
+        return Run(windows, parse_time(record["seen_at"]) - first_due, self._due_apart_us)
+
+
+class _Latencies(Collector):
+    """The histogram, which a run of a million windows enters at once.
+
+    The client library's own would have to be told each of them by itself.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str], list[int]] = {}
+        self._sums_us: dict[tuple[str, str], int] = {}
+
+    def observe(self, query: str, label: str, run: Run) -> None:
+        """Count these windows."""
+        below = [run.windows - run.above(round(limit * 1e6)) for limit in LATENCY_S]
+        with self._lock:
+            counts = self._counts.setdefault((query, label), [0] * (len(LATENCY_S) + 1))
+            for i, count in enumerate([*below, run.windows]):
+                counts[i] += count
+            of = (query, label)
+            self._sums_us[of] = self._sums_us.get(of, 0) + run.total_us
+
+    def collect(self) -> Iterable[Metric]:
+        """What was counted up to now."""
+        family = HistogramMetricFamily(
+            "slackwater_first_answer_latency_seconds",
+            "From a window's normal time until its first answer could be read, committed.",
+            labels=["query", "label"],
+        )
+        limits = [*map(floatToGoString, LATENCY_S), "+Inf"]
+        with self._lock:
+            for of, counts in self._counts.items():
+                buckets = list(zip(limits, map(float, counts), strict=True))
+                family.add_metric(list(of), buckets, self._sums_us[of] / 1e6)
+        return [family]
 
 
 def heartbeat_metrics(
-    beats: Mapping[str, Heartbeat], ages_ms: Mapping[str, float], event_us: int | None
+    beats: Mapping[str, Heartbeat],
+    ages_ms: Mapping[str, float],
+    event_us: int | None,
+    expected: Collection[str] = (),
 ) -> Iterable[Metric]:
-    """What the processes say now. ``event_us``: what the event clock shows, where it is known."""
+    """What the processes say now. ``event_us``: what the event clock shows, where it is known.
+
+    ``expected`` are the processes that must be there: one that was never heard is not ready.
+    """
     ready = GaugeMetricFamily(
         "slackwater_process_ready", "Heard lately and at its work.", labels=["process"]
     )
@@ -89,6 +215,12 @@ def heartbeat_metrics(
         "slackwater_quarantined_readings", "Readings that could not be used.",
         labels=["stream", "reason"],
     )  # fmt: skip
+    gauges = {
+        name: GaugeMetricFamily(metric, text, labels=["process"])
+        for name, (metric, text) in GAUGES.items()
+    }
+    for process in sorted(set(expected) - beats.keys()):
+        ready.add_metric([process], 0.0)
     for process, beat in beats.items():
         heard = ages_ms[process] <= stale_s * 1000
         ready.add_metric([process], float(beat.ready and heard))
@@ -100,18 +232,26 @@ def heartbeat_metrics(
                 lag.add_metric([process, FRONTIERS[name]], (event_us - count) / 1e6)
             elif name in REASONS:
                 refused.add_metric([process.partition("/")[2], name], count)
-    return ready, state, lag, refused
+            elif name in gauges and heard:
+                gauges[name].add_metric([process], count / 1e3)
+    return ready, state, lag, refused, *gauges.values()
 
 
 class HeartbeatCollector(Collector):
     """Asks at each scrape."""
 
-    def __init__(self, listener: HeartbeatListener, event_us: Callable[[], int | None]) -> None:
+    def __init__(
+        self,
+        listener: HeartbeatListener,
+        event_us: Callable[[], int | None],
+        expected: Collection[str],
+    ) -> None:
         self._listener = listener
         self._event_us = event_us
+        self._expected = expected
 
     def collect(self) -> Iterable[Metric]:
         """What was heard up to now."""
         beats = self._listener.all()
         ages_ms = {process: self._listener.age_ms(process) or 0.0 for process in beats}
-        return heartbeat_metrics(beats, ages_ms, self._event_us())
+        return heartbeat_metrics(beats, ages_ms, self._event_us(), self._expected)

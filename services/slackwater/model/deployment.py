@@ -14,9 +14,12 @@ event time, ``bound`` and ``margin`` wall time.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+
+from slackwater.model.names import UNPREFIXED, Names
 
 Clock = Literal["wall", "data"]
 TimeUnit = Literal["s", "ms", "us", "iso"]
@@ -26,6 +29,11 @@ FailurePolicy = Literal["delay", "process"]
 StabilizationPolicy = Literal["suspend", "delay", "process"]
 ResultsFormat = Literal["json", "avro", "avro-registry", "columns"]
 
+KEY_CHARS_MAX: Final = 65_536
+"""A longer one is a slip, such as a quote that nobody closed."""
+
+BOUND_TOLERANCE_US: Final = 250_000
+"""A first answer is late when it comes so much later than X: a consumer's own delay is none."""
 bucket_of_windows_us: Final = 100_000
 """A window's answer waits for no bucket (buckets end where windows do), so they may be wide."""
 bucket_of_rows_us: Final = 10_000
@@ -81,7 +89,11 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """One source of readings. ``expect_every_us`` None: its boundaries follow the clock."""
+    """One source of readings. ``expect_every_us`` None: its boundaries follow the clock.
+
+    ``learns_gaps``: ``expect_every: auto``. Then ``expect_every_us`` is what holds at first, and
+    what is recorded in the registry raises it (``primitives/lateness.py``).
+    """
 
     name: str
     key: KeySpec
@@ -91,6 +103,7 @@ class StreamSpec:
     topic: TopicSpec | None = None
     disorder_us: int = 0
     expect_every_us: int | None = None
+    learns_gaps: bool = False
 
     @property
     def field_names(self) -> tuple[str, ...]:
@@ -169,6 +182,26 @@ class QuerySpec:
         return cls(**values)
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+_Query = Callable[Concatenate["Deployment", "str | QuerySpec", P], R]
+
+
+def _once_a_query(method: _Query[P, R]) -> _Query[P, R]:
+    """Works it out once for each query: where queries share sources, the ways to them multiply."""
+
+    @functools.wraps(method)
+    def call(self: Deployment, query: str | QuerySpec, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        spec = self.queries[query] if isinstance(query, str) else query
+        place = (method.__name__, spec, args)
+        if place not in self.known:
+            self.known[place] = method(self, spec, *args, **kwargs)
+        found: R = self.known[place]
+        return found
+
+    return call
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """A whole deployment file. Helpers take a query by name or as a (registered) value."""
@@ -176,6 +209,9 @@ class Deployment:
     clock: Clock
     streams: Mapping[str, StreamSpec]
     queries: Mapping[str, QuerySpec]
+    names: Names = UNPREFIXED
+    known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What follows from these alone and was asked for before."""
 
     def streams_of(self, query: str | QuerySpec) -> tuple[str, ...]:
         """Names of what the query reads, streams or queries, in the order of its ``from``."""
@@ -185,6 +221,7 @@ class Deployment:
         """The queries among its sources: the links of a chain (R20)."""
         return tuple(name for name in self.streams_of(query) if name in self.queries)
 
+    @_once_a_query
     def source_streams(self, query: str | QuerySpec) -> tuple[str, ...]:
         """The streams that reach the query, through other queries too, each named once."""
         found: dict[str, None] = {}
@@ -195,6 +232,8 @@ class Deployment:
     def lateness_us(self, query: str | QuerySpec) -> int:
         """How much later than wall(e) the normal time of e lies, in event time (rule 15).
 
+        With a stream that learns its ``expect_every`` it is the least: ``lateness_of`` has all.
+
         A stream that keeps its word has passed e by wall(e + its ``disorder`` + its
         ``expect_every``): the largest of these sums over its source streams. A chain adds nothing:
         a row of a window has the window's end as its event time, and is there when that is due.
@@ -202,6 +241,7 @@ class Deployment:
         sources = [self.streams[name] for name in self.source_streams(query)]
         return max(s.disorder_us + (s.expect_every_us or 0) for s in sources)
 
+    @_once_a_query
     def input_fields(self, query: str | QuerySpec) -> tuple[str, ...]:
         """What ``where`` and ``select`` see: all fields of the sources, in order of appearance.
 
@@ -245,15 +285,23 @@ class Deployment:
         """All queries, each behind those that it reads."""
         return tuple(sorted(self.queries.values(), key=self.stages))
 
+    @_once_a_query
     def stages(self, query: str | QuerySpec) -> int:
         """SUnions on the longest way of a reading to its results: two for each query of a chain."""
         return 2 + max((self.stages(name) for name in self.queries_of(query)), default=0)
 
     def bound_us(self, query: str | QuerySpec) -> int:
         """The X that holds for it: the smallest bound among itself and all chained on it (R13)."""
-        spec = self._spec(query)
-        return min([spec.bound_us, *(self.bound_us(reader) for reader in self._readers(spec))])
+        return self.bound_of(query).bound_us
 
+    @_once_a_query
+    def bound_of(self, query: str | QuerySpec) -> QuerySpec:
+        """The query whose bound that is."""
+        spec = self._spec(query)
+        readers = (self.bound_of(reader) for reader in self._readers(spec))
+        return min([spec, *readers], key=lambda each: each.bound_us)
+
+    @_once_a_query
     def deadline_us(self, query: str | QuerySpec, stage: int) -> int:
         """Wall time from normal time to the deadline of its orderer (1) or its root (2).
 

@@ -11,7 +11,7 @@ Times are int microseconds since the Unix epoch (event time), offsets and ids pl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol
@@ -338,12 +338,46 @@ class Heartbeat:
     whether it does its work, ``states`` per output: STABLE, UP_FAILURE or STABILIZATION,
     ``detail`` counters for people, an orderer's turn at catching up for its peers, and how far a
     root has read for orderers.
+
+    Of a process that carries others, which have names of their own, ``parts`` tell, and nothing is
+    asked about itself.
     """
 
     process: str
     pid: int
     started_at: int
     at: int
+    inc: int
+    ready: bool
+    states: dict[str, str]
+    holes: tuple[Hole, ...] = ()
+    detail: dict[str, int] = field(default_factory=dict)
+    parts: tuple[HeartbeatPart, ...] = ()
+
+    def each(self) -> Iterator[Heartbeat]:
+        """What it tells of each part as if that were a process; without parts, of its process."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield Heartbeat(
+                part.process,
+                self.pid,
+                part.started_at,
+                self.at,
+                part.inc,
+                part.ready,
+                part.states,
+                part.holes,
+                part.detail,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatPart:
+    """What a heartbeat tells of a part of its process, which has a name and a start of its own."""
+
+    process: str
+    started_at: int
     inc: int
     ready: bool
     states: dict[str, str]

@@ -1,1 +1,1 @@
-"""Orderer: the shell that runs one replica of a child under Faust."""
+"""Orderer: the process that runs one replica of a child under Faust."""

@@ -181,11 +181,6 @@ class DeltaMap:
                 news[key] = value
         return DeltaMap(MappingProxyType(news))
 
-    def without_before(self, bucket_start: int) -> DeltaMap:
-        """Only buckets from this one on: the others are in windows that have been answered."""
-        kept = {k: v for k, v in self.entries.items() if k.bucket_start >= bucket_start}
-        return DeltaMap(MappingProxyType(kept))
-
     def __iter__(self) -> Iterator[DeltaKey]:
         return iter(sorted(self.entries))
 

@@ -36,6 +36,7 @@ import numpy.typing as npt
 
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import BucketRecord, DeltaRecord
+from slackwater.primitives.caches import evict
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -106,10 +107,13 @@ class KeyTable:
         if keys_hash:
             self._lists[at] = index
             self._lists_bytes += index.nbytes
-            while len(self._lists) > 1 and (
-                len(self._lists) > self._lists_max or self._lists_bytes > self._lists_bytes_max
-            ):
-                self._lists_bytes -= self._lists.popitem(last=False)[1].nbytes
+            self._lists_bytes = evict(
+                self._lists,
+                self._lists_bytes,
+                lambda _, numbers: numbers.nbytes,
+                entries_max=self._lists_max,
+                bytes_max=self._lists_bytes_max,
+            )
         return index
 
     def names(self, index: I64) -> list[str]:

@@ -7,8 +7,8 @@ for replicas and for years, so a construct must be understood here and not merel
 library. sqlglot's own executor would do row by row, in Python, what one numpy operation does.
 
 Every expression has one of three types, found while translating: number, truth value, or string
-(the ``key`` and literals, which can only be compared). NULL fits all. Names are case-sensitive and
-may be written in double quotes; string literals are in single quotes.
+(the ``key`` and literals, which can only be compared). NULL fits all. String literals are in single
+quotes.
 """
 
 from __future__ import annotations
@@ -20,35 +20,25 @@ from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import sqlglot
-from sqlglot import Token, TokenType
 from sqlglot import expressions as exp
-from sqlglot.errors import ParseError, TokenError
 
 from slackwater.primitives import expression_tree as tree
+from slackwater.primitives.expression_text import (
+    KEY,
+    ExpressionError,
+    no_field,
+    parse,
+    quotes_advised,
+)
 from slackwater.primitives.expression_tree import F64, Batch, Number, Truth
 
-expression_chars_max: Final = 8_192
-expression_nodes_max: Final = 1_000
 expression_depth_max: Final = 120
 """Of the tree; a sum of so many terms is that deep. Two Python frames a level."""
-expression_brackets_max: Final = 24
-"""Of brackets and CASEs in each other: some 25 frames a level in the parser."""
 
-KEY: Final = "key"
 _NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
-
-
-class ExpressionError(ValueError):
-    """The text is no expression of ours; ``position`` counts its characters from 1."""
-
-    def __init__(self, reason: str, position: int | None = None) -> None:
-        super().__init__(reason if position is None else f"{reason} (at character {position})")
-        self.reason = reason
-        self.position = position
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,69 +87,20 @@ def _for_all(values: npt.NDArray[_Scalar] | _Scalar, readings: int) -> npt.NDArr
 
 def compile_predicate(text: str, fields: Sequence[str]) -> Predicate:
     """The condition that ``text`` states over ``fields`` and ``key``; else ``ExpressionError``."""
-    parsed = _parse(text)
     translator = _Translator(fields)
-    root = translator.truth(parsed)
+    with quotes_advised(text, fields):
+        root = translator.truth(parse(text, fields))
     return Predicate(text, root, frozenset(translator.reads))
 
 
 def compile_projection(select: Sequence[tuple[str, str]], fields: Sequence[str]) -> Projection:
     """The numbers that the texts state over ``fields`` and ``key``; else ``ExpressionError``."""
     translator = _Translator(fields)
-    numbers = tuple((name, translator.number(_parse(text))) for name, text in select)
-    return Projection(numbers, frozenset(translator.reads))
-
-
-def _parse(text: str) -> exp.Expr:
-    if len(text) > expression_chars_max:
-        raise ExpressionError(f"is longer than {expression_chars_max} characters")
-    dialect = sqlglot.Dialect.get_or_raise(None)
-    try:
-        tokens = dialect.tokenize(text)
-        _check_tokens(tokens)
-        trees = dialect.parser().parse_into(exp.Condition, tokens, text)
-    except TokenError as error:
-        raise ExpressionError("has a quote that is not closed or a sign unknown to SQL") from error
-    except ParseError as error:
-        raise _of_parse_error(error) from error
-    except RecursionError as error:
-        raise ExpressionError("is nested too deeply") from error
-    parsed = trees[0] if len(trees) == 1 else None
-    if parsed is None:
-        raise ExpressionError("is empty")
-    for nodes, _ in enumerate(parsed.walk(), start=1):
-        if nodes > expression_nodes_max:
-            raise ExpressionError(f"has more than {expression_nodes_max} parts")
-    return parsed
-
-
-def _check_tokens(tokens: Sequence[Token]) -> None:
-    depth = 0
-    for token in tokens:
-        if token.token_type == TokenType.SEMICOLON:
-            raise ExpressionError("holds a semicolon: only one expression is allowed", _at(token))
-        if token.comments:
-            raise ExpressionError("holds a comment: write a - -b with a blank", _at(token))
-        if token.token_type in (TokenType.L_PAREN, TokenType.CASE):
-            depth += 1
-        elif token.token_type in (TokenType.R_PAREN, TokenType.END):
-            depth -= 1
-        if depth > expression_brackets_max:
-            reason = f"nests brackets more than {expression_brackets_max} deep"
-            raise ExpressionError(reason, _at(token))
-
-
-def _at(token: Token) -> int:
-    return int(token.start) + 1
-
-
-def _of_parse_error(error: ParseError) -> ExpressionError:
-    if not error.errors:
-        return ExpressionError("is not an SQL expression")
-    first = error.errors[0]
-    found = first.get("highlight") or "its end"
-    before = first.get("start_context") or ""
-    return ExpressionError(f"is not an SQL expression: unexpected {found!r}", len(before) + 1)
+    numbers = []
+    for name, text in select:
+        with quotes_advised(text, fields):
+            numbers.append((name, translator.number(parse(text, fields))))
+    return Projection(tuple(numbers), frozenset(translator.reads))
 
 
 _COMPARISONS: Final[dict[type[exp.Expr], str]] = {
@@ -210,7 +151,7 @@ class _Translator:
 
     def __init__(self, fields: Sequence[str]) -> None:
         self._fields = frozenset(fields)
-        self._shown = ", ".join(dict.fromkeys([*fields, KEY]))
+        self._known = [*fields, KEY]
         self._depth = 0
         self._handlers = self._table()
         self.reads: set[str] = set()
@@ -275,7 +216,7 @@ class _Translator:
         if name == KEY:
             return _Text(None)
         if name not in self._fields:
-            raise _refusal(f"there is no field {name!r}, only {self._shown}", node)
+            raise _refusal(no_field(name, self._known), node)
         self.reads.add(name)
         return tree.Column(name)
 

@@ -284,6 +284,11 @@ class LivePanes(Generic[V]):
     Where nothing is known of a bucket all ``streams`` are missing from it (rule 20).
     """
 
+    __slots__ = (
+        "_absent", "_bytes", "_bytes_max", "_cells", "_cells_max", "_contents", "_grid",
+        "_needed_from", "_sealed", "_stable",
+    )  # fmt: skip
+
     def __init__(
         self, grid: Grid, contents: Contents[V], stable: PaneStore[V],
         *, streams: Sequence[str], cells_max: int = 600, bytes_max: int = 256 << 20,
@@ -300,6 +305,17 @@ class LivePanes(Generic[V]):
         self._sealed: PaneStore[V] | None = None
         self._needed_from = stable.frontier.bucket_start
 
+    def copy(self) -> LivePanes[V]:
+        """Another one, to choose on without consequences.
+
+        What the two share changes in ``seal`` alone: once one has sealed, the other is void.
+        """
+        other: LivePanes[V] = object.__new__(LivePanes)
+        for name in LivePanes.__slots__:
+            setattr(other, name, getattr(self, name))
+        other._cells = self._cells.copy()
+        return other
+
     def put(
         self, bucket_start: int, bucket_end: int, value: V, notes: Notes = NOTHING,
         *, stable: bool = False,
@@ -314,6 +330,27 @@ class LivePanes(Generic[V]):
         run: _Cell[V] = _Cell(start, end, None, notes, stable)
         self._replace(run)
 
+    def seal(self) -> None:
+        """Folds the oldest slices beyond the bounds, in the shape they would be folded in anyway.
+
+        To be called when a choice has been made for good, before the next one.
+        """
+        self._forget_overtaken()
+        while self._cells and (len(self._cells) > self._cells_max or self._bytes > self._bytes_max):
+            if self._sealed is None:
+                # Like the live line, it goes on from where the stable one is.
+                at = max(self._stable.frontier.bucket_start, self._needed_from)
+                self._sealed = self._stable.fork(at)
+            cell = self._cells.pop(0)
+            self._bytes -= cell.nbytes
+            frontier = self._sealed.frontier.bucket_start
+            if frontier < cell.start:
+                self._sealed.advance(cell.start, self._absent)
+            if cell.value is None:
+                self._sealed.advance(cell.end, cell.notes)
+            else:
+                self._sealed.add(Position(cell.start), cell.end, cell.value, cell.notes)
+
     def window(self, start: int, end: int) -> Share[V]:
         """The child's share of a window as it is known now, and what that lacks."""
         assert start >= self._needed_from, "the window's slices have been dropped"
@@ -326,6 +363,16 @@ class LivePanes(Generic[V]):
             slices.append(share.slice)
             notes += share.notes
         return Share(folded(self._contents, slices), notes)
+
+    def notes(self, start: int, end: int) -> Notes:
+        """What the child's share of [start, end) lacks, without computing it."""
+        assert start >= self._needed_from, "what it lacks has been forgotten"
+        self._forget_overtaken()
+        notes, at = self._stable.notes(start, end), self._stable.frontier.bucket_start
+        if self._sealed is not None:
+            notes += self._sealed.notes(start, end)
+            at = self._sealed.frontier.bucket_start
+        return notes if at >= end else self._with_notes(notes, max(at, start), end)
 
     def drop_before(self, e: int) -> None:
         """Forgets what lies before a window's start: all windows that hold it are answered."""
@@ -371,24 +418,6 @@ class LivePanes(Generic[V]):
             new.append(rest)
         self._cells[first:last] = new
         self._bytes += sum(c.nbytes for c in new)
-        self._seal()
-
-    def _seal(self) -> None:
-        """Folds the oldest slices, in the shape they would be folded in anyway."""
-        while self._cells and (len(self._cells) > self._cells_max or self._bytes > self._bytes_max):
-            if self._sealed is None:
-                # Like the live line, it goes on from where the stable one is.
-                at = max(self._stable.frontier.bucket_start, self._needed_from)
-                self._sealed = self._stable.fork(at)
-            cell = self._cells.pop(0)
-            self._bytes -= cell.nbytes
-            frontier = self._sealed.frontier.bucket_start
-            if frontier < cell.start:
-                self._sealed.advance(cell.start, self._absent)
-            if cell.value is None:
-                self._sealed.advance(cell.end, cell.notes)
-            else:
-                self._sealed.add(Position(cell.start), cell.end, cell.value, cell.notes)
 
     def _forget_overtaken(self) -> None:
         stable_to = self._stable.frontier.bucket_start
@@ -411,20 +440,23 @@ class LivePanes(Generic[V]):
     def _with_cells(self, base: Share[V], start: int, end: int) -> Share[V]:
         total = self._contents.folding()
         total.add(base.slice)
-        notes, at = base.notes, start
-        first = bisect_right(self._cells, start, key=lambda c: c.end)
-        for cell in self._cells[first:]:
-            if cell.start >= end:
-                break
-            if cell.start > at:
-                notes += self._absent
+        for cell in self._cells_of(start, end):
             if cell.value is not None:
                 total.add(cell.value)
+        return Share(total.result(), self._with_notes(base.notes, start, end))
+
+    def _with_notes(self, notes: Notes, start: int, end: int) -> Notes:
+        at = start
+        for cell in self._cells_of(start, end):
+            if cell.start > at:
+                notes += self._absent
             notes += cell.notes
             at = cell.end
-        if at < end:
-            notes += self._absent
-        return Share(total.result(), notes)
+        return notes + self._absent if at < end else notes
+
+    def _cells_of(self, start: int, end: int) -> Sequence[_Cell[V]]:
+        first = bisect_right(self._cells, start, key=lambda c: c.end)
+        return self._cells[first : bisect_left(self._cells, end, first, key=lambda c: c.start)]
 
 
 def window_of(shares: Sequence[Share[V]], contents: Contents[V]) -> Share[V]:

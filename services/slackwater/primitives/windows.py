@@ -80,28 +80,12 @@ class Grid:
         """How many buckets begin in [start, end): between two cut points, those in between."""
         return _count(self._cuts, start, end)
 
-    def bucket_starts(self, times: I64) -> I64:
-        """``bucket_start`` of each time."""
-        starts = _floors(self._cuts[0], times)
-        for progression in self._cuts[1:]:
-            np.maximum(starts, _floors(progression, times), out=starts)
-        return starts
-
     # Panes.
 
     def pane_start(self, e: int) -> int:
         """The largest window start or end <= e."""
         assert self._slide, "no window, no pane"
         return _at_or_before(self._edges, e)
-
-    def next_edge(self, e: int) -> int:
-        """The smallest window start or end > e: the end of the pane that holds e."""
-        assert self._slide, "no window, no pane"
-        return _after(self._edges, e)
-
-    def is_edge(self, e: int) -> bool:
-        """Does a window start or end at e?"""
-        return self.pane_start(e) == e
 
     def edges(self, start: int, end: int) -> I64:
         """All window starts and ends in [start, end], rising."""
@@ -131,32 +115,6 @@ class Grid:
         assert self._slide, "no window"
         return (e - self._size) // self._slide * self._slide
 
-    def window_starts_covering(self, start: int, end: int) -> range:
-        """Starts of the windows that hold an instant of [start, end).
-
-        A bucket or a pane lies whole in each of its windows, because no window's edge is inside.
-        """
-        assert start < end, "an empty range of time is in no window"
-        return range(self.first_window_holding(start), end, self._slide)
-
-    def window_starts_ending_by(self, first: int, e: int) -> range:
-        """Starts of the windows from ``first`` (a window start) on whose end is <= e."""
-        assert self._slide, "no window"
-        assert first % self._slide == 0, "no window starts there"
-        return range(first, e - self._size + 1, self._slide)
-
-    def windows_ending_at(self, e: int) -> tuple[int, ...]:
-        """Starts of the windows whose end is e: one or none, since all have one size."""
-        assert self._slide, "no window"
-        start = e - self._size
-        return (start,) if start % self._slide == 0 else ()
-
-    def first_windows_holding(self, times: I64) -> I64:
-        """``first_window_holding`` of each time."""
-        assert self._slide, "no window"
-        starts: I64 = ((times - self._size) // self._slide + 1) * self._slide
-        return starts
-
 
 def _distinct(progressions: tuple[Progression, ...]) -> tuple[Progression, ...]:
     """Without those contained in another: in the usual case, w divides all, one is left."""
@@ -180,12 +138,6 @@ def _after(progressions: tuple[Progression, ...], e: int) -> int:
         period, offset = progressions[0]
         return e - (e - offset) % period + period
     return min([e - (e - offset) % period + period for period, offset in progressions])
-
-
-def _floors(progression: Progression, times: I64) -> I64:
-    period, offset = progression
-    floors: I64 = times - (times - offset) % period
-    return floors
 
 
 def _members(progressions: tuple[Progression, ...], start: int, end: int) -> I64:

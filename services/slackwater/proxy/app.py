@@ -1,8 +1,8 @@
-"""Sensor proxy: the process that writes one stream's source log.
+"""Sensor proxy: the process that writes the source logs of some streams.
 
-    python -m slackwater.proxy STREAM --deployment F --bootstrap B --data-dir D
-        [--input FILE [--end-at US] [--end-boundary US] [--silence AT_S:FOR_S]...]
-        [--sensor FILE] [--spool-bytes-max N]
+    python -m slackwater.proxy STREAM [STREAM ...] --deployment F --bootstrap B --data-dir D
+        [--input [STREAM=]FILE]... [--end-at US] [--end-boundary US] [--sensor [STREAM=]FILE]...
+        [--silence [STREAM=]AT_S:FOR_S]... [--spool-bytes-max N] [--commands]
 
 Three kinds of input. A stream with ``topic`` reads that topic. With ``--input`` a file is replayed,
 paced by the deployment's event clock: ``--end-at`` is the event time (us) up to which it is sent,
@@ -13,122 +13,117 @@ restarts.
 
 ``--silence`` keeps the source log untouched for a time of a rehearsal: wall seconds after the
 anchor, and for how long. It is given at the start, so that a proxy which is killed meanwhile keeps
-it; a message at the right moment would have to find a process that is there to hear it.
+it; a message at the right moment would have to find a process that is there to take it.
+
+The process ends when it is told to, when others write all its streams, and when none of them can
+ever be served (a file without the columns that were declared, a topic that is not there): then with
+the exit code of that error. What befalls a stream while others go on is told by its heartbeat.
 """
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+import sys
+from collections.abc import Sequence
+from functools import partial
 
 from slackwater.model.deployment import StreamSpec
-from slackwater.model.errors import UsageError
-from slackwater.proxy.quarantine import Quarantine
-from slackwater.proxy.replaying import ReplayInput
-from slackwater.proxy.sensors import SensorInput, hand_over
-from slackwater.proxy.shell import Context, Input, Shell, Silence
-from slackwater.proxy.spool import Spool, bytes_default_max
-from slackwater.proxy.topic import TopicInput
+from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.proxy.aside import Faults
+from slackwater.proxy.inputs import add_arguments, options_of, own_topics
+from slackwater.proxy.registered import RegistryWatch
+from slackwater.proxy.serving import (
+    IN_FLIGHT_BYTES_MAX,
+    STREAM_IN_FLIGHT_BYTES_MAX,
+    Serving,
+    Shared,
+)
 from slackwater.runtime import entry
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
-from slackwater.runtime.topics import ensure_topics, topics_for
-
-spool_bytes_min = 1024 * 1024
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Beside those that all processes share."""
-    parser.add_argument("--input", type=Path, help="a CSV or CSV.gz file to replay")
-    parser.add_argument(
-        "--sensor", type=Path, help="a file that plays a sensor: its first reading is now"
-    )
-    parser.add_argument("--end-at", type=int, metavar="US", help="event time: send no later ones")
-    parser.add_argument("--end-boundary", type=int, metavar="US", help="boundary at the end")
-    parser.add_argument(
-        "--silence",
-        type=parse_silence,
-        action="append",
-        default=[],
-        metavar="AT_S:FOR_S",
-        help="append nothing from AT_S after the anchor, for FOR_S (wall seconds)",
-    )
-    parser.add_argument(
-        "--spool-bytes-max", type=parse_spool_bytes, default=bytes_default_max, metavar="N"
-    )
-
-
-def parse_silence(text: str) -> Silence:
-    """``5:8`` or ``0.5:1.25``, in seconds."""
-    try:
-        at_s, for_s = map(float, text.split(":"))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not AT_S:FOR_S, like 5:8") from None
-    if not 0 <= at_s < 1e9 or not 0 <= for_s < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r}: seconds cannot be negative")
-    return Silence(round(at_s * 1e6), round(for_s * 1e6))
-
-
-def parse_spool_bytes(text: str) -> int:
-    """Room for a few records at least, else nothing would ever fit."""
-    if not text.isdecimal() or int(text) < spool_bytes_min:
-        raise argparse.ArgumentTypeError(f"{text!r}: at least {spool_bytes_min}")
-    return int(text)
+from slackwater.runtime.datadir import keep_prefix
+from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender, patient_gather_ms
+from slackwater.runtime.parts import PartBeat, start_following
+from slackwater.runtime.registry import Registry
+from slackwater.runtime.topics import ensure_topics
 
 
 def main() -> None:
     """The entry point."""
-    entry.run("proxy", run, add_arguments=add_arguments)
+    entry.run("proxy", run, add_arguments=add_arguments, serves="STREAM")
 
 
 def run(started: entry.Context) -> None:
-    """Run one proxy until it is told to stop."""
-    deployment = started.load_deployment()
-    spec = deployment.streams.get(started.name)
-    if spec is None:
-        raise UsageError(f"{started.deployment_path} has no stream {started.name!r}")
-    arguments = started.arguments
-    failures: list[str] = []
-    transport, clock = started.transport(), SystemClock()
-    ensure_topics(started.bootstrap, topics_for([spec.name], []))
-    writer = transport.writer(failures.append)
-    spool_path = started.data_dir / "proxy" / f"{spec.name}.sqlite"
-    context = Context(
-        spec=spec,
-        deployment=deployment,
-        transport=transport,
-        bootstrap=started.bootstrap,
-        writer=writer,
-        quarantine=Quarantine(writer, spec.name),
-        spool=Spool(spool_path, arguments.spool_bytes_max),
-        clock=clock,
-        stop=started.stopping,
-        silences=tuple(arguments.silence),
-    )
-    source = make_input(context, spec, arguments)
-    sender = HeartbeatSender(started.bootstrap, started.process, clock=clock).start()
-    listener = HeartbeatListener(transport).start()
+    """Serve the streams until told to stop."""
+    specs = _specs(started)
+    options = options_of(started.arguments, started.names)
+    shared = _shared(started, specs)
+
+    def look() -> None:
+        if all(serving.is_over for serving in servings):
+            started.stopping.set()
+
+    servings = [Serving(shared, spec, options[spec.name], look) for spec in specs]
+    shared.listener.start()
     try:
-        Shell(context, source, sender, listener, failures).run()
+        for serving in servings:
+            serving.start()
+        if started.arguments.commands:
+            start_following(sys.stdin.buffer, {each.name: each.verbs for each in servings})
+        started.stopping.wait()
+        codes = [serving.error.exit_code for serving in servings if serving.error is not None]
+        is_over = all(serving.is_over for serving in servings)
+        for serving in servings:
+            serving.rein.stop()
+        for serving in servings:
+            serving.join()
+        if codes and is_over:
+            sys.exit(codes[0])  # the error has been logged
     finally:
-        writer.close(timeout_s=0.5)
-        source.close()
-        sender.stop()
+        shared.producer.close()
 
 
-def make_input(context: Context, spec: StreamSpec, arguments: argparse.Namespace) -> Input:
-    """The kind of input that the declaration and the options ask for."""
-    if arguments.input is not None:
-        if spec.topic is not None:
-            raise UsageError(f"stream {spec.name} is fed by topic {spec.topic.name}, not by a file")
-        return ReplayInput(
-            context,
-            arguments.input,
-            end_at_us=arguments.end_at,
-            end_boundary_us=arguments.end_boundary,
-        )
-    if spec.topic is not None:
-        return TopicInput(context, spec.topic)
-    if arguments.sensor is not None:
-        hand_over(context.spool.path.parent.parent, spec.name, "sensor", arguments.sensor)
-    return SensorInput(context)
+def _specs(started: entry.Context) -> list[StreamSpec]:
+    known = started.deployment.streams
+    for at, name in enumerate(started.names):
+        if name not in known:
+            raise UsageError(f"{started.deployment_path} has no stream {name!r}")
+        if name in started.names[:at]:
+            raise UsageError(f"stream {name} is named twice")
+    return [known[name] for name in started.names]
+
+
+def _shared(started: entry.Context, specs: Sequence[StreamSpec]) -> Shared:
+    deployment, transport, clock = started.deployment, started.transport(), SystemClock()
+    names = deployment.names
+    keep_prefix(started.data_dir, names)
+    faults = Faults(started.data_dir / "proxy", specs[0].name)
+    faults.watch()
+    registry = Registry(transport)
+    heartbeats = HeartbeatSender(
+        started.cluster, started.process, names=names, clock=clock, carries=True
+    ).start()
+
+    def make_topics(streams: Sequence[StreamSpec]) -> None:
+        ensure_topics(started.cluster, [t for spec in streams for t in own_topics(spec, names)])
+
+    try:
+        make_topics(specs)
+        made = True
+    except EnvironmentProblem:
+        made = False  # one that cannot be made is the business of its stream alone
+    each = min(STREAM_IN_FLIGHT_BYTES_MAX, IN_FLIGHT_BYTES_MAX // len(specs))
+    return Shared(
+        deployment=deployment,
+        cluster=started.cluster,
+        data_dir=started.data_dir,
+        transport=transport,
+        producer=transport.producer(in_flight_bytes_max=each * len(specs)),
+        in_flight_bytes_max=each,
+        clock=clock,
+        listener=HeartbeatListener(transport, gather_ms=patient_gather_ms),
+        registry=registry,
+        watch=RegistryWatch(registry),
+        faults=faults,
+        sender=partial(PartBeat, heartbeats),
+        make_topics=make_topics,
+        topics_made=made,
+    )

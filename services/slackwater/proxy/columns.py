@@ -21,7 +21,6 @@ import math
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any, Final, TypeVar
 
@@ -30,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.model.deployment import TimeSpec
+from slackwater.model.deployment import KEY_CHARS_MAX, TimeSpec
 from slackwater.model.records import type_f64, type_i64
 
 Mask = npt.NDArray[np.bool_]
@@ -39,15 +38,21 @@ Texts = Any
 
 MISSING: Final = ("", "nan", "null")
 UNIT_US: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_UNIT_DIGITS: Final = {"s": 6, "ms": 3, "us": 0}
 cells_slow_max: Final = 24
-key_chars_max: Final = 65_536
+key_chars_max: Final = KEY_CHARS_MAX
 """A longer one is a slip, such as a quote that nobody closed. Of 1 MiB the aggregator would refuse
 the whole record, and again each time that it is sent."""
+NUMBER_CHARS_MAX: Final = 1_000
+"""No instrument writes a longer one; a cell that holds a file does."""
+TIME_CHARS_MAX: Final = 256
 stime_us_max: Final = 253_402_300_800_000_000
 """The year 10000: a time beyond it is a slip, and sums of times stay inside int64."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_UNIX = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]*)?", re.ASCII)
+_UNIX: Final = re.compile(r"([+-]?)(?=\.?[0-9])0*([0-9]{0,18})(?:\.([0-9]*))?", re.ASCII)
+_UNIX_DIGITS_MAX: Final = 38
+"""As many as a decimal of pyarrow holds; zeros at the beginning are none."""
 _T = TypeVar("_T", bound=np.generic)
 
 
@@ -64,6 +69,8 @@ def _number_pattern(decimal: str) -> re.Pattern[str]:
 
 def number_of(text: str, decimal: str = ".") -> float | None:
     """The number a cell holds, NaN if it is a missing value, None if it is neither."""
+    if len(text) > NUMBER_CHARS_MAX:
+        return None
     if text.lower() in MISSING:
         return math.nan
     if not _number_pattern(decimal).fullmatch(text):
@@ -74,18 +81,29 @@ def number_of(text: str, decimal: str = ".") -> float | None:
 
 def time_of(text: str, spec: TimeSpec) -> int | None:
     """Microseconds since the epoch, what is finer cut off; None if it is no time."""
+    if len(text) > TIME_CHARS_MAX:
+        return None
     try:
         if spec.format is not None:
             us = _since_epoch(datetime.strptime(text, spec.format))  # noqa: DTZ007
         elif spec.unit == "iso":
             us = _since_epoch(datetime.fromisoformat(text))
-        elif _UNIX.fullmatch(text):
-            us = math.floor(Decimal(text) * UNIT_US[spec.unit or "us"])
+        elif unix := _UNIX.fullmatch(text):
+            sign, whole, fraction = unix[1], unix[2], unix[3] or ""
+            if len(whole) + len(fraction) > _UNIX_DIGITS_MAX:
+                return None
+            us = _unix_us(sign == "-", whole, fraction, spec.unit or "us")
         else:
             return None
     except (ValueError, OverflowError):
         return None
     return us if abs(us) < stime_us_max else None
+
+
+def _unix_us(negative: bool, whole: str, fraction: str, unit: str) -> int:
+    digits = _UNIT_DIGITS[unit]
+    us = int("0" + whole + fraction[:digits].ljust(digits, "0"))
+    return -us - bool(fraction[digits:].strip("0")) if negative else us
 
 
 def _since_epoch(time: datetime) -> int:
@@ -166,7 +184,14 @@ def _convert(
     return values, bad
 
 
+def longest(texts: Texts) -> int:
+    """Of a column's cells the largest number of bytes."""
+    return int(pc.max(pc.binary_length(texts)).as_py() or 0)
+
+
 def _quick_numbers(texts: Texts, decimal: str) -> type_f64 | None:
+    if longest(texts) > NUMBER_CHARS_MAX:
+        return None
     if decimal != ".":
         if _any_has(texts, "."):
             return None
@@ -185,7 +210,7 @@ def _quick_numbers(texts: Texts, decimal: str) -> type_f64 | None:
 
 
 def _quick_unix(texts: Texts, unit: str) -> type_i64 | None:
-    if _any_has(texts, "x"):
+    if longest(texts) > _UNIX_DIGITS_MAX or _any_has(texts, "x"):
         return None
     factor = UNIT_US[unit]
     whole = _cast(texts, pa.int64())

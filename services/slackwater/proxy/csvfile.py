@@ -4,7 +4,8 @@ The bytes of a piece are looked at once with numpy: where lines end, how many de
 which hold nothing but delimiters and blanks. Lines of the header's width go to pyarrow together.
 What is left over (short or long lines, quotes, bytes that are no UTF-8) takes the slow way through
 the standard library's reader, a line or a piece at a time. So a clean file is read at the speed of
-pyarrow, and of a dirty one we know which line was wrong.
+pyarrow, and of a dirty one we know which line was wrong. What a line and a row is, is said in
+``csvtext``.
 
 Cells that a short line lacks are empty; cells beyond the header's are ignored. A file has one
 position: the number of the next line to read, the header's being 1.
@@ -15,15 +16,12 @@ shift, and calls back into Python for each invalid row.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
+import copy
 import re
-import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,17 +30,28 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from slackwater.model.deployment import StreamSpec
-from slackwater.model.errors import DeploymentError
 from slackwater.model.records import type_i64
-from slackwater.protocols.dpc.source import Arrived
+from slackwater.protocols.dpc.source import Arrived, Reason
+from slackwater.proxy.apart import tried
+from slackwater.proxy.aside import Aside
 from slackwater.proxy.columns import keys_of, numbers, times, trimmed
+from slackwater.proxy.csvtext import (
+    LINE_BYTES_MAX,
+    LONG_LINE,
+    Row,
+    Source,
+    read_rows,
+    rows_as_bytes,
+)
 
 piece_bytes_default: Final = 4 * 1024 * 1024
-piece_bytes_max: Final = 256 * 1024 * 1024
-"""A line (or a quoted cell over many lines) longer than that ends the command."""
 
-_BOM: Final = b"\xef\xbb\xbf"
 _NEWLINE: Final = ord("\n")
+CRASH: Final = "it ends its reader"
+Guard = tuple[Aside, str]
+"""Who sets lines aside, and what this file is called there."""
+_REPLACED: Final = "\ufffd"
+"""What bytes that are no UTF-8 are decoded to: two keys would become one."""
 _END_OF_LINE: Final = re.compile(rb"\r\n|\r|\n")
 
 
@@ -54,6 +63,7 @@ class Malformed:
     text: str
     detail: str
     stime: int | None
+    reason: Reason = "malformed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,47 +99,38 @@ class Lines:
         return self._split[line - self._first].decode(errors="replace")
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One row that took the slow way."""
-
-    line: int
-    after: int
-    cells: list[str]
-
-
 class CsvFile:
     """A file opened as a stream's declaration says."""
 
     def __init__(
-        self, spec: StreamSpec, path: Path, piece_bytes: int = piece_bytes_default
+        self,
+        spec: StreamSpec,
+        path: Path,
+        piece_bytes: int = piece_bytes_default,
+        guard: Guard | None = None,
     ) -> None:
+        self._guard = guard
         self.spec = spec
         self.path = path
         self._piece_bytes = piece_bytes
         self._delimiter = spec.csv.delimiter.encode()
-        with self._open() as stream:
-            self._header, self._header_lines, _ = self._read_header(stream)
+        self._source = Source(spec.name, path)
+        self._header, self._header_lines = self._read_header()
         self._needed = self._find_columns()
 
-    def _open(self) -> IO[bytes]:
-        try:
-            if self.path.suffix == ".gz":
-                return cast(IO[bytes], gzip.open(self.path, "rb"))
-            return self.path.open("rb")
-        except OSError as error:
-            raise DeploymentError(
-                f"stream {self.spec.name}: {self.path} cannot be read: {error.strerror or error}"
-            ) from error
-
-    def _read_header(self, stream: IO[bytes]) -> tuple[list[str], int, bytes]:
-        """The header's cells, its number of lines, and what was read beyond it."""
-        line = stream.readline(piece_bytes_max)
-        while line.count(b'"') % 2 and (more := stream.readline(piece_bytes_max)):
-            line += more
-        text = line.removeprefix(_BOM).decode(errors="replace")
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=self.spec.csv.delimiter))
-        return [cell.strip() for cell in (rows or [[]])[0]], line.count(b"\n") or 1, line
+    def _read_header(self) -> tuple[list[str], int]:
+        """The header's cells, and its number of lines."""
+        first = next(self._source.blocks(LINE_BYTES_MAX + 2), b"")
+        line = first.splitlines(keepends=True)[:1]
+        if line and b'"' not in line[0]:
+            first = line[0]
+        rows = read_rows(first, 1, self.spec.csv.delimiter, last=True)
+        if not rows.rows or rows.rows[0].line > 1:
+            return [], 1
+        header = rows.rows[0]
+        if header.fault:
+            raise self._source.error(f"has no header: its first line is a {header.fault}")
+        return [cell.strip() for cell in header.cells], header.after - 1
 
     def _find_columns(self) -> list[int]:
         """Key (or -1), times, fields."""
@@ -141,67 +142,110 @@ class CsvFile:
         if column in self._header:
             return self._header.index(column)
         known = ", ".join(name for name in self._header if name) or "nothing"
-        raise DeploymentError(
-            f"stream {self.spec.name}: {self.path} has no column {column!r};"
-            f" its header has: {known}"
-        )
+        hint = ""
+        if _REPLACED in known:
+            hint = "; it is no UTF-8: convert it, such as `iconv -f LATIN1 -t UTF-8`"
+        raise self._source.error(f"has no column {column!r}; its header has: {known}{hint}")
+
+    def verify(self) -> None:
+        """Read a compressed file to its end; ``DeploymentError`` if there is none."""
+        if self.path.suffix == ".gz":
+            for _ in self._source.blocks(self._piece_bytes):
+                pass
 
     # Pieces.
 
     def pieces(self) -> Iterator[Piece]:
         """The whole file, in pieces of bounded size."""
-        try:
-            with self._open() as stream:
-                self._read_header(stream)
-                line = self._header_lines + 1
-                for data in self._blocks(stream):
-                    piece = self._parse(data, line)
-                    line = piece.arrived.position
-                    yield piece
-        except (OSError, EOFError, zlib.error) as error:
-            raise DeploymentError(
-                f"stream {self.spec.name}: {self.path} is damaged: {error}"
-            ) from error
+        line, left, skip = 1, b"", self._header_lines
+        for block in self._source.blocks(self._piece_bytes):
+            data = left + block
+            if skip:  # the header may be longer than a piece
+                lines = data.splitlines(keepends=True)
+                data, gone = b"".join(lines[skip:]), min(skip, len(lines))
+                line, skip = line + gone, skip - gone
+            if not data:
+                continue
+            pieces, left = self._read(data, line, last=False)
+            line = pieces[-1].arrived.position
+            yield from pieces
+        if left:
+            yield from self._read(left, line, last=True)[0]
 
-    def _blocks(self, stream: IO[bytes]) -> Iterator[bytes]:
-        """Runs of whole rows: a quoted cell may hold ends of lines."""
-        kept = b""
-        while data := stream.read(self._piece_bytes):
-            data = kept + data
-            cut = data.rfind(b"\n") + 1
-            while cut and data.count(b'"', 0, cut) % 2:
-                cut = data.rfind(b"\n", 0, cut - 1) + 1
-            if len(data) - cut > piece_bytes_max:
-                raise DeploymentError(
-                    f"stream {self.spec.name}: {self.path} has a line of more than"
-                    f" {piece_bytes_max} bytes"
-                )
-            kept = data[cut:]
-            if cut:
-                yield data[:cut]
-        if kept:
-            yield kept
+    def _read(self, data: bytes, line: int, *, last: bool) -> tuple[list[Piece], bytes]:
+        """The pieces of some lines: one, unless a line of them ends its reader."""
+        if self._guard is not None:
+            aside, where = self._guard
+            end = line + max(data.count(b"\n"), data.count(b"\r"))
+            done = aside.attempt(where, line, end, lambda: self._parse(data, line, last=last))
+            if done is None:
+                return self._apart(aside, where, data, line, last=last)
+        else:
+            done = self._parse(data, line, last=last)
+        return [done[0]], done[1]
 
-    def _parse(self, data: bytes, first_line: int) -> Piece:
-        lines = Lines(data, first_line)
-        if b'"' in data or data.count(b"\r") != data.count(b"\r\n"):
-            rows, blank, end = self._slow_rows(data, first_line)
-            return self._assemble(None, np.empty(0, np.int64), rows, blank, end, lines)
+    def _apart(
+        self, aside: Aside, where: str, data: bytes, line: int, *, last: bool
+    ) -> tuple[list[Piece], bytes]:
+        rows, left = rows_as_bytes(data, line, self.spec.csv.delimiter, last=last)
+        known = aside.positions(where)
+        rest = [row for row in rows if row[0] not in known]
+        plain = copy.copy(self)
+        plain._guard = None
+        outcome = tried(_parse_rows, plain, rest)
+        for at, how in outcome.lost:
+            aside.add(where, rest[at][0], how)
+        pieces = [piece for _, _, some in outcome.read for piece in some]
+        lost = aside.positions(where)
+        pieces += [self._lost(number, row) for number, row in rows if number in lost]
+        pieces.sort(key=lambda piece: piece.arrived.position)
+        return pieces or [self._parse_plain(b"", line)], left
+
+    def _lost(self, line: int, data: bytes) -> Piece:
+        none, raw = np.empty(0, np.int64), Lines(data, line)
+        end = line + len(data.splitlines())
+        piece = self._assemble(None, none, [], 0, end, raw)
+        return replace(piece, malformed=(Malformed(line, raw.text(line), CRASH, None, "crash"),))
+
+    def _parse(self, data: bytes, first_line: int, *, last: bool) -> tuple[Piece, bytes]:
+        """The readings of whole lines, and what of them belongs to a row that is not complete."""
+        if b'"' in data:
+            found = read_rows(data, first_line, self.spec.csv.delimiter, last=last)
+            data = data[: len(data) - len(found.left)]
+            none = np.empty(0, np.int64)
+            raw = Lines(data, first_line)
+            return self._assemble(None, none, found.rows, found.blank, found.end, raw), found.left
+        return self._parse_plain(data, first_line), b""
+
+    def _parse_plain(self, data: bytes, first_line: int) -> Piece:
+        """Lines without a quote: each is a row."""
+        raw = Lines(data, first_line)
+        if data.count(b"\r") != data.count(b"\r\n"):
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         starts, ends, delimiters, content = self._survey(data)
         numbers_of_lines = np.arange(first_line, first_line + len(starts), dtype=np.int64)
-        usual = content & (delimiters == len(self._header) - 1)
+        long = ends - starts > LINE_BYTES_MAX
+        usual = content & (delimiters == len(self._header) - 1) & ~long
         texts = self._read_usual(data, starts, ends, usual)
-        odd = content if texts is None else content & ~usual
-        blank = len(content) - int(np.count_nonzero(content))
-        cells_of = [
-            (int(line), data[start:end].decode(errors="replace").split(self.spec.csv.delimiter))
-            for line, start, end in zip(numbers_of_lines[odd], starts[odd], ends[odd], strict=True)
-        ]
-        rows = [_Row(n, n + 1, cells) for n, cells in cells_of if any(map(str.strip, cells))]
-        blank += len(cells_of) - len(rows)
+        odd = (content if texts is None else content & ~usual) | long
+        rows = []
+        blank = len(starts) - int(np.count_nonzero(content | long))
+        for n, start, end in zip(
+            numbers_of_lines[odd].tolist(), starts[odd], ends[odd], strict=True
+        ):
+            row = self._row(n, data[start:end])
+            if row is None:
+                blank += 1
+            else:
+                rows.append(row)
         usual_lines = numbers_of_lines[usual] if texts is not None else np.empty(0, np.int64)
-        end = first_line + len(starts)
-        return self._assemble(texts, usual_lines, rows, blank, end, lines)
+        return self._assemble(texts, usual_lines, rows, blank, first_line + len(starts), raw)
+
+    def _row(self, n: int, line: bytes) -> Row | None:
+        if len(line) > LINE_BYTES_MAX + line.endswith(b"\r"):
+            return Row(n, n + 1, (), LONG_LINE)
+        cells = line.decode(errors="replace").split(self.spec.csv.delimiter)
+        return Row(n, n + 1, cells) if any(map(str.strip, cells)) else None
 
     def _survey(self, data: bytes) -> tuple[type_i64, type_i64, type_i64, npt.NDArray[np.bool_]]:
         """Where each line is, how many delimiters it has, and whether it holds anything else."""
@@ -214,6 +258,7 @@ class CsvFile:
         places = np.flatnonzero(is_delimiter)
         delimiters = np.searchsorted(places, ends) - np.searchsorted(places, starts)
         empty = is_delimiter | (raw == ord(" ")) | ((raw >= 9) & (raw <= 13))
+        empty |= (raw >= 28) & (raw <= 31)
         content = _any_in(~empty, starts, ends)
         # A line may consist of blanks beyond ASCII: without one ASCII letter it goes the slow way.
         plain = content if data.isascii() else _any_in(~empty & (raw < 128), starts, ends)
@@ -248,30 +293,20 @@ class CsvFile:
             return None
         return {i: trimmed(table.column(names[i])) for i in wanted}
 
-    def _slow_rows(self, data: bytes, first_line: int) -> tuple[list[_Row], int, int]:
-        text = io.StringIO(data.decode(errors="replace"), newline="")
-        reader = csv.reader(text, delimiter=self.spec.csv.delimiter)
-        rows, blank, line = [], 0, first_line
-        for cells in reader:
-            after = first_line + reader.line_num
-            if any(cell.strip() for cell in cells):
-                rows.append(_Row(line, after, cells))
-            else:
-                blank += 1
-            line = after
-        return rows, blank, first_line + reader.line_num
-
     # Readings.
 
     def _assemble(
         self,
         texts: dict[int, Any] | None,
         usual_lines: type_i64,
-        rows: Sequence[_Row],
+        rows: Sequence[Row],
         blank: int,
         end: int,
         raw: Lines,
     ) -> Piece:
+        faults = [row for row in rows if row.fault]
+        if faults:
+            rows = [row for row in rows if not row.fault]
         columns = [self._column(i, texts, rows) for i in self._needed]
         lines = np.concatenate((usual_lines, np.array([r.line for r in rows], np.int64)))
         after = np.concatenate((usual_lines + 1, np.array([r.after for r in rows], np.int64)))
@@ -279,9 +314,14 @@ class CsvFile:
             order = np.argsort(lines, kind="stable")
             lines, after = lines[order], after[order]
             columns = [None if c is None else c.take(pa.array(order)) for c in columns]
-        return self._convert(columns, lines, after, blank, end, raw)
+        piece = self._convert(columns, lines, after, blank, end, raw)
+        if not faults:
+            return piece
+        wrong = [Malformed(row.line, raw.text(row.line), row.fault, None) for row in faults]
+        together = sorted((*piece.malformed, *wrong), key=lambda one: one.line)
+        return replace(piece, malformed=tuple(together))
 
-    def _column(self, i: int, texts: dict[int, Any] | None, rows: Sequence[_Row]) -> Any:
+    def _column(self, i: int, texts: dict[int, Any] | None, rows: Sequence[Row]) -> Any:
         if i < 0:
             return None
         odd = pa.array(
@@ -307,6 +347,9 @@ class CsvFile:
             key_index, keys = np.zeros(n, np.int32), [spec.key.value or ""]
         else:
             key_index, keys, reasons["empty key"], reasons["long key"] = keys_of(columns[0])
+            damaged = [i for i, key in enumerate(keys) if _REPLACED in key]
+            if damaged:
+                reasons["key is no UTF-8"] = np.isin(key_index, damaged)
         texts = columns[1]
         if n_times > 1:
             texts = pc.binary_join_element_wise(*columns[1 : 1 + n_times], " ")
@@ -332,47 +375,25 @@ class CsvFile:
         return Piece(arrived, lines, malformed, blank, raw)
 
 
+def _parse_rows(file: CsvFile, rows: Sequence[tuple[int, bytes]]) -> list[Piece]:
+    """Pieces of rows, each as long as their lines follow one another."""
+    pieces: list[Piece] = []
+    run: list[bytes] = []
+    first = behind = 0
+    for number, data in rows:
+        if run and number != behind:
+            pieces.append(file._parse(b"".join(run), first, last=True)[0])
+            run = []
+        if not run:
+            first = number
+        run.append(data)
+        behind = number + len(data.splitlines())
+    if run:
+        pieces.append(file._parse(b"".join(run), first, last=True)[0])
+    return pieces
+
+
 def _any_in(mask: npt.NDArray[np.bool_], starts: type_i64, ends: type_i64) -> npt.NDArray[np.bool_]:
     """Per line [start, end): is the mask set anywhere in it?"""
     places = np.concatenate((np.flatnonzero(mask), [len(mask) + 1]))
     return places[np.searchsorted(places, starts)] < ends
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a replay of a whole file will see: for the anchor and the end of a rehearsal."""
-
-    readings: int
-    stime_min: int | None
-    stime_max: int | None
-    malformed: int
-    blank: int
-
-
-def summarise(spec: StreamSpec, path: Path, until_us: int | None = None) -> Summary:
-    """Read a file once; with ``until_us``, only what a replay that ends there would send."""
-    readings = malformed = blank = 0
-    low: int | None = None
-    high: int | None = None
-    for piece in CsvFile(spec, path).pieces():
-        stimes = piece.arrived.stimes
-        malformed += len(piece.malformed)
-        blank += piece.blank
-        if not len(stimes):
-            continue
-        if until_us is not None:
-            beyond = np.flatnonzero(stimes > until_us)
-            stimes = stimes[: beyond[0]] if len(beyond) else stimes
-        if len(stimes):
-            readings += len(stimes)
-            low = min(int(stimes.min()), stimes[0] if low is None else low)
-            high = max(int(stimes.max()), stimes[0] if high is None else high)
-        if len(stimes) < len(piece.arrived):
-            break
-    return Summary(
-        readings,
-        None if low is None else int(low),
-        None if high is None else int(high),
-        malformed,
-        blank,
-    )

@@ -7,9 +7,13 @@ then the batch is halved until the few that were meant are alone, and those take
 ``reading_of``, one message at a time, exact decimal numbers, all rules of what a value is.
 
 Why a joined batch cannot hide a broken message. The quick way is taken only if each message begins
-with ``{`` and ends with ``}`` and none holds an end of line (both counted on the joined bytes). If
-a message left a value open, the next one would stand in it as ``}`` newline ``{``, which is JSON
-nowhere. So each message is at least one whole value, and as many rows as messages means one each.
+with ``{`` and ends with ``}`` and none holds an end of line (both looked for in the joined bytes),
+nor a NUL, which pyarrow takes for the end. If a message left a value open, the next one would stand
+in it as ``}`` newline ``{``, which is JSON nowhere. So each message is at least one whole value,
+and as many rows as messages means one each.
+
+Any bytes are a reading, a promise, or malformed with a reason; the bounds that see to it are in
+``json_text``, and hold before pyarrow sees a batch.
 
 A message ``{"boundary": t}``, with t in the stream's own unit, is no reading: it promises that no
 reading below t follows in its partition. It has no time of a reading, so the quick way refuses it.
@@ -20,12 +24,12 @@ and reads 1.1 as a double where a time must be cut exactly.
 
 from __future__ import annotations
 
-import json
 import math
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +38,12 @@ import pyarrow.json as pjson
 
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.records import type_f64, type_i64
+from slackwater.protocols.dpc.source import Reason
+from slackwater.proxy.apart import tried
+from slackwater.proxy.aside import Aside
 from slackwater.proxy.columns import (
+    NUMBER_CHARS_MAX,
+    TIME_CHARS_MAX,
     UNIT_US,
     exact_times,
     exact_type,
@@ -46,11 +55,21 @@ from slackwater.proxy.columns import (
     time_of,
     times,
 )
+from slackwater.proxy.json_text import (
+    Number,
+    Unreadable,
+    are_objects,
+    has_large_exponent,
+    has_long_number,
+    load,
+)
 
 messages_slow_max: Final = 8
 BOUNDARY: Final = "boundary"
-digits_max: Final = 60
-"""A time with more digits before its point is none, and with more zeros behind it is 0."""
+CRASH: Final = "it ends its reader"
+
+_INTEGER: Final = re.compile(r"-?[0-9]+", re.ASCII)
+_TIME: Final = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +79,7 @@ class Bad:
     index: int
     detail: str
     stime: int | None
+    reason: Reason = "malformed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +119,7 @@ class JsonReader:
         self._fields = [f.source.split(".") for f in spec.fields]
 
     def parse(self, messages: Sequence[bytes]) -> Parsed:
-        """All messages of a batch."""
+        """All messages of a batch, whatever their bytes."""
         parts: list[Parsed] = []
         waiting = [(0, len(messages))]
         while waiting:
@@ -120,11 +140,9 @@ class JsonReader:
     def reading_of(self, message: bytes) -> Reading | int | Bad:
         """A reading, the promise of a boundary message, or what is wrong."""
         try:
-            data = json.loads(message.decode(), parse_float=Decimal, parse_constant=_no_constant)
-        except (ValueError, RecursionError):
-            return Bad(0, "not JSON", None)
-        if not isinstance(data, dict):
-            return Bad(0, "not an object", None)
+            data = load(message)
+        except Unreadable as why:
+            return Bad(0, str(why), None)
         if BOUNDARY in data and len(data) == 1:
             promise = self._stime(data[BOUNDARY])
             return Bad(0, BOUNDARY, None) if promise is None else promise
@@ -134,8 +152,8 @@ class JsonReader:
         wrong = [] if key else ["key"]
         wrong += [] if stime is not None else ["time"]
         wrong += [
-            f"field {field.name}"
-            for field, value in zip(self.spec.fields, values, strict=True)
+            f"field {field.name}{_is_array(data, path)}"
+            for field, path, value in zip(self.spec.fields, self._fields, values, strict=True)
             if value is None
         ]
         if wrong or stime is None or not key:
@@ -143,11 +161,11 @@ class JsonReader:
         return Reading(stime, key, tuple(v for v in values if v is not None))
 
     def _stime(self, value: Any) -> int | None:
-        if isinstance(value, str):
-            return time_of(value.strip(), self.spec.time)
-        if isinstance(value, bool) or not isinstance(value, int | Decimal):
-            return None
-        return time_of(_plain(value), self.spec.time)
+        if isinstance(value, Number):
+            if not _TIME.fullmatch(value):
+                return None
+            return time_of(f"{Decimal(value):f}", self.spec.time)
+        return time_of(value.strip(), self.spec.time) if isinstance(value, str) else None
 
     def _slow(self, messages: Sequence[bytes], first: int) -> Parsed:
         readings: list[tuple[int, Reading]] = []
@@ -157,7 +175,7 @@ class JsonReader:
             match self.reading_of(message):
                 case Reading() as reading:
                     readings.append((i, reading))
-                case Bad(_, detail, stime):
+                case Bad(_, detail, stime, _):
                     bad.append(Bad(i, detail, stime))
                 case int() as promise:
                     boundaries.append((i, promise))
@@ -179,11 +197,7 @@ class JsonReader:
     def _quick(self, messages: Sequence[bytes], first: int) -> Parsed | None:
         n = len(messages)
         joined = b"\n".join(messages)
-        if joined[:1] != b"{" or joined[-1:] != b"}" or joined.count(b"\n") != n - 1:
-            return None
-        if joined.count(b"}\n{") != n - 1:
-            return None
-        shape = self._shape_of(messages[0])
+        shape = self._shape_of(messages[0], joined) if are_objects(joined, n) else None
         if shape is None:
             return None
         try:
@@ -196,25 +210,29 @@ class JsonReader:
             return None
         return self._columns(table, first) if len(table) == n else None
 
-    def _shape_of(self, message: bytes) -> Any | None:
+    def _shape_of(self, message: bytes, joined: bytes) -> Any | None:
         """The schema that the first message shows; the others must have the same types."""
         try:
-            data = json.loads(message, parse_float=Decimal)
-        except ValueError:
+            data = load(message)
+        except Unreadable:
             return None
         tree: dict[str, Any] = {}
         if self._key is not None and not _grow(tree, self._key, _key_type(_step(data, self._key))):
             return None
-        if not _grow(tree, self._time, self._time_type(_step(data, self._time))):
+        time = self._time_type(_step(data, self._time))
+        if time is None or (pa.types.is_decimal(time) and _is_no_decimal(joined)):
+            return None
+        if not _grow(tree, self._time, time):
             return None
         for path in self._fields:
-            text = isinstance(_step(data, path), str)
+            value = _step(data, path)
+            text = isinstance(value, str) and not isinstance(value, Number)
             if not _grow(tree, path, pa.string() if text else pa.float64()):
                 return None
         return pa.schema(_fields_of(tree))
 
     def _time_type(self, value: Any) -> Any | None:
-        if isinstance(value, Decimal):
+        if isinstance(value, Number) and not _INTEGER.fullmatch(value):
             unit = self.spec.time.unit
             return None if unit in (None, "iso") else exact_type(unit)
         return _key_type(value)
@@ -255,6 +273,60 @@ class JsonReader:
         texts = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
         stimes, bad = times(texts, self.spec.time)
         return None if bad.any() else stimes
+
+
+class GuardedReader:
+    """The same, for messages that have a place: one that ends the reader is left out."""
+
+    def __init__(self, spec: StreamSpec, aside: Aside | None) -> None:
+        self._reader = JsonReader(spec)
+        self._aside = aside
+
+    def parse(self, where: str, offsets: type_i64, messages: Sequence[bytes]) -> Parsed:
+        """All messages of a batch, which is not empty, whatever their bytes and whatever we do."""
+        aside = self._aside
+        if aside is None:
+            return self._reader.parse(messages)
+        first, last = int(offsets[0]), int(offsets[-1])
+        parsed = aside.attempt(where, first, last, lambda: self._reader.parse(messages))
+        return self._apart(aside, where, offsets, messages) if parsed is None else parsed
+
+    def _apart(
+        self, aside: Aside, where: str, offsets: type_i64, messages: Sequence[bytes]
+    ) -> Parsed:
+        known = aside.positions(where)
+        rest = [i for i, offset in enumerate(offsets.tolist()) if offset not in known]
+        outcome = tried(_parse, self._reader.spec, [messages[i] for i in rest])
+        for at, how in outcome.lost:
+            aside.add(where, int(offsets[rest[at]]), how)
+        read = {i for start, end, _ in outcome.read for i in rest[start:end]}
+        parts = [_moved(parsed, rest[start:end]) for start, end, parsed in outcome.read]
+        whole = _join(parts, len(self._reader.spec.fields)) if parts else self._reader.parse(())
+        lost = [Bad(i, CRASH, None, "crash") for i in range(len(messages)) if i not in read]
+        bad = sorted((*whole.bad, *lost), key=lambda one: one.index)
+        return replace(whole, bad=tuple(bad))
+
+
+def _parse(spec: StreamSpec, messages: Sequence[bytes]) -> Parsed:
+    return JsonReader(spec).parse(messages)
+
+
+def _moved(parsed: Parsed, to: Sequence[int]) -> Parsed:
+    """With the places that its messages have in the whole batch."""
+    return replace(
+        parsed,
+        indices=np.array(to, np.int64)[parsed.indices],
+        bad=tuple(replace(bad, index=to[bad.index]) for bad in parsed.bad),
+        boundaries=tuple((to[at], promise) for at, promise in parsed.boundaries),
+    )
+
+
+def _is_no_decimal(joined: bytes) -> bool:
+    """May one be there that pyarrow reads where the definition does not? A text counts as well.
+
+    A text of three hundred zeros is 0 to it, and no time.
+    """
+    return has_large_exponent(joined) or has_long_number(joined, TIME_CHARS_MAX)
 
 
 def _unix(column: Any, factor: int) -> type_i64 | None:
@@ -303,9 +375,9 @@ def _fields_of(tree: dict[str, Any]) -> list[Any]:
 
 
 def _key_type(value: Any) -> Any | None:
-    if isinstance(value, bool):
-        return None
-    return pa.string() if isinstance(value, str) else pa.int64() if isinstance(value, int) else None
+    if isinstance(value, Number):
+        return pa.int64() if _INTEGER.fullmatch(value) else None
+    return pa.string() if isinstance(value, str) else None
 
 
 def _step(data: Any, path: Sequence[str]) -> Any:
@@ -316,42 +388,28 @@ def _step(data: Any, path: Sequence[str]) -> Any:
     return data
 
 
+def _is_array(data: Any, path: Sequence[str]) -> str:
+    return " is an array" if isinstance(_step(data, path), list) else ""
+
+
 def _key(value: Any) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    if isinstance(value, Number):
+        short = len(value) <= NUMBER_CHARS_MAX and _INTEGER.fullmatch(value)
+        return str(int(value)) if short else None
+    if not isinstance(value, str):
         return None
-    text = str(value)
     try:
-        text.encode()
+        value.encode()
     except UnicodeEncodeError:
         return None  # JSON can name half a character
-    return text if len(text) <= key_chars_max else None
-
-
-def _plain(value: int | Decimal) -> str:
-    """Without an exponent, unless there is no time that it could be: it may have any size."""
-    if isinstance(value, Decimal) and value.is_finite():
-        digits = value.adjusted()
-        return "0" if digits < -digits_max else f"{value:f}" if digits <= digits_max else str(value)
-    return str(value)
+    return value if len(value) <= key_chars_max else None
 
 
 def _number(value: Any) -> float | None:
     """NaN if missing, None if it is no number."""
     if value is None:
         return math.nan
-    if isinstance(value, str):
-        return number_of(value.strip())
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+    return number_of(value.strip()) if isinstance(value, str) else None
 
 
 def _join(parts: Sequence[Parsed], fields: int) -> Parsed:

@@ -20,11 +20,18 @@ from typing import Any, Final
 
 import orjson
 
+from slackwater.model.names import Names
 from slackwater.protocols.dpc.source import Reason
-from slackwater.runtime.topics import quarantine_topic
 from slackwater.runtime.transport import NoAnswerError, Writer
 
-REASONS: Final[tuple[Reason, ...]] = ("malformed", "late", "before_start", "future", "superseded")
+REASONS: Final[tuple[Reason, ...]] = (
+    "malformed",
+    "crash",
+    "late",
+    "before_start",
+    "future",
+    "superseded",
+)
 payload_chars_max: Final = 4096
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -67,10 +74,10 @@ def to_json(stream: str, entry: Entry, now_us: int) -> bytes:
 class Quarantine:
     """Writes a stream's entries, and knows how many there were."""
 
-    def __init__(self, writer: Writer, stream: str) -> None:
+    def __init__(self, writer: Writer, stream: str, names: Names) -> None:
         self._writer = writer
         self._stream = stream
-        self._topic = quarantine_topic(stream)
+        self._topic = names.quarantine(stream)
         self._waiting = False
         self.counts: Counter[str] = Counter()
 
@@ -86,6 +93,10 @@ class Quarantine:
         """Entries that an earlier incarnation has written."""
         if n:
             self.counts[reason] += n
+
+    def count_all(self, entries: Iterable[Entry]) -> None:
+        """The same, each by its reason."""
+        self.counts.update(entry.reason for entry in entries)
 
     def all_counts(self) -> dict[str, int]:
         """Every reason, also those that did not occur."""

@@ -5,10 +5,17 @@ that steps back is sent as it stands. Nothing is spooled: the file is the spool,
 the position in it. A restarted replay reads the file again from its beginning, which gives it the
 largest time and the counts, and goes on at the position that the log's last record carries: the
 same ids, the same late readings, whatever was flushed when.
+
+Where a file is ingested into a live stream, one wrong year must not hold back all that stands
+behind it (``pause_us_max``). A *leap* is a reading that lies more than a day ahead of most that
+follow it, or behind a pause that nobody waits for; it is due with its neighbours. What is more than
+a day ahead of the clock goes to quarantine anyway. A pause of days is none: most that follow are on
+its other side, too.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +24,10 @@ from typing import Final
 import numpy as np
 
 from slackwater.model.deployment import StreamSpec
+from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import type_i64
-from slackwater.protocols.dpc.source import NEVER, Arrived, Refused
-from slackwater.proxy.csvfile import CsvFile, Piece
+from slackwater.protocols.dpc.source import NEVER, Arrived, Refused, day_us
+from slackwater.proxy.csvfile import CsvFile, Guard, Piece
 from slackwater.proxy.quarantine import Entry
 
 piece_bytes_paced: Final = 512 * 1024
@@ -76,15 +84,28 @@ class Replay:
         path: Path,
         end_at_us: int | None = None,
         piece_bytes: int = piece_bytes_paced,
+        guard: Guard | None = None,
+        *,
+        pause_us_max: int | None = None,
     ) -> None:
-        self._file = CsvFile(spec, path, piece_bytes)
+        self._file = CsvFile(spec, path, piece_bytes, guard)
         self._pieces: Iterator[Piece] = self._file.pieces()
+        self._ahead: deque[Piece] = deque()
+        """Read, to see what follows the piece that is being sent."""
+        self._pause_us_max = pause_us_max
         self._end_at_us = FOREVER if end_at_us is None else end_at_us
         self._largest = NEVER
         self._open: _Open | None = None
         self.exhausted = False
         """No reading is left that is to be sent."""
+        self._failed: SlackwaterError | None = None
         self._load()
+        self._look_for_end()
+
+    @property
+    def damage(self) -> SlackwaterError | None:
+        """Why the file cannot be read on, once all that came before has been taken."""
+        return None if self._ahead or self._open is not None else self._failed
 
     def skip(self, position: int) -> Iterator[Due]:
         """What an earlier incarnation has dealt with: all lines before ``position``."""
@@ -132,9 +153,7 @@ class Replay:
         blank = 0 if opened.blank_told else piece.blank
         opened.blank_told = True
         arrived = replace(piece.arrived.take(slice(start, end)), position=position)
-        entries = tuple(
-            Entry(str(m.line), "malformed", m.stime, m.detail, m.text) for m in malformed
-        )
+        entries = tuple(Entry(str(m.line), m.reason, m.stime, m.detail, m.text) for m in malformed)
         due = Due(arrived, piece.lines[start:end], entries, blank, piece)
         if whole:
             self._load()
@@ -143,16 +162,63 @@ class Replay:
 
     def _load(self) -> None:
         self._open = None
-        piece = next(self._pieces, None)
-        if piece is not None:
-            stimes = piece.arrived.stimes
-            times = np.maximum(np.maximum.accumulate(stimes), self._largest)
-            if len(times):
-                self._largest = int(times[-1])
-            self._open = _Open(piece, times)
+        pause_us_max = self._pause_us_max
+        self._read_ahead(1 if pause_us_max is None else 2)
+        if not self._ahead:
+            return
+        piece = self._ahead.popleft()
+        paced = piece.arrived.stimes
+        if pause_us_max is not None:
+            following = self._ahead[0].arrived.stimes if self._ahead else paced[:0]
+            paced = without_leaps(paced, following, self._largest, pause_us_max)
+        times = np.maximum(np.maximum.accumulate(paced), self._largest)
+        if len(times):
+            self._largest = int(times[-1])
+        self._open = _Open(piece, times)
+
+    def _read_ahead(self, pieces: int) -> None:
+        while len(self._ahead) < pieces and self._failed is None:
+            try:
+                piece = next(self._pieces, None)
+            except SlackwaterError as error:
+                self._failed = error
+                return
+            if piece is None:
+                return
+            self._ahead.append(piece)
 
     def _look_for_end(self) -> None:
         opened = self._open
         self.exhausted = opened is None or (
             opened.left and int(opened.times[opened.at]) > self._end_at_us
         )
+
+
+def without_leaps(
+    stimes: type_i64, following: type_i64, before: int, pause_us_max: int
+) -> type_i64:
+    """The times, each leap's replaced by its neighbour's: the one before, else the one behind.
+
+    ``before`` is the largest time so far, ``following`` are those of the readings behind them.
+    """
+    head = np.array([before] if before > NEVER else [], np.int64)
+    both = np.concatenate((head, stimes, following))
+    steps = np.diff(both)
+    if not ((steps < -day_us) | (steps > pause_us_max)).any():
+        return stimes
+    starts = np.concatenate((np.zeros(1, np.int64), np.flatnonzero(np.abs(steps) > day_us) + 1))
+    ends = np.append(starts[1:], len(both))
+    lows, sizes = np.minimum.reduceat(both, starts), ends - starts
+    is_leap = np.zeros(len(starts), np.bool_)
+    reached = int(both[0]) if len(head) else None
+    for i in range(len(head), len(starts)):
+        behind = sizes[i + 1 :]
+        ahead_of_most = 2 * behind[lows[i + 1 :] < lows[i] - day_us].sum() > behind.sum()
+        is_leap[i] = ahead_of_most or (reached is not None and lows[i] - reached > pause_us_max)
+        if not is_leap[i]:
+            last = int(both[ends[i] - 1])
+            reached = last if reached is None else max(reached, last)
+    kept = np.flatnonzero(~np.repeat(is_leap, sizes))
+    here = np.arange(len(head), len(head) + len(stimes))
+    replaced: type_i64 = both[kept[np.maximum(np.searchsorted(kept, here, "right") - 1, 0)]]
+    return replaced

@@ -35,7 +35,8 @@ class ReplayInput:
         spec = context.spec
         unpaced = context.deployment.clock == "data"
         piece_bytes = piece_bytes_default if unpaced else piece_bytes_paced
-        self._replay = Replay(spec, path, end_at_us, piece_bytes)
+        guard = context.guard(f"file:{path.name}")
+        self._replay = Replay(spec, path, end_at_us, piece_bytes, guard)
         self._end_boundary_us = end_boundary_us
         self._ended = False
         self._blank = 0
@@ -46,6 +47,7 @@ class ReplayInput:
             disorder_us=spec.disorder_us,
             late="input",
             clock_boundaries=spec.expect_every_us is None and not unpaced,
+            learning=context.learning,
         )
         self._log = SourceLog(context.transport, context.writer, rules, _identity(path))
 
@@ -60,7 +62,7 @@ class ReplayInput:
         core, quarantine = self._log.core, self._context.quarantine
         core.largest = NEVER  # the file says it again
         for due in self._replay.skip(core.position):
-            quarantine.count("malformed", len(due.entries))
+            quarantine.count_all(due.entries)
             quarantine.count("late", core.follow(due.arrived.stimes))
             self._blank += due.blank
 
@@ -78,6 +80,8 @@ class ReplayInput:
             if core.is_full:
                 self._log.append(core.flush(self._log.inc))
             return now_us
+        if self._replay.exhausted and self._replay.damage is not None:
+            raise self._replay.damage
         # All that is due has been taken: the clock's promise covers the input (R10).
         if self._replay.exhausted and not self._ended:
             self._end()
@@ -127,6 +131,9 @@ class ReplayInput:
             "ended": int(self._ended),
             **context.quarantine.all_counts(),
         }
+
+    def leave(self) -> None:
+        """The log itself tells where the input goes on."""
 
     def close(self) -> None:
         """Nothing is held open."""

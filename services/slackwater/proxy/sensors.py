@@ -6,6 +6,10 @@ readings get their ids in the spool before its position moves on, and the spool 
 a proxy that is killed between any two steps neither loses nor doubles a reading: what was spooled
 is sent from the spool, what was not is read again from the file.
 
+A job that cannot be done, or not to its end, becomes ``NAME.refused`` with the reason in it. What
+was read before an archive ended too soon is taken in, and the reason says which line comes next:
+the readings had their ids, and may be answered, long before anybody saw the damage.
+
 Boundaries follow the clock, since the proxy speaks for sensors that may have nothing to say; with
 ``expect_every`` or ``clock: data`` they come from the readings. A promise is in the spool before
 it is in the log (rule 9).
@@ -29,11 +33,15 @@ from slackwater.proxy.replay import FOREVER, Due, Replay, piece_bytes_paced
 from slackwater.proxy.shell import Context
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import PushBackError
+from slackwater.runtime.private import make_private, write_whole
 
 _log = logging.getLogger(__name__)
 retry_us: Final = 20_000
 full_retry_us: Final = 500_000
 look_every_us: Final = 500_000
+SPEED_MAX: Final = 1e9
+PAUSE_US_MAX: Final = 366 * 86_400_000_000
+"""A reading in a file is waited for so long (wall time) after the one before it, and no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +74,44 @@ def hand_over(
 ) -> None:
     """Put a job into a stream's inbox, unless one of this name was there before."""
     inbox = inbox_of(data_dir, stream)
-    inbox.mkdir(parents=True, exist_ok=True)
+    make_private(inbox)
     if any(inbox.glob(f"{name}.*")):
         return
-    part = inbox / f"{name}.part"
-    part.write_text(json.dumps({"file": str(file.resolve()), "speed": speed, "as_now": as_now}))
-    part.rename(inbox / f"{name}.json")
+    job = {"file": str(file.resolve()), "speed": speed, "as_now": as_now}
+    write_whole(inbox / f"{name}.json", json.dumps(job))
 
 
 def job_from(path: Path) -> Job:
     """The job in a file; ``ValueError`` if it is none."""
-    data: dict[str, Any] = json.loads(path.read_text())
+    try:
+        data: Any = json.loads(path.read_text())
+    except RecursionError:
+        raise ValueError("not JSON") from None
+    if not isinstance(data, dict) or not isinstance(data.get("file"), str):
+        raise ValueError("it names no file")
     speed = data.get("speed")
+    if speed is not None and (not isinstance(speed, int | float) or not 0 < speed < SPEED_MAX):
+        raise ValueError(f"speed {speed!r} is not between 0 and {SPEED_MAX:g}")
     return Job(
         name=path.stem,
         file=Path(data["file"]),
         speed=None if speed is None else float(speed),
         as_now=bool(data.get("as_now")),
     )
+
+
+def refuse(path: Path, why: str) -> None:
+    """A job that cannot be done, or not to its end, is kept beside the others with the reason."""
+    _log.error("ingest job %s is refused: %s", path.name, why)
+    try:
+        job: Any = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        job = None
+    told = (job if isinstance(job, dict) else {}) | {"refused": why}
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(told))
+    part.replace(path.with_suffix(".refused"))
+    path.unlink(missing_ok=True)
 
 
 class SensorInput:
@@ -100,11 +128,12 @@ class SensorInput:
             disorder_us=spec.disorder_us,
             late="input" if by_readings else "promise",
             clock_boundaries=not by_readings,
+            learning=context.learning,
         )
         spool = context.spool
         self._log = SourceLog(context.transport, context.writer, self._rules, spool.identity)
         self._inbox = inbox_of(spool.path.parent.parent, spec.name)
-        self._inbox.mkdir(parents=True, exist_ok=True)
+        make_private(self._inbox)
         self._running: _Running | None = None
         self._look_at_us = 0
         self._flush_at_us: int | None = None
@@ -253,9 +282,8 @@ class SensorInput:
                 try:
                     job = job_from(path)
                     self._running = _Running(self._context, job, path, now_us)
-                except (SlackwaterError, OSError, ValueError, KeyError, TypeError) as error:
-                    _log.error("ingest job %s is refused: %s", path.name, error)
-                    path.replace(path.with_suffix(".refused"))
+                except (SlackwaterError, OSError, ValueError) as error:
+                    refuse(path, str(error))
                     continue
                 break
         return self._running
@@ -274,7 +302,8 @@ class SensorInput:
         for refused in core.offer(shifted.arrived, context.future_from_us(now_us)):
             entries += shifted.refused(refused)
         self._blank += due.blank
-        name = running.job.file.name
+        running.position = due.arrived.position
+        name = running.job.name  # files in two folders may be called alike
         context.quarantine.put(
             [replace(entry, position=f"{name}:{entry.position}") for entry in entries], now_us
         )
@@ -292,8 +321,12 @@ class SensorInput:
             ]
             core.promised(max(ends, default=NEVER))
             self._flush(None)
-        running.path.replace(running.path.with_suffix(".done"))
-        _log.info("ingested %s", running.job.file)
+        damage = running.replay.damage
+        if damage is None:
+            running.path.replace(running.path.with_suffix(".done"))
+            _log.info("ingested %s", running.job.file)
+        else:
+            refuse(running.path, f"{damage}; {_taken_in(running.position)}")
         self._running = None
 
     def detail(self) -> dict[str, int]:
@@ -306,9 +339,12 @@ class SensorInput:
             **self._context.quarantine.all_counts(),
         }
 
+    def leave(self) -> None:
+        """What the log holds by now need not be sent again."""
+        self._acknowledge()
+
     def close(self) -> None:
         """Close the spool with what it holds."""
-        self._acknowledge()
         self._context.spool.close()
 
 
@@ -320,7 +356,13 @@ class _Running:
         self.path = path
         self.by_clock = context.spec.expect_every_us is None
         piece_bytes = piece_bytes_default if job.pace is None else piece_bytes_paced
-        self.replay = Replay(context.spec, job.file, None, piece_bytes)
+        self.replay = Replay(
+            context.spec,
+            job.file,
+            piece_bytes=piece_bytes,
+            guard=context.guard(job.name),
+            pause_us_max=None if job.pace is None else int(PAUSE_US_MAX * job.pace),
+        )
         spool = context.spool
         first = self.replay.due_us(1)
         began = spool.position(f"{job.name}/began")
@@ -329,8 +371,10 @@ class _Running:
             spool.append((), spool.spooled().largest, {f"{job.name}/began": began})
         self._began_us = began
         self._first_us = began if first is None else first
-        for due in self.replay.skip(spool.position(job.name)):
-            context.quarantine.count("malformed", len(due.entries))
+        self.position = spool.position(job.name)
+        """The line that is to be taken in next."""
+        for due in self.replay.skip(self.position):
+            context.quarantine.count_all(due.entries)
 
     def take(self, now_us: int, readings_max: int) -> Due | None:
         """What is due now."""
@@ -355,6 +399,12 @@ class _Running:
         if due is None or pace is None:
             return now_us
         return self._began_us + int((due - self._first_us) / pace)
+
+
+def _taken_in(position: int) -> str:
+    if not position:
+        return "nothing of it has been taken in"
+    return f"the lines before {position} have been taken in, none from there on"
 
 
 def _superseded(record: SourceRecord, columns: SourceColumns, kept: Any) -> list[Entry]:

@@ -1,34 +1,39 @@
-"""What every kind of proxy does beside reading its input: the loop of the process.
+"""What every kind of input needs beside itself: the loop that serves one stream.
 
 An *input* (a replayed file, an existing topic, sensors) is opened, its source logs are taken over
-(rule 6), the process says that it is ready, the event clock is awaited, and then ``step`` is called
-whenever the input asked to be woken. Between two steps the loop looks for what ends the process:
-a stop, a failed write (rule 7), a successor (rule 6), a hole that a reader sees (rule 11).
+(rule 6), the heartbeat tells that the stream is ready, the event clock is awaited, and then
+``step`` is called whenever the input asked to be woken. Between two steps the loop looks for what
+ends it: a stop, a failed write (rule 7), a successor (rule 6), a hole that a reader sees (rule 11).
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from slackwater.codec.records import encode_registry
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
+from slackwater.primitives.lateness import LEARNING, Learning, Step
 from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.source import SourceCore
+from slackwater.proxy.aside import Aside
+from slackwater.proxy.expecting import AHEAD_US, Expecting
 from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import Spool
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
-from slackwater.runtime.registry import Registry
+from slackwater.runtime.cluster import Where
+from slackwater.runtime.heartbeats import HeartbeatListener
+from slackwater.runtime.registry import Learned, QueryDefinition, Registry, expectation_record
 from slackwater.runtime.transport import LogError, Transport, Writer
 
 _log = logging.getLogger(__name__)
 wake_s_max: Final = 0.2
-queries_every_s: Final = 2.0
+clock_look_s: Final = 0.01
 hint_every_us: Final = 5_000_000
 grid_wall_us: Final = 100_000
 """Cut points before any query is registered: every 100 ms of wall time, as with queries."""
@@ -47,28 +52,77 @@ class Silence:
         return start + self.for_us if start <= now_us < start + self.for_us else None
 
 
-@dataclass(slots=True)
+class Stop(Protocol):
+    """What a loop sleeps on; a ``threading.Event`` is one."""
+
+    def is_set(self) -> bool:
+        """Whether the loop is to end."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep so long, or until the loop is to end; the same as ``is_set`` then."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
 class Context:
     """What an input works with."""
 
     spec: StreamSpec
     deployment: Deployment
     transport: Transport
-    bootstrap: str
+    cluster: Where
     writer: Writer
     quarantine: Quarantine
     spool: Spool
     clock: SystemClock
-    stop: threading.Event
+    stop: Stop
     silences: tuple[Silence, ...] = ()
+    aside: Aside | None = None
     event_clock: EventClock | None = None
+    failures: list[str] = field(default_factory=list)
+    """Why its writer or the registry cannot go on."""
+    found: dict[str, tuple[Grid, int]] = field(default_factory=dict)
+    """Of the queries that read the stream, those that are registered."""
+    expecting: Expecting = field(init=False)
     default_grid: Grid = field(default_factory=lambda: Grid(grid_wall_us, None))
+
+    def __post_init__(self) -> None:
+        self.expecting = Expecting(self.spec.name, self._record)
+
+    def _record(self, step: Step) -> None:
+        entry = expectation_record(self.spec.name, step)
+        registry = self.transport.names.registry
+        self.writer.append(registry, 0, encode_registry(entry), entry.name.encode())
+
+    @property
+    def learning(self) -> Learning | None:
+        """How the stream's ``expect_every`` is learned; None where it is declared."""
+        return LEARNING if self.spec.learns_gaps else None
+
+    def guard(self, where: str) -> tuple[Aside, str] | None:
+        """Who sets input aside, and the name of this one there."""
+        return None if self.aside is None else (self.aside, where)
 
     def start_clock(self, event_clock: EventClock) -> None:
         """The deployment's clock is known."""
         self.event_clock = event_clock
         if isinstance(event_clock, AnchoredClock):
             self.default_grid = Grid(max(1, int(grid_wall_us * event_clock.speed)), None)
+
+    def registered(self, queries: Mapping[str, QueryDefinition], learned: Learned | None) -> bool:
+        """What the registry holds, as far as it is known; whether that is all that is needed."""
+        name = self.spec.name
+        self.found |= {
+            query.name: (query.grid, query.e0_us)
+            for query in queries.values()
+            if name in query.spec.sources
+        }
+        if learned is not None and not self.expecting.is_restored:
+            self.expecting.restore(learned.get(name, ()))
+        restored = self.learning is None or self.expecting.is_restored
+        wanted = {q for q, spec in self.deployment.queries.items() if name in spec.sources}
+        return restored and wanted <= self.found.keys()
 
     def event_us(self, now_us: int) -> int | None:
         """What the event clock shows; None for ``clock: data``, where nothing is paced."""
@@ -87,6 +141,11 @@ class Context:
         wall = self.event_clock.wall(event_us)
         assert wall is not None
         return wall
+
+    def ahead_us(self, now_us: int, cores: Iterable[SourceCore]) -> int:
+        """An event time that nobody has reached: what is recorded now may hold from there."""
+        event_us = self.event_us(now_us + AHEAD_US)
+        return max(core.largest for core in cores) + AHEAD_US if event_us is None else event_us
 
     def silent_until_us(self, now_us: int) -> int | None:
         """When the silence that holds now ends; None if none does."""
@@ -117,8 +176,35 @@ class Input(Protocol):
         """Its counters."""
         ...
 
+    def leave(self) -> None:
+        """Note what is known by now, so that the next start is quicker. Not after a failure."""
+        ...
+
     def close(self) -> None:
         """Give back what it holds."""
+        ...
+
+
+class Beat(Protocol):
+    """The heartbeat of one stream; see ``runtime.heartbeats``."""
+
+    def update(
+        self,
+        *,
+        inc: int | None = None,
+        ready: bool | None = None,
+        states: dict[str, str] | None = None,
+        detail: dict[str, int] | None = None,
+    ) -> None:
+        """Tell this from now on; what is not given stays."""
+        ...
+
+    def begin_again(self, lasting: Mapping[str, int] | None = None) -> None:
+        """The stream is served anew; ``lasting`` stays in its details."""
+        ...
+
+    def stop(self) -> None:
+        """Tell no more."""
         ...
 
 
@@ -129,7 +215,13 @@ class Superseded(Exception):
 def turn(context: Context, source: Input, now_us: int) -> int:
     """One step, unless a silence holds; says when the next one is due."""
     silent_until = context.silent_until_us(now_us)
-    return source.step(now_us) if silent_until is None else silent_until
+    if silent_until is not None:
+        return silent_until
+    wake_us = source.step(now_us)
+    if context.learning is not None:
+        cores = [log.core for log in source.logs]
+        context.expecting.step(cores, now_us, context.ahead_us(now_us, cores))
+    return wake_us
 
 
 class Shell:
@@ -139,32 +231,22 @@ class Shell:
         self,
         context: Context,
         source: Input,
-        sender: HeartbeatSender,
+        sender: Beat,
         listener: HeartbeatListener,
-        failures: list[str],
+        registry: Registry,
     ) -> None:
         self._context = context
         self._input = source
         self._sender = sender
         self._listener = listener
-        self._failures = failures
+        self._registry = registry
         self._process = f"proxy/{context.spec.name}"
-        self._registry = Registry(context.transport)
-        self._found: dict[str, tuple[Grid, int]] = {}
         self._known = 0
         self._hint_at_us = 0
 
-    def run(self) -> None:
-        """Until stopped or superseded; everything else is an error."""
-        try:
-            self._run()
-        except Superseded:
-            _log.warning("another process writes stream %s now: stopping", self._context.spec.name)
-
-    def _run(self) -> None:
+    def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Until stopped; everything else, ``Superseded`` too, is an error."""
         context = self._context
-        watch = threading.Thread(target=self._watch, name="registry", daemon=True)
-        watch.start()
         # A restart during a silence of a rehearsal must keep it: START is a record, too.
         self._await_clock_if_silenced()
         if context.stop.is_set():
@@ -173,9 +255,10 @@ class Shell:
         inc = self._input.logs[0].inc
         states = {log.topic: "STABLE" for log in self._input.logs}
         self._sender.update(inc=inc, ready=True, states=states, detail=self._input.detail())
+        on_ready()
         _log.info("ready; incarnation %d, next id %d", inc, self._input.logs[0].core.next_id)
         while context.event_clock is None:
-            if context.stop.wait(0.01):
+            if context.stop.wait(clock_look_s):
                 return
             self._check(inc)
         self._loop(inc)
@@ -192,21 +275,34 @@ class Shell:
         self._keep_hints(context.clock.now_us(), now=True)
 
     def _check(self, inc: int) -> None:
-        if self._failures:
-            raise SlackwaterError(f"the source log cannot be written: {self._failures[0]}")
-        if self._listener.superseded(self._process, inc):
-            raise Superseded
+        context = self._context
+        if context.failures:
+            raise SlackwaterError(f"the source log cannot be written: {context.failures[0]}")
+        self._look_at_claim(inc)
         for log in self._input.logs:
             if log.is_superseded():
                 raise Superseded
             if self._listener.hole_in(log.topic, 0, log.inc):
                 raise SlackwaterError(f"a reader sees a hole in {log.topic}: sending again")
-        if len(self._found) != self._known:
-            found = dict(self._found)
+        if len(context.found) != self._known:
+            found = dict(context.found)
             self._known = len(found)
             grids = [grid for grid, _ in found.values()]
             for log in self._input.logs:
                 log.core.read_by(grids, min(start for _, start in found.values()))
+
+    def _look_at_claim(self, inc: int) -> None:
+        """A heartbeat may speak of a greater incarnation: the log tells whether there is one."""
+        claimed = self._listener.claimed(self._process, inc)
+        if claimed is None:
+            return
+        try:
+            begun = self._input.logs[0].has_begun(claimed)
+        except LogError:
+            return  # Kafka is away: look again
+        if begun:
+            raise Superseded
+        self._listener.refute(self._process, claimed)
 
     def _keep_hints(self, now_us: int, *, now: bool = False) -> None:
         if not now and now_us < self._hint_at_us:
@@ -214,30 +310,6 @@ class Shell:
         self._hint_at_us = now_us + hint_every_us
         hints = {log.name: log.hint for log in self._input.logs if log.hint is not None}
         self._context.spool.keep_hints(hints)
-
-    # The registry, in a thread: it waits for the broker, and the loop must not.
-
-    def _watch(self) -> None:
-        context = self._context
-        try:
-            context.start_clock(self._registry.wait_for_clock())
-        except (SlackwaterError, ValueError) as error:
-            self._failures.append(str(error))
-            return
-        name = context.spec.name
-        wanted = {q for q, spec in context.deployment.queries.items() if name in spec.sources}
-        while not wanted <= set(self._found):
-            try:
-                queries = self._registry.queries()
-            except LogError:
-                queries = {}
-            self._found |= {
-                query.name: (query.grid, query.e0_us)
-                for query in queries.values()
-                if name in query.spec.sources
-            }
-            if context.stop.wait(queries_every_s):
-                return
 
     def _await_clock_if_silenced(self) -> None:
         context = self._context

@@ -27,12 +27,13 @@ from slackwater.model.records import Kind, SourceRecord
 from slackwater.primitives.ids import ANY, Contiguous
 from slackwater.protocols.dpc.source import LogScan, SourceCore, SourceRules
 from slackwater.proxy.spool import Spooled
-from slackwater.runtime.incarnation import start_incarnation
-from slackwater.runtime.topics import source_topic
+from slackwater.runtime.incarnation import has_begun, start_incarnation
+from slackwater.runtime.skipped import SKIPPED
 from slackwater.runtime.transport import NoAnswerError, RawRecord, Transport, Writer, read_range
 
 _log = logging.getLogger(__name__)
-in_flight_bytes_max: Final = 24 * 1024 * 1024
+ROOM_SHARE: Final = 3 / 8
+"""Of what its writer may have in flight: quarantine and what is being flushed need the rest."""
 Hint = Mapping[str, Any]
 
 
@@ -43,7 +44,7 @@ class SourceLog:
         self, transport: Transport, writer: Writer, rules: SourceRules, identity: str
     ) -> None:
         self.name = rules.log
-        self.topic = source_topic(rules.log)
+        self.topic = transport.names.source(rules.log)
         self.rules = rules
         self.identity = identity
         """Of the spool, or of the input itself where that can be read again."""
@@ -102,9 +103,9 @@ class SourceLog:
 
     def _visit(self, raw: RawRecord) -> None:
         try:
-            record = decode_source(raw.value, f"{raw.topic}:{raw.partition}:{raw.offset}")
+            record = decode_source(raw.value, "", raw.offset)
         except MalformedRecordError as error:
-            _log.warning("passed over a record that is none: %s", error)
+            SKIPPED.note(*raw.log, raw.offset, "no record of the source log", error.reason)
             record = SourceRecord.void(self.topic)
         self.scan.see(raw.offset, record)
 
@@ -139,7 +140,7 @@ class SourceLog:
             return beginning > 0
         for raw in read_range(self._transport, log, last, last + 1, idle_s_max=10.0):
             try:
-                record = decode_source(raw.value)
+                record = decode_source(raw.value, "", raw.offset)
             except MalformedRecordError:
                 # Damaged since. Only a spool knows better what it was, and whether it still has it.
                 return self._given_up is None
@@ -151,7 +152,7 @@ class SourceLog:
     @property
     def has_room(self) -> bool:
         """May more be appended, or is Kafka away or behind?"""
-        return self._writer.in_flight_bytes < in_flight_bytes_max
+        return self._writer.in_flight_bytes < ROOM_SHARE * self._writer.in_flight_bytes_max
 
     def append(
         self,
@@ -211,13 +212,19 @@ class SourceLog:
                 self._unsure.clear()
         return False
 
+    def has_begun(self, inc: int) -> bool:
+        """Is there a writer of this incarnation?"""
+        return has_begun(self._transport, (self.topic, 0), inc, _is_start)
+
     def _holds_start(self, first: int, end: int) -> bool:
-        for raw in read_range(self._transport, (self.topic, 0), first, end, idle_s_max=1.0):
-            try:
-                if decode_source(raw.value).kind is Kind.START:
-                    return True
-            except MalformedRecordError:
-                continue
+        records = read_range(self._transport, (self.topic, 0), first, end, idle_s_max=1.0)
+        return any(map(_is_start, records))
+
+
+def _is_start(raw: RawRecord) -> bool:
+    try:
+        return decode_source(raw.value, "", raw.offset).kind is Kind.START
+    except MalformedRecordError:
         return False
 
 

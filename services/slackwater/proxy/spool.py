@@ -22,6 +22,7 @@ writes, prefixes to delete and a full disk is one that SQLite has answered.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from slackwater.codec import decode_source, encode_source
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
 from slackwater.model.records import SourceRecord
 from slackwater.protocols.dpc.source import NEVER
+from slackwater.runtime.private import FILE_MODE, make_private
 
 bytes_default_max: Final = 1024 * 1024 * 1024
 
@@ -69,7 +71,9 @@ class Spool:
         self.path = path
         self._bytes_max = bytes_max
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(path.parent)
+            # SQLite gives the files beside it the mode of this one.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, FILE_MODE))
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.executescript(_TABLES)

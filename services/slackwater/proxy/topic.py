@@ -10,6 +10,11 @@ A partition that has never held a record is not waited for. Its source log follo
 promise of the stream's partitions that have held one, so that it delays nobody; from its first
 record on it counts by itself.
 
+Readings leave at cut points only, so between two of them nothing is read, unless enough is there to
+be worth a turn: a topic at rest wakes its reader ten times a second, as does one with a hundred
+readings a second. At the cut point the reader waits for the broker's answer and then for messages,
+and sleeps in both.
+
 Rejected: one source log for all partitions, merged by time of arrival. The order would be ours
 and not the topic's, so two proxies, or one that restarts, could not agree on ids.
 """
@@ -19,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,8 +33,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from slackwater.model.deployment import TopicSpec
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
-from slackwater.protocols.dpc.source import NEVER, Arrived, Refused, SourceCore, SourceRules
-from slackwater.proxy.json_input import JsonReader, Parsed
+from slackwater.protocols.dpc.source import Arrived, Refused, SourceCore, SourceRules
+from slackwater.proxy.json_input import GuardedReader, Parsed
 from slackwater.proxy.quarantine import Entry
 from slackwater.proxy.shell import Context
 from slackwater.proxy.sourcelog import SourceLog
@@ -41,9 +46,17 @@ _log = logging.getLogger(__name__)
 messages_max: Final = 50_000
 ask_timeout_s: Final = 5.0
 turn_us: Final = 2_000
-idle_us: Final = 10_000
 retry_us: Final = 20_000
 unpaced_us: Final = 100_000
+batch_messages: Final = 1_000
+"""So many are worth a turn before the cut point. They are parsed in a few milliseconds, which is
+what a reader can be behind by when the cut point comes."""
+wait_s_max: Final = 0.1
+"""One sleep in a step; a stop is heeded between two."""
+fetch_wait_ms: Final = 100
+fetch_wait_markers_ms: Final = 20
+"""What is there ends a fetch at once; only the end behind a transaction's marker is told when the
+fetch has waited in vain. So the longer wait is for topics that nobody writes transactions to."""
 
 
 @dataclass(slots=True)
@@ -56,7 +69,6 @@ class _Partition:
     """Every message below it has been read."""
     begun: bool = False
     """Has it ever held a record?"""
-    promise_told: int = NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +85,16 @@ class TopicInput:
     def __init__(self, context: Context, topic: TopicSpec) -> None:
         self._context = context
         self._topic = topic.name
-        self._reader = JsonReader(context.spec)
+        self._reader = GuardedReader(context.spec, context.aside)
         spec = context.spec
-        count = partition_count(context.bootstrap, topic.name)
+        count = partition_count(context.cluster, topic.name)
         names = [f"{spec.name}.{p}" for p in range(count)]
         # How many there are is known only here, so whoever starts first makes the logs.
-        wanted = {f"sw.source.{name}" for name in names}
-        ensure_topics(context.bootstrap, [t for t in topics_for(names, []) if t.name in wanted])
+        called = context.transport.names
+        wanted = {called.source(name) for name in names}
+        ensure_topics(
+            context.cluster, [t for t in topics_for(names, [], called) if t.name in wanted]
+        )
         self._partitions = [
             _Partition(p, SourceLog(context.transport, context.writer, self._rules(name), ""))
             for p, name in enumerate(names)
@@ -87,17 +102,25 @@ class TopicInput:
         for partition in self._partitions:
             partition.log.identity = f"topic:{topic.name}:{partition.number}"
         self._from = topic.from_
-        own = confluent_consumer(
-            context.bootstrap,
-            enable_partition_eof=True,
-            queued_min_messages=200_000,
-            fetch_wait_max_ms=20,
-        )
-        self._consumer = Consumer(client_config | own)
+        self._has_markers = self._tells_markers = False
+        """Ends lie beyond last messages; the consumer is one that sees so soon."""
+        self._consumer = self._open(fetch_wait_ms)
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="ends")
         self._asked: Future[_Ends] | None = None
         self._ask_at_us = 0
+        self._come, self._come_since_us, self._read_at_us = 0, 0, 0
+        """Messages since a moment, and when enough of them are there again."""
         self._gone = 0
+
+    def _open(self, wait_ms: int) -> Consumer:
+        own = confluent_consumer(
+            self._context.cluster,
+            group_id=self._context.transport.names.assigned_group,
+            enable_partition_eof=True,
+            queued_min_messages=200_000,
+            fetch_wait_max_ms=wait_ms,
+        )
+        return Consumer(client_config | own)
 
     def _rules(self, name: str) -> SourceRules:
         spec = self._context.spec
@@ -108,6 +131,7 @@ class TopicInput:
             disorder_us=spec.disorder_us,
             late="promise" if by_clock else "input",
             clock_boundaries=by_clock,
+            learning=self._context.learning,
         )
 
     @property
@@ -138,6 +162,15 @@ class TopicInput:
                 _log.warning("%s:%d: %d messages were deleted before they were read", *at, lost)
                 start = begins[at]
             log.core.position = partition.position = start
+        self._assign()
+
+    def _tell_markers(self) -> None:
+        """Go on with a consumer that sees soon what lies behind a marker."""
+        self._consumer.close()
+        self._consumer, self._tells_markers = self._open(fetch_wait_markers_ms), True
+        self._assign()
+
+    def _assign(self) -> None:
         self._consumer.assign(
             [TopicPartition(self._topic, p.number, p.position) for p in self._partitions]
         )
@@ -149,6 +182,11 @@ class TopicInput:
         context = self._context
         if not context.quarantine.settle() or not all(log.has_room for log in self.logs):
             return now_us + retry_us
+        if self._has_markers and not self._tells_markers:
+            self._tell_markers()
+        asked = self._asked
+        if asked is not None and not asked.done():
+            wait([asked], wait_s_max)
         read = self._read(now_us)
         if not context.quarantine.settle():
             return now_us + retry_us
@@ -156,10 +194,23 @@ class TopicInput:
             if partition.log.core.is_full:
                 self._flush(partition, None)
         self._promise(now_us)
-        return now_us if read else now_us + turn_us if self._asked else self._wake_us(now_us)
+        if self._asked is not None:
+            self._come += read
+            # The next step waits for what is asked, or for messages; this one has done so in vain.
+            return now_us + turn_us if self._asked is asked and not read else now_us
+        return self._wake_us(now_us, read)
 
-    def _wake_us(self, now_us: int) -> int:
-        return min(now_us + idle_us, max(now_us, self._ask_at_us))
+    def _wake_us(self, now_us: int, read: int) -> int:
+        """When the next step is due; ``read`` messages have come in this one."""
+        self._come += read
+        if read >= batch_messages:
+            return now_us  # there is a backlog
+        if now_us > self._come_since_us:
+            # As quickly as these came, so come the next.
+            took_us = now_us - self._come_since_us
+            self._read_at_us = now_us + batch_messages * took_us // max(1, self._come)
+            self._come, self._come_since_us = 0, now_us
+        return max(now_us, min(self._read_at_us, self._ask_at_us))
 
     def _promise(self, now_us: int) -> None:
         """At a cut point ask for the ends; once they have been read, flush."""
@@ -174,8 +225,9 @@ class TopicInput:
             ends = asked.result()
         except LogError:
             self._asked = None  # Kafka is away: nothing is promised
+            self._ask_at_us = now_us + retry_us
             return
-        if any(p.position < ends.ends[self._topic, p.number] for p in self._partitions):
+        if self._is_behind(ends):
             return  # still reading what was there
         self._asked = None
         for partition in self._partitions:
@@ -184,6 +236,9 @@ class TopicInput:
                 self._flush(partition, ends.event_us)
         self._flush_empty(ends.event_us)
         self._ask_at_us = self._next_ask_us(ends.event_us, now_us)
+
+    def _is_behind(self, ends: _Ends) -> bool:
+        return any(p.position < ends.ends[self._topic, p.number] for p in self._partitions)
 
     def _next_ask_us(self, event_us: int | None, now_us: int) -> int:
         if event_us is None:
@@ -214,10 +269,14 @@ class TopicInput:
 
     # Reading.
 
-    def _read(self, now_us: int) -> bool:
+    def _read(self, now_us: int) -> int:
+        """Take in what is there, and at a cut point wait for it; how many messages there were."""
         messages = self._consumer.consume(messages_max, 0)
+        if not messages and self._awaits_messages:
+            first = self._consumer.poll(wait_s_max)
+            messages = [] if first is None else [first, *self._consumer.consume(messages_max, 0)]
         if not messages:
-            return False
+            return 0
         by_partition: dict[int, list[Message]] = defaultdict(list)
         if len(self._partitions) == 1:
             by_partition[0] = messages
@@ -226,7 +285,15 @@ class TopicInput:
                 by_partition[message.partition() or 0].append(message)
         for number, some in by_partition.items():
             self._take(self._partitions[number], some, now_us)
-        return True
+        return len(messages)
+
+    @property
+    def _awaits_messages(self) -> bool:
+        """Whether the ends are known, and not reached."""
+        asked = self._asked
+        if asked is None or not asked.done() or asked.exception() is not None:
+            return False
+        return self._is_behind(asked.result())
 
     def _take(self, partition: _Partition, messages: list[Message], now_us: int) -> None:
         if any(map(Message.error, messages)):
@@ -241,7 +308,8 @@ class TopicInput:
             offsets = np.array([m.offset() for m in messages], np.int64)
         partition.begun = True
         partition.position = max(partition.position, last + 1)
-        batch = _Batch(values, offsets, self._reader.parse(values))
+        where = f"{self._topic}:{partition.number}"
+        batch = _Batch(values, offsets, self._reader.parse(where, offsets, values))
         self._offer(partition, batch, now_us)
 
     def _without_events(self, partition: _Partition, messages: list[Message]) -> list[Message]:
@@ -252,7 +320,7 @@ class TopicInput:
             if error is None:
                 kept.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                partition.position = max(partition.position, message.offset() or 0)
+                self._at_end(partition, kept, message.offset() or 0)
             elif error.code() in _MISSING:
                 raise EnvironmentProblem(f"topic {self._topic} cannot be read: {error.str()}")
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
@@ -264,6 +332,12 @@ class TopicInput:
                 _log.warning("%s:%d: %s", self._topic, partition.number, error.str())
         return kept
 
+    def _at_end(self, partition: _Partition, before: list[Message], end: int) -> None:
+        """Below the end there is nothing more; between it and the last message may be markers."""
+        last = max([partition.position, *((m.offset() or 0) + 1 for m in before[-1:])])
+        self._has_markers |= end > last
+        partition.position = max(partition.position, end)
+
     def _offer(self, partition: _Partition, batch: _Batch, now_us: int) -> None:
         context, core = self._context, partition.log.core
         future_us = context.future_from_us(now_us)
@@ -271,7 +345,7 @@ class TopicInput:
         entries = [
             Entry(
                 where + str(int(batch.offsets[bad.index])),
-                "malformed",
+                bad.reason,
                 bad.stime,
                 bad.detail,
                 batch.text(bad.index),
@@ -295,6 +369,9 @@ class TopicInput:
             "deleted_unread": self._gone,
             **self._context.quarantine.all_counts(),
         }
+
+    def leave(self) -> None:
+        """The log itself tells where the input goes on."""
 
     def close(self) -> None:
         """Leave the topic."""

@@ -30,10 +30,10 @@ look_s = 1.0
 
 async def main(context: Context, stopping: asyncio.Event) -> None:
     """Register, then truncate, until told to stop."""
-    deployment, transport = context.load_deployment(), context.transport()
+    deployment, transport = context.deployment, context.transport()
     clock = SystemClock()
     registration = Registration(transport, deployment, context.deployment_path, clock=clock)
-    sender = HeartbeatSender(context.bootstrap, context.process).start()
+    sender = HeartbeatSender(context.cluster, context.process, names=transport.names).start()
     listener = HeartbeatListener(transport).start()
     truncation = Truncation(transport, deployment.queries.values())
     proxies = [f"proxy/{stream}" for stream in deployment.streams]

@@ -1,1 +1,1 @@
-"""Root: the shell that merges the children of one part and writes the results."""
+"""Root: the process that merges the children of one part and writes the results."""

@@ -22,6 +22,7 @@ from slackwater.codec.results import (
     encode_rows,
     encode_undo,
 )
+from slackwater.model.names import ResultKind
 from slackwater.model.records import Gap
 from slackwater.primitives.deltas import KeyTable, Slice
 from slackwater.primitives.panes import Share
@@ -36,7 +37,6 @@ from slackwater.protocols.dpc.answers import (
     Transaction,
     Undo,
 )
-from slackwater.runtime.topics import ResultKind
 
 ROWS_PER_SLICE = 2_000
 
@@ -138,6 +138,7 @@ class ResultsWriter:
             windows=run.windows,
             keys=0,
             missing=run.missing,
+            skipped=run.skipped,
             due_at=_or(run.due_at, emitted_at),
             emitted_at=emitted_at,
         )

@@ -25,9 +25,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.producer import sender as aiokafka_sender
 
 from slackwater.codec.records import encode_root_state
+from slackwater.model.names import Names, ResultKind
 from slackwater.protocols.dpc.root import Commit
 from slackwater.root.results import Lines, ResultsWriter
-from slackwater.runtime.topics import ResultKind, results_topic, state_topic
 
 MARKERS_S: Final = 0.002
 """So long a transaction waits before it asks again whether the markers of the last one are down."""
@@ -48,6 +48,7 @@ class Transactions:
     producer: AIOKafkaProducer
     results: ResultsWriter
     fragment: str
+    names: Names
 
     async def write(
         self, commit: Commit, emitted_at: int, progress: Callable[[], None] = lambda: None
@@ -67,7 +68,7 @@ class Transactions:
             deliveries.append(await self._send(kind, batch))
         progress()
         state = await producer.send(
-            state_topic(self.results.query),
+            self.names.state(self.results.query),
             encode_root_state(commit.state),
             key=self.fragment.encode(),
             partition=self.results.part,
@@ -90,6 +91,6 @@ class Transactions:
         return full
 
     async def _send(self, kind: ResultKind, batch: Any) -> Delivery:
-        topic = results_topic(self.results.query, kind)
+        topic = self.names.results(self.results.query, kind)
         sent: Delivery = await self.producer.send_batch(batch, topic, partition=self.results.part)
         return sent

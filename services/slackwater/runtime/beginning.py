@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from slackwater.codec.records import decode_source
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Kind
-from slackwater.runtime.topics import source_topic
+from slackwater.runtime.skipped import SKIPPED
 from slackwater.runtime.transport import Transport, read_to_end
 
 _never_max_us = -(2**61)
@@ -25,12 +25,13 @@ _never_max_us = -(2**61)
 def first_event_time(transport: Transport, source: str) -> int | None:
     """The smallest event time or boundary in one source log; None while it has neither."""
     smallest: int | None = None
-    topic = source_topic(source)
+    topic = transport.names.source(source)
     records = read_to_end(transport, (topic, 0), timeout_s=10.0)
     for raw in records:
         try:
-            record = decode_source(raw.value, f"{topic}:0:{raw.offset}")
-        except MalformedRecordError:
+            record = decode_source(raw.value, f"{topic}:0:{raw.offset}", raw.offset)
+        except MalformedRecordError as error:
+            SKIPPED.note(*raw.log, raw.offset, "no record of the source log", error.reason)
             continue  # a gap (rule 28): who reads the log says so
         times = [record.stime_min] if record.kind == Kind.INSERTION and record.readings else []
         promised = record.boundary > _never_max_us

@@ -23,15 +23,20 @@ import time
 import uuid
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+from pydantic import TypeAdapter, ValidationError
 
 from slackwater.codec.paths import class_sharing
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.runtime.broker_security import BrokerSecurity
+from slackwater.runtime.cluster import Cluster, Where
 from slackwater.runtime.paths import broker_jars, home, java_executable
+from slackwater.runtime.private import FILE_MODE, UMASK, append_to, make_private, write_whole
 from slackwater.runtime.process import spawn
+from slackwater.runtime.topics import confluent_client
 
 HOST = "127.0.0.1"
 # Generous: after kill -9 the dead registration must first expire (3 s) on a machine that may be
@@ -59,23 +64,47 @@ class EmbeddedBroker:
         port: int | None = None,
         heap_mib_max: int = 512,
         archive_to: Path | None = None,
+        security: BrokerSecurity | None = None,
+        client_config: Path | None = None,
     ) -> None:
-        """With ``archive_to`` it writes the classes that it has loaded to that file as it ends."""
+        """A broker that is open to all who reach loopback, unless it has a ``security``.
+
+        With ``archive_to`` it writes the classes that it has loaded to that file as it ends;
+        ``client_config`` is the file that says to clients how to get in.
+        """
         assert heap_mib_max >= 128, "the broker does not start in less"
         assert port is None or 0 < port < 65536
         self.data_dir = data_dir.resolve()
         self._wanted_port = port
         self._heap_mib_max = heap_mib_max
         self._archive_to = archive_to
+        self._security = security
+        self._client_config = client_config
         self._process: subprocess.Popen[bytes] | None = None
         self._is_given_up = False
-        self._ports: tuple[int, int] | None = None
+        self._ports: _Ports | None = None
 
     @property
     def bootstrap(self) -> str:
         """Where clients connect; known once the broker has been started."""
         assert self._ports is not None, "not started yet"
-        return f"{HOST}:{self._ports[0]}"
+        return f"{HOST}:{self._ports.clients}"
+
+    @property
+    def known_bootstrap(self) -> str | None:
+        """Where clients will connect, if that is known before the broker starts for the first time.
+
+        It has been told its port, or has kept the one that it had; ``start`` takes no other.
+        """
+        port = self._wanted_port or self._kept_ports().get("broker")
+        return None if port is None else f"{HOST}:{port}"
+
+    @property
+    def cluster(self) -> Cluster:
+        """The same for a client, with what it needs to get in."""
+        if self._security is None:
+            return Cluster(self.bootstrap)
+        return self._security.cluster(self.bootstrap, self._client_config)
 
     @property
     def pid(self) -> int:
@@ -98,7 +127,7 @@ class EmbeddedBroker:
         # In a fixed order: an archive of classes is good for exactly one class path.
         java, class_path = java_executable(), ":".join(map(str, broker_jars()))
         try:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
+            make_private(self.data_dir)
             lock = _locked(self.data_dir)
             try:
                 self._start_locked([java, *self._flags(), "-cp", class_path], lock)
@@ -182,7 +211,7 @@ class EmbeddedBroker:
                 raise
 
     def _launch(self, java: list[str], lock: int) -> None:
-        with (self.data_dir / "broker.out").open("ab") as out:
+        with append_to(self.data_dir / "broker.out") as out:
             self._process = spawn(
                 [*java, "kafka.Kafka", str(self._properties_path)], stdout=out, pass_fds=(lock,)
             )
@@ -199,7 +228,7 @@ class EmbeddedBroker:
 
     def _choose_ports(self) -> bool:
         """Take the stored ports, or free ones; whether the clients' port was chosen freely."""
-        kept = json.loads(self._ports_path.read_text()) if self._ports_path.exists() else {}
+        kept = self._kept_ports()
         port: int = self._wanted_port or kept.get("broker", 0)
         chosen_freely = not port
         if port and not _is_free(port):
@@ -207,16 +236,27 @@ class EmbeddedBroker:
                 f"port {port} on {HOST} is in use by another process: end that one or choose"
                 " another port"
             )
-        controller: int = kept.get("controller", 0)
-        port, controller = _free_ports(port, controller if _is_free(controller) else 0)
-        self._ports = (port, controller)
-        _write_whole(self._ports_path, json.dumps({"broker": port, "controller": controller}))
+        others = (kept.get(name, 0) for name in ("controller", "inside"))
+        self._ports = _free_ports(port, *(other if _is_free(other) else 0 for other in others))
+        named = zip(("broker", "controller", "inside"), self._ports, strict=True)
+        write_whole(self._ports_path, json.dumps(dict(named)))
         return chosen_freely
+
+    def _kept_ports(self) -> dict[str, int]:
+        if not self._ports_path.exists():
+            return {}
+        try:
+            return TypeAdapter(dict[str, int]).validate_json(self._ports_path.read_bytes())
+        except ValidationError as error:
+            raise EnvironmentProblem(
+                f"{self._ports_path} is not what the broker wrote there: remove it, and the broker"
+                " takes other ports"
+            ) from error
 
     def _write_properties(self) -> None:
         assert self._ports is not None
-        lines = [f"{name}={value}" for name, value in _properties(self.data_dir, self._ports)]
-        _write_whole(self._properties_path, "\n".join(lines) + "\n")
+        lines = [f"{name}={value}" for name, value in self._properties()]
+        write_whole(self._properties_path, "\n".join(lines) + "\n")
 
     def _format_once(self, java: list[str]) -> None:
         """Give the log directory its identity, once in its life.
@@ -237,13 +277,14 @@ class EmbeddedBroker:
             capture_output=True,
             text=True,
             check=False,
+            umask=UMASK,
         )
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
             raise EnvironmentProblem(
                 f"the broker's data directory {self.data_dir} cannot be prepared: {said[-1]}"
             )
-        _write_whole(mark, cluster_id + "\n")
+        write_whole(mark, cluster_id + "\n")
 
     def _wait_until_it_answers(self, log_offset: int) -> None:
         assert self._process is not None
@@ -251,7 +292,7 @@ class EmbeddedBroker:
         while time.monotonic() < deadline:
             if self._is_given_up:
                 raise EnvironmentProblem("the broker was told to stop while it started")
-            if _accepts(self.bootstrap) and answers(self.bootstrap, timeout_s=2.0):
+            if _accepts(self.bootstrap) and self._lets_clients_in():
                 return
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(0.05)
@@ -260,6 +301,23 @@ class EmbeddedBroker:
             f"the broker has not answered on {self.bootstrap} within {START_S_MAX:.0f} s:"
             f" see {self.log_path}"
         )
+
+    def _lets_clients_in(self) -> bool:
+        if self._security is not None:
+            assert self._ports is not None
+            inside = self._security.inside(f"{HOST}:{self._ports.inside}")
+            if not answers(inside, timeout_s=2.0):
+                return False
+            self._security.write_users(inside)
+        return answers(self.cluster, timeout_s=2.0)
+
+    def _properties(self) -> list[tuple[str, object]]:
+        assert self._ports is not None
+        common = _properties(self.data_dir, self._ports)
+        if self._security is None:
+            return [*common, *_open_listeners(self._ports)]
+        self._security.prepare()
+        return [*common, *_closed_listeners(self._ports), *self._security.properties()]
 
     def _explain_end(self, code: int, log_offset: int) -> EnvironmentProblem:
         written = ""
@@ -278,43 +336,81 @@ class EmbeddedBroker:
         )
 
 
+_REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
+"""What says more than that nobody answers."""
+
+
 class _PortTaken(EnvironmentProblem):
     """The port is somebody else's; where it was our own choice another one is tried."""
 
 
-def answers(bootstrap: str, timeout_s: float) -> bool:
+def answers(where: Where, timeout_s: float) -> bool:
     """Whether a broker gives its metadata there within the time."""
+    return why_no_answer(where, timeout_s) is None
+
+
+def why_no_answer(where: Where, timeout_s: float) -> str | None:
+    """Why no broker gives its metadata there within the time; None if one does."""
+    refusals: list[str] = []
+
+    def told(error: KafkaError) -> None:
+        if error.code() in _REFUSALS:
+            refusals.append(str(error.str()))
+
     client = AdminClient(
-        {
-            "bootstrap.servers": bootstrap,
+        confluent_client(where)
+        | {
             "reconnect.backoff.max.ms": 100,
             "log_level": 0,  # a refused connection is an answer here, not news
+            "error_cb": told,
         }
     )
     try:
-        return bool(client.list_topics(timeout=timeout_s).brokers)
-    except KafkaException:
-        return False
+        return None if client.list_topics(timeout=timeout_s).brokers else "there are none"
+    except KafkaException as error:
+        client.poll(0)  # hands over what it was told meanwhile
+        return refusals[-1] if refusals else str(error.args[0].str())
 
 
-def _properties(data_dir: Path, ports: tuple[int, int]) -> list[tuple[str, object]]:
+class _Ports(NamedTuple):
+    """Where a broker listens; ``inside`` is for itself, where clients must prove who they are."""
+
+    clients: int
+    controller: int
+    inside: int
+
+
+def _open_listeners(ports: _Ports) -> list[tuple[str, object]]:
+    return [
+        ("listeners", f"CLIENTS://{HOST}:{ports.clients},CONTROLLER://{HOST}:{ports.controller}"),
+        ("advertised.listeners", f"CLIENTS://{HOST}:{ports.clients}"),
+        ("inter.broker.listener.name", "CLIENTS"),
+        ("listener.security.protocol.map", "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT"),
+    ]
+
+
+def _closed_listeners(ports: _Ports) -> list[tuple[str, object]]:
+    brokers = f"CLIENTS://{HOST}:{ports.clients},INSIDE://{HOST}:{ports.inside}"
+    return [
+        ("listeners", f"{brokers},CONTROLLER://{HOST}:{ports.controller}"),
+        ("advertised.listeners", brokers),
+        ("inter.broker.listener.name", "INSIDE"),
+    ]
+
+
+def _properties(data_dir: Path, ports: _Ports) -> list[tuple[str, object]]:
     """The broker's settings: one node, quick to start and to be missed, small in memory."""
-    port, controller = ports
     return [
         ("process.roles", "broker,controller"),
         ("node.id", 1),
-        ("controller.quorum.voters", f"1@{HOST}:{controller}"),
+        ("controller.quorum.voters", f"1@{HOST}:{ports.controller}"),
         ("controller.listener.names", "CONTROLLER"),
-        ("inter.broker.listener.name", "CLIENTS"),
-        ("listeners", f"CLIENTS://{HOST}:{port},CONTROLLER://{HOST}:{controller}"),
-        ("advertised.listeners", f"CLIENTS://{HOST}:{port}"),
-        ("listener.security.protocol.map", "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT"),
         ("log.dirs", data_dir / "logs"),
         # A killed broker may register again only when its old session has ended: 6.8 s until it
         # answers instead of 14.8 s. Below 3 s a busy machine fences brokers that live.
         ("broker.session.timeout.ms", 3_000),
         ("broker.heartbeat.interval.ms", 500),
-        ("group.initial.rebalance.delay.ms", 0),  # else 3 s at each start of a Faust worker
+        ("group.initial.rebalance.delay.ms", 0),  # else a user's consumer waits 3 s for others
         ("group.min.session.timeout.ms", 1_000),
         ("auto.create.topics.enable", "false"),  # a topic misspelt is an error, not a new topic
         ("default.replication.factor", 1),
@@ -343,7 +439,7 @@ def _properties(data_dir: Path, ports: tuple[int, int]) -> list[tuple[str, objec
 
 def _locked(data_dir: Path) -> int:
     """Open the directory's lock file and lock it for whoever holds the descriptor."""
-    lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
     deadline = time.monotonic() + LOCK_S_MAX
     while True:
         with contextlib.suppress(BlockingIOError):
@@ -360,16 +456,18 @@ def _locked(data_dir: Path) -> int:
     )
 
 
-def _free_ports(port: int, controller: int) -> tuple[int, int]:
-    """Fill in what is 0. Both sockets are open at once, so that the two are never the same."""
-    with socket.socket() as first, socket.socket() as second:
-        if not port:
-            first.bind((HOST, 0))
-            port = first.getsockname()[1]
-        if not controller or controller == port:
-            second.bind((HOST, 0))
-            controller = second.getsockname()[1]
-    return port, controller
+def _free_ports(*ports: int) -> _Ports:
+    """Fill in what is 0. All sockets are open at once, so that no two are the same."""
+    with contextlib.ExitStack() as stack:
+        found: list[int] = []
+        for port in ports:
+            chosen = port
+            while not chosen or chosen in found:
+                probe = stack.enter_context(socket.socket())
+                probe.bind((HOST, 0))
+                chosen = probe.getsockname()[1]
+            found.append(chosen)
+    return _Ports(*found)
 
 
 def _is_free(port: int) -> bool:
@@ -390,10 +488,3 @@ def _accepts(bootstrap: str) -> bool:
             return True
     except OSError:
         return False
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write so that a crash leaves the old content or the new, never half of it."""
-    part = path.with_suffix(path.suffix + ".part")
-    part.write_text(text)
-    part.replace(path)

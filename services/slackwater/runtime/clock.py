@@ -54,11 +54,6 @@ class SlewedClock:
         moved_us, self._offset_us = offset_us - self._offset_us, offset_us
         return moved_us if abs(moved_us) > STEP_US_MIN else 0
 
-    @property
-    def lag_us(self) -> int:
-        """How far wall time was ahead of this clock at the last observation."""
-        return self._lag_us
-
 
 class SystemClock:
     """The process's clock; safe to ask from every thread."""

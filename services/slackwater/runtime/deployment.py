@@ -10,18 +10,21 @@ Pydantic checks shapes; what lies between fields is checked here, where the line
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from slackwater.model.deployment import (
+    KEY_CHARS_MAX,
     Clock,
     CsvSpec,
     Deployment,
@@ -38,13 +41,22 @@ from slackwater.model.deployment import (
 )
 from slackwater.model.durations import format_duration_us, parse_duration_us
 from slackwater.model.errors import DeploymentError
-from slackwater.primitives.expressions import (
-    KEY,
-    ExpressionError,
-    compile_predicate,
-    compile_projection,
-)
+from slackwater.model.names import OURS, UNPREFIXED, Names, why_no_prefix
+from slackwater.primitives.expression_text import KEY, ExpressionError
+from slackwater.primitives.expressions import compile_predicate, compile_projection
+from slackwater.primitives.lateness import LEARNING
 from slackwater.primitives.windows import Grid
+from slackwater.runtime.deployment_bounds import (
+    CHAIN_QUERIES_MAX,
+    EMPTY,
+    ERRORS_SHOWN_MAX,
+    NAME_CHARS_MAX,
+    empty_fields,
+    shortened,
+    too_many_fields,
+    too_many_records,
+    too_many_windows,
+)
 from slackwater.runtime.yaml_lines import Document, read_document
 from slackwater.runtime.yaml_lines import Path as Place
 
@@ -56,6 +68,15 @@ join_within_us_max: Final = 86_400_000_000
 join_within_advised_us: Final = 60_000_000
 margin_default_us: Final = 50_000
 margin_micro_batch_us: Final = 150_000
+
+AUTO: Final = "auto"
+SILENCE_UNDECLARED: Final = (
+    "a topic does not tell a producer that has nothing to send from one that is cut off. "
+    "Add one line to this stream: `expect_every: auto` (after a longer silence than its readings "
+    "ever make it is missing, and answers are tentative until it is back), `expect_every: 5s` (the "
+    "same after a silence that you know), or `sporadic: true` (no readings means that there are "
+    "none: what comes later than its disorder goes to quarantine)"
+)
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}", re.ASCII)
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -86,7 +107,9 @@ def check_deployment(path: Path | str, *, micro_batch: bool = False) -> CheckedD
         raise DeploymentError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise DeploymentError(f"{path}:{line}: is not UTF-8 text") from error
+        utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        found = "is UTF-16: save it as UTF-8" if utf16 else "is not UTF-8 text"
+        raise DeploymentError(f"{path}:{line}: {found}") from error
     if len(raw) > file_bytes_max:
         raise DeploymentError(f"{path}: is larger than {file_bytes_max} bytes")
     return parse_deployment(text, str(path), micro_batch=micro_batch)
@@ -134,7 +157,11 @@ class _Findings:
 
     def failure(self) -> DeploymentError:
         assert self._errors, "nothing is wrong"
-        return DeploymentError("\n".join(dict.fromkeys(text for _, text in sorted(self._errors))))
+        found = list(dict.fromkeys(text for _, text in sorted(self._errors)))
+        shown = [shortened(text) for text in found[:ERRORS_SHOWN_MAX]]
+        if len(found) > len(shown):
+            shown.append(f"{self._where}: {len(found) - len(shown)} more mistakes")
+        return DeploymentError("\n".join(shown))
 
     def _told(self, place: Place, reason: str) -> tuple[int, str]:
         line = self._document.line(place)
@@ -157,15 +184,46 @@ def _positive(us: int) -> int:
     return us
 
 
+def _every(text: Any) -> Any:
+    return text if text == AUTO else _positive(_duration(text))
+
+
+def _true_or_false(text: Any) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return bool(text == "true")
+
+
 def _field_map(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     if not all(isinstance(item, str) for item in value):
         raise ValueError("must be a list of columns or a mapping of names to columns")
-    doubles = sorted({item for item in value if value.count(item) > 1})
+    doubles = sorted(item for item, times in Counter(value).items() if times > 1)
     if doubles:
         raise ValueError(f"{', '.join(doubles)} is here twice")
     return {item: item for item in value}
+
+
+def _short(name: str) -> str:
+    if len(name) > NAME_CHARS_MAX:
+        raise ValueError(f"has {len(name)} characters, at most {NAME_CHARS_MAX}")
+    return name
+
+
+def _key_value(value: str) -> str:
+    if len(value) > KEY_CHARS_MAX:
+        raise ValueError(f"has {len(value)} characters, a key at most {KEY_CHARS_MAX}")
+    return value
+
+
+_Fields = TypeVar("_Fields", bound=dict[str, str])
+
+
+def _few_fields(fields: _Fields) -> _Fields:
+    if (reason := too_many_fields(len(fields))) is not None:
+        raise ValueError(reason)
+    return fields
 
 
 def _field_name(name: str) -> str:
@@ -176,15 +234,32 @@ def _field_name(name: str) -> str:
         )
     if name == KEY:
         raise ValueError("a field cannot be called key: expressions know the key by this name")
-    return name
+    return _short(name)
 
 
+def _prefix(text: Any) -> Any:
+    reason = why_no_prefix(text) if isinstance(text, str) else "must be text, as in plant-7."
+    if reason is not None:
+        raise ValueError(reason)
+    return text
+
+
+Prefix = Annotated[str, BeforeValidator(_prefix)]
 Aggregate = Literal["count", "sum", "avg", "min", "max", "range", "var", "stddev"]
 Duration = Annotated[int, BeforeValidator(_duration)]
 PositiveDuration = Annotated[int, BeforeValidator(lambda text: _positive(_duration(text)))]
+Every = Annotated[int | Literal["auto"], BeforeValidator(_every)]
+Flag = Annotated[bool, BeforeValidator(_true_or_false)]
 Text = Annotated[str, Field(min_length=1)]
+Column = Annotated[Text, AfterValidator(_short)]
 FieldName = Annotated[str, BeforeValidator(_field_name)]
-FieldMap = Annotated[dict[FieldName, Text], BeforeValidator(_field_map), Field(min_length=1)]
+FieldMap = Annotated[
+    dict[FieldName, Column],
+    BeforeValidator(_field_map),
+    AfterValidator(_few_fields),
+    Field(min_length=1),
+]
+Selected = Annotated[dict[FieldName, Text], AfterValidator(_few_fields), Field(min_length=1)]
 
 
 class _Shape(BaseModel):
@@ -192,15 +267,15 @@ class _Shape(BaseModel):
 
 
 class _Key(_Shape):
-    column: Text | None = None
-    field: Text | None = None
-    value: Text | None = None
+    column: Column | None = None
+    field: Column | None = None
+    value: Annotated[Text, AfterValidator(_key_value)] | None = None
 
 
 class _Time(_Shape):
-    column: Text | None = None
-    columns: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
-    field: Text | None = None
+    column: Column | None = None
+    columns: Annotated[tuple[Column, ...], Field(min_length=1)] | None = None
+    field: Column | None = None
     unit: Literal["s", "ms", "us", "iso"] | None = None
     format: Text | None = None
 
@@ -223,7 +298,8 @@ class _Stream(_Shape):
     csv: _Csv | None = None
     topic: _Topic | None = None
     disorder: Duration = 0
-    expect_every: PositiveDuration | None = None
+    expect_every: Every | None = None
+    sporadic: Flag = False
 
 
 class _Window(_Shape):
@@ -250,7 +326,7 @@ class _Query(_Shape):
     from_: Annotated[tuple[Text, ...], Field(alias="from", min_length=1)]
     join: _Join | None = None
     where: Text | None = None
-    select: Annotated[dict[FieldName, Text], Field(min_length=1)] | None = None
+    select: Selected | None = None
     window: _Window | None = None
     aggregate: tuple[Aggregate, ...] | None = None
     bound: PositiveDuration
@@ -265,6 +341,7 @@ class _Query(_Shape):
 class _File(_Shape):
     apiVersion: Literal["slackwater/v1"]  # noqa: N815 - the file's spelling
     clock: Clock = "wall"
+    prefix: Prefix = ""
     streams: Annotated[dict[str, Any], Field(min_length=1)]
     queries: Annotated[dict[str, Any], Field(min_length=1)]
 
@@ -281,12 +358,15 @@ class _Checker:
         self._micro_batch = micro_batch
         self._streams: dict[str, StreamSpec] = {}
         self._queries: dict[str, QuerySpec] = {}
+        self._names = UNPREFIXED
         self._needed_us: dict[str, int] = {}
         """Per query the margins of all stages on the longest way to its results."""
 
     def deployment(self) -> Deployment | None:
         """None if anything was wrong."""
         top = self._shaped(_File, self._content, ())
+        if top is not None:
+            self._names = Names(top.prefix)
         # A fault at the top, say a wrong apiVersion, does not hide those below it.
         streams, queries = self._section("streams"), self._section("queries")
         for name, value in streams.items():
@@ -295,44 +375,55 @@ class _Checker:
             self._query(name, queries[name], streams, queries)
         if top is None or self._findings.any():
             return None
-        deployment = Deployment(top.clock, self._streams, self._queries)
+        deployment = Deployment(top.clock, self._streams, self._queries, self._names)
         self._advise(deployment)
-        return deployment
+        return None if self._findings.any() else deployment
 
     def _in_order(self, queries: Mapping[str, Any]) -> list[str]:
         """Each query behind those that it reads; a circle is an error where it closes."""
-        done: list[str] = []
+        depth: dict[str, int] = {}
         open_: list[str] = []
 
         def visit(name: str) -> None:
             open_.append(name)
+            below = 0
             for i, source in enumerate(_written_sources(queries[name])):
+                place: Place = ("queries", name, "from", i)
                 if source in open_:
                     circle = " -> ".join([*open_[open_.index(source) :], source])
-                    self._findings.error(
-                        ("queries", name, "from", i), f"queries cannot read in a circle: {circle}"
-                    )
-                elif source in queries and source not in done:
-                    visit(source)
-            done.append(open_.pop())
+                    self._findings.error(place, f"queries cannot read in a circle: {circle}")
+                elif source in queries:
+                    if source not in depth and len(open_) <= CHAIN_QUERIES_MAX:
+                        visit(source)
+                    below = max(below, depth.get(source, CHAIN_QUERIES_MAX))
+            if below == CHAIN_QUERIES_MAX:
+                reason = f"reads queries that read queries, more than {CHAIN_QUERIES_MAX} deep"
+                self._findings.error(("queries", name, "from"), reason)
+            depth[open_.pop()] = below + 1
 
         for name in queries:
-            if name not in done:
+            if name not in depth:
                 visit(name)
-        return done
+        return list(depth)
 
     def _section(self, name: str) -> Mapping[str, Any]:
         section = self._content.get(name) if isinstance(self._content, dict) else None
         return section if isinstance(section, dict) else {}
 
     def _shaped(self, shape: type[_S], value: Any, place: Place) -> _S | None:
+        # What is below the sections is looked at with the stream or query that it belongs to.
+        empty = [path for path in empty_fields(value) if shape is not _File or len(path) == 1]
+        for path in empty:
+            self._findings.error((*place, *path), EMPTY)
         try:
-            return shape.model_validate(value)
+            shaped = shape.model_validate(value)
         except ValidationError as error:
             for details in error.errors():
                 inside, reason = _explained(details, shape)
-                self._findings.error((*place, *inside), reason)
+                if inside not in empty:
+                    self._findings.error((*place, *inside), reason)
             return None
+        return None if empty else shaped
 
     def _named(self, name: str, place: Place) -> None:
         if not _NAME.fullmatch(name):
@@ -353,6 +444,7 @@ class _Checker:
         key = self._key(shape, (*place, "key"))
         times = self._time(shape, (*place, "time"))
         self._source(shape, place)
+        self._silence(shape, place)
         if key is None or times is None:
             return
         self._streams[name] = StreamSpec(
@@ -363,7 +455,8 @@ class _Checker:
             csv=CsvSpec() if shape.csv is None else CsvSpec(shape.csv.delimiter, shape.csv.decimal),
             topic=_topic_spec(shape.topic),
             disorder_us=shape.disorder,
-            expect_every_us=shape.expect_every,
+            expect_every_us=LEARNING.first_us if shape.expect_every == AUTO else shape.expect_every,
+            learns_gaps=shape.expect_every == AUTO,
         )
 
     def _key(self, shape: _Stream, place: Place) -> KeySpec | None:
@@ -413,19 +506,32 @@ class _Checker:
             if shape.topic is not None:
                 self._findings.error((*place, "csv"), "a stream with a topic reads no file")
             delimiter = shape.csv.delimiter
-            if delimiter == shape.csv.decimal or delimiter.isalnum() or delimiter in '"\r\n-+. _':
-                reason = f"{delimiter!r} cannot delimit columns here"
+            visible = delimiter == "\t" or (delimiter.isascii() and delimiter.isprintable())
+            taken = delimiter == shape.csv.decimal or delimiter.isalnum() or delimiter in '"-+. _'
+            if taken or not visible:
+                reason = f"{delimiter!r} cannot delimit columns: take one such as , ; | or a tab"
                 self._findings.error((*place, "csv", "delimiter"), reason)
         if shape.topic is None:
             return
         name = shape.topic.name
         if not _TOPIC.fullmatch(name) or name in (".", ".."):
             self._findings.error((*place, "topic", "name"), f"{name!r} is no name of a topic")
-        elif name.startswith("sw."):
+        elif name.startswith("__"):
+            reason = f"{name!r} is one of Kafka's own topics"
+            self._findings.error((*place, "topic", "name"), reason)
+        elif name.startswith(OURS) or self._names.is_ours(name):
             reason = f"{name!r} is one of slackwater's own topics"
             self._findings.error((*place, "topic", "name"), reason)
         if shape.topic.format == "avro":
             self._later((*place, "topic", "format"), "topics of Avro readings")
+
+    def _silence(self, shape: _Stream, place: Place) -> None:
+        """What no readings mean must be said where nobody else knows it (rule 9)."""
+        if shape.sporadic and shape.expect_every is not None:
+            reason = "takes expect_every or sporadic: true, not both"
+            self._findings.error((*place, "sporadic"), reason)
+        if shape.topic is not None and not shape.sporadic and shape.expect_every is None:
+            self._findings.error((*place, "expect_every"), SILENCE_UNDECLARED)
 
     # Queries.
 
@@ -475,18 +581,18 @@ class _Checker:
         place: Place,
     ) -> bool:
         """True if all sources are sound streams or queries."""
+        seen: set[str] = set()
         for i, source in enumerate(shape.from_):
             at = (*place, "from", i)
-            if source in shape.from_[:i]:
+            if source in seen:
                 self._findings.error(at, f"{source!r} is here twice")
-            elif source in streams:
-                continue
-            elif source in queries:
+            elif source in queries and source not in streams:
                 if isinstance(self._content, dict) and self._content.get("clock") == "data":
                     self._later(at, f"chains with clock: data ({source!r} is a query)")
-            else:
+            elif source not in streams:
                 meant = _meant(source, [*streams, *queries])
                 self._findings.error(at, f"there is no stream or query {source!r}{meant}")
+            seen.add(source)
         if shape.children > len(shape.from_):
             reason = f"{shape.children} children cannot share {len(shape.from_)} streams"
             self._findings.error((*place, "children"), reason)
@@ -531,7 +637,11 @@ class _Checker:
             reason = f"{format_duration_us(slide)} is larger than size, {format_duration_us(size)}"
             self._findings.error((*place, "window", "slide"), reason)
             return False, None
-        return True, WindowSpec(size, slide)
+        window = WindowSpec(size, slide)
+        if (too_many := too_many_windows(window)) is not None:
+            self._findings.error((*place, "window", "slide"), too_many)
+            return False, None
+        return True, window
 
     def _not_yet(self, shape: _Query, place: Place) -> None:
         if shape.results.format != "json":
@@ -588,6 +698,9 @@ class _Checker:
         if join is not None:
             sides = (self._streams.get(name) for name in (join.left, join.right))
             fields = joined_fields(*(side.field_names if side else () for side in sides))
+        if (reason := too_many_fields(len(fields))) is not None:
+            self._findings.error((*place, "from"), reason)
+            return
         if shape.where is not None:
             self._expression(shape.where, (*place, "where"), lambda t: compile_predicate(t, fields))
         for name, text in (shape.select or {}).items():
@@ -632,7 +745,10 @@ class _Checker:
                     f"several readings/s need {format_duration_us(join_within_advised_us)} or less",
                 )
         for name, child, rate in _rates(deployment):
-            if rate > orderer_records_per_s_max:
+            too_many = too_many_records(f"{name}.{child}", rate)
+            if too_many is not None and deployment.clock == "wall":
+                self._findings.error(("queries", name, "from"), too_many)
+            elif rate > orderer_records_per_s_max:
                 self._findings.warn(
                     ("queries", name, "from"),
                     f"orderer {name}.{child} would read {rate:.0f} records/s, more than "
@@ -690,6 +806,8 @@ def _explained(details: ErrorDetails, shape: type[_Shape]) -> tuple[Place, str]:
             return place, "must be a list, [a, b]"
         case "string_type":
             return place, "must be text"
+        case "string_unicode":
+            return place, "holds a character that is not text"
         case "int_parsing" | "int_type":
             return place, f"{value!r} is not a whole number"
         case "too_short" | "string_too_short":

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
@@ -20,21 +21,34 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import SlackwaterError
+from slackwater.runtime.cluster import Cluster, find_cluster
 from slackwater.runtime.deployment import load_deployment
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.log import set_up_logging
+from slackwater.runtime.private import UMASK
+from slackwater.runtime.security import Role
 from slackwater.runtime.settings import Settings, settings
 
 _log = logging.getLogger(__name__)
 
 stop_s_max = 1.9
 """A process that was told to stop has this long."""
+
+ROLES: Final = {
+    "proxy": Role.PROXY,
+    "host": Role.HOST,
+    "aggregator": Role.AGGREGATOR,
+    "registrar": Role.ADMIN,
+    "exporter": Role.EXPORTER,
+}
+"""As whom each kind of process connects to Kafka."""
 
 AddArguments = Callable[[argparse.ArgumentParser], None]
 
@@ -43,26 +57,33 @@ AddArguments = Callable[[argparse.ArgumentParser], None]
 class Context:
     """What a process was started with. ``stopping`` is set when it is told to stop.
 
-    ``process`` is its full name (``orderer/climate.0.a``), ``name`` the part after the slash,
-    ``arguments`` what the kind's own options gave.
+    ``process`` is its full name (``host/0``), ``names`` the part after the slash;
+    where it serves several (streams), all of them, and its full name is its kind. ``arguments`` is
+    what the kind's own options gave.
     """
 
     kind: str
-    name: str
+    names: tuple[str, ...]
     deployment_path: Path
-    bootstrap: str
+    cluster: Cluster
     data_dir: Path
-    placement: int
     settings: Settings
     arguments: argparse.Namespace
     stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
     def process(self) -> str:
-        """The name that status prints."""
-        return f"{self.kind}/{self.name}"
+        """The name that its supervisor and its log give it."""
+        return _process(self.kind, self.names)
 
-    def load_deployment(self) -> Deployment:
+    @property
+    def name(self) -> str:
+        """The part after the slash, of what has one name."""
+        (name,) = self.names
+        return name
+
+    @cached_property
+    def deployment(self) -> Deployment:
         """The deployment file, checked."""
         return load_deployment(
             self.deployment_path, micro_batch=self.settings.aggregator_mode == "micro-batch"
@@ -70,7 +91,7 @@ class Context:
 
     def transport(self) -> KafkaTransport:
         """The logs of this deployment's Kafka."""
-        return KafkaTransport(self.bootstrap)
+        return KafkaTransport(self.cluster, self.deployment.names)
 
     def fatal(self, why: str) -> NoReturn:
         """End the process now, from any thread (rule 7); fits ``on_fatal`` of a writer."""
@@ -83,8 +104,13 @@ def run(
     main: Callable[[Context], None],
     argv: Sequence[str] | None = None,
     add_arguments: AddArguments | None = None,
+    *,
+    serves: str = "",
 ) -> NoReturn:
-    """Run a process whose main is a function: it returns soon after ``stopping`` is set."""
+    """Run a process whose main is a function: it returns soon after ``stopping`` is set.
+
+    ``serves`` is what it may have several names of (``STREAM``).
+    """
 
     def guarded(context: Context) -> None:
         def told(signum: int, _frame: FrameType | None) -> None:
@@ -94,7 +120,7 @@ def run(
         signal.signal(signal.SIGINT, told)
         main(context)
 
-    _run(kind, guarded, argv, add_arguments)
+    _run(kind, guarded, argv, add_arguments, serves)
 
 
 def run_async(
@@ -144,44 +170,59 @@ def _run(
     main: Callable[[Context], None],
     argv: Sequence[str] | None,
     add_arguments: AddArguments | None,
+    serves: str = "",
 ) -> NoReturn:
-    parser = argument_parser(kind)
+    parser = argument_parser(kind, serves)
     if add_arguments is not None:
         add_arguments(parser)
     arguments = parser.parse_args(argv)
-    set_up_logging(f"{kind}/{arguments.name}")
+    process = _process(kind, arguments.names)
+    os.umask(UMASK)
+    set_up_logging(process)
+    faulthandler.enable()  # a segfault leaves a traceback in the log
     code = 0
     try:
         read = settings()
-        set_up_logging(f"{kind}/{arguments.name}", level=read.log_level_number)
+        set_up_logging(process, level=read.log_level_number)
         main(_context(kind, arguments, read))
     except BaseException as error:  # noqa: BLE001 -- the outermost frame: told, and turned into a code
         code = exit_code_of(error)
     leave(code)
 
 
-def argument_parser(kind: str) -> argparse.ArgumentParser:
+def _process(kind: str, names: Sequence[str]) -> str:
+    return kind if len(names) > 1 else f"{kind}/{names[0]}"
+
+
+def argument_parser(kind: str, serves: str = "") -> argparse.ArgumentParser:
     """The arguments that all kinds share."""
     parser = argparse.ArgumentParser(
         prog=f"python -m slackwater.{kind}",
         description=f"One {kind} of a deployment; `slackwater up` starts it.",
     )
-    parser.add_argument("name", help="the part of its name after the slash")
+    parser.add_argument(
+        "names",
+        nargs="+" if serves else 1,
+        metavar=serves or "NAME",
+        help="the part of its name after the slash",
+    )
     parser.add_argument("--deployment", type=Path, required=True, help="the deployment file")
-    parser.add_argument("--bootstrap", required=True, help="where the broker answers, host:port")
+    parser.add_argument(
+        "--bootstrap",
+        required=True,
+        help="where the broker answers, host:port; how to get in: SLACKWATER_KAFKA_CONFIG",
+    )
     parser.add_argument("--data-dir", type=Path, required=True, help="where spools and logs lie")
-    parser.add_argument("--placement", type=int, default=0, help="its placement number; 0: none")
     return parser
 
 
 def _context(kind: str, arguments: argparse.Namespace, read: Settings) -> Context:
     return Context(
         kind=kind,
-        name=arguments.name,
+        names=tuple(arguments.names),
         deployment_path=arguments.deployment,
-        bootstrap=arguments.bootstrap,
+        cluster=find_cluster(arguments.bootstrap, read.kafka_config, ROLES[kind]),
         data_dir=arguments.data_dir,
-        placement=arguments.placement,
         settings=read,
         arguments=arguments,
     )

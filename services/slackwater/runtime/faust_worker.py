@@ -1,11 +1,13 @@
-"""One Faust app per start of a fragment, told exactly where to begin.
+"""Faust around the fragments of a process: its worker, its consumer thread, its agent.
 
-Faust is the loop around a core: its agent hands over every record of some topics, its worker owns
-the event loop and the signals. What it would otherwise do is not wanted here. Positions live in
-state records (rule 5), so its commits are never read; there is no manual assignment in Faust, so a
-fragment reads whole topics as the only member of a group that nobody used before. A fresh group
-per start also avoids the wait for a dead member's session after a kill (10 s and more); the
-offsets to begin at are committed to it from outside before the worker starts.
+Faust owns the event loop and the signals, its consumer thread reads, and its agent hands each
+record to the one that reads its log. What it would otherwise do is not wanted here: no group, no
+commits, no tables, no producer. Positions live in state records (rule 5), so the consumer is
+assigned the logs that fragments name, from the offsets that they name (``runtime.assigned``), and
+logs are added and removed while the others are read.
+
+An event of the agent's channel is what one fetch has brought, not one record: what Faust does for
+an event costs more than what a core does for a record.
 
 This is the only module that imports Faust; what a fragment does with a record is its own.
 """
@@ -13,120 +15,227 @@ This is the only module that imports Faust; what a fragment does with a record i
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
+import itertools
 import threading
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
-import aiokafka
 import faust
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient
+from faust.app.base import BootStrategy
 from faust.transport.drivers import aiokafka as driver
+from mode import Service
 
+from slackwater.runtime.assigned import AssignedConsumer, Batch, Begin
+from slackwater.runtime.cluster import Cluster
 from slackwater.runtime.connecting import knock_first
 from slackwater.runtime.entry import exit_code_of, leave
-from slackwater.runtime.transport import Isolation, Log, LogError
+from slackwater.runtime.transport import Isolation, Log, PositionGoneError
 
-_log = logging.getLogger(__name__)
+GONE_AGAIN_S: Final = 0.01
+FETCHES_MAX: Final = 2
+"""Brought and not handed over yet; what follows waits in the clients."""
 
-FETCH_MAX_WAIT_MS = 100
-POLL_RECORDS_MAX = 128
-RETRY_BACKOFF_MS = 200
-BUFFER_RECORDS_MAX = 256
-BEGIN_S_MAX = 60.0
+Receive = Callable[[Log, int, bytes], None]
+"""Takes a record: its log, its offset, its value. Called in the event loop."""
 
-_COORDINATOR_ERRORS = {
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
-    KafkaError.REQUEST_TIMED_OUT,
-}
+T = TypeVar("T")
 
 
-class Positions:
-    """How far Faust's consumer has read, beyond its last record (R11).
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    receive: Receive
+    since: int
+    isolation: Isolation
 
-    In a log of transactions the markers take offsets and are never handed over: only the client's
-    own position passes them. Asked for in the consumer's event loop, where it cannot change while
-    it is looked at.
+
+class LiveConsumer:
+    """The live consumer of a process: logs are added and removed while the others are read.
+
+    Logs of different isolation have a client each, in the same thread: a log without transactions
+    does not wait for a transaction that somebody has left open in it. Its methods are for the
+    event loop of the app, once that runs.
+
+    Args:
+        name: of the process.
+        cluster: where the logs are.
+        on_error: told in the event loop why nothing is read any more, or what a receiver raised.
     """
 
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._consumer: aiokafka.AIOKafkaConsumer | None = None
-        self._handed: dict[Log, int] = {}
-
-    def belong_to(
-        self, loop: asyncio.AbstractEventLoop, consumer: aiokafka.AIOKafkaConsumer
+    def __init__(
+        self,
+        name: str,
+        cluster: Cluster,
+        on_error: Callable[[Exception], None],
     ) -> None:
-        """The consumer and the loop it lives in; both made anew, nothing is handed over yet."""
-        self._loop, self._consumer = loop, consumer
-        self._handed.clear()
+        self._cluster = cluster
+        self._on_error = on_error
+        self.on_gone: Callable[[PositionGoneError], None] | None = None
+        """Told in the event loop of a log that does not hold its position any more; the others are
+        read on. Without it that is an error."""
+        self._readers: dict[Log, _Reader] = {}
+        self._beginnings = itertools.count()
+        self._clients: dict[Isolation, asyncio.Future[AssignedConsumer]] = {}
+        self._opened: asyncio.Queue[AssignedConsumer] = asyncio.Queue()
+        self.app: Any = _app(name, cluster, self)
+        self._channel: Any = self.app.channel(maxsize=FETCHES_MAX)
+        _attach(self.app, self._channel, self)
 
-    def note(self, records: Mapping[Any, Sequence[Any]]) -> None:
-        """These records are on their way to the agent."""
-        for partition, messages in records.items():
-            if messages:
-                self._handed[partition.topic, partition.partition] = messages[-1].offset
+    async def add(
+        self,
+        offsets: Mapping[Log, int],
+        receive: Receive,
+        *,
+        isolation: Isolation = "read_uncommitted",
+    ) -> None:
+        """Read these logs too, from these offsets; one that is read already begins anew.
 
-    async def ask(self) -> dict[Log, tuple[int, int]]:
+        ``receive`` gets each record once, in the order of its log. A starting broker is waited for.
+        """
+        for log in offsets:
+            known = self._readers.get(log)
+            if known is not None and known.isolation != isolation:
+                raise ValueError(f"{log[0]}:{log[1]} is read under {known.isolation}: remove it")
+        since = next(self._beginnings)
+        self._readers |= {log: _Reader(receive, since, isolation) for log in offsets}
+        await self._change(isolation, {log: Begin(at, since) for log, at in offsets.items()})
+
+    async def remove(self, logs: Iterable[Log]) -> None:
+        """Read these logs no more; no record of theirs is handed over from this call on."""
+        leaving: dict[Isolation, list[Log]] = {}
+        for log in logs:
+            if (reader := self._readers.pop(log, None)) is not None:
+                leaving.setdefault(reader.isolation, []).append(log)
+        for isolation, left in leaving.items():
+            await self._change(isolation, {}, left)
+
+    async def positions(self) -> dict[Log, tuple[int, int]]:
         """Per log its position, and the last record below it that was handed over (-1: none)."""
-        if self._loop is None:
-            return {}
-        asked = asyncio.run_coroutine_threadsafe(self._look(), self._loop)
-        return await asyncio.wrap_future(asked)
+        found: dict[Log, tuple[int, int]] = {}
+        for opening in list(self._clients.values()):
+            client = await asyncio.shield(opening)
+            found |= await self._in_thread(_call(client.positions))
+        return found
 
-    async def _look(self) -> dict[Log, tuple[int, int]]:
-        subscription = None if self._consumer is None else self._consumer._subscription.subscription
-        if subscription is None or subscription.assignment is None:
-            return {}
-        states = {tp: subscription.assignment.state_value(tp) for tp in subscription.assignment.tps}
-        return {
-            (tp.topic, tp.partition): (
-                state.position,
-                self._handed.get((tp.topic, tp.partition), -1),
-            )
-            for tp, state in states.items()
-            if state is not None and state.has_valid_position
-        }
+    async def _change(
+        self, isolation: Isolation, begin: Mapping[Log, Begin], leave: Sequence[Log] = ()
+    ) -> None:
+        client = await self._client(isolation)
+        await self._in_thread(_call(lambda: client.change(begin, leave)))
+
+    async def _client(self, isolation: Isolation) -> AssignedConsumer:
+        """The client of this isolation; the first call opens it."""
+        opening = self._clients.get(isolation)
+        if opening is None:
+            opening = self._clients[isolation] = asyncio.ensure_future(self._open(isolation))
+        return await asyncio.shield(opening)
+
+    async def _open(self, isolation: Isolation) -> AssignedConsumer:
+        client = await self._in_thread(AssignedConsumer.open(self._cluster, isolation))
+        self._opened.put_nowait(client)
+        return client
+
+    async def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
+        """The clients live in the event loop of Faust's consumer thread."""
+        loop = self.app.consumer._thread.thread_loop
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    async def pump(self) -> None:
+        """Bring to the agent what the clients fetch, for ever."""
+        async with asyncio.TaskGroup() as pumps:
+            while True:
+                pumps.create_task(self._pump(await self._opened.get()))
+
+    async def _pump(self, client: AssignedConsumer) -> None:
+        try:
+            while True:
+                try:
+                    batches = await self._in_thread(client.take())
+                except PositionGoneError as gone:
+                    if self.on_gone is None:
+                        raise
+                    self.on_gone(gone)
+                    await asyncio.sleep(GONE_AGAIN_S)  # it says so until the log is removed
+                    continue
+                if batches:
+                    await self._channel.put(batches)
+        except Exception as error:  # noqa: BLE001 -- Faust would log it and wait for ever
+            self._on_error(error)
+
+    def hand_over(self, batches: Iterable[Batch]) -> None:
+        """Give records to those that read their logs."""
+        try:
+            for log, since, records in batches:
+                for record in records:
+                    reader = self._readers.get(log)
+                    if reader is None or reader.since != since:
+                        break  # fetched before the log was removed, or begun anew
+                    reader.receive(log, record.offset, record.value or b"")
+        except Exception as error:  # noqa: BLE001 -- Faust would log it and read on
+            self._on_error(error)
+
+    async def close_clients(self) -> None:
+        """From the consumer thread's event loop, before it ends."""
+        for opening in self._clients.values():
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                await opening.result().close()
+
+
+async def _call(function: Callable[[], T]) -> T:
+    return function()
 
 
 class _Thread(driver.AIOKafkaConsumerThread):
-    """Faust's consumer thread, with what Faust has no setting for."""
+    """Faust's consumer thread, which serves the live consumer's clients."""
 
-    isolation: Isolation = "read_uncommitted"
-    positions: Positions | None = None
+    transport: Any
 
-    def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
-        consumer = super()._create_worker_consumer(transport)
-        # Read when the consumer starts, which it has not yet. By default a fetch waits 1.5 s.
-        consumer._isolation_level = self.isolation
-        consumer._fetch_max_wait_ms = FETCH_MAX_WAIT_MS
-        consumer._retry_backoff_ms = RETRY_BACKOFF_MS
-        if self.positions is not None:
-            self.positions.belong_to(self.thread_loop, consumer)
-        return consumer
+    async def on_start(self) -> None:
+        """No client yet: the first log that is added opens one."""
 
-    async def _fetch_records(self, *args: Any, **kwargs: Any) -> Any:
-        records = await super()._fetch_records(*args, **kwargs)
-        if self.positions is not None:
-            self.positions.note(records)
-        return records
+    async def on_thread_stop(self) -> None:
+        await super().on_thread_stop()
+        await self.transport.live.close_clients()
+
+    @Service.task
+    async def _thread_keepalive(self) -> None:
+        """None: whoever has something for its event loop wakes it."""
+
+    async def _keepalive2(self) -> None:
+        """The same for that of the app."""
 
 
 class _Consumer(driver.Consumer):
+    """Faust's consumer: what the agent gets is what its thread has fetched, whole."""
+
+    transport: Any
+
     def _new_consumer_thread(self) -> _Thread:
         return _Thread(self, loop=self.loop, beacon=self.beacon)
+
+    async def _drain_messages(self, fetcher: Any) -> None:
+        self.app.flow_control.resume()
+        await self.transport.live.pump()
+
+    async def verify_all_partitions_active(self) -> None:
+        """Nothing is committed, so no commit can be late."""
+
+
+class _Transport(driver.Transport):
+    Consumer = _Consumer
+
+    def __init__(self, app: faust.App, live: LiveConsumer) -> None:
+        super().__init__([app.conf.broker[0]], app)
+        self.live = live
+
+
+class _Boot(BootStrategy):
+    """What is started, in this order. No producer, no tables."""
+
+    app: Any
+
+    def server(self) -> Sequence[Any]:
+        return [self.app.consumer, self.app.agents, self.app._fetcher]
 
 
 class _Worker(faust.Worker):
@@ -134,69 +243,44 @@ class _Worker(faust.Worker):
         """None: the process has its own (``slackwater.runtime.entry``)."""
 
 
-class _Transport(driver.Transport):
-    Consumer = _Consumer
-
-
-def run_fragment(
+def run_consumer(
     name: str,
-    bootstrap: str,
-    offsets: Mapping[Log, int],
-    on_record: Callable[[Log, int, bytes], None],
-    run: Callable[[], Awaitable[None]],
+    cluster: Cluster,
+    run: Callable[[LiveConsumer], Awaitable[None]],
     stopping: threading.Event,
-    *,
-    isolation: Isolation = "read_uncommitted",
-    positions: Positions | None = None,
 ) -> None:
-    """Read all of the topics in ``offsets`` from there on, until ``stopping`` is set.
+    """Run a live consumer and, beside it, ``run``, until ``stopping`` is set. Does not return.
 
-    ``offsets`` must name every partition of each topic. ``on_record`` is called in the event loop
-    for each record in the order of its log; ``run`` is a coroutine that runs beside it, and whose
-    end, by an error above all, ends the process. ``positions`` will know how far the consumer has
-    read. Does not return.
+    An end of ``run``, by an error above all, ends the process; so does an error of the consumer
+    that is not one log's.
     """
-    group = f"sw-{name.replace('/', '-')}-{os.getpid()}-{os.urandom(4).hex()}"
-    topics = sorted({topic for topic, _ in offsets})
-    _begin_at(bootstrap, group, offsets)
-    _Thread.isolation = isolation
-    _Thread.positions = positions
+    live = LiveConsumer(name, cluster, _end)
     knock_first()
-    app = _app(group, bootstrap)
-    _attach(app, topics, on_record, run, stopping)
-    worker = _Worker(app, loglevel="WARNING", redirect_stdouts=False, override_logging=False)
+
+    async def beside() -> None:
+        try:
+            await run(live)
+        except Exception as error:  # noqa: BLE001 -- Faust would log it and live on
+            _end(error)
+
+    async def told_to_stop() -> None:
+        await asyncio.to_thread(stopping.wait)
+        leave(0)  # nothing of value is left behind: a stop is a crash that was asked for
+
+    live.app.task(beside)
+    live.app.task(told_to_stop)
+    worker = _Worker(live.app, loglevel="WARNING", redirect_stdouts=False, override_logging=False)
     worker.execute_from_commandline()
 
 
-def _begin_at(bootstrap: str, group: str, offsets: Mapping[Log, int]) -> None:
-    """Commit the offsets to begin at to the new, empty group; a starting broker is waited for."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = [TopicPartition(topic, p, offset) for (topic, p), offset in offsets.items()]
-    request = [ConsumerGroupTopicPartitions(group, wanted)]
-    give_up_at = time.monotonic() + BEGIN_S_MAX
-    while True:
-        error = _commit(admin, request)
-        if error is None:
-            return
-        if error.code() not in _COORDINATOR_ERRORS or time.monotonic() > give_up_at:
-            raise LogError(f"the offsets to begin at were refused: {error.str()}")
-        time.sleep(0.05)
+def _end(error: Exception) -> None:
+    leave(exit_code_of(error))
 
 
-def _commit(admin: AdminClient, request: list[ConsumerGroupTopicPartitions]) -> KafkaError | None:
-    try:
-        (future,) = admin.alter_consumer_group_offsets(request).values()
-        partitions = future.result(10).topic_partitions
-    except KafkaException as error:
-        refused: KafkaError = error.args[0]
-        return refused
-    return next((p.error for p in partitions if p.error is not None), None)
-
-
-def _app(group: str, bootstrap: str) -> faust.App:
+def _app(name: str, cluster: Cluster, live: LiveConsumer) -> faust.App:
     app = faust.App(
-        group,
-        broker=[f"kafka://{server}" for server in bootstrap.split(",")],
+        name.replace("/", "-"),
+        broker=[f"kafka://{server}" for server in cluster.bootstrap.split(",")],
         store="memory://",
         value_serializer="raw",
         key_serializer="raw",
@@ -204,57 +288,22 @@ def _app(group: str, bootstrap: str) -> faust.App:
         topic_disable_leader=True,
         table_standby_replicas=0,
         web_enabled=False,
-        # Its commits are never read; make as few as it allows.
+        # Nothing is committed; look as seldom as it allows.
         broker_commit_interval=3600.0,
-        broker_commit_every=1_000_000_000,
         broker_commit_livelock_soft_timeout=1e9,
         stream_processing_timeout=1e9,
-        broker_max_poll_records=POLL_RECORDS_MAX,
-        broker_max_poll_interval=3600.0,
-        stream_buffer_maxsize=BUFFER_RECORDS_MAX,
         stream_wait_empty=False,
-        consumer_auto_offset_reset="none",
-        consumer_max_fetch_size=16 * 1024 * 1024 + 64 * 1024,
-        broker_session_timeout=30.0,
-        broker_request_timeout=60.0,
-        producer_request_timeout=60.0,
         logging_config=None,
     )
-    app.transport = _Transport([app.conf.broker[0]], app, loop=app.loop)
+    app.transport = _Transport(app, live)
+    app.boot_strategy = _Boot(app)
     # Faust makes folders for tables, in whatever directory the user is in. There are no tables.
     app._create_directories = lambda: None  # type: ignore[method-assign]
     return app
 
 
-def _attach(
-    app: faust.App,
-    topics: Sequence[str],
-    on_record: Callable[[Log, int, bytes], None],
-    run: Callable[[], Awaitable[None]],
-    stopping: threading.Event,
-) -> None:
-    # No acks: nothing is ever committed, and Faust would keep each record's offset until then, and
-    # sort the gaps that commit markers leave anew at each of them.
-    channel = app.topic(*topics, value_serializer="raw", key_serializer="raw", acks=False)
-
+def _attach(app: faust.App, channel: Any, live: LiveConsumer) -> None:
     @app.agent(channel, concurrency=1)
-    async def read(stream: Any) -> None:
-        async for event in stream.events():
-            message = event.message
-            try:
-                on_record((message.topic, message.partition), message.offset, message.value or b"")
-            except Exception as error:  # noqa: BLE001 -- Faust would log it and read on
-                leave(exit_code_of(error))
-
-    async def beside() -> None:
-        try:
-            await run()
-        except Exception as error:  # noqa: BLE001 -- Faust would log it and live on
-            leave(exit_code_of(error))
-
-    async def told_to_stop() -> None:
-        await asyncio.to_thread(stopping.wait)
-        leave(0)  # nothing of value is left behind: a stop is a crash that was asked for
-
-    app.task(beside)
-    app.task(told_to_stop)
+    async def hand_over(stream: Any) -> None:
+        async for batches in stream:
+            live.hand_over(batches)

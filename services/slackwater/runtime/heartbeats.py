@@ -9,27 +9,38 @@ convenience, nothing depends on when they are learnt.
 The sender is a thread with a producer of its own: a process that is busy, or waits for the broker,
 is alive all the same, and a false suspicion costs more than a thread. Heartbeats that cannot be
 sent are forgotten after 3 s; they say what was, and what is will be said in 100 ms.
+
+Anybody who may write to the topic may speak in anybody's name. What does not decode is skipped and
+counted. A greater incarnation is a claim: whoever it concerns looks in the log whether it is true
+before it stops, and ``refute``s it otherwise. How many names and bytes are remembered is bounded.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
+import math
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from slackwater.codec.records import decode_heartbeat, encode_heartbeat
 from slackwater.model.errors import MalformedRecordError
+from slackwater.model.names import Names
 from slackwater.model.records import Heartbeat, Hole
+from slackwater.runtime.beat import Beat, cpu_detail, part_of
 from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.cluster import Where
+from slackwater.runtime.cpu import OwnCpu
 from slackwater.runtime.kafka import client_config
 from slackwater.runtime.settings import settings
-from slackwater.runtime.topics import HEARTBEATS
+from slackwater.runtime.skipped import SKIPPED
+from slackwater.runtime.topics import confluent_client
 from slackwater.runtime.transport import LogError, PositionGoneError, Reader, Transport
 
 interval_s = 0.1
@@ -40,10 +51,6 @@ after three of these (``protocols.dpc.upstream``). Nobody can turn away from the
 stale_s = 1.0
 """After this long without its heartbeat a process's last word counts for nothing."""
 
-states_s_max = 1.0
-"""What a fragment said of its outputs is true for so long: one that hangs must not be waited for,
-though its heart beats."""
-
 unsaid_s_max = 5.0
 """An owner that has said nothing new for so long is not healthy, though its heart beats."""
 
@@ -51,46 +58,70 @@ gather_ms = 50
 """The broker answers a listener this often. Everybody hears everybody: to be told of each heartbeat
 by itself took a third of what ten processes do, and 1,900 answers a second of the broker."""
 
+HEARD_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of the heartbeats that are remembered; whoever was heard longest ago is forgotten first."""
+
+REFUTED_S: Final = 5.0
+"""So long nobody looks again whether a greater incarnation of the same name is true."""
+
 replicas_gather_ms = 20
 """The same for a consumer that chooses between replicas."""
 
-_LOG = (HEARTBEATS, 0)
+patient_gather_ms = 200
+"""The same for one that only looks for holes in its own logs, and for successors: nothing waits for
+that, and each answer wakes four threads and the broker."""
 
 
 class HeartbeatSender:
-    """Sends this process's heartbeat until it is stopped; never blocks its owner.
+    """Sends a process's heartbeat until it is stopped; never blocks its owner.
 
     One goes out every ``interval_s``, and at once when the state of an output changes.
-    ``owner_speaks``: the owner calls ``update`` all the time; what it said of its outputs is left
-    out when it has not for ``states_s_max``.
+
+    Args:
+        where: the cluster.
+        process: its name.
+        names: the deployment's.
+        clock: tells the time.
+        health_file: touched when the broker has taken a heartbeat of a process that is ready, with
+            all that it carries.
+        interval_s: between two.
+        owner_speaks: the owner calls ``update`` all the time; what it said of its outputs is left
+            out when it has not for ``states_s_max``.
+        carries: the process only carries others, which have names of their own (``add_part``). One
+            record tells of them all, from one thread, through one producer.
+        cpu: of the process.
     """
 
     def __init__(
         self,
-        bootstrap: str,
+        where: Where,
         process: str,
         *,
+        names: Names,
         clock: SystemClock | None = None,
         health_file: Path | None = None,
         interval_s: float = interval_s,
         owner_speaks: bool = False,
+        carries: bool = False,
+        cpu: OwnCpu | None = None,
     ) -> None:
+        self._process = process
+        self._topic = names.heartbeats
         self._interval_s = interval_s
-        self._owner_speaks = owner_speaks
+        self._cpu = cpu or OwnCpu()
         self._clock = clock or SystemClock()
-        now = self._clock.now_us()
-        self._beat = Heartbeat(
-            process=process, pid=os.getpid(), started_at=now, at=now, inc=-1, ready=False, states={}
-        )
-        self._health_file = health_file or settings().health_file
-        self._updated_s = time.monotonic()
-        self._lock = threading.Lock()
-        self._stopping = threading.Event()
         self._news = threading.Event()
+        self._own = self._beat(process, owner_speaks=owner_speaks)
+        self.update = self._own.update
+        self._carries = carries
+        self._parts: dict[str, Beat] = {}
+        self._lock = threading.Lock()
+        self._health_file = health_file or settings().health_file
+        self._stopping = threading.Event()
         self._producer = Producer(
-            client_config
+            confluent_client(where)
+            | client_config
             | {
-                "bootstrap.servers": bootstrap,
                 "acks": 1,
                 "linger.ms": 0,
                 "message.timeout.ms": 3000,
@@ -99,34 +130,27 @@ class HeartbeatSender:
         )
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
+    def _beat(self, name: str, *, owner_speaks: bool) -> Beat:
+        return Beat(name, self._clock.now_us(), self._news.set, owner_speaks=owner_speaks)
+
     def start(self) -> HeartbeatSender:
         """Begin; the first heartbeat goes out at once."""
         self._thread.start()
         return self
 
-    def update(
-        self,
-        *,
-        inc: int | None = None,
-        ready: bool | None = None,
-        states: dict[str, str] | None = None,
-        holes: tuple[Hole, ...] | None = None,
-        detail: dict[str, int] | None = None,
-    ) -> None:
-        """Say this from the next heartbeat on; what is not given stays. From any thread."""
+    def add_part(self, name: str, *, owner_speaks: bool = False) -> Beat:
+        """Tell of this part too, which begins now; no more of one that had the name before."""
+        assert self._carries, f"{self._process} is a process of one name"
+        beat = self._beat(name, owner_speaks=owner_speaks)
         with self._lock:
-            said = self._beat
-            self._beat = replace(
-                said,
-                inc=said.inc if inc is None else inc,
-                ready=said.ready if ready is None else ready,
-                states=said.states if states is None else dict(states),
-                holes=said.holes if holes is None else holes,
-                detail=said.detail if detail is None else dict(detail),
-            )
-            self._updated_s = time.monotonic()
-            if self._beat.states != said.states:
-                self._news.set()
+            self._parts[name] = beat
+        self._news.set()
+        return beat
+
+    def remove_part(self, name: str) -> None:
+        """Tell nothing of it any more: to others it falls silent, as a process that is killed."""
+        with self._lock:
+            self._parts.pop(name, None)
 
     def stop(self) -> None:
         """Send no more."""
@@ -151,33 +175,41 @@ class HeartbeatSender:
                 due = time.monotonic()
 
     def _send(self) -> None:
-        with self._lock:
-            beat = replace(self._beat, at=self._clock.now_us())
-            unsaid_s = time.monotonic() - self._updated_s
-        if self._owner_speaks:
-            beat = believable(beat, unsaid_s)
+        beat = self._told()
+        if self._carries and not beat.parts:
+            return
         with contextlib.suppress(BufferError, KafkaException):  # the broker is away: forgotten
             self._producer.produce(
-                HEARTBEATS,
+                self._topic,
                 encode_heartbeat(beat),
                 beat.process.encode(),
                 partition=0,
-                on_delivery=self._delivered if beat.ready else None,
+                on_delivery=self._delivered if all(e.ready for e in beat.each()) else None,
             )
         self._producer.poll(0)
+
+    def _told(self) -> Heartbeat:
+        """What is measured is the process's, and told of each of its parts."""
+        now, share = self._clock.now_us(), self._cpu.share()
+        measured = SKIPPED.detail() | ({} if share is None else cpu_detail(share))
+        told = [beat.told(now, measured) for beat in self._beats()]
+        if not self._carries:
+            return told[0]
+        return replace(self._own.told(now, measured), parts=tuple(map(part_of, told)))
+
+    def _beats(self) -> list[Beat]:
+        with self._lock:
+            if not self._carries:
+                return [self._own]
+            return [beat for beat in self._parts.values() if not beat.is_silent]
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         """The broker has it. For whoever looks at a file only (a container's health check)."""
         # What its owner says is no news for ever: an owner that hangs is not at work.
-        fresh = time.monotonic() - self._updated_s < unsaid_s_max
+        fresh = all(beat.unsaid_s < unsaid_s_max for beat in self._beats())
         if error is None and self._health_file is not None and fresh:
             with contextlib.suppress(OSError):
                 self._health_file.touch()
-
-
-def believable(beat: Heartbeat, unsaid_s: float) -> Heartbeat:
-    """What is left of a heartbeat whose owner last spoke ``unsaid_s`` ago."""
-    return beat if unsaid_s <= states_s_max else replace(beat, states={}, detail={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,27 +218,48 @@ class Heard:
 
     beat: Heartbeat
     heard_s: float
+    inc_max: int = -1
+    """The greatest incarnation that was claimed under this name."""
+    bytes_held: int = 0
+    refuted_s: float = -math.inf
+    """When claims of a greater one were last found to be false."""
 
 
 class HeartbeatView:
     """What has been heard of whom. Pure: heartbeats and time come in."""
 
-    def __init__(self) -> None:
-        self._heard: dict[str, Heard] = {}
-        self._inc_max: dict[str, int] = {}
+    def __init__(self, bytes_max: int = HEARD_BYTES_MAX) -> None:
+        self._heard: OrderedDict[str, Heard] = OrderedDict()
+        self._bytes_max = bytes_max
+        self._bytes_held = 0
 
-    def hear(self, beat: Heartbeat, now_s: float) -> bool:
-        """Take a heartbeat in; says whether it is news of somebody's outputs.
+    def hear(self, beat: Heartbeat, now_s: float, nbytes: int = 0) -> bool:
+        """Take a heartbeat of ``nbytes`` in; says whether it is news of somebody's outputs.
 
         Two processes may speak under one name, a zombie and its successor: the one that was
         started later counts, as long as it goes on speaking.
         """
-        self._inc_max[beat.process] = max(beat.inc, self._inc_max.get(beat.process, -1))
         known = self._heard.get(beat.process)
-        if known is not None and not self._supersedes(beat, known, now_s):
+        if known is None:
+            self._remember(Heard(beat, now_s, beat.inc, nbytes))
+            return True
+        inc_max = known.inc_max
+        if now_s - known.refuted_s > REFUTED_S:
+            inc_max = max(beat.inc, inc_max)
+        if not self._supersedes(beat, known, now_s):
+            self._heard[beat.process] = replace(known, inc_max=inc_max)
             return False
-        self._heard[beat.process] = Heard(beat, now_s)
-        return known is None or known.beat.states != beat.states
+        new = replace(known, beat=beat, heard_s=now_s, inc_max=inc_max, bytes_held=nbytes)
+        self._remember(new)
+        return known.beat.states != beat.states
+
+    def _remember(self, heard: Heard) -> None:
+        old = self._heard.pop(heard.beat.process, None)
+        self._heard[heard.beat.process] = heard
+        self._bytes_held += heard.bytes_held - (0 if old is None else old.bytes_held)
+        while self._bytes_held > self._bytes_max and len(self._heard) > 1:
+            _, forgotten = self._heard.popitem(last=False)
+            self._bytes_held -= forgotten.bytes_held
 
     @staticmethod
     def _supersedes(beat: Heartbeat, known: Heard, now_s: float) -> bool:
@@ -229,7 +282,19 @@ class HeartbeatView:
 
     def superseded(self, process: str, inc: int) -> bool:
         """Whether somebody speaks for this fragment under a greater incarnation (rule 6)."""
-        return self._inc_max.get(process, -1) > inc
+        claimed = self.claimed(process)
+        return claimed is not None and claimed > inc
+
+    def claimed(self, process: str) -> int | None:
+        """The greatest incarnation that was claimed under this name."""
+        heard = self._heard.get(process)
+        return None if heard is None else heard.inc_max
+
+    def refute(self, process: str, now_s: float) -> None:
+        """There is no such incarnation: what was claimed does not count, for a while."""
+        heard = self._heard.get(process)
+        if heard is not None:
+            self._heard[process] = replace(heard, inc_max=-1, refuted_s=now_s)
 
     def hole_in(self, topic: str, partition: int, inc: int, now_s: float) -> bool:
         """Whether somebody who was heard lately sees a hole in this log of ours (rule 11)."""
@@ -262,8 +327,10 @@ class HeartbeatListener:
     ) -> None:
         self._gather_ms = gather_ms
         self._transport = transport
+        self._log = (transport.names.heartbeats, 0)
         self._on_change = on_change
         self._view = HeartbeatView()
+        self._last_offset = -1
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._stopping = threading.Event()
@@ -302,10 +369,22 @@ class HeartbeatListener:
             age_ms = self._view.age_ms(process, time.monotonic())
         return None if beat is None or age_ms is None else (beat, now_us - round(age_ms * 1000))
 
-    def superseded(self, process: str, inc: int) -> bool:
-        """Whether somebody speaks for this fragment under a greater incarnation (rule 6)."""
+    def claimed(self, process: str, inc: int) -> int | None:
+        """A greater incarnation than ``inc`` that is claimed under this name (rule 6)."""
         with self._lock:
-            return self._view.superseded(process, inc)
+            claimed = self._view.claimed(process)
+        return claimed if claimed is not None and claimed > inc else None
+
+    def refute(self, process: str, claimed: int) -> None:
+        """Nobody is this fragment's ``claimed`` incarnation: somebody has made it up."""
+        SKIPPED.note(
+            *self._log,
+            self._last_offset,
+            "an incarnation that is in no log",
+            f"{process}: {claimed}",
+        )
+        with self._lock:
+            self._view.refute(process, time.monotonic())
 
     def hole_in(self, topic: str, partition: int, inc: int) -> bool:
         """Whether somebody sees a hole in this log of ours (rule 11)."""
@@ -335,10 +414,11 @@ class HeartbeatListener:
     def _listen(self, reader: Reader) -> None:
         try:
             if not reader.assigned:
-                reader.assign(self._transport.end_offsets([_LOG], timeout_s=1.0))
-            records = reader.poll(1000, interval_s)
+                reader.assign(self._transport.end_offsets([self._log], timeout_s=1.0))
+            # Longer than the broker takes to answer: the answer wakes, not the clock.
+            records = reader.poll(1000, interval_s + 2 * self._gather_ms / 1000)
         except PositionGoneError:
-            reader.unassign([_LOG])  # heard too slowly: go on with what is said now
+            reader.unassign([self._log])  # heard too slowly: go on with what is said now
             return
         except LogError:
             self._stopping.wait(interval_s)
@@ -350,9 +430,13 @@ class HeartbeatListener:
             for record in records:
                 try:
                     beat = decode_heartbeat(record.value, record.offset)
-                    news |= self._view.hear(beat, now_s)
-                except MalformedRecordError:
-                    continue  # not one of ours: says nothing about anybody
+                except MalformedRecordError as error:
+                    SKIPPED.note(*record.log, record.offset, "no heartbeat", error.reason)
+                    continue  # it says nothing about anybody
+                told = list(beat.each())
+                for each in told:
+                    news |= self._view.hear(each, now_s, len(record.value) // len(told))
+                self._last_offset = record.offset
             self._changed.notify_all()
         if news and self._on_change is not None:
             self._on_change()

@@ -12,8 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Event
+from typing import Final
 
 from slackwater.runtime.transport import Log, RawRecord, Transport, Writer, read_range
+
+ASK_S: Final = 5.0
+"""How long the broker may take to show whether an incarnation has begun."""
 
 
 def start_incarnation(
@@ -59,3 +63,20 @@ def append_and_wait(
         writer.await_delivered(timeout_s)
     assert len(offsets) == 1, "a delivered record has exactly one offset"
     return offsets[0]
+
+
+def has_begun(
+    transport: Transport, log: Log, inc: int, is_start: Callable[[RawRecord], bool]
+) -> bool:
+    """Is there an incarnation of this number in the log: is its START at that offset (rule 6)?
+
+    Heartbeats claim incarnations, and whoever may write to their topic may claim any. Where
+    retention has taken the record nobody can tell, and the claim is believed: whoever ends for it
+    starts again behind it. ``LogError`` when the broker does not answer.
+    """
+    if inc < transport.beginning_offsets([log], timeout_s=ASK_S)[log]:
+        return True
+    if inc >= transport.end_offsets([log], timeout_s=ASK_S)[log]:
+        return False
+    records = read_range(transport, log, inc, inc + 1, idle_s_max=ASK_S)
+    return any(map(is_start, records))

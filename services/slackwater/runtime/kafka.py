@@ -1,11 +1,9 @@
 """The transport on a real Kafka, through librdkafka.
 
-Three facts of the client shape this module. A producer that gives up on a record in time leaves a
-hole behind which later records are accepted (trace R1), so there is no delivery time-out, and the
-first record that is refused ends the writer. A consumer meets the end of a log as an event of its
-own, and that event alone says that it has passed the markers of transactions. And both wait too
+Two facts of the client shape this module. A consumer meets the end of a log as an event of its own,
+and that event alone says that it has passed the markers of transactions. And all clients wait too
 long for a broker that comes back, unless their back-off is bounded: a broker killed and restarted
-costs us its own seconds and not the clients' as well.
+costs us its own seconds and not the clients' as well. What shapes writing is in ``kafka_writer``.
 
 aiokafka has the same functions for an event loop and a quicker fencing of transactions, which is
 why the root uses it for its results; for bulk it needs four times the CPU.
@@ -15,33 +13,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 from confluent_kafka import (
     Consumer,
     KafkaError,
-    KafkaException,
     Message,
-    Producer,
     TopicPartition,
 )
 
+from slackwater.model.names import UNPREFIXED, Names
+from slackwater.runtime.cluster import Where, cluster_of
 from slackwater.runtime.incarnation import append_and_wait, start_incarnation
+from slackwater.runtime.kafka_writer import LogProducer, LogWriter
 from slackwater.runtime.offsets import OffsetsClient
-from slackwater.runtime.topics import confluent_consumer, confluent_producer, delete_records
+from slackwater.runtime.topics import confluent_consumer, delete_records
 from slackwater.runtime.transport import (
     Isolation,
     Log,
     LogError,
+    Marker,
     NoAnswerError,
     PositionGoneError,
     RawRecord,
-    WriterFailedError,
+    extents,
     read_range,
     read_to_end,
     record_bytes_max,
@@ -82,9 +80,6 @@ _client_log.addFilter(_OncePerOutage())
 
 # A batch around the largest record; the broker and the topics allow the same.
 _batch_bytes_max = record_bytes_max + 64 * 1024
-_delivery_poll_s = 0.1
-record_overhead_bytes = 600
-"""What a record in flight takes beside its value, in the client and for its report (measured)."""
 _fetch_wait_ms = 50
 
 
@@ -107,12 +102,18 @@ client_config: dict[str, Any] = {
 
 
 class KafkaTransport:
-    """Logs of one Kafka cluster. Cheap: clients are made when they are asked for."""
+    """Logs of a deployment on a Kafka cluster. Cheap: clients are made when they are asked for."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-        self._offsets = OffsetsClient(bootstrap, client_config)
+    def __init__(self, where: Where, names: Names = UNPREFIXED) -> None:
+        self.cluster = cluster_of(where)
+        self.names = names
+        self._offsets = OffsetsClient(self.cluster, client_config)
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="offsets")
+
+    @property
+    def bootstrap(self) -> str:
+        """Where its brokers answer."""
+        return self.cluster.bootstrap
 
     def writer(
         self,
@@ -122,9 +123,19 @@ class KafkaTransport:
         linger_ms: float = 0.0,
     ) -> LogWriter:
         """A writer that never leaves a hole."""
-        return LogWriter(
-            self.bootstrap,
-            on_fatal,
+        producer = LogProducer(
+            self.cluster,
+            client_config,
+            in_flight_bytes_max=in_flight_bytes_max,
+            linger_ms=linger_ms,
+        )
+        return producer.sole_writer(on_fatal)
+
+    def producer(self, *, in_flight_bytes_max: int, linger_ms: float = 0.0) -> LogProducer:
+        """A client that several writers append through."""
+        return LogProducer(
+            self.cluster,
+            client_config,
             in_flight_bytes_max=in_flight_bytes_max,
             linger_ms=linger_ms,
         )
@@ -138,7 +149,8 @@ class KafkaTransport:
     ) -> LogReader:
         """A reader without any log yet."""
         return LogReader(
-            self.bootstrap,
+            self.cluster,
+            group_id=self.names.assigned_group,
             isolation=isolation,
             prefetch_kib_max=prefetch_kib_max,
             gather_ms=gather_ms,
@@ -178,13 +190,21 @@ class KafkaTransport:
         except NoAnswerError:
             return None
 
+    def markers(self, log: Log, *, timeout_s: float = 10.0) -> list[Marker]:
+        """Where transactions have ended in what the log holds now, and when; in order."""
+        # Through a client that not every image has: those that never ask do without it.
+        from slackwater.runtime.markers import fetch_markers
+
+        start, end = extents(self, [log], timeout_s=timeout_s)[log]
+        return fetch_markers(self.cluster, log, start, end, timeout_s)
+
     def delete_records(self, before: Mapping[Log, int], *, timeout_s: float = 30.0) -> None:
         """Give up what lies below these offsets (an offset beyond the end is the end)."""
         if not before:
             return
         ends = self.end_offsets(before, timeout_s=timeout_s)
         allowed = {log: min(offset, ends[log]) for log, offset in before.items()}
-        delete_records(self.bootstrap, allowed, timeout_s)
+        delete_records(self.cluster, allowed, timeout_s)
 
 
 def _heed(answer: asyncio.Future[Any]) -> None:
@@ -193,162 +213,14 @@ def _heed(answer: asyncio.Future[Any]) -> None:
         answer.exception()
 
 
-class LogWriter:
-    """Appends records and leaves no hole (rule 7).
-
-    A thread of its own takes the delivery reports, so ``on_delivery`` and ``on_fatal`` run there:
-    a shell on an event loop passes them on with ``call_soon_threadsafe``.
-    """
-
-    def __init__(
-        self,
-        bootstrap: str,
-        on_fatal: Callable[[str], None],
-        *,
-        in_flight_bytes_max: int = 64 * 1024 * 1024,
-        linger_ms: float = 0.0,
-    ) -> None:
-        assert in_flight_bytes_max > 0
-        self._on_fatal = on_fatal
-        self._in_flight_bytes_max = in_flight_bytes_max
-        self._in_flight_bytes = 0
-        self._delivered: dict[Log, int] = {}
-        self._failed: str | None = None
-        self._changed = threading.Condition()
-        self._closing = self._ended = False
-        self._producer = Producer(
-            confluent_producer(bootstrap)  # all acknowledged, in order, no delivery time-out
-            | client_config
-            | {
-                "linger.ms": linger_ms,
-                # Twice our own bound, which is the one that holds.
-                "queue.buffering.max.kbytes": 2 * in_flight_bytes_max // 1024 + 32 * 1024,
-                "queue.buffering.max.messages": 1_000_000,
-            }
-        )
-        self._thread = threading.Thread(target=self._run, name="deliveries", daemon=True)
-        self._thread.start()
-
-    def append(
-        self,
-        topic: str,
-        partition: int,
-        value: bytes,
-        key: bytes | None = None,
-        on_delivery: Callable[[int], None] | None = None,
-    ) -> None:
-        """Append a record; waits only while the bytes in flight are at their bound."""
-        size = len(value) + record_overhead_bytes
-        with self._changed:
-            self._changed.wait_for(lambda: self._has_room(size))
-            self._raise_if_failed()
-            assert not self._closing, "a closed writer writes nothing"
-            # Under the lock, so that the order of calls is the order in the log.
-            self._in_flight_bytes += size
-            try:
-                self._producer.produce(
-                    topic,
-                    value,
-                    key,
-                    partition,
-                    on_delivery=partial(self._report, size, on_delivery),
-                )
-            except (KafkaException, BufferError) as error:
-                self._in_flight_bytes -= size
-                self._fail(f"{topic}:{partition} takes no record of {len(value)} bytes: {error}")
-        self._raise_if_failed()
-
-    def await_delivered(self, timeout_s: float | None = None) -> None:
-        """Wait until all that was appended is delivered, else ``NoAnswerError``."""
-        with self._changed:
-            done = self._changed.wait_for(
-                lambda: self._failed is not None or self._in_flight_bytes == 0, timeout_s
-            )
-        self._raise_if_failed()
-        if not done:
-            raise NoAnswerError(f"{self._in_flight_bytes} bytes not delivered in {timeout_s} s")
-
-    def delivered_to(self, topic: str, partition: int) -> int | None:
-        """One past the offset of the last record delivered to the log; None before the first."""
-        return self._delivered.get((topic, partition))
-
-    @property
-    def in_flight_bytes(self) -> int:
-        """What is appended and not yet delivered takes in memory."""
-        return self._in_flight_bytes
-
-    def close(self, timeout_s: float = 5.0) -> None:
-        """Deliver what is in flight if the time allows, and end. Never raises."""
-        with self._changed:
-            if self._closing:
-                return
-            self._closing = True
-            self._changed.wait_for(
-                lambda: self._failed is not None or self._in_flight_bytes == 0, timeout_s
-            )
-        self._ended = True
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-        self._producer.purge()
-
-    def _has_room(self, size: int) -> bool:
-        room = self._in_flight_bytes + size <= self._in_flight_bytes_max
-        return room or self._in_flight_bytes == 0 or self._failed is not None
-
-    def _raise_if_failed(self) -> None:
-        if self._failed is not None:
-            raise WriterFailedError(self._failed)
-
-    def _run(self) -> None:
-        while not self._ended:
-            try:
-                self._producer.poll(_delivery_poll_s)
-            except Exception as error:  # noqa: BLE001 -- without this thread all others would wait
-                self._fail(f"a delivery could not be reported: {error!r}")
-
-    def _report(
-        self,
-        size: int,
-        on_delivery: Callable[[int], None] | None,
-        error: KafkaError | None,
-        message: Message,
-    ) -> None:
-        if error is not None:
-            if not self._closing:
-                self._fail(
-                    f"{message.topic()}:{message.partition()} refused a record of "
-                    f"{size - record_overhead_bytes} bytes: {error.str()}"
-                )
-            return
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
-        assert topic is not None
-        assert partition is not None
-        assert offset is not None
-        self._delivered[topic, partition] = offset + 1
-        if on_delivery is not None and self._failed is None:
-            on_delivery(offset)
-        with self._changed:
-            self._in_flight_bytes -= size
-            self._changed.notify_all()
-
-    def _fail(self, why: str) -> None:
-        """The first failure ends the writer: what is queued behind it must not be sent."""
-        with self._changed:
-            if self._failed is not None:
-                return
-            self._failed = why
-            self._changed.notify_all()
-        self._producer.purge(blocking=False)
-        self._on_fatal(why)
-
-
 class LogReader:
     """Reads logs from given positions, without a group and without committed offsets."""
 
     def __init__(
         self,
-        bootstrap: str,
+        where: Where,
         *,
+        group_id: str = UNPREFIXED.assigned_group,
         isolation: Isolation = "read_uncommitted",
         prefetch_kib_max: int = 16 * 1024,
         gather_ms: int = 0,
@@ -357,7 +229,7 @@ class LogReader:
         self._pending: list[LogError] = []
         """At most one of a log: the client says it once and then reads it no more."""
         self._consumer = Consumer(
-            confluent_consumer(bootstrap)  # no commits, no automatic reset
+            confluent_consumer(where, group_id=group_id)  # no commits, no automatic reset
             | client_config
             | {
                 "enable.auto.offset.store": False,

@@ -1,9 +1,14 @@
 """Which processes and topics a deployment is made of. Pure: names and commands, nothing started.
 
-One proxy a stream, one orderer a (query, child, replica), as many aggregators as the largest number
-of replicas, one root a (query, part). Replica r of every child of every query is on aggregator r:
-two replicas of one child then never share an aggregator, as trace R19 asks for, and an aggregator
-is a JVM, too dear for one fragment alone. A query without a window has nothing to aggregate: its
+One proxy for all streams, and as many hosts and as many aggregators as the largest number of
+replicas. Hosts run the orderers, one a (query, child, replica), and the roots, one a (query, part).
+Streams, orderers and roots have names of their own (``proxy/<stream>``, ``orderer/<query>.0.a``),
+under which they are shown, killed and paused.
+
+Replica r of every child of every query is in host r and on aggregator r: two replicas of one child
+then never share a process, as trace R19 asks for, and one query more is no process more. The roots
+are spread over the hosts in their order: those of a query's parts, and those of a chain, are in
+different hosts as far as there are any. A query without a window has nothing to aggregate: its
 roots read the ordered logs themselves (R21), and a deployment of such queries starts no Spark.
 """
 
@@ -11,49 +16,94 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from slackwater.model.deployment import Deployment, QuerySpec
-from slackwater.runtime.supervisor import BROKER, ProcessSpec
+from slackwater.model.names import OrdererName, RootName
+from slackwater.runtime.launchers import ProcessSpec
+from slackwater.runtime.supervisor import BROKER
 from slackwater.runtime.topics import (
     QueryShape,
     TopicSpec,
-    quarantine_topic,
-    source_topic,
     topics_for,
 )
-from slackwater.runtime.truncation import replica_letter
 
 # Proxies first, so that nothing more comes in; then all who only pass on; the broker is last.
 _stop_first, _stop_then = 0, 1
 
+PROXY: Final = "proxy"
+"""The process that serves all streams."""
+HOST: Final = "host"
+"""The kind of the processes that run orderers and roots."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What the command lines need to know. ``proxy_options`` are added for the stream named."""
+    """What the command lines need to know. ``proxy_options`` are added for the proxy."""
 
     deployment_path: Path
     bootstrap: str
     data_dir: Path
-    proxy_options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    proxy_options: Sequence[str] = ()
     aggregator_options: Sequence[str] = ()
     python: str = sys.executable
+    kafka_config: Path | None = None
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What the processes are told apart from their arguments, which everybody can see.
+
+        Also that there is no file: a process must not take one that was meant for another cluster.
+        """
+        return {"SLACKWATER_KAFKA_CONFIG": str(self.kafka_config or "")}
 
 
 def process_names(deployment: Deployment, *, broker: bool = True) -> tuple[str, ...]:
-    """The names that ``status`` prints, in the order in which the processes are started."""
-    names = [*_proxies(deployment), *_orderers(deployment)]
-    names += [*_aggregators(deployment), *_roots(deployment)]
-    return (BROKER, *names) if broker else tuple(names)
+    """The names that ``status`` prints, in the order in which the processes are started.
+
+    Of a process with parts, theirs: neither ``PROXY`` is among them nor a host.
+    """
+    names = _names(deployment.streams, deployment.queries.values())
+    return (BROKER, *names) if broker else names
 
 
-def proxy_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
-    """The proxies, one a stream."""
-    return [
-        _spec(name, "slackwater.proxy", launch, launch.proxy_options.get(stream, ()), _stop_first)
-        for name, stream in _proxies(deployment).items()
-    ]
+def host_names(deployment: Deployment) -> tuple[str, ...]:
+    """The processes that run orderers and roots."""
+    return tuple(_hosts(deployment.queries.values()))
+
+
+def expected_names(queries: Mapping[str, QuerySpec]) -> tuple[str, ...]:
+    """The processes that registered queries need; streams that nobody reads are not known here."""
+    read = (name for query in queries.values() for name in query.sources)
+    return _names(dict.fromkeys(name for name in read if name not in queries), queries.values())
+
+
+def stages(query: QuerySpec) -> tuple[tuple[str, ...], ...]:
+    """Who stands between the source logs and a query's results: of each stage all copies.
+
+    While one copy of each is up, an answer is due within the bound. A proxy is none: a source that
+    is away is what the bound is for, and so is a query that another one reads (R20).
+    """
+    orderers = [[of.process for of in _replicas(query, child)] for child in range(query.children)]
+    aggregators = [f"aggregator/{replica}" for replica in range(query.replicas)]
+    roots = [[RootName(query.name, part).process] for part in range(query.parts)]
+    windowed = [aggregators] if query.window is not None else []
+    return tuple(map(tuple, [[BROKER], *orderers, *windowed, *roots]))
+
+
+def proxy_spec(deployment: Deployment, launch: Launch) -> ProcessSpec:
+    """The proxy, which serves all streams."""
+    parts = _proxies(deployment.streams)
+    options = ("--commands", *launch.proxy_options)
+    return ProcessSpec(
+        PROXY,
+        _command("slackwater.proxy", tuple(parts.values()), launch, options),
+        _stop_first,
+        env=launch.environment,
+        parts=tuple(parts),
+    )
 
 
 def fragment_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
@@ -65,18 +115,27 @@ def fragment_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
             launch,
             ("--fragments", ",".join(fragments), *launch.aggregator_options),
         )
-        for name, fragments in _aggregators(deployment).items()
+        for name, fragments in _aggregators(deployment.queries.values()).items()
     ]
-    orderers = [_spec(name, "slackwater.orderer", launch) for name in _orderers(deployment)]
-    roots = [_spec(name, "slackwater.root", launch) for name in _roots(deployment)]
-    return [*aggregators, *orderers, *roots]
+    hosts = [
+        host_spec(name, fragments, launch)
+        for name, fragments in _hosts(deployment.queries.values()).items()
+    ]
+    return [*aggregators, *hosts]
+
+
+def host_spec(name: str, fragments: Sequence[str], launch: Launch) -> ProcessSpec:
+    """A host of these fragments."""
+    options = ("--fragments", ",".join(fragments), "--commands")
+    return _spec(name, "slackwater.host", launch, options, tuple(fragments))
 
 
 def topic_specs(deployment: Deployment, partitions_of: Mapping[str, int]) -> tuple[TopicSpec, ...]:
     """All topics; ``partitions_of`` has the streams that are fed by an existing topic."""
-    sources = {name for names in sources_of(deployment, partitions_of).values() for name in names}
-    wanted = {source_topic(name) for name in sources}
-    wanted |= {quarantine_topic(stream) for stream in deployment.streams}
+    sources = {log for logs in sources_of(deployment, partitions_of).values() for log in logs}
+    names = deployment.names
+    wanted = {names.source(log) for log in sources}
+    wanted |= {names.quarantine(stream) for stream in deployment.streams}
     shapes = [
         QueryShape(
             query.name, query.children, query.replicas, query.parts, query.window is not None
@@ -85,10 +144,10 @@ def topic_specs(deployment: Deployment, partitions_of: Mapping[str, int]) -> tup
     ]
     # A stream behind a topic has a source log for each partition, but one quarantine.
     both = dict.fromkeys([*sorted(sources), *deployment.streams])
-    of_streams = ("sw.source.", "sw.quarantine.")
+    of_streams = (names.source(""), names.quarantine(""))
     return tuple(
         spec
-        for spec in topics_for(both, shapes)
+        for spec in topics_for(both, shapes, names)
         if spec.name in wanted or not spec.name.startswith(of_streams)
     )
 
@@ -105,35 +164,52 @@ def sources_of(
     }
 
 
-def _proxies(deployment: Deployment) -> dict[str, str]:
-    return {f"proxy/{stream}": stream for stream in deployment.streams}
+def _names(streams: Iterable[str], queries: Iterable[QuerySpec]) -> tuple[str, ...]:
+    queries = tuple(queries)
+    stages_ = (_proxies(streams), _orderers(queries), _aggregators(queries), _roots(queries))
+    return tuple(name for names in stages_ for name in names)
 
 
-def _orderers(deployment: Deployment) -> list[str]:
-    return [f"orderer/{fragment}" for fragment, _ in _fragments(deployment.queries.values())]
+def _proxies(streams: Iterable[str]) -> dict[str, str]:
+    return {f"proxy/{stream}": stream for stream in streams}
 
 
-def _aggregators(deployment: Deployment) -> dict[str, list[str]]:
+def _orderers(queries: Iterable[QuerySpec]) -> list[str]:
+    return [of.process for of in _fragments(queries)]
+
+
+def _aggregators(queries: Iterable[QuerySpec]) -> dict[str, list[str]]:
     placed: dict[str, list[str]] = {}
-    windowed = (query for query in deployment.queries.values() if query.window is not None)
-    for fragment, replica in sorted(_fragments(windowed), key=lambda pair: pair[1]):
-        placed.setdefault(f"aggregator/{replica}", []).append(fragment)
+    windowed = (query for query in queries if query.window is not None)
+    for of in sorted(_fragments(windowed), key=lambda of: of.replica):
+        placed.setdefault(f"aggregator/{of.replica}", []).append(str(of))
     return placed
 
 
-def _roots(deployment: Deployment) -> list[str]:
-    return [
-        f"root/{query.name}.{part}"
-        for query in deployment.queries.values()
-        for part in range(query.parts)
-    ]
+def _roots(queries: Iterable[QuerySpec]) -> list[str]:
+    return [RootName(query.name, part).process for query in queries for part in range(query.parts)]
 
 
-def _fragments(queries: Iterable[QuerySpec]) -> Iterable[tuple[str, int]]:
+def _hosts(queries: Iterable[QuerySpec]) -> dict[str, list[str]]:
+    """What each host runs, by its name."""
+    queries = tuple(queries)
+    placed: dict[str, list[str]] = {}
+    for of in sorted(_fragments(queries), key=lambda of: of.replica):
+        placed.setdefault(f"{HOST}/{of.replica}", []).append(of.process)
+    hosts = list(placed.values())
+    for at, root in enumerate(_roots(queries)):
+        hosts[at % len(hosts)].append(root)
+    return placed
+
+
+def _fragments(queries: Iterable[QuerySpec]) -> Iterable[OrdererName]:
     for query in queries:
         for child in range(query.children):
-            for replica in range(query.replicas):
-                yield f"{query.name}.{child}.{replica_letter(replica)}", replica
+            yield from _replicas(query, child)
+
+
+def _replicas(query: QuerySpec, child: int) -> list[OrdererName]:
+    return [OrdererName(query.name, child, replica) for replica in range(query.replicas)]
 
 
 def _spec(
@@ -141,10 +217,16 @@ def _spec(
     module: str,
     launch: Launch,
     options: Sequence[str] = (),
-    stop_order: int = _stop_then,
+    parts: tuple[str, ...] = (),
 ) -> ProcessSpec:
     name = process.partition("/")[2]
+    command = _command(module, (name,), launch, options)
+    return ProcessSpec(process, command, _stop_then, env=launch.environment, parts=parts)
+
+
+def _command(
+    module: str, names: Sequence[str], launch: Launch, options: Sequence[str]
+) -> tuple[str, ...]:
     where = ("--bootstrap", launch.bootstrap, "--data-dir", str(launch.data_dir))
     what = ("--deployment", str(launch.deployment_path))
-    command = (launch.python, "-m", module, name, *what, *where, *options)
-    return ProcessSpec(process, command, stop_order)
+    return (launch.python, "-m", module, *names, *what, *where, *options)

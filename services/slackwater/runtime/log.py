@@ -4,13 +4,17 @@
 
 `slackwater up` runs a dozen processes whose lines end in one terminal and in one file each, so a
 line must tell where it comes from and an event must not be torn apart: a traceback is folded into
-its line. The standard library does all of this; structured JSON would only be read by machines,
-and the events that machines read are heartbeats.
+its line. Where a process serves several streams, the line of a thread that works for one of them
+has that one's name (``named``). The standard library does all of this; structured JSON would only
+be read by machines, and the events that machines read are heartbeats.
 """
 
 import logging
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import IO, Final
 
@@ -27,12 +31,25 @@ _SECRET = re.compile(
 _CREDENTIALS = re.compile(r"(?P<before>\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)(?P<value>[^\s/@]+)(?=@)")
 
 
+_NAME: Final[ContextVar[str]] = ContextVar("name of the part", default="")
+
+
+@contextmanager
+def named(part: str) -> Iterator[None]:
+    """What this thread (or task) logs meanwhile is of this part of the process."""
+    token = _NAME.set(part)
+    try:
+        yield
+    finally:
+        _NAME.reset(token)
+
+
 class OneLineFormatter(logging.Formatter):
-    """Formats an event as one line: UTC time, level, process, logger, message."""
+    """Formats an event as one line: UTC time, level, process or part of it, logger, message."""
 
     def __init__(self, process: str) -> None:
-        assert "%" not in process, "the name would be taken for a format"
-        super().__init__(f"%(asctime)s %(levelname)s {process} %(name)s: %(message)s")
+        super().__init__("%(asctime)s %(levelname)s %(part)s %(name)s: %(message)s")
+        self._process = process
 
     def formatTime(  # noqa: N802 -- the base class's name
         self, record: logging.LogRecord, datefmt: str | None = None
@@ -43,6 +60,7 @@ class OneLineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The event, its traceback folded in, its secrets taken out."""
+        record.part = _NAME.get() or self._process
         lines = (line.strip() for line in super().format(record).splitlines())
         return without_secrets(" | ".join(line for line in lines if line))
 

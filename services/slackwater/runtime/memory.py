@@ -17,9 +17,11 @@ from enum import Enum
 from threading import Condition
 from types import TracebackType
 
+from slackwater.model.names import UNPREFIXED, Names
 from slackwater.runtime.transport import (
     Isolation,
     Log,
+    Marker,
     NoAnswerError,
     PositionGoneError,
     RawRecord,
@@ -75,7 +77,8 @@ class _Log:
 class MemoryBroker:
     """Topics in memory, and a ``Transport`` to them. ``now_ms`` gives records their timestamp."""
 
-    def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, now_ms: Callable[[], int] = lambda: 0, names: Names = UNPREFIXED) -> None:
+        self.names = names
         self._now_ms = now_ms
         self._logs: dict[Log, _Log] = {}
         self._away = False
@@ -143,6 +146,10 @@ class MemoryBroker:
         """A writer; records are delivered within ``append`` unless the broker is away."""
         return MemoryWriter(self, on_fatal, in_flight_bytes_max)
 
+    def producer(self, *, in_flight_bytes_max: int, linger_ms: float = 0.0) -> MemoryProducer:
+        """There is no client to share: each writer is for itself anyway."""
+        return MemoryProducer(self)
+
     def reader(
         self,
         *,
@@ -183,6 +190,13 @@ class MemoryBroker:
             return None
         return self.end_offsets(logs, isolation=isolation)
 
+    def markers(self, log: Log, *, timeout_s: float = 10.0) -> list[Marker]:
+        """Where transactions have ended in what the log holds now, and when; in order."""
+        with self.changed:
+            self._await_back(timeout_s)
+            ends = [e.record for e in self.log(log).entries if e.fate is _Fate.MARKER]
+            return [Marker(record.offset, record.timestamp_ms) for record in ends]
+
     def delete_records(self, before: Mapping[Log, int], *, timeout_s: float = 30.0) -> None:
         """Give up what lies below these offsets."""
         with self.changed:
@@ -196,6 +210,20 @@ class MemoryBroker:
             raise NoAnswerError(f"the broker gave no answer in {timeout_s} s")
 
 
+class MemoryProducer:
+    """What several writers share."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+
+    def writer(self, on_fatal: Callable[[str], None], *, in_flight_bytes_max: int) -> MemoryWriter:
+        """One of them."""
+        return MemoryWriter(self._broker, on_fatal, in_flight_bytes_max)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
 class MemoryWriter:
     """Appends to a ``MemoryBroker``."""
 
@@ -204,7 +232,7 @@ class MemoryWriter:
     ) -> None:
         self._broker = broker
         self._on_fatal = on_fatal
-        self._in_flight_bytes_max = in_flight_bytes_max
+        self.in_flight_bytes_max = in_flight_bytes_max
         self._in_flight_bytes = 0
         self._delivered: dict[Log, int] = {}
         self._failed: str | None = None
@@ -224,7 +252,7 @@ class MemoryWriter:
             self._broker.changed.wait_for(
                 lambda: (
                     self._in_flight_bytes == 0
-                    or self._in_flight_bytes + size <= self._in_flight_bytes_max
+                    or self._in_flight_bytes + size <= self.in_flight_bytes_max
                 )
             )
             self._in_flight_bytes += size

@@ -24,6 +24,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from slackwater.runtime.cluster import Where
 from slackwater.runtime.topics import confluent_consumer
 from slackwater.runtime.transport import Isolation, Log, NoAnswerError
 
@@ -33,8 +34,8 @@ _ask_again_s = 0.05
 class OffsetsClient:
     """Asks one cluster; safe to use from several threads."""
 
-    def __init__(self, bootstrap: str, config: Mapping[str, Any]) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, where: Where, config: Mapping[str, Any]) -> None:
+        self._where = where
         self._config = dict(config)
         self._consumers: dict[Isolation, Consumer] = {}
         self._lock = threading.Lock()
@@ -70,7 +71,7 @@ class OffsetsClient:
             if time.monotonic() + _ask_again_s > deadline_s:
                 names = ", ".join(f"{at.topic}:{at.partition}" for at in wanted[:3])
                 raise NoAnswerError(
-                    f"{self._bootstrap} gave no answer in {timeout_s:g} s about {names}: {why}"
+                    f"{self._where} gave no answer in {timeout_s:g} s about {names}: {why}"
                 )
             time.sleep(_ask_again_s)
 
@@ -89,8 +90,6 @@ class OffsetsClient:
         with self._lock:
             if isolation not in self._consumers:
                 self._consumers[isolation] = Consumer(
-                    confluent_consumer(self._bootstrap)
-                    | self._config
-                    | {"isolation.level": isolation}
+                    confluent_consumer(self._where) | self._config | {"isolation.level": isolation}
                 )
             return self._consumers[isolation]

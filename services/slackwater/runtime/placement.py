@@ -1,16 +1,12 @@
-"""Decisions of the supervisor that need no process: back-off, placement numbers, names.
+"""Decisions of a supervisor that need no process: back-off, and what a name means.
 
-A placement number rises with every start of a fragment; a root may fence only with a greater one
-(trace R17), so it must never be given twice, and is on the disk before the process is started. The
-numbers will come from the controller; until there is one, a file keeps them.
+Whoever restarts something uses them: the supervisor its processes, a proxy its streams, a host its
+fragments.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable
-from pathlib import Path
 
 from slackwater.model.errors import UsageError
 
@@ -41,36 +37,13 @@ class BackOff:
         return min(self._first_s * 2.0 ** min(self._in_a_row - 1, 30), self._wait_s_max)
 
 
-class PlacementNumbers:
-    """Placement numbers in a file: one for each fragment, rising with every start."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._last: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
-
-    def at_least(self, fragment: str, number: int) -> None:
-        """This number was given already, from somewhere else: the next one is greater."""
-        self._last[fragment] = max(number, self._last.get(fragment, 0))
-
-    def next(self, fragment: str) -> int:
-        """A number greater than all that this fragment was given before."""
-        number = self._last.get(fragment, 0) + 1
-        self._last[fragment] = number
-        part = self._path.with_suffix(".part")
-        with part.open("w") as file:
-            json.dump(self._last, file, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self._path)
-        return number
-
-
 def matching(target: str, names: Iterable[str]) -> list[str]:
     """The processes that a name in a fault means: itself, else all that begin with it.
 
-    A kind alone (``orderer``) means all of the kind. ``UsageError`` if it means none.
+    A kind (``orderer``, ``orderer/*``) means all of the kind; where all of it is in one process of
+    the kind's name (``proxy``), that. ``UsageError`` if it means none.
     """
-    names = sorted(names)
+    names, target = sorted(names), target.removesuffix("/*")
     if target in names:
         return [target]
     kind, slash, _ = target.partition("/")

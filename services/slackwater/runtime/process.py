@@ -6,7 +6,7 @@ run. Linux can send a signal to a child when its parent ends (prctl, PR_SET_PDEA
 killed when that thread ends. So one thread that lives as long as the interpreter starts all
 children, and `setpriv` (util-linux) sets the signal; a preexec_fn would run Python between fork
 and exec, which may deadlock in a program with threads. Where there is no setpriv, children are
-stopped by their owners only.
+stopped by their owners only. What a child writes is its owner's alone (``umask``).
 """
 
 import shutil
@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import IO
+
+from slackwater.runtime.private import UMASK
 
 
 @cache
@@ -32,6 +34,7 @@ def _die_with_parent() -> tuple[str, ...]:
 def spawn(
     command: Sequence[str],
     *,
+    stdin: int = subprocess.DEVNULL,
     stdout: int | IO[bytes],
     stderr: int | IO[bytes] = subprocess.STDOUT,
     env: Mapping[str, str] | None = None,
@@ -48,13 +51,14 @@ def spawn(
         .submit(
             subprocess.Popen,
             [*_die_with_parent(), *command],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             env=env,
             cwd=cwd,
             pass_fds=tuple(pass_fds),
             start_new_session=True,
+            umask=UMASK,
         )
         .result()
     )

@@ -8,18 +8,25 @@ and the w that the first one fixed (R24, R27).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+import time
+from collections.abc import Iterable, Set
 from pathlib import Path
 
 from slackwater.model.deployment import Deployment
-from slackwater.model.errors import DeploymentError, UsageError
+from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
 from slackwater.runtime.beginning import beginning
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.layout import sources_of, topic_specs
 from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.topics import ensure_inputs, ensure_topics, partition_count
+from slackwater.runtime.topics import ensure_inputs, ensure_topics, partition_counts
+
+_log = logging.getLogger(__name__)
+
+appears_s_max = 2.0
+"""How long after it was made a topic may not be shown yet."""
 
 
 class Registration:
@@ -31,8 +38,11 @@ class Registration:
         deployment: Deployment,
         deployment_path: Path,
         *,
+        data_dir: Path | None = None,
         clock: SystemClock | None = None,
     ) -> None:
+        """With ``data_dir`` its Kafka is the embedded one there."""
+        self._data_dir = data_dir
         self._transport = transport
         self._deployment = deployment
         self._path = deployment_path
@@ -43,34 +53,68 @@ class Registration:
     def partitions_of(self) -> dict[str, int]:
         """How many partitions the users' topics have, by stream; asked once."""
         if self._partitions_of is None:
-            self._partitions_of = {
-                name: partition_count(self._transport.bootstrap, stream.topic.name)
-                for name, stream in self._deployment.streams.items()
-                if stream.topic is not None
-            }
+            topics = self._input_topics
+            found = self._found(set(topics.values()))
+            self._partitions_of = {name: found[topic] for name, topic in topics.items()}
         return self._partitions_of
+
+    def _found(self, topics: Set[str]) -> dict[str, int]:
+        """Their partitions. A topic that was just made is shown by the brokers a little later."""
+        give_up = time.monotonic() + appears_s_max
+        while True:
+            found = partition_counts(self._transport.cluster, topics)
+            missing = sorted(topics - found.keys())
+            if not missing:
+                return found
+            if time.monotonic() > give_up:
+                raise EnvironmentProblem(self._missing_inputs(missing))
+            time.sleep(0.1)
+
+    @property
+    def _input_topics(self) -> dict[str, str]:
+        streams = self._deployment.streams.items()
+        return {name: stream.topic.name for name, stream in streams if stream.topic is not None}
+
+    def _missing_inputs(self, missing: list[str]) -> str:
+        bootstrap = self._transport.bootstrap
+        some, do = ("topic", "does") if len(missing) == 1 else ("topics", "do")
+        return (
+            f"{some} {', '.join(missing)} of {self._path} {do} not exist on {bootstrap}: make what"
+            f" is missing with `slackwater topics --deployment {self._path} --bootstrap {bootstrap}"
+            " --inputs PARTITIONS`, or as you make topics there"
+        )
 
     def make_topics(self, *, input_partitions: int | None = None, within_s: float = 30.0) -> None:
         """Create what is missing; ``input_partitions``: users' topics too, with so many."""
-        bootstrap = self._transport.bootstrap
+        cluster = self._transport.cluster
         if input_partitions is not None:
-            streams = self._deployment.streams.values()
-            inputs = [stream.topic.name for stream in streams if stream.topic is not None]
-            ensure_inputs(bootstrap, inputs, input_partitions, within_s)
-        ensure_topics(bootstrap, topic_specs(self._deployment, self.partitions_of), within_s)
+            ensure_inputs(cluster, self._input_topics.values(), input_partitions, within_s)
+        ensure_topics(cluster, topic_specs(self._deployment, self.partitions_of), within_s)
+
+    @property
+    def _elsewhere(self) -> str:
+        """How to begin without what is registered: it is where the topics are."""
+        if self._data_dir is not None:
+            return f"begin anew with another --data-dir (it is registered in {self._data_dir})"
+        return (
+            "begin anew with another prefix in the file (it is registered in topics of"
+            f" {self._transport.bootstrap}, so another --data-dir does not help)"
+        )
 
     def publish_clock(self) -> EventClock:
         """The clock that is published already, else that of the deployment file."""
         wanted = WallClock() if self._deployment.clock == "wall" else DataClock()
         registry = Registry(self._transport)
+        if hidden := registry.restore():
+            _log.warning("the registry's entries were hidden by records that are none: %s", hidden)
         published = registry.clock()
         if published is None:
             registry.publish_clock(wanted)
             return wanted
         if published.to_json() != wanted.to_json():
             raise UsageError(
-                f"this data directory runs with another event clock ({published.to_json()['kind']})"
-                f" than the deployment file says ({self._deployment.clock}): choose another one"
+                f"{self._path} says clock: {self._deployment.clock}, but what is registered runs"
+                f" with another event clock ({published.to_json()['kind']}): {self._elsewhere}"
             )
         return published
 
@@ -81,7 +125,7 @@ class Registration:
             if name in found and found[name].spec != query:
                 raise DeploymentError(
                     f"{self._path}: query {name} is registered with another"
-                    " definition: give the new one another name, or use another data directory"
+                    f" definition: give the new one another name, or {self._elsewhere}"
                 )
         return [name for name in self._deployment.queries if name not in found]
 

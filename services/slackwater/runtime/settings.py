@@ -22,10 +22,20 @@ PREFIX = "SLACKWATER_"
 class Settings(BaseSettings):
     """Each field is the variable of that name in capitals, after ``SLACKWATER_``."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        extra="ignore",
+        frozen=True,
+        # Compose and unit files pass on what is not set as an empty value.
+        env_ignore_empty=True,
+    )
 
     bootstrap: str | None = None
     """Where the broker answers; unset: what ``run.json`` in the data directory says."""
+    prefix: str | None = None
+    """The prefix of the deployment that a command looks at; its file says it to its processes."""
+    kafka_config: Path | None = None
+    """A file of properties that says how to get into Kafka, or a folder with one for each role."""
     data_dir: Path = Path(".slackwater")
     """Spools, logs, and the embedded broker's data."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

@@ -15,11 +15,11 @@ import contextlib
 import logging
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import (
@@ -29,44 +29,60 @@ from slackwater.model.errors import (
     UsageError,
 )
 from slackwater.primitives.eventclock import AnchoredClock, EventClock
-from slackwater.runtime.broker import EmbeddedBroker, answers
+from slackwater.runtime.broker import EmbeddedBroker, why_no_answer
+from slackwater.runtime.broker_security import CLIENT_FILE, security_of
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.datadir import DataDirectory
+from slackwater.runtime.cluster import Cluster, find_cluster
+from slackwater.runtime.datadir import DataDirectory, keep_prefix
 from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.launchers import ProcessSpec
 from slackwater.runtime.layout import (
     Launch,
     fragment_specs,
     process_names,
-    proxy_specs,
+    proxy_spec,
 )
+from slackwater.runtime.logtail import last_sentence
+from slackwater.runtime.parts import FAILED_CODE
 from slackwater.runtime.registration import Registration
 from slackwater.runtime.registry import QueryDefinition, Registry
+from slackwater.runtime.security import Role
 from slackwater.runtime.settings import Settings, settings
-from slackwater.runtime.state import read_placements
 from slackwater.runtime.supervisor import Event, Supervisor
 from slackwater.runtime.truncation import Truncation
 
 _log = logging.getLogger(__name__)
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 proxies_ready_s_max = 5.0
 """After this long a query is registered although a proxy has not read its input to the end."""
-ready_s_max = 180.0
+ready_s_max = 600.0
+broker_s_max = 10.0
+"""How long a broker that is not ours may take to answer."""
 anchor_ahead_us = 1_000_000
+AGGREGATORS = "aggregator/"
 _look_s = 0.2
 
 
 @dataclass(frozen=True)
 class StackOptions:
-    """What a stack is started with; ``bootstrap`` None: the embedded broker, on ``port``."""
+    """What a stack is started with.
+
+    Without ``bootstrap`` and ``kafka_config`` it has an embedded broker, on ``port``; ``secure``:
+    one that asks for a password, which lies in ``client.properties`` of the data directory. The
+    file's path goes to all processes; its content stays where it is.
+    """
 
     deployment_path: Path
     deployment: Deployment
     data_dir: Path
     port: int | None = None
     bootstrap: str | None = None
-    proxy_options: Mapping[str, tuple[str, ...]] | None = None
+    kafka_config: Path | None = None
+    secure: bool = False
+    proxy_options: tuple[str, ...] = ()
     aggregator_options: tuple[str, ...] = ()
     python: str = sys.executable
     settings: Settings | None = None
@@ -90,6 +106,8 @@ class Stack:
         self._directory = DataDirectory(options.data_dir)
         self._background: list[asyncio.Task[None]] = []
         self._launch: Launch | None = None
+        self._early: set[str] = set()
+        """What was started before the broker answered."""
         self._supervisor: Supervisor | None = None
         self._listener: HeartbeatListener | None = None
         self._transport: KafkaTransport | None = None
@@ -126,37 +144,38 @@ class Stack:
 
     @property
     def process_names(self) -> tuple[str, ...]:
-        """All its processes, the broker among them if it is its own."""
-        return process_names(self._deployment, broker=self._options.bootstrap is None)
+        """Of all its processes, the broker among them if it is its own; of streams, theirs."""
+        return process_names(self._deployment, broker=not self._is_elsewhere)
 
     async def open(self) -> str:
         """The first phase of both: directory, broker, topics. Where the broker answers."""
         self._directory.acquire()
+        keep_prefix(self._directory.path, self._deployment.names)
         self._supervisor = Supervisor(
             self._directory.path,
             clock=self._clock,
             on_event=self._on_event,
             on_change=self._write_run,
         )
-        bootstrap = await self._find_broker()
-        self._transport = KafkaTransport(bootstrap)
+        cluster = await self._find_broker()
+        self._transport = KafkaTransport(cluster, self._deployment.names)
         path = self._options.deployment_path
+        embedded = self._options.bootstrap is None
         self._registration = Registration(
-            self._transport, self._deployment, path, clock=self._clock
+            self._transport,
+            self._deployment,
+            path,
+            data_dir=self._directory.path if embedded else None,
+            clock=self._clock,
         )
-        self._launch = Launch(
-            self._options.deployment_path.resolve(),
-            bootstrap,
-            self._directory.path,
-            self._options.proxy_options or {},
-            self._options.aggregator_options,
-            self._options.python,
-        )
+        self._launch = self._launch_at(cluster)
         self._write_run()
-        await asyncio.to_thread(self.registration.make_topics)
+        # Nobody else could make a topic on a broker that is only there while this runs.
+        inputs = 1 if embedded else None
+        await asyncio.to_thread(self.registration.make_topics, input_partitions=inputs)
         self._listener = HeartbeatListener(self._transport).start()
         self._in_background(self._supervisor.watch_logs())
-        return bootstrap
+        return cluster.bootstrap
 
     async def start_up(self) -> None:
         """Start it for live data; returns when all processes have been started once.
@@ -166,18 +185,12 @@ class Stack:
         """
         event_clock = await asyncio.to_thread(self.registration.publish_clock)
         missing = await asyncio.to_thread(self.registration.missing)
-        proxies = proxy_specs(self._deployment, self._required_launch)
-        for spec in proxies:
-            await self.supervisor.start(spec)
+        proxy = proxy_spec(self._deployment, self._required_launch)
+        await self.supervisor.start(proxy)
         if missing:
             with contextlib.suppress(EnvironmentProblem):  # not all in time: the log tells
-                await self.wait_ready((s.name for s in proxies), proxies_ready_s_max)
+                await self.wait_ready(proxy.parts, proxies_ready_s_max)
             missing = await asyncio.to_thread(self.registration.register, missing, event_clock)
-        if self._options.bootstrap is not None:
-            # A cluster outlives the directory where its fragments' starts were counted.
-            queries = self._deployment.queries.values()
-            placed = await asyncio.to_thread(read_placements, self.transport, queries)
-            self.supervisor.placed(placed)
         await self._start_fragments()
         if missing:
             self._in_background(self._register_later(missing, event_clock))
@@ -192,8 +205,7 @@ class Stack:
         await asyncio.to_thread(registry.publish_queries, *definitions)
         # The slow ones first; readiness is awaited for all of them together.
         fragments = fragment_specs(self._deployment, self._required_launch)
-        for spec in [*fragments, *proxy_specs(self._deployment, self._required_launch)]:
-            await self.supervisor.start(spec)
+        await self._start_rest([*fragments, proxy_spec(self._deployment, self._required_launch)])
         self._truncate()
         await self.wait_ready(process_names(self._deployment, broker=False), ready_s_max)
 
@@ -248,19 +260,68 @@ class Stack:
             self._listener = None
         self._directory.release()
 
-    async def _find_broker(self) -> str:
-        given = self._options.bootstrap
-        if given is None:
-            broker = EmbeddedBroker(
-                self._directory.path / "broker",
-                port=self._options.port,
-                heap_mib_max=self._settings.broker_heap_mib_max,
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Is the broker somebody else's?"""
+        return (self._options.bootstrap, self._options.kafka_config) != (None, None)
+
+    async def _find_broker(self) -> Cluster:
+        if not self._is_elsewhere:
+            return await self._start_broker()
+        options = self._options
+        given = find_cluster(options.bootstrap, options.kafka_config, Role.ADMIN)
+        why = await asyncio.to_thread(why_no_answer, given, broker_s_max)
+        if why is not None:
+            raise EnvironmentProblem(
+                f"no broker answers on {given} within {broker_s_max:g} s: {why}"
             )
-            await self.supervisor.start_broker(broker)
-            return broker.bootstrap
-        if not await asyncio.to_thread(answers, given, 10.0):
-            raise EnvironmentProblem(f"no broker answers on {given} within 10 s")
         return given
+
+    async def _start_broker(self) -> Cluster:
+        """Our own; who gets in is written down beside its data if that is not everybody."""
+        directory = self._directory.path
+        file = directory / CLIENT_FILE
+        if file.exists() and not self._options.secure:
+            raise UsageError(
+                f"the broker in {directory} asks for a password (see {file}): say --secure again"
+            )
+        security = security_of(directory) if self._options.secure else None
+        broker = EmbeddedBroker(
+            directory / "broker",
+            port=self._options.port,
+            heap_mib_max=self._settings.broker_heap_mib_max,
+            security=security,
+            client_config=None if security is None else file,
+        )
+        if security is None and broker.known_bootstrap is not None:
+            await self._start_early(self._launch_at(Cluster(broker.known_bootstrap)))
+        await self.supervisor.start_broker(broker)
+        if security is not None:
+            security.write_client_files(broker.bootstrap, directory)
+        return broker.cluster
+
+    async def _start_early(self, launch: Launch) -> None:
+        """Start what takes longest while the broker starts: it waits for it, and for its query.
+
+        A broker that was killed is let in again after three idle seconds, and the half of a restart
+        is Spark's JVM, which needs nobody for most of its start.
+        """
+        for spec in fragment_specs(self._deployment, launch):
+            if spec.name.startswith(AGGREGATORS):
+                await self.supervisor.start(spec)
+                self._early.add(spec.name)
+
+    def _launch_at(self, cluster: Cluster) -> Launch:
+        options = self._options
+        return Launch(
+            options.deployment_path.resolve(),
+            cluster.bootstrap,
+            self._directory.path,
+            options.proxy_options,
+            options.aggregator_options,
+            options.python,
+            cluster.security.given,
+        )
 
     async def _register_later(self, names: list[str], event_clock: EventClock) -> None:
         while names:
@@ -271,9 +332,13 @@ class Stack:
                 _log.info("queries are not registered yet: %s", error)
 
     async def _start_fragments(self) -> None:
-        for spec in fragment_specs(self._deployment, self._required_launch):
-            await self.supervisor.start(spec)
+        await self._start_rest(fragment_specs(self._deployment, self._required_launch))
         self._truncate()
+
+    async def _start_rest(self, specs: Iterable[ProcessSpec]) -> None:
+        for spec in specs:
+            if spec.name not in self._early:
+                await self.supervisor.start(spec)
 
     def _truncate(self) -> None:
         truncation = Truncation(self.transport, self._deployment.queries.values())
@@ -285,15 +350,23 @@ class Stack:
         return self._launch
 
     def _raise_what_ended(self, name: str) -> None:
-        code = self.supervisor.last_exit(name)
+        code, beat = self.supervisor.last_exit(name), self.listener.latest(name)
+        if beat is not None and not beat.ready:
+            code = beat.detail.get(FAILED_CODE, code)
         if code in {UsageError.exit_code, EnvironmentProblem.exit_code}:
             error = EnvironmentProblem if code == EnvironmentProblem.exit_code else DeploymentError
-            raise error(f"{name}: {last_sentence(self.supervisor.log_path(name))}")
+            raise error(f"{name}: {last_sentence(self.supervisor.log_path(name), name)}")
 
     def _write_run(self) -> None:
         if self._transport is not None:
-            pids = {} if self._supervisor is None else self._supervisor.pids()
-            self._directory.write_run(self.bootstrap, self._options.deployment_path, pids)
+            kept = self._supervisor
+            self._directory.write_run(
+                self.transport.cluster,
+                self._options.deployment_path,
+                {} if kept is None else kept.pids(),
+                self._deployment.names,
+                {} if kept is None else kept.lives(),
+            )
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         self._background.append(asyncio.create_task(work))
@@ -304,6 +377,7 @@ class StackThread:
 
     def __init__(self, options: StackOptions, *, clock: SystemClock | None = None) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(_Threads())
         self._thread = threading.Thread(target=self._loop.run_forever, name="stack", daemon=True)
         self._thread.start()
         self._stopped = False
@@ -383,21 +457,32 @@ class StackThread:
         return self._wait(call())
 
 
+class _Threads(ThreadPoolExecutor):
+    """Runs each call in a thread that the end of the program does not wait for.
+
+    What is being started asks the broker, and may have to wait for its answer for a minute; told to
+    stop, the broker goes first. Threads of a pool would keep the program alive until they give up.
+    """
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        """See ``Executor.submit``."""
+        future: Future[_T] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 -- handed to whoever asked
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="stack-work", daemon=True).start()
+        return future
+
+
 async def _cancelled() -> None:
     """Cancel all that this loop is still at, and wait for the end of it."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
-
-
-def last_sentence(log: Path) -> str:
-    """What a process's last error line says, without time, level and names."""
-    try:
-        lines = log.read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
-    told = [line for line in lines if " ERROR " in line or " CRITICAL " in line] or lines
-    if not told:
-        return f"it ended without a word (see {log})"
-    return told[-1].partition(": ")[2] or told[-1]

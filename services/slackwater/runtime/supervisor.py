@@ -2,38 +2,42 @@
 
 One machine's stand-in for node agents and controller. It restarts a process at once when it has
 died (a restart is the normal path of recovery, not an exception), backs off only from one that
-dies again and again, gives each start of a fragment a new placement number, and ends all of them
-when it ends, also when it is killed itself (see ``runtime.process``). It restarts nothing because
-of silence: whether a process that says nothing is dead is the protocols' question, and they answer
-it without ending anybody.
+dies again and again, and ends all of them when it ends, also when it is killed itself (see
+``runtime.process``). It restarts nothing because of silence: whether a process that says nothing is
+dead is the protocols' question, and they answer it without ending anybody.
 
 Each process has a task of its own here, which is its whole life: start, wait for its end, decide.
+A process may serve several *parts* (a proxy its streams, a host its fragments). A part has a name
+like a process, and can be killed and paused alone: what kills a process is a signal, what kills a
+part is a line on its process's standard input, which the process carries out (``runtime.parts``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import shutil
 import signal
-import subprocess
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import psutil
 
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.runtime.broker import EmbeddedBroker
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.placement import BackOff, PlacementNumbers, matching
-from slackwater.runtime.process import spawn
+from slackwater.runtime.datadir import Life
+from slackwater.runtime.launchers import BrokerLauncher, CommandLauncher, Launcher, ProcessSpec
+from slackwater.runtime.log import OneLineFormatter
+from slackwater.runtime.logtail import last_error, last_words
+from slackwater.runtime.parts import COMMAND_OF
+from slackwater.runtime.placement import BackOff, matching
+from slackwater.runtime.private import append_to, make_private
 
 _log = logging.getLogger(__name__)
 
@@ -58,33 +62,6 @@ class Event:
     event: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSpec:
-    """A process to keep running. It is stopped before those with a higher ``stop_order``."""
-
-    name: str
-    command: tuple[str, ...]
-    stop_order: int = 0
-    placed: bool = True
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-class Launcher(Protocol):
-    """How one process is started; ``launch`` may take its time (a broker that must answer)."""
-
-    async def launch(self) -> int:
-        """Start it and return its pid."""
-        ...
-
-    def reap(self) -> int | None:
-        """Its return code once it has ended."""
-        ...
-
-    def give_up(self) -> None:
-        """Nobody waits any more for a launch that takes its time; it may raise, or end soon."""
-        ...
-
-
 class Supervisor:
     """Keeps processes running; see the module's text. For one event loop."""
 
@@ -98,31 +75,27 @@ class Supervisor:
     ) -> None:
         self._data_dir = data_dir
         self._logs_dir = data_dir / "logs"
-        self._logs_dir.mkdir(parents=True, exist_ok=True)
-        self._placements = PlacementNumbers(data_dir / "placements.json")
+        make_private(self._logs_dir)
         self._clock = clock or SystemClock()
         self._on_event, self._on_change = on_event, on_change
         self._children: dict[str, _Child] = {}
+        self._parts: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self.events: deque[Event] = deque(maxlen=events_max)
 
     async def start(self, spec: ProcessSpec) -> None:
         """Start a process and keep it running; returns when it has been started once."""
-        launcher = _CommandLauncher(spec, self.log_path(spec.name), self._placements)
+        launcher = CommandLauncher(spec, self.log_path(spec.name))
+        self._parts |= dict.fromkeys(spec.parts, spec.name)
         await self._keep(spec.name, spec.stop_order, stop_s_max, launcher)
-
-    def placed(self, numbers: Mapping[str, int]) -> None:
-        """Fragments that were started from elsewhere, and under which number last."""
-        for fragment, number in numbers.items():
-            self._placements.at_least(fragment, number)
 
     async def start_broker(self, broker: EmbeddedBroker) -> None:
         """Start the embedded broker and keep it running; returns when it answers.
 
         It is stopped last. If the first start fails, so does this; a later one is repeated.
         """
-        await self._keep(BROKER, 1_000, broker_stop_s_max, _BrokerLauncher(broker))
+        await self._keep(BROKER, 1_000, broker_stop_s_max, BrokerLauncher(broker))
 
     async def watch_logs(self) -> None:
         """Keep the logs within their bound; runs until it is cancelled."""
@@ -132,12 +105,18 @@ class Supervisor:
             await asyncio.sleep(log_check_s)
 
     def log_path(self, name: str) -> Path:
-        """Where a process's output goes."""
-        return self._logs_dir / f"{name.replace('/', '-')}.log"
+        """Where the output of a process goes, or of the one that a part belongs to."""
+        return self._logs_dir / f"{self._process(name).replace('/', '-')}.log"
 
     def names(self) -> list[str]:
-        """All processes that are kept running."""
-        return sorted(self._children)
+        """Of all processes that are kept running; of one with parts, theirs."""
+        parts = [part for part, process in self._parts.items() if process in self._children]
+        with_parts = {self._parts[part] for part in parts}
+        return sorted([*(self._children.keys() - with_parts), *parts])
+
+    def parts(self, process: str) -> list[str]:
+        """What a process serves; itself if it has no parts."""
+        return [part for part, of in self._parts.items() if of == process] or [process]
 
     def pids(self) -> dict[str, int]:
         """The pid of every process that runs now."""
@@ -148,12 +127,16 @@ class Supervisor:
         }
 
     def last_exit(self, name: str) -> int | None:
-        """The return code of a process's last end; None if it has not ended yet."""
-        return self._children[name].last_exit
+        """The return code of the last end of a process (a part's); None if it has not ended yet."""
+        return self._children[self._process(name)].last_exit
+
+    def lives(self) -> dict[str, Life]:
+        """What became of each process so far, by ``names``, for whoever looks from outside."""
+        return {name: self._children[self._process(name)].life for name in self.names()}
 
     def matching(self, target: str) -> list[str]:
-        """The processes that a name means: one, all that begin with it, or all of a kind."""
-        return matching(target, self._children)
+        """Whom a name means: a process or a part, all that begin with it, or all of a kind."""
+        return matching(target, {*self._children, *self._parts})
 
     def kill(self, target: str) -> list[str]:
         """SIGKILL; they are started again like after any other death. Who was meant."""
@@ -162,11 +145,11 @@ class Supervisor:
     def pause(self, target: str, seconds: float | None = None) -> list[str]:
         """SIGSTOP now, SIGCONT after so many seconds (None: at ``resume``). Who was meant."""
         names = self._signal(self.matching(target), signal.SIGSTOP, "paused")
-        pids = {name: self._children[name].pid for name in names}
+        pids = {name: self._pid(name) for name in names}
 
         async def resume(after_s: float) -> None:
             await asyncio.sleep(after_s)
-            still = [name for name, pid in pids.items() if self._children[name].pid == pid]
+            still = [name for name, pid in pids.items() if self._pid(name) == pid]
             self._signal(still, signal.SIGCONT, "resumed")
 
         if seconds is not None:
@@ -176,6 +159,12 @@ class Supervisor:
     def resume(self, target: str) -> list[str]:
         """SIGCONT. Who was meant."""
         return self._signal(self.matching(target), signal.SIGCONT, "resumed")
+
+    def _process(self, name: str) -> str:
+        return self._parts.get(name, name)
+
+    def _pid(self, name: str) -> int | None:
+        return self._children[self._process(name)].pid
 
     async def stop_all(self) -> None:
         """Stop everything, group by group in the order given at the start; bounded in time.
@@ -190,15 +179,17 @@ class Supervisor:
             group = [child for child in self._children.values() if child.stop_order == order]
             await asyncio.gather(*(child.stop() for child in group))
         self._children.clear()
+        self._parts.clear()
         self._changed()
 
-    def record(self, process: str, event: str) -> None:
+    def record(self, process: str, event: str) -> Event:
         """Write an event down, as the supervisor does for its own."""
         happened = Event(self._clock.now_us(), process, event)
         self.events.append(happened)
         _log.info("%s: %s", process, event)
         if self._on_event is not None:
             self._on_event(happened)
+        return happened
 
     async def _keep(
         self, name: str, stop_order: int, stop_s_max: float, launcher: Launcher
@@ -206,7 +197,9 @@ class Supervisor:
         if self._is_stopping:
             raise EnvironmentProblem(f"{name} is not started: everything is being stopped")
         assert name not in self._children, f"{name} runs already"
-        child = _Child(name, stop_order, stop_s_max, launcher, self.record, self._changed)
+        child = _Child(
+            name, stop_order, stop_s_max, launcher, self.log_path(name), self.record, self._changed
+        )
         self._children[name] = child
         try:
             await child.start()
@@ -217,9 +210,16 @@ class Supervisor:
     def _signal(self, names: Iterable[str], signum: signal.Signals, event: str) -> list[str]:
         reached = []
         for name in names:
-            if self._children[name].signal(signum):
+            process = self._children[self._process(name)]
+            if process.pid is None:
+                continue
+            if name in self._children:
+                process.signal(signum)
                 self.record(name, event)
-                reached.append(name)
+            else:
+                self.record(name, event)  # before it happens: the part may be quick to be back
+                process.command(f"{COMMAND_OF[signum]} {name}")
+            reached.append(name)
         return reached
 
     def _background(self, work: Awaitable[None]) -> None:
@@ -241,11 +241,15 @@ class _Child:
         stop_order: int,
         stop_s_max: float,
         launcher: Launcher,
-        record: Callable[[str, str], None],
+        log: Path,
+        record: Callable[[str, str], Event],
         changed: Callable[[], None],
     ) -> None:
         self.name, self.stop_order = name, stop_order
+        self.life = Life()
+        self._log, self._log_from = log, 0
         self._stop_s_max = stop_s_max
+        self._told_to_die = False
         self.pid: int | None = None
         self.last_exit: int | None = None
         self._launcher = launcher
@@ -263,10 +267,15 @@ class _Child:
         finally:
             self._started.set()
 
+    def command(self, line: str) -> None:
+        """Hand it a command."""
+        self._launcher.command(line)
+
     def signal(self, signum: signal.Signals) -> bool:
         """Signal it and what it has started (Spark's JVM); False if it does not run."""
         if self.pid is None:
             return False
+        self._told_to_die |= signum in {signal.SIGKILL, signal.SIGTERM}
         # A process that is asked to stop looks after its own children.
         for pid in [self.pid] if signum == signal.SIGTERM else _tree(self.pid):
             with contextlib.suppress(ProcessLookupError):
@@ -310,8 +319,9 @@ class _Child:
                 pid = None
 
     async def _launch(self) -> int:
+        self._log_from = self._log.stat().st_size if self._log.exists() else 0
         pid = await self._launcher.launch()
-        self.pid = pid
+        self.pid, self._told_to_die = pid, False
         self._record(self.name, f"started, pid {pid}")
         self._changed()
         if self._stopping.is_set():
@@ -325,56 +335,26 @@ class _Child:
                 os.killpg(self.pid, signal.SIGKILL)
         self.pid = None
         self.last_exit = self._launcher.reap()
-        how = _how_it_ended(self.last_exit)
-        self._record(self.name, how)
+        ended = self._record(self.name, _how_it_ended(self.last_exit))
+        if not self._stopping.is_set():
+            self._note_death(ended.wall_us)
         self._changed()
 
-
-class _CommandLauncher:
-    """Starts a command, its output appended to a log."""
-
-    def __init__(self, spec: ProcessSpec, log: Path, placements: PlacementNumbers) -> None:
-        self._spec, self._log, self._placements = spec, log, placements
-        self._process: subprocess.Popen[bytes] | None = None
-
-    async def launch(self) -> int:
-        """Start it with the next placement number."""
-        command = self._spec.command
-        if self._spec.placed:
-            number = self._placements.next(self._spec.name)
-            command = (*command, "--placement", str(number))
-        env = os.environ | dict(self._spec.env)
-        with self._log.open("ab") as log:
-            self._process = await asyncio.to_thread(spawn, command, stdout=log, env=env)
-        return self._process.pid
-
-    def reap(self) -> int | None:
-        """Its return code."""
-        return None if self._process is None else self._process.wait()
-
-    def give_up(self) -> None:
-        """A command is started in no time."""
-
-
-class _BrokerLauncher:
-    """Starts the embedded broker, on the same port and data each time."""
-
-    def __init__(self, broker: EmbeddedBroker) -> None:
-        self._broker = broker
-
-    async def launch(self) -> int:
-        """Start it and wait until it answers."""
-        await asyncio.to_thread(self._broker.start)
-        return self._broker.pid
-
-    def reap(self) -> int | None:
-        """The broker keeps its return code to itself."""
-        self._broker.stop()
-        return None
-
-    def give_up(self) -> None:
-        """A broker that does not answer would be waited for for minutes."""
-        self._broker.give_up()
+    def _note_death(self, wall_us: int) -> None:
+        """What status shows; and who died of a signal has a line that says so in its own log."""
+        code = self.last_exit
+        error = None if self._told_to_die else last_error(self._log, self._log_from)
+        self.life = Life(
+            restarts=self.life.restarts + 1,
+            last_exit=_exit_name(code),
+            last_exit_at_us=wall_us,
+            last_error=error,
+        )
+        if code is not None and code < 0 and not self._told_to_die:
+            words = last_words(self._log, self._log_from) or "its log has no line of this start"
+            _log.error("%s %s: %s", self.name, _how_it_ended(code), words)
+            with contextlib.suppress(OSError), append_to(self._log) as log:
+                log.write(_own_line(self.name, f"{_how_it_ended(code)}; it is started again"))
 
 
 async def _ended(pid: int) -> None:
@@ -400,10 +380,22 @@ def _tree(pid: int) -> list[int]:
 def _how_it_ended(code: int | None) -> str:
     if code is None:
         return "ended"
-    if code < 0:
-        named = -code in set(signal.Signals)  # most real-time signals are not
-        return f"ended by {signal.Signals(-code).name if named else f'signal {-code}'}"
-    return f"ended with code {code}"
+    return f"ended {'by' if code < 0 else 'with'} {_exit_name(code)}"
+
+
+def _exit_name(code: int | None) -> str:
+    if code is None:
+        return "unknown"
+    if code >= 0:
+        return f"code {code}"
+    named = -code in set(signal.Signals)  # most real-time signals are not
+    return signal.Signals(-code).name if named else f"signal {-code}"
+
+
+def _own_line(process: str, message: str) -> bytes:
+    """A line as the process itself would have logged it."""
+    record = logging.LogRecord(__name__, logging.CRITICAL, "", 0, message, None, None)
+    return f"{OneLineFormatter(process).format(record)}\n".encode()
 
 
 def rotate(log: Path, bytes_max: int = log_bytes_max) -> bool:
@@ -417,7 +409,7 @@ def rotate(log: Path, bytes_max: int = log_bytes_max) -> bool:
             return False
         older = log.with_suffix(".log.1")
         try:
-            shutil.copyfile(log, older)
+            shutil.copy(log, older)
         except OSError as error:  # a full disk, which this log may have filled
             _log.warning("%s is cut without a copy: %s", log, error)
             older.unlink(missing_ok=True)
@@ -425,10 +417,3 @@ def rotate(log: Path, bytes_max: int = log_bytes_max) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def write_json(path: Path, content: object) -> None:
-    """Write so that a reader finds the old content or the new, never half of it."""
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(content, indent=2) + "\n")
-    part.replace(path)

@@ -22,12 +22,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.names import UNPREFIXED, Names
+from slackwater.runtime.cluster import Where, cluster_of
 from slackwater.runtime.paths import schemas_dir
 
-HEARTBEATS = "sw.heartbeats"
-REGISTRY = "sw.registry"
-ResultKind = Literal["stable", "tentative", "corrections"]
-RESULT_KINDS: tuple[ResultKind, ...] = ("stable", "tentative", "corrections")
 Config = dict[str, Any]
 
 
@@ -59,36 +57,6 @@ class TopicSpec:
         return self.config.get("cleanup.policy") == "compact"
 
 
-def source_topic(stream: str) -> str:
-    """The source log of a stream; `lab.0` is partition 0 of the existing topic behind `lab`."""
-    return f"sw.source.{stream}"
-
-
-def quarantine_topic(stream: str) -> str:
-    """Where a stream's unusable readings are kept."""
-    return f"sw.quarantine.{stream}"
-
-
-def ordered_topic(query: str, child: int) -> str:
-    """The logs of a child's orderers."""
-    return f"sw.ordered.{query}.{child}"
-
-
-def deltas_topic(query: str, part: int) -> str:
-    """The logs of a part's deltas, of all children and replicas."""
-    return f"sw.deltas.{query}.{part}"
-
-
-def state_topic(query: str) -> str:
-    """The state records of a query's fragments."""
-    return f"sw.state.{query}"
-
-
-def results_topic(query: str, kind: ResultKind) -> str:
-    """One of a query's three result topics."""
-    return f"sw.results.{query}.{kind}"
-
-
 def ordered_partition(replica: int, *, live: bool) -> int:
     """The partition of a replica's stable or live log."""
     return 2 * replica + live
@@ -100,21 +68,24 @@ def deltas_partition(child: int, replica: int, replicas: int, *, live: bool) -> 
     return (child * replicas + replica) * 2 + live
 
 
-def topics_for(streams: Iterable[str], queries: Iterable[QueryShape]) -> tuple[TopicSpec, ...]:
+def topics_for(
+    streams: Iterable[str], queries: Iterable[QueryShape], names: Names = UNPREFIXED
+) -> tuple[TopicSpec, ...]:
     """All topics that these streams and queries need, in the order of the file."""
     streams, queries = tuple(streams), tuple(queries)
     specs: list[TopicSpec] = []
     for template in _file()["topic"]:
         words = set(re.findall(r"<(\w+)>", template["name"]))
         if "stream" in words:
-            specs += [_spec(template, {"stream": stream}, None) for stream in streams]
+            specs += [_spec(template, names, {"stream": stream}, None) for stream in streams]
         elif "query" in words:
             for query in queries:
                 if template.get("windowed", False) and not query.windowed:
                     continue
-                specs += [_spec(template, names, query) for names in _names(words, query)]
+                of = _words(words, query)
+                specs += [_spec(template, names, values, query) for values in of]
         else:
-            specs.append(_spec(template, {}, None))
+            specs.append(_spec(template, names, {}, None))
     return tuple(specs)
 
 
@@ -128,43 +99,46 @@ def piece_bytes_max() -> int:
     return int(_file()["limits"]["piece_bytes_max"])
 
 
-def confluent_producer(bootstrap: str, **extra: str | float | bool) -> Config:
+def confluent_client(where: Where) -> Config:
+    """What each client of confluent-kafka needs: where Kafka is, and how to get in."""
+    cluster = cluster_of(where)
+    return {"bootstrap.servers": cluster.bootstrap} | cluster.security.confluent()
+
+
+def confluent_producer(where: Where, **extra: str | float | bool) -> Config:
     """Settings of a confluent-kafka Producer; extra ones as `linger_ms=5`."""
-    return _confluent(bootstrap, "producer", extra)
+    return _confluent(where, "producer", extra)
 
 
-def confluent_consumer(bootstrap: str, **extra: str | float | bool) -> Config:
+def confluent_consumer(where: Where, **extra: str | float | bool) -> Config:
     """Settings of a confluent-kafka Consumer that is assigned, not subscribed.
 
     librdkafka wants a group id even so; nothing is ever committed to it.
     """
-    return _confluent(bootstrap, "consumer", {"group_id": "slackwater-assigned"} | extra)
+    return _confluent(where, "consumer", {"group_id": UNPREFIXED.assigned_group} | extra)
 
 
-def aiokafka_producer(bootstrap: str, **extra: object) -> Config:
+def aiokafka_producer(where: Where, **extra: object) -> Config:
     """Keyword arguments of an AIOKafkaProducer."""
-    return {"bootstrap_servers": bootstrap} | _clients("aiokafka", "producer") | extra
+    return _aiokafka(where, "producer", extra)
 
 
-def aiokafka_consumer(bootstrap: str, **extra: object) -> Config:
+def aiokafka_consumer(where: Where, **extra: object) -> Config:
     """Keyword arguments of an AIOKafkaConsumer."""
-    return {"bootstrap_servers": bootstrap} | _clients("aiokafka", "consumer") | extra
+    return _aiokafka(where, "consumer", extra)
 
 
-def faust_settings() -> Config:
-    """The part of a Faust app's settings that follows from the record size."""
-    return _clients("faust")
+def spark_options(where: Where, end: Literal["source", "sink"]) -> dict[str, str]:
+    """Options of Spark's Kafka source or sink; without a secret in them."""
+    cluster = cluster_of(where)
+    address = {"kafka.bootstrap.servers": cluster.bootstrap}
+    return address | _clients("spark", end) | cluster.security.spark()
 
 
-def spark_options(bootstrap: str, end: Literal["source", "sink"]) -> dict[str, str]:
-    """Options of Spark's Kafka source or sink."""
-    return {"kafka.bootstrap.servers": bootstrap} | _clients("spark", end)
-
-
-def ensure_topics(bootstrap: str, specs: Iterable[TopicSpec], timeout_s: float = 30.0) -> None:
+def ensure_topics(where: Where, specs: Iterable[TopicSpec], timeout_s: float = 30.0) -> None:
     """Create what is missing; may be repeated, also by several processes at once."""
-    admin, wanted = _admin(bootstrap), {spec.name: spec for spec in specs}
-    existing = _partition_counts(admin, bootstrap, timeout_s)
+    admin, wanted = _admin(where), {spec.name: spec for spec in specs}
+    existing = _partition_counts(admin, where, timeout_s)
     missing = [spec for name, spec in wanted.items() if name not in existing]
     if missing:
         futures = admin.create_topics([_new_topic(spec) for spec in missing])
@@ -173,56 +147,65 @@ def ensure_topics(bootstrap: str, specs: Iterable[TopicSpec], timeout_s: float =
         # The controller has made them; a broker learns of them and of their leaders later, on a
         # busy machine by seconds, and a client that asks meanwhile may get stuck. Another process
         # may have been quicker, and may have wanted something else.
-        existing = _wait_seen(admin, bootstrap, wanted.keys(), timeout_s)
+        existing = _wait_seen(admin, where, wanted.keys(), timeout_s)
     for name, spec in wanted.items():
         if existing[name] != spec.partitions and not spec.by_key:
             raise EnvironmentProblem(
                 f"topic {name} has {existing[name]} partitions, this deployment needs"
-                f" {spec.partitions}: it was made for other numbers of children, replicas or parts"
+                f" {spec.partitions}: it was made for other numbers of children, replicas or"
+                " parts. Take those numbers, or give the query another name"
             )
     for name, spec in wanted.items():
         if existing[name] < spec.partitions:
-            _wait_grown(admin, bootstrap, spec, timeout_s)
+            _wait_grown(admin, where, spec, timeout_s)
 
 
 def ensure_inputs(
-    bootstrap: str, names: Iterable[str], partitions: int, timeout_s: float = 30.0
+    where: Where, names: Iterable[str], partitions: int, timeout_s: float = 30.0
 ) -> None:
     """Create users' topics that are missing; one that is there is the user's, and is left alone."""
-    existing = _partition_counts(_admin(bootstrap), bootstrap, timeout_s)
+    existing = _partition_counts(_admin(where), where, timeout_s)
     missing = [TopicSpec(name, partitions, {}) for name in names if name not in existing]
-    ensure_topics(bootstrap, missing, timeout_s)
+    ensure_topics(where, missing, timeout_s)
 
 
-def partition_count(bootstrap: str, topic: str, timeout_s: float = 10.0) -> int:
+def partition_count(where: Where, topic: str, timeout_s: float = 10.0) -> int:
     """How many partitions an existing topic has; a missing one is the user's to create."""
-    counts = _partition_counts(_admin(bootstrap), bootstrap, timeout_s)
+    counts = partition_counts(where, [topic], timeout_s)
     if topic not in counts:
-        raise EnvironmentProblem(f"topic {topic} does not exist on {bootstrap}")
+        raise EnvironmentProblem(f"topic {topic} does not exist on {where}")
     return counts[topic]
 
 
+def partition_counts(
+    where: Where, topics: Iterable[str], timeout_s: float = 10.0
+) -> dict[str, int]:
+    """How many partitions each of these topics has; without those that do not exist."""
+    counts = _partition_counts(_admin(where), where, timeout_s)
+    return {topic: counts[topic] for topic in topics if topic in counts}
+
+
 def delete_records(
-    bootstrap: str, before: Mapping[tuple[str, int], int], timeout_s: float = 10.0
+    where: Where, before: Mapping[tuple[str, int], int], timeout_s: float = 10.0
 ) -> dict[tuple[str, int], int]:
     """Truncate logs up to, not including, the given offsets; gives the new beginnings."""
     if not before:
         return {}
     wanted = [TopicPartition(topic, part, offset) for (topic, part), offset in before.items()]
     begins: dict[tuple[str, int], int] = {}
-    admin = _admin(bootstrap)  # must live as long as its futures
-    for where, future in admin.delete_records(wanted).items():
+    admin = _admin(where)  # must live as long as its futures
+    for log, future in admin.delete_records(wanted).items():
         try:
             result = future.result(timeout_s)
         except KafkaException as error:
             raise EnvironmentProblem(
-                f"topic {where.topic} cannot be truncated: {_reason(error)}"
+                f"topic {log.topic} cannot be truncated: {_reason(error)}"
             ) from error
         except TimeoutError as error:
             raise EnvironmentProblem(
-                f"topic {where.topic} cannot be truncated: no answer in {timeout_s:g} s"
+                f"topic {log.topic} cannot be truncated: no answer in {timeout_s:g} s"
             ) from error
-        begins[where.topic, where.partition] = result.low_watermark
+        begins[log.topic, log.partition] = result.low_watermark
     return begins
 
 
@@ -238,12 +221,18 @@ def _clients(*path: str) -> Config:
     return dict(table)
 
 
-def _confluent(bootstrap: str, kind: str, extra: Mapping[str, str | float | bool]) -> Config:
+def _confluent(where: Where, kind: str, extra: Mapping[str, str | float | bool]) -> Config:
     dotted = {name.replace("_", "."): value for name, value in extra.items()}
-    return {"bootstrap.servers": bootstrap} | _clients("confluent", kind) | dotted
+    return confluent_client(where) | _clients("confluent", kind) | dotted
 
 
-def _names(words: set[str], query: QueryShape) -> list[dict[str, str]]:
+def _aiokafka(where: Where, kind: str, extra: Config) -> Config:
+    cluster = cluster_of(where)
+    address = {"bootstrap_servers": cluster.bootstrap}
+    return address | cluster.security.aiokafka() | _clients("aiokafka", kind) | extra
+
+
+def _words(words: set[str], query: QueryShape) -> list[dict[str, str]]:
     of_query = {"query": query.name}
     if "child" in words:
         return [of_query | {"child": str(child)} for child in range(query.children)]
@@ -253,10 +242,10 @@ def _names(words: set[str], query: QueryShape) -> list[dict[str, str]]:
 
 
 def _spec(
-    template: Mapping[str, Any], names: Mapping[str, str], query: QueryShape | None
+    template: Mapping[str, Any], names: Names, values: Mapping[str, str], query: QueryShape | None
 ) -> TopicSpec:
-    name: str = template["name"]
-    for word, value in names.items():
+    name: str = names.topic(template["name"])
+    for word, value in values.items():
         name = name.replace(f"<{word}>", value)
     assert "<" not in name, f"unknown word in {name}"
     config = {key: str(value) for key, value in template["config"].items()}
@@ -271,22 +260,20 @@ def _product(expression: str, query: QueryShape | None) -> int:
     return result
 
 
-def _admin(bootstrap: str) -> AdminClient:
+def _admin(where: Where) -> AdminClient:
     # Its errors come back as exceptions; the library's own lines on stderr would say them twice.
-    return AdminClient(
-        {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500, "log_level": 2}
-    )
+    return AdminClient(confluent_client(where) | {"reconnect.backoff.max.ms": 500, "log_level": 2})
 
 
 def _partition_counts(
-    admin: AdminClient, bootstrap: str, timeout_s: float, *, led: bool = False
+    admin: AdminClient, where: Where, timeout_s: float, *, led: bool = False
 ) -> dict[str, int]:
     """Partitions by topic; ``led``: only of topics whose partitions all have a leader."""
     try:
         topics = admin.list_topics(timeout=timeout_s).topics
     except KafkaException as error:
         raise EnvironmentProblem(
-            f"no broker answers on {bootstrap} within {timeout_s:.0f} s: {_reason(error)}"
+            f"no broker answers on {where} within {timeout_s:.0f} s: {_reason(error)}"
         ) from error
     # A topic in the making is listed with an error and no partitions.
     return {
@@ -314,7 +301,7 @@ def _wait_created(name: str, future: Future[None], timeout_s: float) -> None:
         ) from error
 
 
-def _wait_grown(admin: AdminClient, bootstrap: str, spec: TopicSpec, timeout_s: float) -> None:
+def _wait_grown(admin: AdminClient, where: Where, spec: TopicSpec, timeout_s: float) -> None:
     asked = admin.create_partitions([NewPartitions(spec.name, spec.partitions)])
     try:
         asked[spec.name].result(timeout_s)
@@ -325,7 +312,7 @@ def _wait_grown(admin: AdminClient, bootstrap: str, spec: TopicSpec, timeout_s: 
                 f"topic {spec.name} cannot be extended: {_reason(error)}"
             ) from error
     deadline = time.monotonic() + timeout_s
-    while _partition_counts(admin, bootstrap, timeout_s, led=True).get(spec.name, 0) < (
+    while _partition_counts(admin, where, timeout_s, led=True).get(spec.name, 0) < (
         spec.partitions
     ):
         if time.monotonic() > deadline:
@@ -334,11 +321,11 @@ def _wait_grown(admin: AdminClient, bootstrap: str, spec: TopicSpec, timeout_s: 
 
 
 def _wait_seen(
-    admin: AdminClient, bootstrap: str, names: Set[str], timeout_s: float
+    admin: AdminClient, where: Where, names: Set[str], timeout_s: float
 ) -> dict[str, int]:
     deadline = time.monotonic() + timeout_s
     while True:
-        counts = _partition_counts(admin, bootstrap, timeout_s, led=True)
+        counts = _partition_counts(admin, where, timeout_s, led=True)
         unseen = names - counts.keys()
         if not unseen:
             return counts

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
+from slackwater.model.names import Names
 
 Log: TypeAlias = tuple[str, int]
 """One partition of a topic."""
@@ -54,6 +55,13 @@ class RawRecord(NamedTuple):
     def log(self) -> Log:
         """The log it was read from."""
         return self.topic, self.partition
+
+
+class Marker(NamedTuple):
+    """The end of a transaction in a log; it was written at ``at_ms``, by the broker's clock."""
+
+    offset: int
+    at_ms: int
 
 
 class LogError(SlackwaterError):
@@ -112,8 +120,25 @@ class Writer(Protocol):
         """Bytes appended and not yet delivered."""
         ...
 
+    @property
+    def in_flight_bytes_max(self) -> int:
+        """Their bound."""
+        ...
+
     def close(self, timeout_s: float = 5.0) -> None:
         """Deliver what is in flight if the time allows, and end."""
+        ...
+
+
+class SharedProducer(Protocol):
+    """A client that several writers append through, each on its own: see ``Transport.producer``."""
+
+    def writer(self, on_fatal: Callable[[str], None], *, in_flight_bytes_max: int) -> Writer:
+        """One of them. It waits for its own records only, and fails alone."""
+        ...
+
+    def close(self) -> None:
+        """End, when its writers have been closed."""
         ...
 
 
@@ -147,7 +172,12 @@ class Reader(Protocol):
 
 
 class Transport(Protocol):
-    """Where logs live."""
+    """Where the logs of a deployment live, and what they are called there."""
+
+    @property
+    def names(self) -> Names:
+        """The deployment's names."""
+        ...
 
     def writer(
         self,
@@ -157,6 +187,10 @@ class Transport(Protocol):
         linger_ms: float = 0.0,
     ) -> Writer:
         """A writer that never leaves a hole."""
+        ...
+
+    def producer(self, *, in_flight_bytes_max: int, linger_ms: float = 0.0) -> SharedProducer:
+        """For a process with many owners of logs; the bound is that of all of them together."""
         ...
 
     def reader(
@@ -191,6 +225,10 @@ class Transport(Protocol):
         timeout_s: float,
     ) -> dict[Log, int] | None:
         """The same for an event loop; None = no answer, which counts as read (R11)."""
+        ...
+
+    def markers(self, log: Log, *, timeout_s: float = 10.0) -> list[Marker]:
+        """Where transactions have ended in what the log holds now, and when; in order."""
         ...
 
     def delete_records(self, before: Mapping[Log, int], *, timeout_s: float = 30.0) -> None:

@@ -20,71 +20,76 @@ from collections.abc import Iterable, Mapping
 
 from slackwater.model.deployment import QuerySpec
 from slackwater.model.errors import SlackwaterError
-from slackwater.model.records import OrdererState, RootState
+from slackwater.model.names import UNPREFIXED, Names, OrdererName, RootName
+from slackwater.model.records import LogState, OrdererState, RootState
 from slackwater.runtime.state import read_states
-from slackwater.runtime.topics import (
-    deltas_partition,
-    deltas_topic,
-    ordered_partition,
-    ordered_topic,
-)
+from slackwater.runtime.topics import deltas_partition, ordered_partition
 from slackwater.runtime.transport import Log, Transport
 
 _log = logging.getLogger(__name__)
 
 
-def not_needed(query: QuerySpec, states: Mapping[str, OrdererState | RootState]) -> dict[Log, int]:
+def not_needed(
+    query: QuerySpec, states: Mapping[str, OrdererState | RootState], names: Names = UNPREFIXED
+) -> dict[Log, int]:
     """Per log the offset below which nothing is needed; logs that are needed whole are absent."""
-    deltas = {} if query.window is None else _deltas(query, states)
-    return deltas | _ordered(query, states)
+    deltas = {} if query.window is None else _deltas(query, states, names)
+    return deltas | _ordered(query, states, names)
 
 
-def _deltas(query: QuerySpec, states: Mapping[str, OrdererState | RootState]) -> dict[Log, int]:
+def _deltas(
+    query: QuerySpec, states: Mapping[str, OrdererState | RootState], names: Names
+) -> dict[Log, int]:
     needed: dict[Log, int] = {}
     for part in range(query.parts):
         for copy in _copies(query, part, states):
-            for log in copy.logs:
+            for log in _logs(query, copy):
                 partition = deltas_partition(
                     log.child, log.replica, query.replicas, live=bool(log.line)
                 )
-                key = (deltas_topic(query.name, part), partition)
+                key = (names.deltas(query.name, part), partition)
                 first = min(log.stable.offset, log.live.offset)
                 needed[key] = min(first, needed.get(key, first))
     return needed
 
 
-def _ordered(query: QuerySpec, states: Mapping[str, OrdererState | RootState]) -> dict[Log, int]:
+def _ordered(
+    query: QuerySpec, states: Mapping[str, OrdererState | RootState], names: Names
+) -> dict[Log, int]:
     firsts: dict[tuple[int, int, int], list[int]] = {}
     for part in range(query.parts):
         copies = list(_copies(query, part, states))
         if not copies:
             return {}  # a part that has not spoken needs everything
         for copy in copies:
-            for log in copy.logs:
+            for log in _logs(query, copy):
                 read = min(log.stable.offset, log.live.offset)
                 first = read if query.window is None else log.whole
                 firsts.setdefault((log.child, log.replica, log.line), []).append(first)
     needed: dict[Log, int] = {}
     for (child, replica, line), said in firsts.items():
-        own = states.get(f"orderer/{query.name}.{child}.{replica_letter(replica)}")
+        own = states.get(OrdererName(query.name, child, replica).process)
         if isinstance(own, OrdererState):
             mine = own.live_offset if line else own.stable_offset
             partition = ordered_partition(replica, live=bool(line))
-            needed[ordered_topic(query.name, child), partition] = min(*said, mine)
+            needed[names.ordered(query.name, child), partition] = min(*said, mine)
     return needed
 
 
 def _copies(
     query: QuerySpec, part: int, states: Mapping[str, OrdererState | RootState]
 ) -> Iterable[RootState]:
-    state = states.get(f"root/{query.name}.{part}")
+    state = states.get(RootName(query.name, part).process)
     return [state] if isinstance(state, RootState) else []
 
 
-def replica_letter(replica: int) -> str:
-    """How a replica is called in names: 0 is ``a``."""
-    assert 0 <= replica < 26
-    return chr(ord("a") + replica)
+def _logs(query: QuerySpec, copy: RootState) -> Iterable[LogState]:
+    """A record may name logs that the query does not have: then it is none of ours."""
+    return [
+        log
+        for log in copy.logs
+        if 0 <= log.child < query.children and 0 <= log.replica < query.replicas
+    ]
 
 
 class Truncation:
@@ -99,12 +104,16 @@ class Truncation:
         """One round; what was given up, by log."""
         now: dict[Log, int] = {}
         for query in self._queries:
-            now |= not_needed(query, read_states(self._transport, query.name, query.parts))
+            states = read_states(self._transport, query.name, query.parts)
+            now |= not_needed(query, states, self._transport.names)
         given_up = {
             log: min(offset, now[log]) for log, offset in self._before.items() if log in now
         }
         self._before = now
         given_up = {log: offset for log, offset in given_up.items() if offset > 0}
+        # Nobody has read beyond the end: who says so is no fragment, or of another log.
+        ends = self._transport.end_offsets(given_up) if given_up else {}
+        given_up = {log: offset for log, offset in given_up.items() if offset <= ends[log]}
         if given_up:
             self._transport.delete_records(given_up)
         return given_up

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer, MaxDepthExceededError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
@@ -19,6 +20,8 @@ from ruamel.yaml.reader import ReaderError
 yaml_nodes_max: Final = 200_000
 """Aliases may name one node many times: a bound on what they unfold to."""
 yaml_depth_max: Final = 20
+yaml_entries_max: Final = 1_000
+"""In one mapping: streams and queries of a deployment, fields of a stream."""
 
 Path = tuple[str | int, ...]
 
@@ -52,22 +55,56 @@ def read_document(text: str) -> Document:
     """Read the text; what cannot be read is in ``problems``."""
     document = Document()
     try:
-        node = YAML(typ="safe", pure=True).compose(text)
+        yaml = YAML(typ="safe", pure=True)
+        yaml.Composer = _Composer  # type: ignore[assignment]
+        yaml.max_depth = yaml_depth_max
+        node = yaml.compose(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        reason = ", ".join(part for part in (error.problem, error.context) if part)
-        document.problems.append(Problem(mark.line + 1 if mark else 1, f"not YAML: {reason}"))
+        line = mark.line + 1 if mark else 1
+        if isinstance(error, _TooMuch):
+            reason = str(error.problem)
+        elif isinstance(error, MaxDepthExceededError):
+            reason = f"not YAML of ours: is nested more than {yaml_depth_max} deep"
+        else:
+            parts = (error.problem, error.context)
+            reason = "not YAML: " + ", ".join(part for part in parts if part)
+        document.problems.append(Problem(line, reason))
         return document
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         document.problems.append(Problem(line, "not YAML: holds a character that is not text"))
         return document
-    except (YAMLError, RecursionError, ValueError) as error:
+    except (YAMLError, ValueError) as error:
         document.problems.append(Problem(1, f"not YAML: {type(error).__name__}"))
         return document
     if node is not None:
         document.content = _Unfolding(document).value(node, ())
     return document
+
+
+class _TooMuch(MarkedYAMLError):
+    """What ends the reading at once, for ruamel takes a minute for ten megabytes."""
+
+
+class _Composer(Composer):
+    """Ends where there is too much of something; an anchor may be given anew."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        self.warn_double_anchors = False
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """As ruamel's, and counts the entries of a mapping."""
+        if isinstance(parent, MappingNode) and len(parent.value) == yaml_entries_max:
+            mark = self.parser.peek_event().start_mark
+            reason = (
+                f"is entry {yaml_entries_max + 1} of one mapping: at most {yaml_entries_max} "
+                "streams, queries, or fields of one of them; let sensors share a stream, their "
+                "keys tell them apart"
+            )
+            raise _TooMuch(problem=reason, problem_mark=mark)
+        return super().compose_node(parent, index)
 
 
 class _Unfolding:

@@ -33,6 +33,8 @@ class Said(NamedTuple):
     lost: tuple[str, ...] = ()
     """Streams of which retention took readings."""
     epoch: int = 0
+    skipped: bool = False
+    """It was overdue and not computed: it has no rows, which says nothing of its content."""
     listed: Sequence[tuple[str, tuple[float, ...]]] = ()
     """Without a window: the rows themselves, time and values."""
 
@@ -50,14 +52,14 @@ def answers(history: History) -> Iterator[Said]:
                         isinstance(effect, StableWindow), getattr(effect, "missing", ()),
                         figures(told) if history.config.rows else told,
                         tuple(gap.stream for gap in effect.gap), effect.epoch,
-                        told if history.config.rows else [],
+                        listed=told if history.config.rows else [],
                     )  # fmt: skip
                 case EmptyRun():
                     for i in range(effect.windows):
                         window = effect.window_start + i * slide
                         yield Said(
                             committed.at, committed.part, window, effect.stable, effect.missing,
-                            [], (), effect.epoch,
+                            [], (), effect.epoch, effect.skipped,
                         )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from tests.simulator.config import FIELDS, WorldConfig
 from tests.simulator.history import Told
 from tests.simulator.readings import Reading
 from tests.simulator.sources import columns
+from tests.window_starts import starts_covering
 
 from slackwater.model.records import Kind, SourceRecord
 
@@ -151,7 +152,7 @@ def windows(config: WorldConfig, fed: Iterable[Fed], part: int) -> Cells:
     for stime, key, values in fed:
         if stime < config.e0_us or part_of(key, config.parts) != part:
             continue
-        for start in grid.window_starts_covering(stime, stime + 1):
+        for start in starts_covering(grid, stime, stime + 1):
             cells[start][key].append(values)
     return {
         start: {key: _figures(rows) for key, rows in sorted(keys.items())}

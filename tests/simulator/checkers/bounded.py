@@ -1,6 +1,7 @@
 """Guarantee 2, bounded: a first answer within X of the normal time, and none before it.
 
-Not while some stage had no copy that could work, nor until such a copy has read what it missed.
+Not while some stage had no copy that could work, or a root that could not keep up, nor until such
+a copy has read what it missed. What is skipped has been overdue: it is a first answer like any.
 And its second sentence: a failure that ends, with what it held back read, before X less the
 stages' margins leaves no tentative result. Only where the clocks agree within the margin (R12).
 """
@@ -28,9 +29,14 @@ def _in_time(facts: Facts, part: int, answers: list[Said]) -> None:
     # Suspending gives up the bound for fewer corrections (DPC, section 6.1).
     suspends = config.policy.stabilization == "suspend"
     for said in answers:
-        normal = config.normal_time(config.grid.window_end(said.window))
-        if not said.stable and said.at < normal - config.margin_us:
-            text = f"{facts.name(said.window)} is tentative {normal - said.at} us early"
+        normal = facts.normal_time(config.grid.window_end(said.window))
+        earliest = facts.earliest(config.grid.window_end(said.window))
+        if not said.stable and said.at < earliest - config.margin_us:
+            text = f"{facts.name(said.window)} is tentative {earliest - said.at} us early"
+            raise Violation("bounded", said.at, text)
+        if said.skipped and said.at < normal + config.bound_us - config.margin_us:
+            early = (normal + config.bound_us - said.at) / 1e6
+            text = f"{facts.name(said.window)} is skipped, and could be in time for {early:.3f} s"
             raise Violation("bounded", said.at, text)
         if said.window < answered_to:
             continue
@@ -40,7 +46,7 @@ def _in_time(facts: Facts, part: int, answers: list[Said]) -> None:
             late = (said.at - normal) / 1e6
             text = f"part {part}: {facts.name(said.window)} answered after {late:.3f} s"
             raise Violation("bounded", said.at, text)
-    normal = config.normal_time(config.grid.window_end(answered_to))
+    normal = facts.normal_time(config.grid.window_end(answered_to))
     if normal + config.bound_us + slack < facts.settled_to:
         text = f"part {part}: {facts.name(answered_to)} has no answer"
         raise Violation("bounded", facts.settled_to, text)
@@ -67,7 +73,7 @@ def _for_a_reason(facts: Facts, part: int, answers: list[Said]) -> None:
         if said.stable or said.epoch == epoch:
             continue
         epoch = said.epoch
-        normal = config.normal_time(config.grid.window_end(said.window))
+        normal = facts.normal_time(config.grid.window_end(said.window))
         if said.window in lost:
             continue
         if not any(o.start <= said.at and o.end + facts.grace_after(o) >= normal for o in long):

@@ -22,8 +22,10 @@ from tests.simulator.clock import ms, second
 from tests.simulator.history import History, Outage
 from tests.simulator.readings import Reading
 from tests.simulator.sources import columns
+from tests.window_starts import starts_covering
 
 from slackwater.model.records import Kind, SourceRecord
+from slackwater.primitives.lateness import Lateness, Step
 
 
 class Facts:
@@ -33,6 +35,7 @@ class Facts:
         self.history = history
         self.config = history.config
         self.reads = reads
+        self._known: dict[bool, Lateness] = {}
         """Of the query whose results this one reads."""
 
     @cached_property
@@ -107,7 +110,7 @@ class Facts:
         if self.reads is not None:
             stimes += [self.reads.config.grid.window_end(w) - 1 for w in self.reads.lost_ahead]
         felt_us = self.config.join_us + 1
-        return {start for t in stimes for start in grid.window_starts_covering(t, t + felt_us)}
+        return {start for t in stimes for start in starts_covering(grid, t, t + felt_us)}
 
     @cached_property
     def may_lose(self) -> set[str]:
@@ -121,6 +124,23 @@ class Facts:
         """Is one of these the query through which the stream's readings come?"""
         reads = self.config.reads
         return reads is not None and reads.name in names and stream in reads.sources
+
+    def normal_time(self, e: int) -> int:
+        """Rule 15, by all that was recorded."""
+        return e + self._lateness(in_time=False).at(e)
+
+    def earliest(self, e: int) -> int:
+        """The same without what some process may not have read in time."""
+        return e + self._lateness(in_time=True).at(e)
+
+    def _lateness(self, *, in_time: bool) -> Lateness:
+        if in_time not in self._known:
+            steps: dict[str, list[Step]] = {}
+            for learned in self.history.learned:
+                if learned.in_time or not in_time:
+                    steps.setdefault(learned.stream, []).append(learned.step)
+            self._known[in_time] = self.config.lateness(steps)
+        return self._known[in_time]
 
     @property
     def settled_to(self) -> int:

@@ -15,6 +15,7 @@ from slackwater.model.records import (
     DeltaRecord,
     Gap,
     Heartbeat,
+    HeartbeatPart,
     Hole,
     Kind,
     LogPosition,
@@ -184,6 +185,19 @@ RECORDS: dict[str, SearchStrategy[Any]] = {
         st.dictionaries(texts, texts, max_size=3),
         st.lists(st.builds(Hole, texts, ints, longs), max_size=3).map(tuple),
         st.dictionaries(texts, longs, max_size=3),
+        st.lists(
+            st.builds(
+                HeartbeatPart,
+                texts,
+                longs,
+                longs,
+                st.booleans(),
+                st.dictionaries(texts, texts, max_size=3),
+                st.lists(st.builds(Hole, texts, ints, longs), max_size=2).map(tuple),
+                st.dictionaries(texts, longs, max_size=3),
+            ),
+            max_size=3,
+        ).map(tuple),
     ),
     "registry": st.builds(RegistryRecord, texts, texts),
 }

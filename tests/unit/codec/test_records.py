@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from tests.unit.codec.build import DECODE, ENCODE, RECORDS, longs, plain
 
 from slackwater.codec import (
+    FIGURES,
     SCHEMAS,
     decode_delta,
     decode_ordered,
@@ -264,13 +266,27 @@ def a_delta(keys: tuple[str, ...], keys_hash: int) -> DeltaRecord:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("figure", ["count", "sum", "m2", "min", "max"])
-@pytest.mark.parametrize("columns", [[], [[1.0]], [[1.0, 2.0], [1.0, 2.0]]])
+@pytest.mark.parametrize(
+    ("figure", "columns"),
+    [
+        *itertools.product(FIGURES, [[[1.0]], [[1.0, 2.0], [1.0, 2.0]]]),
+        ("count", []),
+        ("sum", []),
+    ],
+)
 def test_damage_in_a_delta_record(figure: str, columns: list[list[float]]) -> None:
     data = encode_delta(a_delta(("a", "b"), 1))
     data = fast_write("delta", {**fast_read("delta", data), figure: columns})
     with pytest.raises(MalformedRecordError, match=f"{figure} for"):
         decode_delta(data)
+
+
+@pytest.mark.parametrize("figure", ["m2", "min", "max"])
+def test_a_figure_that_was_not_computed_is_neutral(figure: str) -> None:
+    data = encode_delta(a_delta(("a", "b"), 1))
+    data = fast_write("delta", {**fast_read("delta", data), figure: []})
+    read = getattr(decode_delta(data), figure)
+    np.testing.assert_array_equal(read, np.full((1, 2), 0.0 if figure == "m2" else np.nan))
 
 
 def test_known_keys_are_the_callers_own_unless_they_differ() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +21,6 @@ from slackwater.codec.results import (
     encode_boundary,
     encode_rows,
 )
-from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Kind, ResultBatch, SourcePosition
 from slackwater.protocols.dpc.chain import ResultCursor
 
@@ -141,6 +142,18 @@ def test_what_a_boundary_says_is_in_the_batch() -> None:
     assert list(batch.columns.load().keys) == ["a", "b"]
 
 
+def test_r38_windows_that_were_skipped_are_missing_and_not_empty() -> None:
+    run = encode_boundary(
+        query="climate", part=0, seq=9, epoch=1, label="tentative", window_start=0,
+        window_end=3 * SLIDE, windows=3, keys=0, missing=("s1",), skipped=True,
+        due_at=0, emitted_at=0,
+    )  # fmt: skip
+    (batch,) = assembled([(0, run)])
+    assert (batch.kind, batch.readings) == (Kind.TENTATIVE, 0)
+    assert (batch.floor, batch.boundary) == (SLIDE - 1, 4 * SLIDE - 1)
+    assert batch.missing == ("climate", "s1")
+
+
 def test_a_figure_that_is_null_is_a_missing_value() -> None:
     lines = window(0, ["a"], 0, "stable")
     lines[0] = lines[0].replace(b'"avg":1.0', b'"avg":null', 1)
@@ -151,10 +164,48 @@ def test_a_figure_that_is_null_is_a_missing_value() -> None:
     assert values["t_count"][0] == 1
 
 
-def test_rows_that_the_boundary_does_not_count_are_an_error() -> None:
-    lines = window(0, ["a", "b"], 0, "stable")
-    with pytest.raises(MalformedRecordError, match="2 rows behind 1"):
-        assembled(list(enumerate(lines + lines[1:])))
+def other(line: bytes, **changed: Any) -> bytes:
+    return orjson.dumps(orjson.loads(line) | changed)
+
+
+WINDOW = window(0, ["a", "b"], 0, "stable")
+STRAY_RESULTS = {
+    "a row once more": WINDOW[1],
+    "a row of a later window": other(WINDOW[1], window_start="2031-01-01T00:00:00.000000Z"),
+    "a row with a seq of its own": other(WINDOW[1], seq=999_999),
+    "a row of another query": other(WINDOW[1], query="other"),
+    "a row of no window": b'{"kind":"stable"}',
+    "a boundary of another query": other(WINDOW[-1], query="other"),
+    "a boundary of another part": other(WINDOW[-1], part=7),
+    "a boundary with too many windows": other(WINDOW[-1], seq=99, keys=0, windows=2**60),
+    "a boundary with fewer than no rows": other(WINDOW[-1], keys=-1),
+    "a boundary that ends before it begins": other(WINDOW[-1], window_end="1960-01-01T00:00:00Z"),
+    "a boundary with a loss that is no number": other(WINDOW[-1], lost=["all"]),
+    "a boundary without a label": other(WINDOW[-1], label="surprise"),
+    "a tombstone": b"",
+    "nested too deeply": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("stray", STRAY_RESULTS.values(), ids=STRAY_RESULTS)
+@pytest.mark.parametrize("at", [1, 2])
+def test_what_no_root_has_written_is_passed_over_and_nothing_is_lost(stray: bytes, at: int) -> None:
+    """A row too many once ended the orderer, at each restart again."""
+    lines = [*WINDOW, *window(SLIDE, ["c", "d"], 3, "stable")]
+    lines.insert(len(WINDOW) + at, stray)
+    first, second = assembled(list(enumerate(lines)))
+    assert (first.lost, second.lost) == (0, 0)
+    assert second.columns is not None
+    assert list(second.columns.load().keys) == ["c", "d"]
+    assert (second.first_id, second.last_id) == (3, 4)
+
+
+def test_a_boundary_that_is_there_twice_is_one_window() -> None:
+    found: list[str] = []
+    assembler = Assembler(STREAM, "t", lambda _, why: found.append(why))
+    batches = [assembler.take(*line) for line in enumerate([*WINDOW, WINDOW[-1]])]
+    assert [batch is not None for batch in batches] == [False, False, True, False]
+    assert found == ["a boundary that no root can have written"]
 
 
 @pytest.mark.parametrize("noise", [b"", b"no line at all", b"{}", b'{"kind":"undo"}', b"\xff\xfe"])

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.codec.records import FIGURES
 from slackwater.codec.results import (
     AGGREGATES,
     Answer,
@@ -28,6 +29,7 @@ from slackwater.codec.results import (
     parse_result,
     parse_time,
 )
+from slackwater.codec.results import figures_of as needed_figures
 from slackwater.model.errors import MalformedRecordError
 
 START = 1_458_031_648_545_000
@@ -85,6 +87,23 @@ def answer(**changes: Any) -> Answer:
         "emitted_at": START + 6,
     }
     return Answer(**{**given_, **changes})
+
+
+@pytest.mark.parametrize("aggregate", ALL)
+def test_an_aggregate_is_made_of_the_figures_that_it_names(aggregate: str) -> None:
+    """And of no other: what is absent of a delta changes nothing."""
+    whole = figures_of([[[1.0, 2.5], [-3.0], [], [4.0, 4.0, 9.0]]])
+    unknown = np.full(whole.count.shape, 1e9)
+    made_of = {name: getattr(whole, name) for name in needed_figures((aggregate,))}
+    partial = Figures(**{**dict.fromkeys(FIGURES, unknown), **made_of})
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(AGGREGATES[aggregate](partial), AGGREGATES[aggregate](whole))
+
+
+def test_a_figure_is_named_where_it_is_needed_only() -> None:
+    assert needed_figures(("count", "avg")) == ("count", "sum")
+    assert needed_figures(("range", "sum")) == ("count", "sum", "min", "max")
+    assert needed_figures(ALL) == FIGURES
 
 
 runs = st.lists(st.integers(-1000, 1000).map(float), max_size=4)
@@ -198,6 +217,17 @@ def test_controls(kind: str) -> None:
     assert (result["kind"], result["seq"], result["epoch"]) == (kind, 9, 3)
     assert result["emitted_at"] == "2016-03-15T08:47:28.545000Z"
     assert result.get("missing", ["a", "b"]) == ["a", "b"]
+
+
+def test_only_a_boundary_of_skipped_windows_says_so() -> None:
+    told: dict[str, Any] = {"window_start": START, "window_end": START + 1, "due_at": START}
+    lines = [
+        encode_boundary(**HEAD, **told, label="tentative", keys=0, skipped=of)
+        for of in (True, False)
+    ]
+    skipped, other = map(parse_result, lines)
+    assert skipped == {**other, "skipped": True}
+    assert "skipped" not in other
 
 
 @pytest.mark.parametrize("kind", CONTROLS)

@@ -1,6 +1,7 @@
 """The audit's own parts: acceptance by rule 10, and expressions that mean what ours mean."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -9,8 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
+from slackwater.primitives.expression_sql import KEY_COLUMN
+from slackwater.primitives.expression_tree import Number, Truth
 from slackwater.primitives.expressions import compile_predicate, compile_projection
-from slackwater_spark.audit import Header, accepted, spark_expression
+from slackwater_spark.audit import Header, accepted
+from slackwater_spark.expressions import with_columns
 
 NAN = math.nan
 Columns = dict[str, npt.NDArray[np.float64]]
@@ -82,6 +86,15 @@ def test_a_log_whose_beginning_is_gone_begins_anywhere() -> None:
 X = [NAN, -40.0, -0.0, 0.0, 0.5, 1.0, 2.675, 20.0, 1e200, -1e308, 710.0, 3.0]
 Y = [1.0, NAN, 0.0, 3.0, -2.0, 7.0, 2.0, -3.0, 1e200, 2.0, 0.1, 20.0]
 KEYS = ["a", "it's", "(b)", "c", "", "a", "Z", "z", "部", "a", "b", "c"]
+
+
+def nested(text: str, depth: int) -> str:
+    """Each level has the one below once, and is worked out three times."""
+    for _ in range(depth):
+        text = f"case {text} when 1 then 2 when 2 then 3 when 3 then 1 end"
+    return text
+
+
 NUMBERS = [
     *("x", "x + y", "x - y", "x * y", "x / y", "x % y", "-x", "x * 1.8 + 32", "(x + y) / 3"),
     *("1/3 + x", "abs(x)", "round(x)", "round(x, 2)", "floor(x)", "ceil(x)", "sqrt(x)", "ln(x)"),
@@ -90,12 +103,17 @@ NUMBERS = [
     "case when key = 'a' then x end",
     "case key when '(b)' then 1 when 'it''s' then 2 end",
     "sqrt(abs(x * x + y * y) / (x - 20)) * ln(y)",
-    '"Zug" + "order"',
+    '"Zug" + order',
+    "least(x)",
+    " + ".join(["x"] * 60),
+    nested("x", 20),
 ]
 CONDITIONS = [
     *("x > -40", "x >= y", "x = y", "x <> 0", "not x > 0", "x > 0 or y > 0", "x > 0 and y > 0"),
     *("x between 0 and 20", "x in (0, 1, 20)", "x not in (1, null)", "x is null", "y is not null"),
     *("key = 'it''s'", "key in ('a', '(b)')", "key > 'a'", "not (x > 0 or key = 'a')"),
+    "x in (0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1100)",
+    "-x between -y and y + 1 or (x + y) between 0 and 5",
     *("exp(x) > 5", "x / y > 0 or true", "case when x > 0 then y > 0 else x < -1 end", "1 / 0 = 1"),
 ]
 
@@ -105,24 +123,30 @@ def columns() -> Columns:
     return {"x": np.array(X), "y": np.array(Y), "Zug": np.array(Y), "order": np.array(X)}
 
 
-def evaluated(spark: SparkSession, texts: list[str], columns: Columns) -> list[list[object]]:
-    """What Spark makes of each expression, for each reading."""
-    frame = spark.createDataFrame(pa.table({**columns, "key": KEYS}))
-    frame = frame.select(*(sf.nanvl(n, sf.lit(None)).alias(n) for n in columns), "key")
-    words = [sf.expr(spark_expression(text)).alias(f"e{i}") for i, text in enumerate(texts)]
-    return [list(values) for values in zip(*frame.select(*words).collect(), strict=True)]
+def evaluated(
+    spark: SparkSession, trees: Sequence[Number | Truth], columns: Columns
+) -> list[list[object]]:
+    """What Spark makes of each tree, for each reading."""
+    cells = {f"c{i}": values for i, values in enumerate(columns.values())}
+    frame = spark.createDataFrame(pa.table({**cells, KEY_COLUMN: KEYS}))
+    frame = frame.select(*(sf.nanvl(n, sf.lit(None)).alias(n) for n in cells), KEY_COLUMN)
+    frame, made = with_columns(frame, list(columns), trees)
+    named = (column.alias(f"e{i}") for i, column in enumerate(made))
+    return [list(values) for values in zip(*frame.select(*named).collect(), strict=True)]
 
 
 def test_numbers_mean_the_same_to_spark(spark: SparkSession, columns: Columns) -> None:
     projection = compile_projection([(text, text) for text in NUMBERS], list(columns))
     ours = projection.apply(columns, np.arange(len(KEYS)), KEYS)
-    for text, values in zip(NUMBERS, evaluated(spark, NUMBERS, columns), strict=True):
+    trees = [number for _, number in projection.fields]
+    for text, values in zip(NUMBERS, evaluated(spark, trees, columns), strict=True):
         theirs = [NAN if value is None else float(str(value)) for value in values]
         np.testing.assert_allclose(theirs, ours[text], rtol=1e-15, err_msg=text)
 
 
 def test_conditions_mean_the_same_to_spark(spark: SparkSession, columns: Columns) -> None:
-    for text, values in zip(CONDITIONS, evaluated(spark, CONDITIONS, columns), strict=True):
-        predicate = compile_predicate(text, list(columns))
+    predicates = [compile_predicate(text, list(columns)) for text in CONDITIONS]
+    found = evaluated(spark, [predicate.root for predicate in predicates], columns)
+    for predicate, values in zip(predicates, found, strict=True):
         ours = predicate.mask(columns, np.arange(len(KEYS)), KEYS)
-        assert [value is True for value in values] == ours.tolist(), text
+        assert [value is True for value in values] == ours.tolist(), predicate.text

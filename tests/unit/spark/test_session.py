@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from slackwater.codec import paths
-from slackwater_spark.session import SessionSettings, _java_command
+from slackwater.model.errors import EnvironmentProblem
+from slackwater_spark.session import (
+    CLUSTER_SECURITY,
+    SECRET_CHARS_MIN,
+    SessionSettings,
+    _cluster_security,
+    _java_command,
+)
 
 CLUSTER = "spark://master:7077"
 
@@ -49,3 +56,35 @@ def test_one_jvm_that_is_all_needs_none_of_this(tmp_path: Path, alike: bool) -> 
 
     assert "--jars" not in words
     assert not conf(words)
+
+
+def with_secret(tmp_path: Path, content: str | None, master: str = CLUSTER) -> SessionSettings:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_text(content)
+    return SessionSettings("t", tmp_path, master, secret_file=file)
+
+
+def test_a_driver_of_a_cluster_proves_its_secret_and_no_command_line_has_it(tmp_path: Path) -> None:
+    secret = "s" * SECRET_CHARS_MIN
+    settings = with_secret(tmp_path, secret + "\n")
+
+    assert _cluster_security(settings) == CLUSTER_SECURITY | {"spark.authenticate.secret": secret}
+    assert not any(secret in word for word in _java_command(settings))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(None, "cannot be read"), ("", "holds no secret"), ("short", "openssl rand -base64 48")],
+)
+def test_a_cluster_without_its_secret_is_not_begun(
+    tmp_path: Path, content: str | None, says: str
+) -> None:
+    with pytest.raises(EnvironmentProblem, match=says) as error:
+        _cluster_security(with_secret(tmp_path, content))
+    assert "short" not in error.value.message
+
+
+def test_who_has_no_cluster_needs_no_secret(tmp_path: Path) -> None:
+    assert _cluster_security(with_secret(tmp_path, None, "local[4]")) == {}
+    assert _cluster_security(SessionSettings("t", tmp_path, CLUSTER)) == {}

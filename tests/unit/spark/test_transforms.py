@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.codec import (
+    FIGURES,
     decode_delta,
     encode_delta,
     encode_ordered,
@@ -29,6 +30,7 @@ from slackwater.codec import (
     schema_json,
 )
 from slackwater.codec.avro import long_bytes
+from slackwater.codec.results import figures_of
 from slackwater.model.records import DeltaRecord, Gap, Kind, OrderedRecord, Position
 from slackwater_spark.transforms import FragmentShape, deltas
 
@@ -337,6 +339,28 @@ def test_the_undamaged_record_is_good(spark: SparkSession) -> None:
     ((delta,),) = run(spark, [GOOD])
     assert delta.kind == Kind.INSERTION
     assert delta.sum.tolist() == [[1.0, 5.0]]
+
+
+# --- figures that no aggregate needs ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("aggregates", [("count",), ("avg", "max"), ("stddev",), ("range", "sum")])
+def test_figures_that_no_aggregate_needs_are_absent(
+    spark: SparkSession, aggregates: tuple[str, ...]
+) -> None:
+    wanted = figures_of(aggregates)
+    ordered = record([1.0, NAN, 5.0], [], [NAN], [-2.0, 2.5])
+    shape = replace(SPLIT, figures=wanted)
+    rows = deltas(source(spark, [encode_ordered(ordered)]), shape, ["p0", "p1", "p2"]).collect()
+    whole = [part[0] for part in run(spark, [encode_ordered(ordered)], SPLIT)]
+    assert len(rows) == len(whole) == 3
+    for row, of_all in zip(rows, whole, strict=True):
+        assert len(bytes(row.value)) < len(encode_delta(of_all)) or not of_all.keys
+        delta = decode_delta(bytes(row.value))
+        for name in FIGURES:
+            neutral = np.full((1, len(delta.keys)), 0.0 if name == "m2" else NAN)
+            expected = getattr(of_all, name) if name in wanted else neutral
+            np.testing.assert_array_equal(getattr(delta, name), expected, err_msg=name)
 
 
 # --- how it is done -------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ def rehearse(options: Options, watcher: Watcher) -> Outcome:
     for name, path in (("--out", options.out), ("--report", options.report)):
         if path is not None and not path.absolute().parent.is_dir():
             raise UsageError(f"{name} {path}: there is no directory {path.absolute().parent}")
+        if path is not None and path.is_dir():
+            raise UsageError(f"{name} {path} is a directory: name a file")
     micro_batch = settings().aggregator_mode == "micro-batch"
     deployment = load_deployment(options.deployment, micro_batch=micro_batch)
     processes = process_names(deployment, options.paths)
@@ -88,7 +90,10 @@ def run_rehearse(**given: Any) -> None:
     for line in summary(outcome):
         say(line)
     verify(outcome)
-    say(f"all agreed with the batch computation; results in {options.out}")
+    say(
+        "all agreed with the batch computation, and no answer was later than its bound;"
+        f" results in {options.out}"
+    )
 
 
 def summary(outcome: Outcome) -> list[str]:
@@ -107,7 +112,8 @@ def summary(outcome: Outcome) -> list[str]:
         lines.append(
             f"{name}: {query['windows']} windows, {query['n_tentative']} tentative;"
             f" {query['lost']} lost, {query['doubled']} doubled,"
-            f" {query['uncorrected']} uncorrected, {query['wrong']} wrong; {shown}"
+            f" {query['uncorrected']} uncorrected, {query['wrong']} wrong,"
+            f" {query['beyond_bound']} late{excused(query['excused'])}{seen_late(query)}; {shown}"
         )
     lines += [
         f"quarantine of {stream}: {', '.join(f'{n} {reason}' for reason, n in reasons.items())}"
@@ -115,6 +121,17 @@ def summary(outcome: Outcome) -> list[str]:
         if any(reasons.values())
     ]
     return lines
+
+
+def excused(windows: int) -> str:
+    """Why there are fewer late windows than a reader of ``latency_ms`` might count."""
+    return f" ({windows} more while a stage or the broker was down)" if windows else ""
+
+
+def seen_late(query: Mapping[str, Any]) -> str:
+    """Why ``latency_ms`` may be above the bound where no window is late."""
+    windows = query["seen_beyond_bound"] - query["beyond_bound"]
+    return f" ({windows} more could be read in time, and were seen late here)" if windows else ""
 
 
 class Progress:

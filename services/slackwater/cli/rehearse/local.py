@@ -9,7 +9,8 @@ and what the proxies have put into quarantine.
 from __future__ import annotations
 
 import dataclasses
-import shutil
+import io
+from collections import Counter, deque
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -21,19 +22,27 @@ from slackwater.cli.rehearse.plan import Plan
 from slackwater.cli.rehearse.stage import Event
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.records import Heartbeat
 from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.cpu import Load, LoadMeter
+from slackwater.runtime.layout import PROXY, host_names
 from slackwater.runtime.layout import process_names as names_of
+from slackwater.runtime.private import make_private, write_whole
+from slackwater.runtime.skipped import SKIPPED
 from slackwater.runtime.stack import StackOptions, StackThread
 from slackwater.runtime.supervisor import BROKER
-from slackwater.runtime.topics import quarantine_topic
-from slackwater.runtime.transport import LogError, Transport, read_to_end
+from slackwater.runtime.supervisor import Event as Happened
+from slackwater.runtime.transport import LogError, RawRecord, Transport, read_to_end
 
 quarantine_s_max: Final = 10.0
+LOADS_MAX: Final = 20_000
+LOAD_EVERY_S: Final = 1.0
 
 
 def process_names(deployment: Deployment, streams: Iterable[str]) -> list[str]:
-    """The names that ``status`` will print, in the order of the pipeline."""
-    return list(names_of(restricted(deployment, streams)))
+    """What a fault can name: all that ``status`` prints, the proxy and the hosts."""
+    kept = restricted(deployment, streams)
+    return [*names_of(kept), PROXY, *host_names(kept)]
 
 
 def restricted(deployment: Deployment, streams: Iterable[str]) -> Deployment:
@@ -48,17 +57,19 @@ class LocalStage:
     def __init__(self, plan: Plan, deployment: Path, data_dir: Path) -> None:
         self._plan = plan
         self._clock = SystemClock()
-        data_dir.mkdir(parents=True, exist_ok=True)
+        make_private(data_dir)
         options = StackOptions(
             deployment_path=_with_wall_clock(plan, deployment, data_dir),
             deployment=restricted(plan.deployment, plan.paths),
             data_dir=data_dir,
-            proxy_options={stream: proxy_options(plan, stream) for stream in plan.paths},
+            proxy_options=proxy_options(plan),
         )
         self._thread = StackThread(options, clock=self._clock)
         self._away: dict[str, int] = {}
         self._back: list[Event] = []
         self._looked = 0
+        self._meter = LoadMeter()
+        self._loads: deque[Load] = deque(maxlen=LOADS_MAX)
 
     @property
     def transport(self) -> Transport:
@@ -88,26 +99,45 @@ class LocalStage:
 
     def events(self) -> list[Event]:
         """What the supervisor said, and who said when that it works again."""
-        said = [Event(e.wall_us, e.process, e.event) for e in self._thread.events()]
+        said = self._said(self._thread.events())
         return sorted([*said, *self._back], key=lambda event: event.at_us)
 
+    def loads(self) -> list[Load]:
+        """The CPU of every process, a second each."""
+        return list(self._loads)
+
     def check(self) -> None:
-        """Notice who is away and who is back.
+        """Notice who is away and who is back, and who uses the CPU.
 
         What no restart mends has ended ``prepare``; later a process may leave because the broker
         is away, and comes back with it.
         """
-        said = self._thread.events()
-        for event in said[self._looked :]:
+        told = self._thread.events()
+        for event in self._said(told[self._looked :]):
             if event.event == "killed" or event.event.startswith("ended"):
-                self._away.setdefault(event.process, event.wall_us)
+                self._away.setdefault(event.process, event.at_us)
             elif event.process == BROKER and event.event.startswith("started"):
-                self._is_back(BROKER, event.wall_us)  # it is started when it answers
-        self._looked = len(said)
+                self._is_back(BROKER, event.at_us)  # it is started when it answers
+        self._looked = len(told)
         for name, since in list(self._away.items()):
             beat = self._thread.stack.listener.latest(name)
-            if beat is not None and beat.started_at > since and beat.ready:
+            if beat is not None and beat.started_at > since and at_work(beat):
                 self._is_back(name, self._clock.now_us())
+        if self._meter.age_s >= LOAD_EVERY_S:
+            self._loads.append(self._meter.look(self._thread.pids(), self._clock.now_us()))
+
+    def away(self) -> list[str]:
+        """Who has left and is not back."""
+        return sorted(self._away)
+
+    def _said(self, events: Iterable[Happened]) -> list[Event]:
+        """What happened to a process with parts happened to each of them."""
+        parts = self._thread.stack.supervisor.parts
+        return [
+            Event(event.wall_us, part, event.event)
+            for event in events
+            for part in parts(event.process)
+        ]
 
     def _is_back(self, process: str, at_us: int) -> None:
         if self._away.pop(process, None) is not None:
@@ -115,37 +145,50 @@ class LocalStage:
 
     def quarantine(self) -> dict[str, dict[str, int]]:
         """Distinct positions per stream and reason."""
-        return {stream: self._quarantined(stream) for stream in self._plan.paths}
+        found = {stream: self._quarantined(stream) for stream in self._plan.paths}
+        return {s: dict(Counter(reason for reason, _ in some)) for s, some in found.items()}
+
+    def set_aside(self) -> dict[str, set[int]]:
+        """Positions of the reason ``crash``: in a replayed file they are numbers of lines."""
+        return {
+            stream: {int(at) for reason, at in self._quarantined(stream) if reason == "crash"}
+            for stream in self._plan.paths
+        }
 
     def stop(self) -> None:
         """Stop everything."""
         self._thread.stop()
 
-    def _quarantined(self, stream: str) -> dict[str, int]:
+    def _quarantined(self, stream: str) -> set[tuple[str, str]]:
         found: set[tuple[str, str]] = set()
-        log = (quarantine_topic(stream), 0)
+        log = (self.transport.names.quarantine(stream), 0)
         try:
             for record in read_to_end(self.transport, log, timeout_s=quarantine_s_max):
-                entry = orjson.loads(record.value)
-                found.add((entry["reason"], str(entry["position"])))
+                found |= _quarantined(record)
         except LogError as error:
             raise EnvironmentProblem(
                 f"the quarantine of {stream} cannot be read: {error}"
             ) from error
-        counts: dict[str, int] = {}
-        for reason, _ in sorted(found):
-            counts[reason] = counts.get(reason, 0) + 1
-        return counts
+        return found
 
 
-def proxy_options(plan: Plan, stream: str) -> tuple[str, ...]:
-    """What one proxy is started with, also when it is started again."""
-    options = ["--input", str(plan.paths[stream].resolve()), "--end-boundary", str(plan.end)]
+def at_work(beat: Heartbeat) -> bool:
+    """Ready, and not mute any more, where it may be mute (rules 25 and 27)."""
+    may_be_mute = beat.process.partition("/")[0] in {"orderer", "root"}
+    return beat.ready and not beat.detail.get("mute", int(may_be_mute))
+
+
+def proxy_options(plan: Plan) -> tuple[str, ...]:
+    """What the proxy is started with, also when it is started again."""
+    options = ["--end-boundary", str(plan.end)]
     if plan.limit is not None:
         options += ["--end-at", str(plan.limit)]
+    for stream, path in plan.paths.items():
+        options += ["--input", f"{stream}={path.resolve()}"]
     for fault in plan.faults:
-        if fault.verb == "silence" and fault.target == stream:
-            options += ["--silence", f"{fault.at_us / 1e6:.6f}:{fault.for_us / 1e6:.6f}"]
+        if fault.verb == "silence":
+            silence = f"{fault.at_us / 1e6:.6f}:{fault.for_us / 1e6:.6f}"
+            options += ["--silence", f"{fault.target}={silence}"]
     return tuple(options)
 
 
@@ -153,10 +196,22 @@ def _with_wall_clock(plan: Plan, given: Path, data_dir: Path) -> Path:
     """A copy beside the logs; the rehearsal paces the readings, whatever clock the file names."""
     path = data_dir / "deployment.yaml"
     if plan.deployment.clock == "wall":
-        shutil.copyfile(given, path)
+        write_whole(path, given.read_text(encoding="utf-8"))
         return path
     yaml = YAML()
     content = yaml.load(given)
     content["clock"] = "wall"
-    yaml.dump(content, path)
+    written = io.StringIO()
+    yaml.dump(content, written)
+    write_whole(path, written.getvalue())
     return path
+
+
+def _quarantined(raw: RawRecord) -> set[tuple[str, str]]:
+    """Reason and position of an entry; nothing of what is none."""
+    try:
+        entry = orjson.loads(raw.value)
+        return {(str(entry["reason"]), str(entry["position"]))}
+    except (ValueError, TypeError, KeyError) as error:
+        SKIPPED.note(*raw.log, raw.offset, "no entry of the quarantine", str(error))
+        return set()

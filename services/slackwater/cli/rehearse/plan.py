@@ -14,8 +14,8 @@ reading of the files.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
@@ -23,19 +23,19 @@ from typing import Final, Literal
 from slackwater.client.batch import (
     BatchResult,
     RowsResult,
-    StreamInput,
     compute_all,
     end_boundary,
-    read_stream,
 )
 from slackwater.client.check import Checker, Terms
 from slackwater.client.check_rows import RowChecker
+from slackwater.client.readings import StreamInput, read_stream
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.durations import format_duration_us, parse_duration_us
 from slackwater.model.errors import DeploymentError, UsageError
+from slackwater.proxy.csvfile import CsvFile
 
 Verb = Literal["silence", "kill", "pause"]
-KINDS: Final = ("proxy", "orderer", "aggregator", "root", "broker")
+KINDS: Final = ("proxy", "host", "orderer", "aggregator", "root", "broker")
 
 _FAULT = re.compile(
     r"at=(?P<at>\S+)\s+(?P<verb>[a-z]+)\s+(?P<target>\S+)(?:\s+for\s+(?P<length>\S+))?"
@@ -85,6 +85,7 @@ class Plan:
             parts=query.parts,
             aggregate=query.aggregate,
             bound=self.deployment.bound_us(query),
+            bound_of=self.deployment.bound_of(query).name,
             lateness=self.deployment.lateness_us(query),
             speed=self.speed,
             anchor_wall=anchor_wall,
@@ -99,6 +100,14 @@ class Plan:
             int(self.terms(query, anchor_wall).due(self.end))
             for query in self.deployment.queries.values()
         )
+
+    def without(self, lines: Mapping[str, Set[int]]) -> Plan:
+        """The same replay, if these lines of its files, by stream, had not been readings."""
+        inputs = dict(self.inputs)
+        for name, some in lines.items():
+            sent = read_stream(self.deployment.streams[name], self.paths[name], some)
+            inputs[name] = sent if self.limit is None else sent.until(self.limit)
+        return replace(self, inputs=inputs)
 
     def expected(self) -> tuple[dict[str, BatchResult], dict[str, RowsResult]]:
         """The batch result of each query, with and without a window, over what will be sent."""
@@ -137,6 +146,8 @@ def make_plan(
     if not 0 < speed < float("inf"):
         raise UsageError(f"--speed {speed:g} is no speed: it must be larger than 0")
     _check_inputs(deployment, paths)
+    for name, path in paths.items():
+        CsvFile(deployment.streams[name], path)  # what the pipeline would refuse is told here
     read = {name: read_stream(deployment.streams[name], path) for name, path in paths.items()}
     times = [reading.stime for stream in read.values() for reading in stream.readings]
     if not times:
@@ -206,9 +217,11 @@ def check_fault(
 def targets(name: str, processes: Iterable[str]) -> list[str]:
     """The processes that a name means: that one, or all that begin with it.
 
-    ``orderer`` is all orderers; ``orderer/climate.0`` both replicas of that child. A kind must be
-    written out, so that a slip of the pen does not kill everything.
+    ``orderer`` (or ``orderer/*``) is all orderers, ``orderer/climate.0`` both replicas of that
+    child, ``proxy`` the process that serves all streams, ``proxy/room-1`` one of them. A kind must
+    be written out, so that a slip of the pen does not kill everything.
     """
+    name = name.removesuffix("/*")
     if name.partition("/")[0] not in KINDS:
         return []
     known = list(processes)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from slackwater.cli.rehearse.load import out_of_cpu
 from slackwater.cli.rehearse.plan import Plan
 from slackwater.cli.rehearse.stage import Event
-from slackwater.client.check import Checker, Disturbance, Latencies, Verdict, latencies
+from slackwater.client.bound import SLACK_US, Judged, Span, judge, outages
+from slackwater.client.check import Checker, Disturbance, Verdict
+from slackwater.client.latency import Commits, Latencies, latencies
 from slackwater.codec.results import format_time
+from slackwater.primitives.lateness import Lateness
+from slackwater.runtime.cpu import Load
+from slackwater.runtime.layout import stages
 
 
 @dataclass(slots=True)
@@ -29,7 +35,10 @@ class Outcome:
 
 
 def start_line(plan: Plan, anchor_wall: int) -> dict[str, Any]:
-    """The first line of ``results.jsonl``: all that ``due_at`` follows from, in seconds."""
+    """The first line of ``results.jsonl``: all that ``due_at`` follows from, in seconds.
+
+    What is learned on the way follows at the end, in ``lateness_lines``.
+    """
     deployment = plan.deployment
     return {
         "kind": "start",
@@ -42,23 +51,30 @@ def start_line(plan: Plan, anchor_wall: int) -> dict[str, Any]:
     }
 
 
+def lateness_lines(query: str, lateness: Lateness) -> list[dict[str, Any]]:
+    """The last lines: from which event time on a query had a greater lateness than at the start."""
+    return [
+        {"kind": "lateness", "query": query, "event": format_time(at), "lateness": us / 1e6}
+        for at, us in lateness.steps
+    ]
+
+
 def disturbances(events: Iterable[Event]) -> list[Disturbance]:
     """Each fault from its beginning until the process did its work again.
 
-    A killed process is back when it is ready, a paused one when it goes on, a silenced stream when
-    it is heard. One that never came back disturbs to the end of time.
+    A process that was killed or ended by itself is back when it is ready, a paused one when it goes
+    on, a silenced stream when it is heard. One that never came back disturbs to the end of time.
     """
-    open_at: dict[str, int] = {}
+    open_at: dict[tuple[str, bool], int] = {}
     found: list[Disturbance] = []
     for event in sorted(events, key=lambda event: event.at_us):
-        if event.event in {"killed", "paused", "silenced", "ended"}:
-            open_at.setdefault(event.process, event.at_us)
-        elif event.event in {"ready", "resumed", "heard"} and event.process in open_at:
-            start = open_at.pop(event.process)
-            found.append(Disturbance(start, event.at_us, event.process == "broker"))
+        of = (event.process, event.event in {"silenced", "heard"})
+        if event.event in {"killed", "paused", "silenced"} or event.event.startswith("ended"):
+            open_at.setdefault(of, event.at_us)
+        elif event.event in {"ready", "resumed", "heard"} and of in open_at:
+            found.append(Disturbance(open_at.pop(of), event.at_us, *of))
     forever = 2**62
-    found += [Disturbance(at, forever, process == "broker") for process, at in open_at.items()]
-    return found
+    return found + [Disturbance(at, forever, *of) for of, at in open_at.items()]
 
 
 def make_outcome(
@@ -68,16 +84,26 @@ def make_outcome(
     events: Sequence[Event],
     quarantine: Mapping[str, Mapping[str, int]],
     repeats: int,
+    commits: Callable[[str], Commits],
+    loads: Sequence[Load] = (),
 ) -> Outcome:
-    """Judge what was seen."""
+    """Judge what was seen; ``commits`` of a query are asked for where it was seen too late."""
     faults = disturbances(events)
     verdicts = {name: checker.finish() for name, checker in checkers.items()}
     findings = [sentence for verdict in verdicts.values() for sentence in verdict.findings]
     findings += _uncounted(plan, quarantine)
     if repeats:
         findings.append(f"doubled: {repeats} results were in the topics twice or out of order")
+    found = {name: latencies(checker, faults) for name, checker in checkers.items()}
+    judged = {
+        name: _judge(checkers[name], found[name], outages(faults, stages(query)), commits)
+        for name, query in plan.deployment.queries.items()
+    }
+    overload = out_of_cpu(loads, [span for each in judged.values() for span in each.overdue])
+    findings += [] if overload is None else [overload.sentence()]
+    findings += [line for name in judged for line in _too_late(checkers[name], judged[name])]
     queries = {
-        name: _query(checkers[name], verdict, latencies(checkers[name], faults))
+        name: _query(checkers[name], verdict, found[name], judged[name])
         for name, verdict in verdicts.items()
     }
     report = {
@@ -85,6 +111,7 @@ def make_outcome(
         "seed": plan.seed,
         "faults": [fault.text for fault in plan.faults],
         "queries": queries,
+        "overloaded": None if overload is None else overload.to_json(),
         "quarantine": {stream: dict(reasons) for stream, reasons in quarantine.items()},
         "events": [
             {
@@ -100,13 +127,43 @@ def make_outcome(
     return Outcome(report, verdicts, findings)
 
 
-def _query(checker: Checker, verdict: Verdict, found: Latencies) -> dict[str, Any]:
+def _judge(
+    checker: Checker, seen: Latencies, down: Sequence[Span], commits: Callable[[str], Commits]
+) -> Judged:
+    """What was seen in time was in time; of the rest it counts when it could be read."""
+    as_seen = judge(checker, seen, down)
+    if not as_seen.late:
+        return as_seen
+    judged = judge(checker, latencies(checker, [], commits(checker.terms.query)), down)
+    return replace(judged, seen_late=as_seen.late - judged.late)
+
+
+def _too_late(checker: Checker, judged: Judged) -> list[str]:
+    """The windows beyond their bound: how many, and each of the worst, the worst first."""
+    terms = checker.terms
+    if not judged.late:
+        return []
+    bound = f"{terms.bound / 1e6:g} s" + (
+        f" (of {terms.bound_of})" if terms.bound_of not in {"", terms.query} else ""
+    )
+    named = [
+        f"late: {terms.query} window {format_time(each.window_start)} was first answered"
+        f" {each.late / 1e6:.3f} s after its normal time; {each.allowed / 1e6:.3f} s were allowed"
+        for each in judged.worst
+    ]
+    total = (
+        f"late: {judged.late} of {terms.windows} windows of {terms.query} were first answered"
+        f" beyond their bound of {bound} and {SLACK_US // 1000} ms"
+    )
+    return [total, *named]
+
+
+def _query(checker: Checker, verdict: Verdict, found: Latencies, judged: Judged) -> dict[str, Any]:
     """One query of the report. Delay_new: Proc_new less what is normal, the clean median."""
     there = found.ms[~np.isnan(found.ms)]
     proc_new = round(float(there.max()), 3) if len(there) else None
     figures = found.figures()
     normal = figures["clean"]["p50"]
-    bound_ms = checker.terms.bound / 1e3
     return {
         "windows": verdict.windows,
         "n_tentative": verdict.n_tentative,
@@ -120,8 +177,19 @@ def _query(checker: Checker, verdict: Verdict, found: Latencies) -> dict[str, An
         "uncorrected": verdict.uncorrected,
         "wrong": verdict.wrong,
         "undone": verdict.undone,
-        "bound_ms": bound_ms,
-        "beyond_bound": int(np.sum(found.judged & (np.nan_to_num(found.ms) > bound_ms))),
+        "bound_ms": checker.terms.bound / 1e3,
+        "bound_of": checker.terms.bound_of,
+        "beyond_bound": judged.late,
+        "seen_beyond_bound": judged.late + judged.seen_late,
+        "excused": judged.excused,
+        "late_windows": [
+            {
+                "window_start": format_time(each.window_start),
+                "late_ms": each.late / 1e3,
+                "allowed_ms": each.allowed / 1e3,
+            }
+            for each in judged.worst
+        ],
     }
 
 

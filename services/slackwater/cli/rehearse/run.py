@@ -12,22 +12,25 @@ import heapq
 import queue
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 import orjson
 
 from slackwater.cli.rehearse.plan import Plan, targets
-from slackwater.cli.rehearse.report import Outcome, make_outcome, start_line
+from slackwater.cli.rehearse.report import Outcome, lateness_lines, make_outcome, start_line
 from slackwater.cli.rehearse.stage import Event, Stage
 from slackwater.client.check import Checker, Terms
 from slackwater.client.follow import Follower, Seen
+from slackwater.client.latency import Commits, read_commits
 from slackwater.client.merge import Cut
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
+from slackwater.primitives.lateness import lateness_of
 from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.registry import Registry
 
 queue_records_max = 100_000
 step_s = 0.1
@@ -142,16 +145,34 @@ class Rehearsal:
         self._watcher.began(plan, anchor_wall)
         complete = self._watch(out, anchor_wall)
         quarantine = self._stage.quarantine()
+        if any(reasons.get("crash") for reasons in quarantine.values()):
+            self._judge_without(self._stage.set_aside())
+            plan = self._plan
         self._stopping.set()
         for thread in threads:
             thread.join(5.0)
+        self._take_learned(out)
         events = sorted([*self._events, *self._stage.events()], key=lambda event: event.at_us)
         repeats = sum(follower.repeats for follower in self._followers.values())
-        outcome = make_outcome(plan, anchor_wall, self._checkers, events, quarantine, repeats)
+        outcome = make_outcome(
+            plan,
+            anchor_wall,
+            self._checkers,
+            events,
+            quarantine,
+            repeats,
+            self._commits,
+            self._stage.loads(),
+        )
         if not complete:
             outcome.report["ok"] = False
             outcome.findings.insert(0, self._unfinished())
         return outcome
+
+    def _commits(self, query: str) -> Commits:
+        return read_commits(
+            self._stage.transport, query, self._plan.deployment.queries[query].parts
+        )
 
     def _judges(self) -> dict[str, Callable[[Terms], Checker]]:
         return self._plan.judges()
@@ -182,7 +203,11 @@ class Rehearsal:
             follower.close()
 
     def _watch(self, out: IO[bytes], anchor_wall: int) -> bool:
-        """Until every window is stable and every fault is over; False if that takes too long."""
+        """Until every window is stable, every fault is over and nobody is away.
+
+        False if that takes too long. A process that is not back yet is part of what is rehearsed,
+        also where nobody needs it any more for these windows.
+        """
         give_up = self._plan.done_us(anchor_wall) + self._wait_us
         while True:
             now = self._clock.now_us()
@@ -191,7 +216,8 @@ class Rehearsal:
             self._take(out, now)
             self._stage.check()
             self._watcher.tick(now)
-            if not self._actions and all(map(_complete, self._checkers.values())):
+            finished = not self._actions and all(map(_complete, self._checkers.values()))
+            if finished and not self._stage.away():
                 return True
             if now > give_up:
                 return False
@@ -215,8 +241,44 @@ class Rehearsal:
             return  # the checker sees the hole in seq
         record = item.line()
         out.write(orjson.dumps(record) + b"\n")
-        self._checkers[item.record["query"]].feed(record)
+        self._checkers[item.record["query"]].feed(record, item.offset)
         self._watcher.saw(item.record, item.seen_at)
+
+    def _take_learned(self, out: IO[bytes]) -> None:
+        """Normal times as they were recorded: while it ran only the least was known (rule 15).
+
+        So an answer is never held to be early that was given before all knew what was learned.
+        """
+        deployment = self._plan.deployment
+        if not any(stream.learns_gaps for stream in deployment.streams.values()):
+            return
+        learned = Registry(self._stage.transport).expected()
+        for name, checker in self._checkers.items():
+            lateness = lateness_of(deployment, name, learned)
+            checker.terms = replace(checker.terms, steps=lateness.steps)
+            for line in lateness_lines(name, lateness):
+                out.write(orjson.dumps(line) + b"\n")
+
+    def _judge_without(self, lines: Mapping[str, Set[int]]) -> None:
+        """Once more from the file, against a batch computation without these lines.
+
+        Which lines end their reader is known when the pipeline has met them, and not before.
+        """
+        if not self._out.is_file():
+            raise EnvironmentProblem(
+                f"--out {self._out}: lines were set aside (reason crash), and the results cannot be"
+                " read again to judge them without: name a file"
+            )
+        self._plan = self._plan.without(lines)
+        judges = self._judges()
+        self._checkers = {
+            name: judges[name](checker.terms) for name, checker in self._checkers.items()
+        }
+        with self._out.open("rb") as seen:
+            next(seen)  # the start line, which is of no query
+            for line in seen:
+                record = orjson.loads(line)
+                self._checkers[record["query"]].feed(record)
 
     # Faults.
 
@@ -259,7 +321,8 @@ class Rehearsal:
     def _unfinished(self) -> str:
         """What was not stable when patience ended."""
         open_ = [sentence for checker in self._checkers.values() for sentence in lacking(checker)]
-        return f"not all was stable after {self._wait_us / 1e6:g} s more: {'; '.join(open_)}"
+        open_ += [f"{process} does not work again" for process in self._stage.away()]
+        return f"not all was done after {self._wait_us / 1e6:g} s more: {'; '.join(open_)}"
 
 
 def _complete(checker: Checker) -> bool:

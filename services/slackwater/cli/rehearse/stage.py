@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from slackwater.runtime.cpu import Load
 from slackwater.runtime.transport import Transport
 
 
@@ -58,12 +59,24 @@ class Stage(Protocol):
         """What has happened so far, in order."""
         ...
 
+    def loads(self) -> list[Load]:
+        """Who used the machine's CPU and who waited for it, about a second each, in order."""
+        ...
+
     def check(self) -> None:
-        """Raise if something has given up for good."""
+        """Look who has left and who is back; raise if something has given up for good."""
+        ...
+
+    def away(self) -> list[str]:
+        """Who was killed or has ended, and does not do its work again yet, as last looked at."""
         ...
 
     def quarantine(self) -> dict[str, dict[str, int]]:
         """Readings that could not be used: stream -> reason -> how many, each counted once."""
+        ...
+
+    def set_aside(self) -> dict[str, set[int]]:
+        """Lines that ended their reader and so are no readings: stream -> line numbers."""
         ...
 
     def stop(self) -> None:

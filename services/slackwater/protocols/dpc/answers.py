@@ -68,10 +68,11 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Ready(Generic[C]):
-    """A window whose content is known, or a run of ``windows`` empty ones (``rows`` is 0).
+    """A window whose content is known, or a run of ``windows`` without rows (``rows`` is 0).
 
     ``missing`` names what a tentative answer lacks; a stable one lacks nothing. ``gap`` is what
-    retention took away from it (rule 28).
+    retention took away from it (rule 28). The windows of a run are empty, or, if it is
+    ``skipped``, overdue and never computed (rule 20).
     """
 
     window_start: int
@@ -80,11 +81,13 @@ class Ready(Generic[C]):
     windows: int = 1
     missing: tuple[str, ...] = ()
     gap: tuple[Gap, ...] = ()
+    skipped: bool = False
 
     def __post_init__(self) -> None:
         assert self.rows >= 0
         assert self.windows >= 1
-        assert self.windows == 1 or not self.rows, "only empty windows form a run"
+        assert self.windows == 1 or not self.rows, "only windows without rows form a run"
+        assert not (self.skipped and self.rows), "what was skipped has no rows"
         assert self.windows == 1 or not self.gap, "a window with a gap is told by itself"
 
 
@@ -145,7 +148,7 @@ class TentativeWindow(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class EmptyRun:
-    """One boundary that answers ``windows`` windows without rows.
+    """One boundary that answers ``windows`` windows without rows: they are empty, or ``skipped``.
 
     ``window_end`` is that of the last, and ``due_at`` belongs to it.
     """
@@ -158,6 +161,7 @@ class EmptyRun:
     windows: int
     due_at: int | None
     missing: tuple[str, ...]
+    skipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,12 @@ class Transaction(Generic[C]):
     def __bool__(self) -> bool:
         """Is there anything to write?"""
         return bool(self.effects)
+
+
+def rows_of(transaction: Transaction[C]) -> list[int]:
+    """Of each window that is computed for it; runs cost nothing."""
+    computed = (StableWindow, TentativeWindow)
+    return [effect.rows for effect in transaction.effects if isinstance(effect, computed)]
 
 
 class Answers(Generic[C]):
@@ -234,11 +244,15 @@ class Answers(Generic[C]):
         chosen, more = self._within_bounds(_from(stable, self._state.stable_from, self._slide))
         if chosen:
             draft.answer_stable(chosen)
-        answered_to = draft.state.answered_to
-        if not more or draft.state.stable_from < answered_to:
-            for ready in _from(tentative, answered_to, self._slide):
+        if not more or draft.stable_from < draft.answered_to:
+            for ready in _from(tentative, draft.answered_to, self._slide):
                 draft.answer_tentative(ready)
         return Transaction(tuple(draft.effects), self._state, draft.state, more)
+
+    def stable_after(self, stable: Iterable[Ready[C]]) -> int:
+        """S behind the transaction that ``plan`` would make of these stable windows."""
+        chosen, _ = self._within_bounds(_from(stable, self._state.stable_from, self._slide))
+        return _end(chosen, self._slide) if chosen else self._state.stable_from
 
     def _within_bounds(self, stable: Iterable[Ready[C]]) -> tuple[list[Ready[C]], bool]:
         """The first stable windows that fit, cut at T, and whether some are left (rule 23).
@@ -269,16 +283,21 @@ class _Draft(Generic[C]):
 
     def __init__(self, state: Answered, grid: Grid, due_at: Callable[[int], int | None]) -> None:
         assert grid.window is not None
-        self.state = state
+        self.next_seq, self.epoch = state.next_seq, state.epoch
+        self.stable_from, self.answered_to = state.stable_from, state.answered_to
         self.effects: list[Effect[C]] = []
         self._slide = grid.window.slide_us
         self._grid = grid
         self._due_at = due_at
 
+    @property
+    def state(self) -> Answered:
+        """Where it has come to."""
+        return Answered(self.next_seq, self.epoch, self.stable_from, self.answered_to)
+
     def answer_stable(self, chosen: Sequence[Ready[C]]) -> None:
         """Rule 22: UNDO of what is replaced, the stable answers, REC_DONE if that is all."""
-        before, last = self.state, chosen[-1]
-        to = last.window_start + last.windows * self._slide
+        before, to = self.state, _end(chosen, self._slide)
         correcting = before.stable_from < before.answered_to
         if correcting:
             undo_to = min(to, before.answered_to) - self._slide
@@ -286,17 +305,16 @@ class _Draft(Generic[C]):
         for ready in chosen:
             replaces = ready.window_start < before.answered_to
             self._stable(ready, before.epoch if replaces else 0)
-        answered_to = max(before.answered_to, to)
-        self.state = replace(self.state, stable_from=to, answered_to=answered_to)
-        if correcting and to == answered_to:
+        self.stable_from, self.answered_to = to, max(before.answered_to, to)
+        if correcting and to == self.answered_to:
             self.effects.append(RecDone(self._take(1), before.epoch))
 
     def answer_tentative(self, ready: Ready[C]) -> None:
         """Rule 22: the first tentative answer after all is corrected begins an epoch."""
-        state = self.state
-        epoch = state.epoch + (state.stable_from == state.answered_to)
+        self.epoch += self.stable_from == self.answered_to
+        epoch = self.epoch
         start, end = ready.window_start, self._end_of(ready)
-        if ready.rows or ready.windows == 1:
+        if ready.rows or (ready.windows == 1 and not ready.skipped):
             first = self._take(ready.rows + 1)
             window = TentativeWindow(
                 first, first + ready.rows, epoch, start, end, self._due_at(end),
@@ -305,11 +323,11 @@ class _Draft(Generic[C]):
             self.effects.append(window)
         else:
             self._run(ready, epoch, stable=False)
-        answered_to = start + ready.windows * self._slide
-        self.state = replace(self.state, epoch=epoch, answered_to=answered_to)
+        self.answered_to = start + ready.windows * self._slide
 
     def _stable(self, ready: Ready[C], epoch: int) -> None:
         assert not ready.missing, "what lacks a source is not stable"
+        assert not ready.skipped, "what was not computed is not stable"
         start, end = ready.window_start, self._end_of(ready)
         if ready.gap:
             self.effects.append(GapNote(self._take(1), epoch, start, end, ready.gap))
@@ -327,7 +345,7 @@ class _Draft(Generic[C]):
         end = self._end_of(ready)
         run = EmptyRun(
             self._take(1), epoch, stable, ready.window_start, end,
-            ready.windows, self._due_at(end), ready.missing,
+            ready.windows, self._due_at(end), ready.missing, ready.skipped,
         )  # fmt: skip
         self.effects.append(run)
 
@@ -336,9 +354,15 @@ class _Draft(Generic[C]):
 
     def _take(self, records: int) -> int:
         """The first of the next ``records`` seqs."""
-        first = self.state.next_seq
-        self.state = replace(self.state, next_seq=first + records)
+        first = self.next_seq
+        self.next_seq += records
         return first
+
+
+def _end(chosen: Sequence[Ready[C]], slide: int) -> int:
+    """Where the window behind the last of these starts."""
+    last = chosen[-1]
+    return last.window_start + last.windows * slide
 
 
 def _from(items: Iterable[Ready[C]], at: int, slide: int) -> Iterable[Ready[C]]:

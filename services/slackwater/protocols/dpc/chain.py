@@ -109,6 +109,9 @@ class ResultCursor:
         assert beginning > self.offset
         self.offset = beginning
 
+    def skip_to(self, offset: int) -> None:
+        """Nothing: offsets without a record are usual, and batches tell what they cover."""
+
     def seek(self, end: int) -> None:
         """Live line only: leave out a backlog (rule 13); what it covered is then not covered."""
         assert not self._strict
@@ -247,6 +250,9 @@ class Unread:
         return False
 
     def jump(self, beginning: int) -> None:
+        """Nowhere."""
+
+    def skip_to(self, offset: int) -> None:
         """Nowhere."""
 
     @property

@@ -62,6 +62,10 @@ class Cursor(Protocol):
         """Retention took what was to be read next."""
         ...
 
+    def skip_to(self, offset: int) -> None:
+        """The live consumer went on at ``offset``, beyond the record that was next."""
+        ...
+
     def columns(self, start: int, end: int) -> Iterable[tuple[SourceColumns, int]]:
         """The columns that hold readings of [start, end), and the floor of each."""
         ...
@@ -339,6 +343,10 @@ class SourceCursor:
             return
         self._expect_loss()
         self.offset = beginning
+
+    def skip_to(self, offset: int) -> None:
+        """Each offset has a record: what lies before ``offset`` is not in the log any more."""
+        self.jump(offset)
 
     def _expect_loss(self) -> None:
         """What the next record's ids leave out is lost; a restart goes back and finds the same.

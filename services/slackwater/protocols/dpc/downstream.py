@@ -26,6 +26,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from slackwater.model.names import replica_letter
+
 near_buckets_default: Final = 5
 """Half a second at the usual w of 100 ms: the way and the heartbeats are one to three, and so few
 live buckets cost an aggregator that keeps pace less than the bound."""
@@ -33,7 +35,7 @@ live buckets cost an aggregator that keeps pace less than the bound."""
 
 def word_of(child: int, replica: int) -> str:
     """What a root's heartbeat calls its place in a replica's stable log."""
-    return f"read_{child}.{chr(ord('a') + replica)}"
+    return f"read_{child}.{replica_letter(replica)}"
 
 
 class Downstream:

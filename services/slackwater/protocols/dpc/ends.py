@@ -20,7 +20,7 @@ step_us_max: Final = 50_000
 
 
 @dataclass(slots=True)
-class Asked:
+class EndOffsetProbe:
     """One question for the end of one log. ``offset`` is where its reader was last seen."""
 
     offset: int

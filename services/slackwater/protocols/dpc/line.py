@@ -130,6 +130,11 @@ class Line:
         policy: of the query.
     """
 
+    __slots__ = (
+        "_event", "_policy", "_read_through", "_schedule", "_units", "_watched",
+        "failed", "live_next", "stable_next", "state",
+    )  # fmt: skip
+
     def __init__(
         self,
         inputs: int,
@@ -153,6 +158,20 @@ class Line:
         # What a line that was apart lacked before its restart is found out at the first judgement.
         self.state = LineState.UP_FAILURE if live_next > stable_next else LineState.STABLE
         """What the heartbeats say of the output (D6)."""
+
+    def copy(self) -> Line:
+        """Another one at the same place, to decide on: this one is as it was until it is replaced.
+
+        What has been read is no decision, and both know it.
+        """
+        other = object.__new__(Line)
+        # Attribute by attribute: once or twice a step, a loop over names costs three times as much.
+        other._units, other._schedule, other._policy = self._units, self._schedule, self._policy
+        other._read_through = self._read_through
+        other._event, other._watched = self._event, self._watched
+        other.stable_next, other.live_next = self.stable_next, self.live_next
+        other.failed, other.state = set(self.failed), self.state
+        return other
 
     @property
     def forked(self) -> bool:
@@ -200,14 +219,17 @@ class Line:
         *,
         tentative: Callable[[int], bool] | None = None,
         excused: Collection[int] = (),
+        start: int | None = None,
     ) -> Verdict:
         """What is to be done about the live line's next unit (rules 14, 17, 20).
+
+        ``start`` is another one, if all up to that shall be answered at once.
 
         ``live_to[i]`` is how far input i has come for the live line. ``tentative(i)`` tells whether
         input i passes the unit's end only tentatively; then nobody waits for the deadline (R13).
         ``excused`` inputs hold back because the policy says so: their silence is no failure.
         """
-        start = self.live_next
+        start = self.live_next if start is None else start
         end = self._units.end(start)
         normal = self._schedule.normal_time(end)
         if normal is None:
@@ -246,6 +268,16 @@ class Line:
     def live_answered(self) -> None:
         """The live line has answered its next unit: from here on it is alone."""
         self.live_next = self._units.following(self.live_next)
+        self.state = moved(self.state, self._event)
+
+    def live_skipped(self, following: int, *, whole: bool) -> None:
+        """The live line has answered all units before ``following`` at once, and computed none.
+
+        ``whole``: no input lacks any of them; they are only overdue.
+        """
+        assert following > self.live_next
+        self.live_next = following
+        self._event = LineEvent.WHOLE if whole else LineEvent.HURT
         self.state = moved(self.state, self._event)
 
     def _delays(self, lagging: tuple[int, ...], *, is_whole: bool) -> bool:

@@ -11,8 +11,9 @@ live line emits while the lines are apart goes to the live log (rule 8). So an o
 neither UNDO nor REC_DONE: those are written at the root, where a consumer can see them (R3).
 
 No clock, no Kafka: ``receive`` and ``catch_up`` take records, ``step`` takes the time and returns
-effects. The shell carries them out in their order; it polls its input before it calls ``step``
-(R11), and calls again at ``wake_at``, or at once while ``busy``.
+effects, to be carried out in their order. What surrounds it in a process, its start, its state
+records and its logs, is ``slackwater.sessions.orderer``; whoever runs that polls the input before
+each step (R11), and steps again at ``wake_at``, or at once while ``busy``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from slackwater.model.names import UNPREFIXED, Names
 from slackwater.model.records import (
     Gap,
     Hole,
@@ -44,7 +46,8 @@ from slackwater.protocols.dpc.chain import (
 )
 from slackwater.protocols.dpc.cursor import Cursor, LiveCursor, SourceCursor
 from slackwater.protocols.dpc.downstream import Downstream, near_buckets_default
-from slackwater.protocols.dpc.ends import Asked, step_us_max
+from slackwater.protocols.dpc.ends import step_us_max
+from slackwater.protocols.dpc.inputs import InputLog, Inputs, ProbeEnds
 from slackwater.protocols.dpc.line import (
     LINES,
     PROCESS,
@@ -62,7 +65,7 @@ from slackwater.protocols.dpc.states import LineState
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class Emit:
     """Append ``record`` to the stable or the live log, after all that was appended before."""
 
     line: LineName
@@ -70,18 +73,11 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchEnds:
-    """Ask the broker for the ends of these streams' logs; answer with ``ends`` (rule 14)."""
-
-    streams: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class SaveState:
     """Write the state record soon: the line has parked (rule 5)."""
 
 
-Effect = Append | FetchEnds | SaveState
+Effect = Emit | ProbeEnds[int] | SaveState
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +112,7 @@ class OrdererConfig:
     """So far behind the stable line the roots may be when the lines join (``downstream.py``)."""
     disorders_us: tuple[int, ...] = ()
     """The ``disorder`` of each log's stream, how far a skipped reading may lie ahead; (): none."""
-    lateness_us: int = 0
+    lateness: Callable[[int], int] = field(default=lambda _e: 0)
     """How far apart the promises of healthy inputs may be (rule 15): so much more is held of those
     that are ahead. A cursor that had to let go of it would never be attached, nor the lines one."""
     in_time_us: int = 0
@@ -124,11 +120,12 @@ class OrdererConfig:
     results: Mapping[int, int] = field(default_factory=dict)
     backlog_rows_max: int = 100_000
     """In a result topic each row is a record, and a window may have many."""
+    topics: Names = UNPREFIXED
+    """What the logs are called in which holes are told."""
 
-    @property
-    def apart_us(self) -> int:
-        """How far inputs may be apart that all are in time."""
-        return self.lateness_us + self.in_time_us
+    def apart_us(self, e: int) -> int:
+        """How far inputs may be apart at event time e that all are in time."""
+        return self.lateness(e) + self.in_time_us
 
     @property
     def inputs(self) -> tuple[tuple[int, ...], ...]:
@@ -204,7 +201,6 @@ class OrdererCore:
         self._config = config
         self._operators = operators
         self._inc = inc
-        self._mute_until = dict(mute_until)
         self._next_id = recovered.next_id
         start = recovered.frontier.bucket_start
         self.line = Line(
@@ -216,16 +212,17 @@ class OrdererCore:
             config.policy,
         )
         self._lookback_us = operators.lookback_us
-        self._input_of = {log: i for i, logs in enumerate(config.inputs) for log in logs}
         apart = recovered.live_frontier > start
         self._stable: list[Cursor] = []
         self._live: list[LiveCursor] = []
         for log, positions in enumerate(state.streams):
             self._open(log, positions.rebuild, positions.live if apart else positions.rebuild)
-        self._live_position = [c.offset for c in self._live]
-        self._attach_all()
-        self._asked: dict[int, Asked] = {}
-        self._read_through: dict[int, int] = {}
+        cursors = zip(self._live, self._stable, strict=True)
+        self._inputs: Inputs[int, Cursor] = Inputs(
+            {i: InputLog(live, of, self._backlog_max(i)) for i, (live, of) in enumerate(cursors)},
+            config.inputs,
+            mute_until,
+        )
         self.stagger = Stagger(config.replica, config.replicas, config.turn_lease_us)
         near_us = config.near_buckets_max * config.grid.w_us
         self.downstream = Downstream(near_us, config.turn_lease_us)
@@ -255,82 +252,52 @@ class OrdererCore:
             self._stable.append(SourceCursor(stable, strict=True, **bounds))
             self._live.append(SourceCursor(live, strict=False, **bounds))
 
-    def _attach_all(self) -> None:
-        for stream, position in enumerate(self._live_position):
-            for cursor in (self._stable[stream], self._live[stream]):
-                cursor.attached = cursor.offset == position
-
     # What comes in.
 
     def begin_at(self, beginnings: Sequence[int]) -> None:
         """Before anything is read: retention may have been there first (rule 28)."""
-        for stream, beginning in enumerate(beginnings):
-            for cursor in (self._stable[stream], self._live[stream]):
-                if cursor.offset < beginning:
-                    cursor.jump(beginning)
-            self._live_position[stream] = max(self._live_position[stream], beginning)
-        self._attach_all()
+        self._inputs.begin_at(dict(enumerate(beginnings)))
+
+    def live_at(self, stream: int, offset: int) -> None:
+        """The live consumer reads the log for others already: its next record is at ``offset``."""
+        self._inputs.live_at(stream, offset)
 
     def needs(self, stream: int, offset: int) -> bool:
         """Would a record of the live consumer at ``offset`` be looked at? Else need not be read."""
-        self._live_position[stream] = offset + 1
-        return any(
-            offset >= c.offset if c.attached else offset == c.offset
-            for c in (self._stable[stream], self._live[stream])
-        )
+        return self._inputs.needs(stream, offset)
 
     def receive(self, stream: int, offset: int, record: SourceRecord) -> None:
         """A record from the live consumer: it feeds the attached cursors (rule 12)."""
-        self._live_position[stream] = offset + 1
-        for cursor in (self._stable[stream], self._live[stream]):
-            if cursor.attached and offset > cursor.offset:
-                cursor.jump(offset)
-            if cursor.attached or offset == cursor.offset:
-                cursor.attached = True
-                cursor.offer(offset, record)
+        for _, cursor in self._inputs.receive(stream, offset):
+            cursor.offer(offset, record)
         self._bound(stream)
 
     def catch_up(self, line: LineName, stream: int, offset: int, record: SourceRecord) -> None:
         """A record from the catch-up reader of one line: it feeds that line's parked cursor."""
-        cursor = self._cursors(line)[stream]
-        if cursor.attached or offset != cursor.offset:
-            return  # fetched before the cursor was attached, or parked elsewhere
-        cursor.offer(offset, record)
-        self._attach(cursor, stream)
-
-    def _attach(self, cursor: Cursor, stream: int) -> None:
-        """A parked cursor is attached where it has reached the live consumer (rule 12)."""
-        ahead = cursor.offset - self._live_position[stream]
-        cursor.attached = 0 <= ahead <= self._backlog_max(stream)
+        cursor = self._inputs.replaying(line, stream, offset)
+        if cursor is not None:
+            cursor.offer(offset, record)
+            self._inputs.attach(line, stream)
 
     # What comes in from result topics: offsets have holes, where markers of transactions lie.
 
     def receive_results(self, stream: int, batch: ResultBatch) -> None:
         """A window from the live consumer: it feeds the attached cursors (rule 12)."""
-        before = self._live_position[stream]
-        self._live_position[stream] = max(before, batch.next_offset)
-        for cursor in (self._stable[stream], self._live[stream]):
-            # Nothing that can be seen lies between what the consumer brought before and this.
-            if cursor.attached or before <= cursor.offset <= batch.offset:
-                cursor.attached = True
-                cursor.offer(batch.offset, batch)
+        for _, cursor in self._inputs.receive_batch(stream, batch.offset, batch.next_offset):
+            cursor.offer(batch.offset, batch)
         self._bound(stream)
 
     def catch_up_results(self, line: LineName, stream: int, batch: ResultBatch) -> None:
         """A window from the catch-up reader of one line, which reads in order from its cursor."""
         cursor = self._cursors(line)[stream]
-        if cursor.attached or batch.next_offset <= cursor.offset:
-            return
-        cursor.offer(batch.offset, batch)
-        self._attach(cursor, stream)
+        if not cursor.attached and batch.next_offset > cursor.offset:
+            cursor.offer(batch.offset, batch)
+            self._inputs.attach(line, stream)
 
     def read_to(self, stream: int, position: int) -> None:
         """The live consumer has handed over all that can be seen below ``position`` (R11)."""
-        before = self._live_position[stream]
-        self._live_position[stream] = max(before, position)
-        for cursor in (self._stable[stream], self._live[stream]):
-            if isinstance(cursor, ResultCursor) and (cursor.attached or cursor.offset >= before):
-                cursor.attached = True
+        for _, cursor in self._inputs.read_to(stream, position):
+            if isinstance(cursor, ResultCursor):
                 cursor.read_to(position)
 
     def caught_up_to(self, line: LineName, stream: int, position: int) -> None:
@@ -338,24 +305,22 @@ class OrdererCore:
         cursor = self._cursors(line)[stream]
         if isinstance(cursor, ResultCursor) and not cursor.attached:
             cursor.read_to(position)
-            self._attach(cursor, stream)
+            self._inputs.attach(line, stream)
 
     def position_gone(self, line: LineName, stream: int, beginning: int) -> None:
         """Retention took the record a parked cursor needs next (rule 28)."""
-        cursor = self._cursors(line)[stream]
-        if not cursor.attached and cursor.offset < beginning:
-            cursor.jump(beginning)
+        self._inputs.position_gone(line, stream, beginning)
 
     def ends(self, ends: Mapping[int, int | None], fetched_at: int) -> None:
         """The ends of some logs as of ``fetched_at``; None: the broker gave no answer."""
+        self._inputs.answer(ends, fetched_at)
         for stream, end in ends.items():
             cursor = self._live[stream]
-            self._asked.setdefault(stream, Asked(cursor.offset)).answer(end, fetched_at)
             behind = cursor.boundary < self.line.live_next
             if end is not None and behind and self._is_backlog(stream, end):
                 self.counters.skipped += end - cursor.offset
                 cursor.seek(end)
-            self._note_read(stream)
+        self._note_read()
 
     def _is_backlog(self, stream: int, end: int) -> bool:
         ahead = end - self._live[stream].offset
@@ -374,8 +339,7 @@ class OrdererCore:
         self.busy = False
         passed_us = 0 if self._stepped_at is None else max(now - self._stepped_at, 0)
         self._stepped_at = now
-        for stream in range(len(self._live)):
-            self._note_read(stream, passed_us)
+        self._note_read(passed_us)
         self._held_back = not self.stagger.may_catch_up(
             now, needs=self._has_to_catch_up, progress=self.line.stable_next
         )
@@ -478,22 +442,14 @@ class OrdererCore:
         self._ask_logs(logs, effects)
 
     def _ask_logs(self, logs: Iterable[int], effects: list[Effect]) -> None:
-        wanted = tuple(i for i in logs if i not in self._asked)
+        wanted = self._inputs.probe(logs)
         if wanted:
-            for i in wanted:
-                self._asked[i] = Asked(self._live[i].offset)
-            effects.append(FetchEnds(wanted))
+            effects.append(ProbeEnds(wanted))
 
-    def _note_read(self, stream: int, passed_us: int = 0) -> None:
-        """Tell the line when the live cursor has reached an end that was asked for."""
-        asked = self._asked.get(stream)
-        if asked is not None and asked.is_read(self._live[stream].offset, passed_us):
-            del self._asked[stream]
-            self._read_through[stream] = asked.fetched_at
-            input_ = self._input_of[stream]
-            through = [self._read_through.get(log) for log in self._config.inputs[input_]]
-            if None not in through:
-                self.line.note_read(input_, min(at for at in through if at is not None))
+    def _note_read(self, passed_us: int = 0) -> None:
+        """Tell the line which inputs have been read to ends that were asked for."""
+        for input_, fetched_at in self._inputs.read_through(passed_us):
+            self.line.note_read(input_, fetched_at)
 
     # Stable line.
 
@@ -526,7 +482,7 @@ class OrdererCore:
                 last_id=self._next_id + record.readings - 1,
                 gap=gap,
             )
-            effects.append(Append(LineName.STABLE, stamped))
+            effects.append(Emit(LineName.STABLE, stamped))
             self._next_id = stamped.last_id + 1
             self.counters.readings += stamped.last_id - stamped.first_id + 1
         self.counters.insertions += 1
@@ -562,7 +518,7 @@ class OrdererCore:
         records = self._content(Kind.TENTATIVE, columns, start, end)
         gap = tuple(self._gap(self._live_gaps(), start, end))
         effects.extend(
-            Append(LineName.LIVE, replace(record, missing=names, gap=gap))
+            Emit(LineName.LIVE, replace(record, missing=names, gap=gap))
             for record in records or [self._empty(start, end)]
         )
         self.counters.tentative += 1
@@ -641,9 +597,8 @@ class OrdererCore:
         return self.line.stable_next if line is LineName.STABLE else self.line.live_next
 
     def _park(self, line: LineName, stream: int) -> None:
-        cursor = self._cursors(line)[stream]
-        cursor.park()
-        cursor.attached = cursor.offset == self._live_position[stream]
+        self._cursors(line)[stream].park()
+        self._inputs.attach_parked(line, stream)
 
     def _lookahead_us(self, line: LineName) -> int:
         config = self._config
@@ -659,11 +614,11 @@ class OrdererCore:
         for line in LINES:
             cursor = self._cursors(line)[stream]
             start = self._next_of(line)
-            span = self._lookahead_us(line) + self._config.apart_us
+            if not cursor.attached or cursor.boundary < self._config.grid.next_cut(start):
+                continue
+            span = self._lookahead_us(line) + self._config.apart_us(start)
             held_max = self._config.ahead_bytes_max // len(self._config.logs)
-            is_ahead = cursor.boundary >= self._config.grid.next_cut(start)
-            is_full = cursor.buffered_to - start > span or cursor.bytes_held > held_max
-            if cursor.attached and is_ahead and is_full:
+            if cursor.buffered_to - start > span or cursor.bytes_held > held_max:
                 self._park(line, stream)
 
     def wanted(self) -> dict[tuple[LineName, int], int]:
@@ -672,12 +627,13 @@ class OrdererCore:
         for line in LINES:
             if line is LineName.STABLE and self._held_back:
                 continue  # another replica's turn; live work is not concerned (D12)
+            parked = self._inputs.parked(line)
+            if not parked:
+                continue
             start = self._next_of(line)
-            span = self._lookahead_us(line) // 2 + self._config.apart_us
+            span = self._lookahead_us(line) // 2 + self._config.apart_us(start)
             held_max = self._config.ahead_bytes_max // len(self._config.logs) // 2
-            for stream, cursor in enumerate(self._cursors(line)):
-                if cursor.attached:
-                    continue
+            for stream, cursor in parked:
                 hungry = cursor.boundary < self._config.grid.next_cut(start)
                 if hungry or (cursor.buffered_to - start < span and cursor.bytes_held < held_max):
                     wanted[line, stream] = cursor.offset
@@ -703,7 +659,7 @@ class OrdererCore:
         behind = tuple(
             i
             for i, cursor in enumerate(self._live)
-            if cursor.boundary < self.line.live_next and i not in self._asked
+            if cursor.boundary < self.line.live_next and not self._inputs.is_probed(i)
         )
         self._seek_asked_at = now
         self._ask_logs(behind, effects)
@@ -713,7 +669,7 @@ class OrdererCore:
     @property
     def live_offsets(self) -> list[int]:
         """Where the live consumer starts in each log."""
-        return list(self._live_position)
+        return list(self._inputs.positions.values())
 
     @property
     def mute(self) -> bool:
@@ -722,20 +678,13 @@ class OrdererCore:
         What is stable is said at once, it cannot be wrong. A stream that the live line has read
         past its next bucket is read far enough: its cursor may be parked there (rule 12).
         """
-        if self._mute_until:
-            end = self._config.grid.next_cut(self.line.live_next)
-            self._mute_until = {
-                stream: log_end
-                for stream, log_end in self._mute_until.items()
-                if self._live[stream].offset < log_end and self._live[stream].boundary < end
-            }
-        return bool(self._mute_until)
+        inputs, grid = self._inputs, self._config.grid
+        return inputs.has_unread and inputs.is_unread(grid.next_cut(self.line.live_next))
 
     @property
     def asks_positions(self) -> bool:
         """Does it matter now how far the readers of result topics are, beyond the last record?"""
-        waited_for = self._asked.keys() | self._mute_until.keys()
-        return any(isinstance(self._live[log], ResultCursor) for log in waited_for)
+        return any(isinstance(self._live[log], ResultCursor) for log in self._inputs.awaited)
 
     @property
     def held_bytes(self) -> int:
@@ -746,7 +695,7 @@ class OrdererCore:
     def holes(self) -> tuple[Hole, ...]:
         """Holes in the source logs: their writers send again (rule 11)."""
         return tuple(
-            Hole(f"sw.source.{log}", 0, cursor.hole_inc)
+            Hole(self._config.topics.source(log), 0, cursor.hole_inc)
             for log, cursor in zip(self._config.logs, self._stable, strict=True)
             if cursor.hole_inc is not None
         )

@@ -53,6 +53,17 @@ def initial_state(config: OrdererConfig, e0: int, offsets: Sequence[int]) -> Ord
     )
 
 
+def is_within(state: OrdererState, logs: Sequence[str], ends: Sequence[int]) -> bool:
+    """Is it a state of an orderer of these logs, at places that they have reached?"""
+    if [positions.stream for positions in state.streams] != [*logs]:
+        return False
+    return all(
+        position.offset <= end
+        for positions, end in zip(state.streams, ends, strict=True)
+        for position in (positions.next, positions.rebuild, positions.live)
+    )
+
+
 def recover(
     state: OrdererState,
     stable: Iterable[tuple[int, OrderedRecord]],

@@ -35,15 +35,15 @@ from slackwater.model.records import (
     Position,
 )
 
-Beginning = Position(-(2**62))
 UNKNOWN_SEQ: Final = -1
 
 
 def damaged_delta(child: int, replica: int) -> DeltaRecord:
-    """What does not decode stands as VOID in the place of the next seq.
+    """What does not decode stands as VOID in the place of one seq, or of none.
 
-    If it was a copy of another one, the next seq comes behind it and is dropped: a hole, like the
-    one that the next seq itself leaves here, and the orderer says it again (rule 11).
+    It may have been the next one, a copy of another, or nothing that an aggregator has written:
+    the seq that comes behind it tells. If it was the next one it leaves a hole, and the orderer
+    says it again (rule 11).
     """
     return DeltaRecord(Kind.VOID, child, replica, 0, 0, 0, UNKNOWN_SEQ)
 
@@ -111,28 +111,34 @@ class DeltaCursor:
         self.attached = False
         self.stray: LogPosition | None = None
         """Where a seq beyond the next one was dropped, as long as the next has not come."""
+        self.unread = 0
+        """Records since the last one that counted that did not decode: so many seqs may be gone."""
+        self._unread_from: LogPosition | None = None
         self.trail = Trail(position, pane_of)
 
     def position(self) -> LogPosition:
-        """Where the next record is read."""
-        return LogPosition(self.offset, self.next_seq, self.inc, self.frontier)
+        """Where to read on: behind the last record that is known to count, or to be none."""
+        return self._unread_from or LogPosition(self.offset, self.next_seq, self.inc, self.frontier)
 
-    def awaits(self, offset: int, seq: int) -> bool:
-        """The record at ``offset`` is read next, and should be that of ``seq``."""
-        return self.offset == offset and self.next_seq == seq and self.stray is None
+    def reaches(self, offset: int, whole: int, seq: int) -> bool:
+        """Is ``seq``, read next, what follows ``whole``, but for what did not decode?"""
+        is_next = self.offset == offset and self.next_seq == whole and self.stray is None
+        return is_next and whole <= seq <= whole + self.unread
 
     def admits(self, record: BucketRecord) -> bool:
         """Rule 10, and START: sets the incarnation and L. Moves past the record if it counts."""
         if record.seq == UNKNOWN_SEQ:
             if self.next_seq >= 0 and self.stray is None:
-                self.next_seq += 1
+                self._unread_from = self.position()
+                self.unread += 1
             return False
         if record.seq < self.next_seq:
             return False
-        if self._strict and 0 <= self.next_seq < record.seq:
+        if self._strict and 0 <= self.next_seq < record.seq - self.unread:
             self.stray = self.stray or self.position()
             return False
         self.next_seq, self.stray = record.seq + 1, None
+        self._all_is_known()
         if record.kind is Kind.START:
             self.inc = max(self.inc, record.seq if record.inc < 0 else record.inc)
             if record.frontier is not None and self._strict:
@@ -156,15 +162,28 @@ class DeltaCursor:
         """Retention took what was to be read next: go on with what comes at ``beginning``."""
         assert self.offset < beginning
         self.offset, self.next_seq, self.stray = beginning, -1, None
+        self._all_is_known()
+
+    def skip_to(self, offset: int) -> None:
+        """Nothing: the seqs of records tell what is lacking."""
+
+    @property
+    def boundary(self) -> int:
+        """The event time up to which whole buckets have been read."""
+        return self.frontier.bucket_start
 
     def return_to(self, position: LogPosition) -> None:
         """Read again from ``position``."""
+        self._all_is_known()
         self.offset, self.next_seq, self.inc, self.frontier = (
             position.offset,
             position.next_seq,
             position.inc,
             position.frontier,
         )
+
+    def _all_is_known(self) -> None:
+        self.unread, self._unread_from = 0, None
 
 
 def behind(record: BucketRecord) -> Position:

@@ -16,7 +16,8 @@ the promise made is the measure.
 
 A clock's promise covers only input that was read to an end observed after it (R10): the caller
 says so by passing ``clock_us``. Boundaries of a stream with ``expect_every`` never come from a
-clock.
+clock, whether a duration was declared or is to be learned: then the core counts the gaps between
+its readings (``primitives/lateness.py``), and nothing else is different.
 
 Rejected: deciding lateness when a batch is flushed. It is cheaper by one comparison, and makes the
 set of late readings depend on timing, so that no two runs over one file agree.
@@ -41,9 +42,10 @@ from slackwater.model.records import (
     type_i64,
 )
 from slackwater.primitives.ids import Contiguous
+from slackwater.primitives.lateness import Gaps, Learning
 from slackwater.primitives.windows import Grid
 
-Reason = Literal["malformed", "late", "before_start", "future", "superseded"]
+Reason = Literal["malformed", "crash", "late", "before_start", "future", "superseded"]
 LateRule = Literal["input", "promise"]
 
 NEVER: Final = -(2**62)
@@ -103,6 +105,8 @@ class SourceRules:
     """False with ``expect_every``: its boundaries come from readings alone."""
     readings_max: int = readings_default_max
     bytes_max: int = bytes_default_max
+    learning: Learning | None = None
+    """With ``expect_every: auto``: how its value is learned from the gaps between readings."""
 
     @property
     def rows_max(self) -> int:
@@ -144,6 +148,7 @@ class SourceCore:
         self.promise = resume.promise
         self.largest = resume.largest
         self.floor = NEVER
+        self.gaps = Gaps(rules.learning) if rules.learning is not None else None
         self.position = resume.position
         self.waiting = 0
         self._chunks: list[Arrived] = []
@@ -210,6 +215,8 @@ class SourceCore:
         before[0] = self.largest
         before[1:] = stimes[:-1]
         np.maximum.accumulate(before, out=before)
+        if self.gaps is not None:
+            self.gaps.add((stimes - before)[before > NEVER])
         self.largest = max(int(before[-1]), int(stimes[-1]))
         return before
 

@@ -43,9 +43,10 @@ class Word(NamedTuple):
     @classmethod
     def of(cls, counters: Mapping[str, int]) -> Word | None:
         """From a heartbeat; None if its sender takes no turns."""
-        if "turn_asks" not in counters:
+        words = [counters.get(f"turn_{name}") for name in cls._fields]
+        asks, holds, grants, progress = words
+        if asks is None or holds is None or grants is None or progress is None:
             return None
-        asks, holds, grants, progress = (counters[f"turn_{name}"] for name in cls._fields)
         return cls(bool(asks), bool(holds), grants, progress)
 
 

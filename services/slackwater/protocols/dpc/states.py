@@ -26,6 +26,14 @@ class LineState(Enum):
     STABILIZATION = "STABILIZATION"
     """The live line is apart, but lacks nothing any more: the stable line is catching up."""
 
+    @classmethod
+    def of(cls, said: str | None) -> LineState | None:
+        """What a heartbeat says; None if it says nothing, or nothing that there is."""
+        return _STATES.get(said) if said is not None else None
+
+
+_STATES: Final = {state.value: state for state in LineState}
+
 
 class LineEvent(Enum):
     """What moves an output from state to state."""

@@ -86,35 +86,40 @@ class Upstream:
                 self._doubted_at[replica] = self._stable_to[replica]
         self.notice(now)
 
-    def states(self, now: int) -> list[LineState | None]:
-        """What each replica is; None: not heard lately, or in doubt (FAILURE in the paper)."""
-        return [self._state(replica, now) for replica in range(len(self._words))]
+    def states(self, now: int, *, doubting: bool = False) -> list[LineState | None]:
+        """What each replica is; None: not heard lately, or in doubt (FAILURE in the paper).
+
+        ``doubting``: as it will be after ``doubt``.
+        """
+        states: list[LineState | None] = []
+        for word, doubted_at in zip(self._words, self._doubted_at, strict=True):
+            state = None if word is None or now - word[1] >= self._stale_us else word[0]
+            is_doubted = state is LineState.STABLE and (doubting or doubted_at is not None)
+            states.append(None if is_doubted else state)
+        return states
 
     def stable(self, now: int) -> list[bool]:
         """Who says STABLE, and was heard lately."""
         return [state is LineState.STABLE for state in self.states(now)]
 
-    def suspends(self, now: int) -> bool:
-        """Does the best of them hold tentative buckets back, until it has caught up (D10)?"""
-        said = {state for state in self.states(now) if state is not None}
-        return said == {LineState.STABILIZATION}
-
     def notice(self, now: int) -> int | None:
         """Look who is lost; returns when somebody's last word will be stale."""
-        for replica, (was, is_) in enumerate(zip(self._was_stable, self.stable(now), strict=True)):
-            word = self._words[replica]
-            if was and not is_ and word is not None:
+        next_stale: int | None = None
+        for replica, state in enumerate(self.states(now)):
+            word, is_ = self._words[replica], state is LineState.STABLE
+            if word is None:
+                continue
+            if self._was_stable[replica] and not is_:
                 self.lost = Loss(replica, word[1], now)
             elif is_ and self.lost is not None and self.lost.replica == replica:
                 self.lost = None  # it is back before anybody has taken its place
             self._was_stable[replica] = is_
-        stale = [word[1] + self._stale_us for word in self._words if word is not None]
-        return min((at for at in stale if at > now), default=None)
+            stale_at = word[1] + self._stale_us
+            if stale_at > now and (next_stale is None or stale_at < next_stale):
+                next_stale = stale_at
+        return next_stale
 
-    def _state(self, replica: int, now: int) -> LineState | None:
-        word = self._words[replica]
-        if word is None or now - word[1] >= self._stale_us:
-            return None
-        state = word[0]
-        is_doubted = state is LineState.STABLE and self._doubted_at[replica] is not None
-        return None if is_doubted else state
+
+def suspends(states: Sequence[LineState | None]) -> bool:
+    """Does the best of the replicas hold tentative buckets back, until it has caught up (D10)?"""
+    return {state for state in states if state is not None} == {LineState.STABILIZATION}

@@ -1,0 +1,99 @@
+"""What reading a message costs by what it holds: parsing alone, no broker, on one core.
+
+    python -m bench.json_parse [MESSAGES]
+
+The readers are total, so each batch is looked through before pyarrow sees it, and how much there is
+to look at depends on the messages: an ``e`` between digits may be an exponent, a bracket may be the
+sixty-fifth. Prints the best of twenty rounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Final, Literal
+
+from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
+from slackwater.proxy.json_input import JsonReader
+
+ROUNDS: Final = 20
+PAD: Final = b"x" * 300
+SHAPES: Final[dict[str, tuple[Literal["s", "ms"], str, Callable[[int], bytes]]]] = {
+    "whole times": (
+        "ms",
+        "t",
+        lambda i: b'{"mote":"m%d","at":%d,"t":%.2f}' % (i % 1000, _ms(i), _t(i)),
+    ),
+    "fractional times": (
+        "s",
+        "t",
+        lambda i: b'{"mote":"m%d","at":%s,"t":%.2f}' % (i % 1000, _s(i), _t(i)),
+    ),
+    "fractional times, hexadecimal keys": (
+        "s",
+        "t",
+        lambda i: b'{"mote":"%s","at":%s,"t":%.2f}' % (_hex(i % 1000), _s(i), _t(i)),
+    ),
+    "fractional times, values with exponents": (
+        "s",
+        "t",
+        lambda i: b'{"mote":"m%d","at":%s,"t":%.2fe-05}' % (i % 1000, _s(i), _t(i)),
+    ),
+    "nested fields, 400 bytes": (
+        "ms",
+        "data.env.t",
+        lambda i: (
+            b'{"mote":"m%d","at":%d,"data":{"env":{"t":%.2f,"h":%d},"pad":{"a":"%s"}}}'
+            % (i % 1000, _ms(i), _t(i), i % 90, PAD)
+        ),
+    ),
+    "arrays in other fields": (
+        "ms",
+        "t",
+        lambda i: b'{"mote":"m%d","at":%d,"t":%.2f,"o":[[1,2],[3,4]]}' % (i % 1000, _ms(i), _t(i)),
+    ),
+}
+
+
+def main() -> None:
+    """A table, one line a shape."""
+    messages = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000
+    print("| messages with | bytes | ns a reading |\n|---|---|---|")
+    for name, (unit, field, make) in SHAPES.items():
+        batch = [make(i) for i in range(messages)]
+        spec = StreamSpec(
+            "lab", KeySpec(field="mote"), TimeSpec(field="at", unit=unit), (FieldSpec("t", field),)
+        )
+        best = min(_seconds(JsonReader(spec), batch) for _ in range(ROUNDS))
+        size = sum(map(len, batch)) / messages
+        print(f"| {name} | {size:.0f} | {best / messages * 1e9:.0f} |")
+
+
+def _seconds(reader: JsonReader, batch: list[bytes]) -> float:
+    began = time.process_time()
+    parsed = reader.parse(batch)
+    spent = time.process_time() - began
+    assert len(parsed.stimes) == len(batch), "a reading was lost"
+    return spent
+
+
+def _ms(i: int) -> int:
+    return 1458031648545 + i // 100
+
+
+def _s(i: int) -> bytes:
+    return b"%d.%03d" % divmod(_ms(i), 1000)
+
+
+def _t(i: int) -> float:
+    return 20 + i % 700 / 100
+
+
+def _hex(i: int) -> bytes:
+    return hashlib.sha256(b"%d" % i).hexdigest()[:32].encode()
+
+
+if __name__ == "__main__":
+    main()

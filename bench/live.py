@@ -1,0 +1,214 @@
+"""`slackwater up` as a user runs it, fed through topics and read as any consumer would.
+
+Four streams, each a topic of JSON readings; one query with a window of a second. The feeder is no
+part of what is measured: it stamps evenly over each second, so that a window is right if it counts
+exactly a second's readings, and it keeps what the broker does not take until the broker is back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
+
+import psutil
+from confluent_kafka import Producer
+
+from slackwater.codec.results import parse_result, parse_time
+from slackwater.model.names import RESULT_KINDS, Names
+from slackwater.runtime.kafka import KafkaTransport
+
+STREAMS: Final = ("s1", "s2", "s3", "s4")
+QUERY: Final = "bench"
+KEYS: Final = 10
+READY_S_MAX: Final = 240.0
+
+DEPLOYMENT: Final = """
+apiVersion: slackwater/v1
+clock: wall
+streams:
+{streams}
+queries:
+  {query}:
+    from: [{names}]
+    window: {{size: 1s}}
+    aggregate: [count, avg, min, max]
+    bound: 2s
+    replicas: {replicas}
+"""
+STREAM: Final = (
+    "  {name}: {{topic: {{name: in-{name}, format: json}}, key: {{field: k}},"
+    " time: {{field: t, unit: us}}, fields: [v]{more}}}"
+)
+
+
+class Feeder(threading.Thread):
+    """Stamps and sends ``per_s`` readings a second of each stream, evenly over each second."""
+
+    def __init__(self, bootstrap: str, per_s: int) -> None:
+        super().__init__(daemon=True)
+        self.per_s = per_s
+        self._ending = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "message.timeout.ms": 0,
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 10_000_000,
+                "queue.buffering.max.kbytes": 1_000_000,
+                "reconnect.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 100,
+                "retry.backoff.max.ms": 100,
+                "log_level": 0,
+            }
+        )
+
+    def run(self) -> None:
+        """Until it is told to stop."""
+        second, sent = int(time.time()) + 1, 0
+        while not self._ending.wait(0.01):
+            due = min(self.per_s, int((time.time() - second) * self.per_s))
+            for number in range(sent, due):
+                self._send(second * 1_000_000 + number * 1_000_000 // self.per_s, number)
+            sent = max(sent, due)
+            if sent == self.per_s:
+                second, sent = second + 1, 0
+
+    def _send(self, stime: int, number: int) -> None:
+        reading = f'{{"k":"k{number % KEYS}","t":{stime},"v":{number % 100}.5}}'
+        for name in STREAMS:
+            self._producer.produce(f"in-{name}", reading)
+        self._producer.poll(0)
+
+    def stop(self) -> None:
+        """End; what has not been sent is given up."""
+        self._ending.set()
+        self.join()
+        self._producer.purge()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A window's stable answer: its normal time and when it was seen (s), what it counts."""
+
+    due_s: float
+    seen_s: float
+    counted: float
+
+    @property
+    def late_s(self) -> float:
+        """After its normal time."""
+        return self.seen_s - self.due_s
+
+
+@dataclass
+class Answers(threading.Thread):
+    """Reads the query's results for as long as the program runs."""
+
+    bootstrap: str
+    stable: list[Answer] = field(default_factory=list)
+    first_late_s: list[float] = field(default_factory=list)
+    """Of each window's first answer, stable or not, after its normal time."""
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def run(self) -> None:
+        """Read on."""
+        reader = KafkaTransport(self.bootstrap).reader(isolation="read_committed")
+        reader.assign({(Names().results(QUERY, kind), 0): 0 for kind in RESULT_KINDS})
+        counted: dict[str, float] = defaultdict(float)
+        answered: set[str] = set()
+        while True:
+            records = reader.poll(5_000, 1.0)
+            now_s = time.time()
+            for raw in records:
+                row = parse_result(raw.value)
+                if row["kind"] == "stable":
+                    counted[row["window_end"]] += row["fields"]["v"]["count"]
+                elif row["kind"] == "boundary":
+                    self._boundary(row, now_s, counted, answered)
+
+    def _boundary(
+        self, row: dict[str, Any], now_s: float, counted: dict[str, float], answered: set[str]
+    ) -> None:
+        due_s, end = parse_time(row["due_at"]) / 1e6, row["window_end"]
+        if end not in answered:
+            answered.add(end)
+            self.first_late_s.append(now_s - due_s)
+        if row["label"] == "stable":
+            self.stable.append(Answer(due_s, now_s, counted.pop(end, 0)))
+
+
+class Up:
+    """`slackwater up` in a folder, on a port that stays."""
+
+    def __init__(self, folder: Path, replicas: int, *, more: str = "") -> None:
+        self.folder = folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port: int = probe.getsockname()[1]
+        self.bootstrap = f"127.0.0.1:{self._port}"
+        self._file = folder / "deployment.yaml"
+        streams = "\n".join(STREAM.format(name=name, more=more) for name in STREAMS)
+        self._file.write_text(
+            DEPLOYMENT.format(
+                streams=streams, names=", ".join(STREAMS), query=QUERY, replicas=replicas
+            )
+        )
+        self._output: IO[str] | None = None
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Give the command; waits for nothing."""
+        self._output = (self.folder / "output").open("a")
+        command = [sys.executable, "-m", "slackwater.cli.app", "up", "--port", str(self._port)]
+        command += ["--deployment", str(self._file), "--data-dir", str(self.folder / "data")]
+        self.process = subprocess.Popen(
+            command, stdout=self._output, stderr=self._output, text=True
+        )
+
+    def wait_ready(self, times: int = 1) -> None:
+        """Until it has said so often that all is ready."""
+        assert self.process is not None
+        deadline = time.monotonic() + READY_S_MAX
+        while (self.folder / "output").read_text().count("\nup: ") < times:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"not ready:\n{(self.folder / 'output').read_text()[-2_000:]}")
+            time.sleep(0.1)
+
+    def processes(self) -> list[psutil.Process]:
+        """It and all below it."""
+        assert self.process is not None
+        above = psutil.Process(self.process.pid)
+        return [above, *above.children(recursive=True)]
+
+    def kill(self) -> None:
+        """`kill -9` of everything, as a power cut would."""
+        assert self.process is not None
+        victims = self.processes()
+        for victim in victims:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                victim.kill()
+        self.process.wait()
+        psutil.wait_procs(victims[1:], 10)
+
+    def stop(self) -> None:
+        """End it in order."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGINT)
+            self.process.wait(60)

@@ -1,0 +1,27 @@
+"""``slackwater acl``: the rights of a role, for whoever administers the cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from slackwater.cli.common import say
+from slackwater.model.errors import UsageError
+from slackwater.runtime.acl import rules, to_commands, to_json
+from slackwater.runtime.deployment import load_deployment
+from slackwater.runtime.security import Role
+
+
+def print_acl(deployment: Path, role: Role, principal: str, format_: str) -> None:
+    """Print them; nothing is asked of Kafka."""
+    if format_ not in {"text", "json"}:
+        raise UsageError(f"--format {format_}: choose text or json")
+    if not re.fullmatch(r"\w+:.+", principal):
+        raise UsageError(f"--principal {principal}: write TYPE:NAME, as in User:{role}")
+    found = rules(role, load_deployment(deployment))
+    if format_ == "json":
+        say(json.dumps(to_json(role, found, principal), indent=2))
+    else:
+        for line in to_commands(found, principal):
+            say(line)

@@ -1,0 +1,70 @@
+"""``slackwater plan``: what a deployment will need, and what to do where it does not fit."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from slackwater.cli.common import say, warn
+from slackwater.model.deployment import Deployment
+from slackwater.model.errors import CheckFailed
+from slackwater.runtime.deployment import load_deployment
+from slackwater.runtime.plan import Load, Machine, Plan, advice, plan
+
+
+def print_plan(deployment: Path, load: Load, data_dir: Path, format_: str) -> None:
+    """Print it; ``CheckFailed`` if it does not fit this machine."""
+    checked = load_deployment(deployment)
+    machine = Machine.this(data_dir)
+    found = plan(checked, load)
+    lacks = advice(found, checked, load, machine)
+    if format_ == "json":
+        say(json.dumps(as_json(found, lacks, machine)))
+    else:
+        for line in as_text(found, lacks, load, machine):
+            say(line)
+    if lacks:
+        raise CheckFailed("this deployment does not fit this machine: what helps stands above")
+
+
+def warn_of(deployment: Deployment, data_dir: Path, *, own_broker: bool) -> None:
+    """Say what of a deployment does not fit this machine, under the load that is assumed.
+
+    Not of the disk: what results take grows with the number of keys, which nobody has told.
+    """
+    load = Load()
+    found = plan(deployment, load, own_broker=own_broker)
+    machine = replace(Machine.this(data_dir), disk_free_bytes=math.inf)
+    for line in advice(found, deployment, load, machine):
+        warn(f"warning: {line}")
+
+
+def as_text(found: Plan, lacks: Sequence[str], load: Load, machine: Machine) -> Iterator[str]:
+    """A table of the processes, and what they need together."""
+    yield f"{load.per_s:,.0f} readings/s of each stream, {load.keys:,} keys"
+    yield ""
+    yield f"{'process':<20} {'fragments':>9} {'MB':>8} {'cores':>6}"
+    for process in found.processes:
+        fragments = process.fragments or ""
+        yield (
+            f"{process.name:<20} {fragments:>9} {process.memory_mb:>8,.0f} {process.cores:>6.2f}"
+        )
+    yield f"{'all':<20} {'':>9} {found.memory_mb:>8,.0f} {found.cores:>6.2f}"
+    yield f"{'there are':<20} {'':>9} {machine.memory_mb:>8,.0f} {machine.cores:>6}"
+    yield ""
+    yield f"topics: {found.topics}, with {found.partitions} partitions"
+    yield (
+        f"disk: {found.disk_bytes_a_day / 1e9:,.2f} GB a day, at most"
+        f" {found.disk_bytes_max / 1e9:,.1f} GB; {machine.disk_free_bytes / 1e9:,.0f} GB are free"
+    )
+    for line in lacks or ["it fits this machine"]:
+        yield f"-> {line}"
+
+
+def as_json(found: Plan, lacks: Sequence[str], machine: Machine) -> dict[str, object]:
+    """The same as data."""
+    sums = {"memory_mb": found.memory_mb, "cores": found.cores}
+    return {**asdict(found), **sums, "machine": asdict(machine), "advice": list(lacks)}

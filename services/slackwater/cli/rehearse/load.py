@@ -1,0 +1,109 @@
+"""Whether late answers were late for want of CPU, and who lacked it.
+
+Looked at is only the time in which an answer was overdue: a machine that is busy and in time is
+none of a rehearsal's business. A process is out of CPU in a second in which its threads waited for
+a core, or in which its one thread that computes (Python's) had a whole core and needed more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from slackwater.client.bound import Span
+from slackwater.runtime.cpu import Load, Share, is_starved
+
+BUSY_MIN: Final = 0.95
+NAMED_MAX: Final = 3
+TOLD_MIN: Final = 0.05
+"""Shares of the machine below it are not worth a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Starved:
+    """A process that was out of CPU for so many seconds, and its share meanwhile."""
+
+    process: str
+    seconds: float
+    share: Share
+
+    def phrase(self) -> str:
+        """For a finding."""
+        return f"{self.process} {self.share.phrase()}, for {self.seconds:.0f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """The machine while answers were overdue, and who lacked CPU, the worst first.
+
+    Of ``busy``, ``others`` is the share of what is no part of the rehearsal.
+    """
+
+    seconds: float
+    busy: float
+    stolen: float
+    others: float
+    starved: tuple[Starved, ...]
+
+    def sentence(self) -> str:
+        """The finding."""
+        who = "; ".join(each.phrase() for each in self.starved[:NAMED_MAX])
+        others = f", {self.others:.0%} with other programs" if self.others >= TOLD_MIN else ""
+        stolen = f", {self.stolen:.0%} taken by its host" if self.stolen >= TOLD_MIN else ""
+        machine = f"the machine was {self.busy:.0%} busy for {self.seconds:.0f} s{others}{stolen}"
+        return f"overloaded: {who}; {machine}" if who else f"overloaded: {machine}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For the report."""
+        return {
+            "seconds": round(self.seconds, 3),
+            "machine_busy": round(self.busy, 4),
+            "machine_stolen": round(self.stolen, 4),
+            "machine_others": round(self.others, 4),
+            "processes": [
+                {
+                    "process": each.process,
+                    "seconds": round(each.seconds, 3),
+                    "used_cores": round(each.share.used, 4),
+                    "waited_s_per_s": round(each.share.waited, 4),
+                }
+                for each in self.starved
+            ],
+        }
+
+
+def out_of_cpu(loads: Iterable[Load], overdue: Sequence[Span]) -> Overload | None:
+    """What is to be said of the CPU while answers were overdue; None if it was enough."""
+    met = [load for load in loads if _meets(load, overdue)]
+    seconds = sum(load.lasted_s for load in met)
+    if not seconds:
+        return None
+    busy = sum(load.busy * load.lasted_s for load in met) / seconds
+    stolen = sum(load.stolen * load.lasted_s for load in met) / seconds
+    others = sum(load.others * load.lasted_s for load in met) / seconds
+    names = dict.fromkeys(name for load in met for name in load.processes)
+    starved = [each for each in (_starved(name, met) for name in names) if each is not None]
+    if not starved and busy < BUSY_MIN:
+        return None
+    worst_first = sorted(starved, key=lambda each: (-round(each.seconds), -each.share.waited))
+    return Overload(seconds, busy, stolen, others, tuple(worst_first))
+
+
+def _starved(process: str, loads: Iterable[Load]) -> Starved | None:
+    hungry = [
+        (load.lasted_s, load.processes[process])
+        for load in loads
+        if process in load.processes and is_starved(process, load.processes[process])
+    ]
+    seconds = sum(lasted_s for lasted_s, _ in hungry)
+    if not seconds:
+        return None
+    used = sum(lasted_s * share.used for lasted_s, share in hungry) / seconds
+    waited = sum(lasted_s * share.waited for lasted_s, share in hungry) / seconds
+    return Starved(process, seconds, Share(used, waited))
+
+
+def _meets(load: Load, spans: Sequence[Span]) -> bool:
+    begin = load.at_us - round(load.lasted_s * 1e6)
+    return any(start < load.at_us and end > begin for start, end in spans)

@@ -1,0 +1,261 @@
+"""What ``slackwater status`` finds: what runs against what should run, and who is overloaded.
+
+What should run follows from the registered queries: their orderers, aggregators and roots, and the
+proxies of the streams that they read. With the data directory of a running ``slackwater up`` also
+all that it keeps running, how often each process was started again, and how it ended last. Without
+it (containers, another machine) heartbeats and the registry are all there is, and a process's age
+shows that it was started again.
+
+A query is OVERLOADED when its first answers are beyond their bound although a copy of each stage
+runs; else it is LATE, for want of that stage. Reasons are what heartbeats show: a process that is
+out of CPU, a broker that takes long for a transaction, a stage that is behind.
+
+Pure: heartbeats, definitions and the supervisor's record come in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from slackwater.model.records import Heartbeat
+from slackwater.runtime.beat import cpu_share
+from slackwater.runtime.cpu import is_starved
+from slackwater.runtime.datadir import Life
+from slackwater.runtime.heartbeats import stale_s
+from slackwater.runtime.layout import expected_names, stages
+from slackwater.runtime.parts import FAILED_AT, FAILURES
+from slackwater.runtime.registry import QueryDefinition
+from slackwater.runtime.supervisor import BROKER
+
+LATE_US: Final = 10_000_000
+"""A query whose last late answer is older than this is in time again."""
+CRASHED_US: Final = 60_000_000
+"""A process that is not ready and crashed twice, the last time within this, is not at work."""
+COMMIT_MS_MIN: Final = 500
+"""A transaction takes 10 ms; one that takes so long keeps answers waiting."""
+NAMED_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The latest heartbeat of a process, and its age."""
+
+    beat: Heartbeat
+    age_ms: float
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it counts."""
+        return self.age_ms <= stale_s * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A process as status shows it. ``failing``: it should run, and is not at work."""
+
+    process: str
+    state: str
+    failing: bool
+    heard: Heard | None = None
+    life: Life | None = None
+
+    def line(self, now_us: int) -> str:
+        """For the table."""
+        parts = [f"{self.process:<28} {self.state:<10}"]
+        if self.heard is not None and self.heard.is_fresh:
+            beat = self.heard.beat
+            parts.append(f"pid {beat.pid:<8} up {_age(beat.at - beat.started_at):<5}")
+            parts += [f"{output}={state}" for output, state in beat.states.items()]
+            parts += [f" {name}={n}" for name, n in sorted(beat.detail.items())]
+        if self.life is not None and self.life.last_exit is not None:
+            parts.append(f" restarts={self.life.restarts} last exit {self._last_exit(now_us)}")
+        return " ".join(parts).rstrip()
+
+    def _last_exit(self, now_us: int) -> str:
+        assert self.life is not None
+        when = _age(now_us - (self.life.last_exit_at_us or now_us))
+        error = f": {self.life.last_error}" if self.life.last_error else ""
+        return f"{self.life.last_exit} {when} ago{error}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``--format json``; what is not known is null."""
+        heard, life = self.heard, self.life or Life()
+        beat = None if heard is None else heard.beat
+        return {
+            "process": self.process,
+            "ready": beat is not None and beat.ready and heard is not None and heard.is_fresh,
+            "state": self.state,
+            "failing": self.failing,
+            "pid": None if beat is None else beat.pid,
+            "age_ms": None if heard is None else round(heard.age_ms),
+            "up_s": None if beat is None else round((beat.at - beat.started_at) / 1e6, 1),
+            "inc": None if beat is None else beat.inc,
+            "states": {} if beat is None else beat.states,
+            "holes": []
+            if beat is None
+            else [[hole.topic, hole.partition, hole.inc] for hole in beat.holes],
+            "detail": {} if beat is None else beat.detail,
+            "restarts": None if self.life is None else life.restarts,
+            "last_exit": life.last_exit,
+            "last_error": life.last_error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One look: all processes, the queries whose answers are late and why, and those with gaps."""
+
+    rows: tuple[Row, ...]
+    late: Mapping[str, str] = field(default_factory=dict)
+    gaps: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> list[str]:
+        """What exit code 1 is for; empty when all is well."""
+        failing = [row.process for row in self.rows if row.failing]
+        found = [f"not at work: {', '.join(failing)}"] if failing else []
+        return found + [f"query {query} is {why}" for query, why in self.late.items()]
+
+
+def look_at(
+    heard: Mapping[str, Heard],
+    queries: Mapping[str, QueryDefinition],
+    lives: Mapping[str, Life] | None,
+    now_us: int,
+) -> Picture:
+    """Compare. ``lives``: what the supervisor recorded; None where there is none to ask."""
+    expected = dict.fromkeys(expected_names({n: query.spec for n, query in queries.items()}))
+    expected |= dict.fromkeys(name for name in lives or {} if name != BROKER)
+    rows = tuple(
+        _row(name, name in expected, heard.get(name), (lives or {}).get(name), now_us)
+        for name in [*expected, *sorted(heard.keys() - expected)]
+    )
+    at_work = {row.process for row in rows if row.heard is not None and not row.failing}
+    late = {
+        name: why
+        for name, query in queries.items()
+        if (why := _why_late(query, heard, at_work)) is not None
+    }
+    return Picture(rows, late, _gaps(heard.values()))
+
+
+def _row(
+    process: str, should_run: bool, heard: Heard | None, life: Life | None, now_us: int
+) -> Row:
+    if heard is not None and heard.is_fresh:
+        state = "ready" if heard.beat.ready else "not ready"
+        failing = (
+            should_run
+            and not heard.beat.ready
+            and (_crashes(life, now_us) or _fails(heard.beat, now_us))
+        )
+        return Row(process, state, failing, heard, life)
+    state = "missing" if heard is None else f"silent for {heard.age_ms / 1000:.1f} s"
+    return Row(process, state, should_run, heard, life)
+
+
+def _crashes(life: Life | None, now_us: int) -> bool:
+    """It is started again and again, and gets no further."""
+    if life is None or life.restarts < 2 or life.last_exit_at_us is None:
+        return False
+    return now_us - life.last_exit_at_us < CRASHED_US
+
+
+def _fails(beat: Heartbeat, now_us: int) -> bool:
+    """The same of a part, which its process begins again."""
+    often = beat.detail.get(FAILURES, 0) >= 2
+    return often and now_us - beat.detail.get(FAILED_AT, 0) < CRASHED_US
+
+
+def _why_late(
+    query: QueryDefinition, heard: Mapping[str, Heard], at_work: Iterable[str]
+) -> str | None:
+    """None while its first answers come within their bound."""
+    roots = [
+        each.beat
+        for part in range(query.spec.parts)
+        if (each := heard.get(f"root/{query.name}.{part}")) is not None and each.is_fresh
+    ]
+    overdue_ms = max((beat.detail.get("overdue_ms", 0) for beat in roots), default=0)
+    recent = [beat for beat in roots if _late_lately(beat)]
+    if not overdue_ms and not recent:
+        return None
+    windows = sum(beat.detail["beyond_bound"] for beat in recent)
+    told = [f"the next answer is {overdue_ms / 1000:.1f} s beyond its bound"] if overdue_ms else []
+    told += (
+        [f"{windows} windows were answered beyond it since their root started"] if recent else []
+    )
+    running = {BROKER, *at_work}
+    down = [copies for copies in stages(query.spec) if running.isdisjoint(copies)]
+    if down:
+        return f"LATE: {'; '.join(told)}; {', '.join(down[0])} is missing"
+    reasons = list(_reasons(query, roots, heard))[:NAMED_MAX]
+    return f"OVERLOADED: {'; '.join([*told, *reasons])}"
+
+
+def _late_lately(root: Heartbeat) -> bool:
+    detail = root.detail
+    return bool(detail.get("beyond_bound")) and root.at - detail["beyond_bound_at"] <= LATE_US
+
+
+def _reasons(
+    query: QueryDefinition, roots: Iterable[Heartbeat], heard: Mapping[str, Heard]
+) -> Iterator[str]:
+    """What can be seen from outside, the surest first."""
+    mine = {name for copies in stages(query.spec) for name in copies}
+    mine |= {f"proxy/{source}" for source in query.spec.sources}
+    starved = [
+        (share.waited + share.used, f"{name} {share.phrase()}")
+        for name in mine & heard.keys()
+        if (share := cpu_share(heard[name].beat)) is not None and is_starved(name, share)
+    ]
+    yield from (phrase for _, phrase in sorted(starved, reverse=True)[: NAMED_MAX - 1])
+    for root in roots:
+        commit_ms = root.detail.get("commit_ms", 0)
+        if commit_ms >= COMMIT_MS_MIN:
+            yield f"the broker takes {commit_ms / 1000:.1f} s for a transaction of {root.process}"
+    yield from _behind(query, roots, heard)
+
+
+def _behind(
+    query: QueryDefinition, roots: Iterable[Heartbeat], heard: Mapping[str, Heard]
+) -> Iterator[str]:
+    """Which side of the ordered logs keeps the next answer waiting."""
+    reached = [
+        max(detail.get("live_to", 0), detail.get("stable_to", 0))
+        for name, each in heard.items()
+        if name.startswith(f"orderer/{query.name}.") and (detail := each.beat.detail)
+    ]
+    for root in roots:
+        if not reached or "answered_to" not in root.detail or not root.detail.get("overdue_ms"):
+            continue
+        needed = query.grid.window_end(root.detail["answered_to"])
+        if max(reached) >= needed:
+            past_s = (max(reached) - needed) / 1e6
+            yield f"the orderers are {past_s:.1f} s past it: the aggregators or the root are behind"
+        else:
+            short_s = (needed - max(reached)) / 1e6
+            yield f"the orderers are {short_s:.1f} s before it: they or the proxies are behind"
+        return
+
+
+def _gaps(heard: Iterable[Heard]) -> Counter[str]:
+    """Per query, the windows with a gap that its roots have answered since they started."""
+    gaps: Counter[str] = Counter()
+    for each in heard:
+        kind, _, name = each.beat.process.partition("/")
+        if kind == "root" and each.beat.detail.get("gaps"):
+            gaps[name.rpartition(".")[0]] += each.beat.detail["gaps"]
+    return gaps
+
+
+def _age(us: int) -> str:
+    """A duration at a glance: 12s, 3m, 5h, 2d."""
+    seconds = max(0, us) // 1_000_000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"

@@ -1,0 +1,1 @@
+"""A process that runs any number of fragments."""

@@ -1,0 +1,184 @@
+"""What a deployment calls its fragments, and everything that it makes in Kafka.
+
+Topics, groups and transactional ids are named by ``Names``, so that one place knows how they are
+built: the processes, the Spark jobs, the client, and whoever writes down which rights a process
+needs (the prefixes of names are names too: ``source("")`` is what all source logs begin with).
+Names follow from the deployment file alone; two deployments share a cluster when their ``prefix``
+differs. It stands before the rest (``plant-7.sw.results.climate.stable``), so that a right, a quota
+or a listing by prefix finds all of a deployment. A stream's own ``topic`` is the user's and is
+never renamed.
+
+The topics of ``schemas/topics.toml`` have the same names; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from slackwater.model.errors import UsageError
+
+ResultKind = Literal["stable", "tentative", "corrections"]
+RESULT_KINDS: Final[tuple[ResultKind, ...]] = ("stable", "tentative", "corrections")
+
+OURS: Final = "sw."
+"""What the name of every topic and transactional id begins with, behind the prefix."""
+TOPIC_CHARS_MAX: Final = 249
+"""Kafka's own bound."""
+PREFIX_CHARS_MAX: Final = 100
+"""Leaves room for the longest name behind it: a query's name has at most 63 characters."""
+
+_PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*[._-]", re.ASCII)
+_ORDERER: Final = re.compile(r"([a-z][a-z0-9-]*)\.(\d+)\.([a-z])", re.ASCII)
+_ROOT: Final = re.compile(r"([a-z][a-z0-9-]*)\.(\d+)", re.ASCII)
+
+
+def replica_letter(replica: int) -> str:
+    """What a replica is called in names: 0 is ``a``."""
+    assert 0 <= replica < 26
+    return chr(ord("a") + replica)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OrdererName:
+    """One replica of one child of a query: ``climate.0.a``."""
+
+    query: str
+    child: int
+    replica: int
+
+    @classmethod
+    def parse(cls, text: str) -> OrdererName:
+        """The inverse of ``str``; ``UsageError`` if it is none."""
+        match = _ORDERER.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{text}: an orderer is named QUERY.CHILD.REPLICA, as in climate.0.a")
+        query, child, letter = match.groups()
+        return cls(query, int(child), ord(letter) - ord("a"))
+
+    def __str__(self) -> str:
+        return f"{self.query}.{self.child}.{replica_letter(self.replica)}"
+
+    @property
+    def process(self) -> str:
+        """As ``slackwater status`` prints it: ``orderer/climate.0.a``."""
+        return f"orderer/{self}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RootName:
+    """The root of one part of a query's results: ``climate.0``."""
+
+    query: str
+    part: int
+
+    @classmethod
+    def parse(cls, text: str) -> RootName:
+        """The inverse of ``str``; ``UsageError`` if it is none."""
+        match = _ROOT.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{text}: a root is named QUERY.PART, as in climate.0")
+        query, part = match.groups()
+        return cls(query, int(part))
+
+    def __str__(self) -> str:
+        return f"{self.query}.{self.part}"
+
+    @property
+    def process(self) -> str:
+        """As ``slackwater status`` prints it: ``root/climate.0``."""
+        return f"root/{self}"
+
+
+FragmentName: TypeAlias = OrdererName | RootName
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of the deployment with this prefix; ``""``: the only one on its cluster."""
+
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        if (reason := why_no_prefix(self.prefix)) is not None:
+            raise ValueError(reason)
+
+    # Topics.
+
+    def source(self, log: str) -> str:
+        """The source log of a stream; `lab.0` is partition 0 of the existing topic behind `lab`."""
+        return f"{self.prefix}sw.source.{log}"
+
+    def quarantine(self, stream: str) -> str:
+        """Where a stream's unusable readings are kept."""
+        return f"{self.prefix}sw.quarantine.{stream}"
+
+    def ordered(self, query: str, child: int) -> str:
+        """The logs of a child's orderers."""
+        return f"{self.prefix}sw.ordered.{query}.{child}"
+
+    def deltas(self, query: str, part: int) -> str:
+        """The logs of a part's deltas, of all children and replicas."""
+        return f"{self.prefix}sw.deltas.{query}.{part}"
+
+    def state(self, query: str) -> str:
+        """The state records of a query's fragments."""
+        return f"{self.prefix}sw.state.{query}"
+
+    def results(self, query: str, kind: ResultKind) -> str:
+        """One of a query's three result topics."""
+        return f"{self.prefix}sw.results.{query}.{kind}"
+
+    @property
+    def heartbeats(self) -> str:
+        """What every process tells of itself."""
+        return f"{self.prefix}sw.heartbeats"
+
+    @property
+    def registry(self) -> str:
+        """The event clock and the queries."""
+        return f"{self.prefix}sw.registry"
+
+    def topic(self, bare: str) -> str:
+        """The topic that is called ``bare`` without a prefix."""
+        return self.prefix + bare
+
+    def is_ours(self, topic: str) -> bool:
+        """Is it named like a topic of this deployment?"""
+        return topic.startswith(self.prefix + OURS)
+
+    # Everything else.
+
+    def transactional_id(self, query: str, part: int) -> str:
+        """The fence of a query's part (rule 27)."""
+        return f"{self.prefix}sw.{query}.{part}"
+
+    def group(self, process: str) -> str:
+        """What Spark's group ids of an aggregator begin with; no process joins a group."""
+        return f"{self.prefix}sw-{process.replace('/', '-')}"
+
+    @property
+    def assigned_group(self) -> str:
+        """The group id of consumers that belong to no group: the client library wants one."""
+        return f"{self.prefix}slackwater-assigned"
+
+
+def why_no_prefix(prefix: str) -> str | None:
+    """What is wrong with a prefix, in words that may follow it; None if nothing is."""
+    if not prefix:
+        return None
+    if len(prefix) > PREFIX_CHARS_MAX:
+        return f"{len(prefix)} characters are too many for a prefix: at most {PREFIX_CHARS_MAX}"
+    if not _PREFIX.fullmatch(prefix):
+        return (
+            f"{prefix!r} is no prefix: letters, digits and . _ - of ASCII, a letter or digit first,"
+            " and . _ or - at its end, as in plant-7."
+        )
+    if prefix.startswith(OURS):
+        return f"{prefix!r} is no prefix: {OURS} is what names begin with that have none"
+    return None
+
+
+UNPREFIXED: Final = Names()
+"""Of the only deployment on its cluster."""

@@ -1,0 +1,183 @@
+"""One replica of one child's orderer, from its name: the session that a host runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from slackwater.codec.result_batches import ResultStream
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.names import Names, OrdererName, ResultKind
+from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.expressions import compile_predicate, compile_projection
+from slackwater.protocols.dpc.join import SJoin
+from slackwater.protocols.dpc.line import Policy, Schedule
+from slackwater.protocols.dpc.operators import Operators
+from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.runtime.fragment import Fragment
+from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.known import Known
+from slackwater.runtime.normaltime import NormalTime
+from slackwater.runtime.registry import QueryDefinition
+from slackwater.runtime.topics import ordered_partition, partition_count, piece_bytes_max
+from slackwater.sessions.orderer import OrdererSession
+from slackwater.sessions.requests import Log
+
+
+def make(name: str, known: Known, transport: KafkaTransport) -> Fragment:
+    """The orderer ``name``, QUERY.CHILD.REPLICA. Waits for its query, and for those it reads."""
+    definition = known.query(OrdererName.parse(name).query)
+    time = known.normal_time(definition.spec)
+    return Fragment(
+        make_session(name, definition, time, known, transport),
+        definition.spec.margin_us // 2,
+        observe=time.observe if known.follows_data else None,
+        close=time.close if known.follows_data else lambda: None,
+    )
+
+
+def make_session(
+    name: str,
+    definition: QueryDefinition,
+    time: NormalTime,
+    known: Known,
+    transport: KafkaTransport,
+) -> OrdererSession:
+    """Its session; waits for the queries that it reads."""
+    deployment = known.deployment
+    of = OrdererName.parse(name)
+    streams = deployment.child_streams(definition.spec, of.child)
+    logs = list(inputs(deployment, streams, known, transport))
+    config = config_of(of, deployment, definition, time, logs, transport.names)
+    topic = transport.names.ordered(of.query, of.child)
+    return OrdererSession(
+        of.query,
+        config,
+        operators_of(deployment, definition.spec, config.names),
+        sources=[log.place(transport.names) for log in logs],
+        own=(
+            (topic, ordered_partition(of.replica, live=False)),
+            (topic, ordered_partition(of.replica, live=True)),
+        ),
+        e0=definition.e0_us,
+        parts=definition.spec.parts,
+        results={i: log.results for i, log in enumerate(logs) if log.results is not None},
+    )
+
+
+def config_of(
+    of: OrdererName,
+    deployment: Deployment,
+    definition: QueryDefinition,
+    time: NormalTime,
+    logs: Sequence[InputLog],
+    names: Names,
+) -> OrdererConfig:
+    """What the orderer's core is told."""
+    spec = definition.spec
+    return OrdererConfig(
+        fragment=of.process,
+        child=of.child,
+        replica=of.replica,
+        logs=tuple(log.name for log in logs),
+        names=tuple(log.source for log in logs),
+        grid=definition.grid,
+        schedule=Schedule(time.of, deployment.deadline_us(spec, 1)),
+        policy=Policy(spec.failure_policy, spec.stabilization_policy),
+        replicas=spec.replicas,
+        topics=names,
+        disorders_us=tuple(log.disorder_us for log in logs),
+        lateness=time.lateness_us,
+        # Deadlines are wall time; w is the event time of a fixed piece of it.
+        in_time_us=deployment.deadline_us(spec, 1) * definition.w_us // spec.bucket_us(),
+        results={i: log.promise for i, log in enumerate(logs) if log.promise is not None},
+    )
+
+
+def operators_of(deployment: Deployment, spec: QuerySpec, names: Sequence[str]) -> Operators:
+    """The query's, over logs that belong to the inputs of these names."""
+    fields = deployment.input_fields(spec)
+    return Operators(
+        fields,
+        compile_predicate(spec.where, fields) if spec.where else None,
+        compile_projection(spec.select, fields) if spec.select else None,
+        KeyTable(),
+        join=sjoin(deployment, spec, names),
+        piece_bytes_max=piece_bytes_max(),
+        rows=spec.window is None,
+    )
+
+
+def sjoin(deployment: Deployment, spec: QuerySpec, names: Sequence[str]) -> SJoin | None:
+    """The query's join, over inputs that belong to the streams of these names."""
+    join = spec.join
+    if join is None:
+        return None
+    left, right = (deployment.streams[name].field_names for name in (join.left, join.right))
+    return SJoin(join.within_us, tuple(name == join.left for name in names), left, right)
+
+
+@dataclass(frozen=True, slots=True)
+class InputLog:
+    """One log that the orderer reads; ``source`` is what the deployment file calls its input.
+
+    A part of a query is two of them, its stable topic with ``promise``, and its tentative one.
+    """
+
+    name: str
+    source: str
+    disorder_us: int = 0
+    results: ResultStream | None = None
+    promise: int | None = None
+
+    def place(self, names: Names) -> Log:
+        """Where it lies."""
+        if self.results is None:
+            return names.source(self.name), 0
+        kind: ResultKind = "tentative" if self.promise is None else "stable"
+        return names.results(self.results.query, kind), self.results.part
+
+
+def inputs(
+    deployment: Deployment,
+    sources: Sequence[str],
+    known: Known,
+    transport: KafkaTransport,
+) -> Iterator[InputLog]:
+    """The logs of streams and queries, in the order that all replicas have."""
+    for source in sources:
+        if source in deployment.queries:
+            yield from result_logs(deployment, known.query(source))
+            continue
+        disorder_us = deployment.streams[source].disorder_us
+        for log in source_logs(deployment, source, transport):
+            yield InputLog(log, source, disorder_us)
+
+
+def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator[InputLog]:
+    """Of each part of a query the stable and then the tentative topic (R20)."""
+    spec, grid = definition.spec, definition.grid
+    window = spec.window
+    if window is None:
+        promise = grid.bucket_start(definition.e0_us)
+    else:
+        # No row before the first window's, and that is at the last instant of the window.
+        promise = grid.window_end(grid.first_window_holding(definition.e0_us)) - 1
+    for part in range(spec.parts):
+        stream = ResultStream(
+            spec.name,
+            part,
+            deployment.output_fields(spec),
+            spec.aggregate,
+            None if window is None else window.slide_us,
+        )
+        yield InputLog(stream.name, spec.name, results=stream, promise=promise)
+        yield InputLog(f"{stream.name}/tentative", spec.name, results=stream)
+
+
+def source_logs(deployment: Deployment, stream: str, transport: KafkaTransport) -> list[str]:
+    """The source logs of a stream: one, or one for each partition of an existing topic."""
+    topic = deployment.streams[stream].topic
+    if topic is None:
+        return [stream]
+    return [f"{stream}.{p}" for p in range(partition_count(transport.cluster, topic.name))]

@@ -1,0 +1,147 @@
+"""An expression's tree as SQL, for an engine that computes it once more.
+
+Rehearsal and audit compare the pipeline's results with those of SQLite and of Spark. What a text
+means is decided once, by ``expressions``; here its tree is written out for the other engine.
+Columns are addressed by position (``c0``, ``c1``, ...), so no engine sees a name that a user chose:
+each has words of its own that no field could be called by, and some do not tell ``T`` from ``t``.
+How values are passed is left to each engine, so nothing is quoted here.
+
+NULL, three-valued logic and CASE are the engine's own. Arithmetic is not the same everywhere
+(whole-number division, overflow), so each engine has a writer that says how it computes with
+doubles.
+
+A part that stands in several places (``Once``), and one that is nested deeply, becomes a column of
+its own, in ``lets``: written out in each place the text could be 2^depth long, and SQLite's parser
+gives up 35 calls down.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from slackwater.primitives import expression_tree as tree
+from slackwater.primitives.expression_tree import Number, Truth
+
+HEIGHT_MAX: Final = 8
+"""Levels of the tree that are written into each other."""
+
+KEY_COLUMN: Final = "key_"
+
+
+class _Sql(NamedTuple):
+    text: str
+    height: int
+
+
+class SqlWriter(ABC):
+    """Writes trees over ``fields``: columns ``c0``, ``c1``, ... in this order, and ``key_``.
+
+    The texts may use columns that are not there yet: ``lets``, each over those before it.
+    """
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self._columns = {name: f"c{i}" for i, name in enumerate(fields)}
+        self._written: dict[tree.Once, _Sql] = {}
+        self.lets: list[tuple[str, str]] = []
+
+    def write(self, node: Number | Truth) -> str:
+        """The expression as SQL."""
+        return self._sql(node).text
+
+    @abstractmethod
+    def _number(self, value: float) -> str:
+        """A finite number."""
+
+    @abstractmethod
+    def _string(self, literal: str) -> str:
+        """A string."""
+
+    @abstractmethod
+    def _null(self, is_number: bool) -> str:
+        """NULL as a number or a truth value."""
+
+    @abstractmethod
+    def _computed(self, function: str, operands: Sequence[str]) -> str:
+        """One of ``ARITHMETIC``, ``FUNCTIONS`` and ``EXTREMES``; NULL where it is undefined."""
+
+    @abstractmethod
+    def _rounded(self, operand: str, digits: int) -> str:
+        """Half away from zero."""
+
+    def _sql(self, node: Number | Truth) -> _Sql:
+        if isinstance(node, tree.Once):
+            if node not in self._written:
+                written = self._sql(node.operand)
+                self._written[node] = self._let(written.text) if written.height else written
+            return self._written[node]
+        written = self._node(node)
+        return self._let(written.text) if written.height > HEIGHT_MAX else written
+
+    def _let(self, text: str) -> _Sql:
+        name = f"o{len(self.lets)}"
+        self.lets.append((name, text))
+        return _Sql(name, 0)
+
+    def _node(self, node: Number | Truth) -> _Sql:
+        match node:
+            case tree.Constant(value):
+                return _Sql(
+                    self._null(True) if math.isnan(value) else self._number(float(value)), 0
+                )
+            case tree.Column(name):
+                return _Sql(self._columns[name], 0)
+            case tree.Arithmetic(op, left, right):
+                return self._compute(op, left, right)
+            case tree.Call(function, operand):
+                return self._compute("negate" if function == "-" else function, operand)
+            case tree.Extreme(function, operands):
+                return self._compute(function, *operands)
+            case tree.Round(operand, digits):
+                inner = self._sql(operand)
+                return _Sql(self._rounded(inner.text, digits), inner.height + 1)
+            case tree.NumberCase(branches, otherwise) | tree.TruthCase(branches, otherwise):
+                when = " WHEN {} THEN {}" * len(branches)
+                parts = (part for branch in branches for part in branch)
+                return self._form(f"CASE{when} ELSE {{}} END", *parts, otherwise)
+        return self._truth(node)
+
+    def _truth(self, node: Number | Truth) -> _Sql:
+        match node:
+            case tree.Known(None):
+                return _Sql(self._null(False), 0)
+            case tree.Known(value):
+                return _Sql("(1 = 1)" if value else "(1 = 0)", 0)
+            case tree.Compare(op, left, right):
+                return self._form(f"({{}} {op} {{}})", left, right)
+            case tree.KeyCompare(op, literal):
+                return _Sql(f"({KEY_COLUMN} {op} {self._string(literal)})", 0)
+            case tree.KeyIn(literals, or_null):
+                among = [*map(self._string, sorted(literals)), *["NULL"] * or_null]
+                return _Sql(f"({KEY_COLUMN} IN ({', '.join(among)}))", 0)
+            case tree.In(operand, choices):
+                among = ["{}"] * len(choices)
+                return self._form(f"({{}} IN ({', '.join(among)}))", operand, *choices)
+            case tree.And(terms):
+                return self._form(f"({' AND '.join(['{}'] * len(terms))})", *terms)
+            case tree.Or(terms):
+                return self._form(f"({' OR '.join(['{}'] * len(terms))})", *terms)
+            case tree.Not(term):
+                return self._form("(NOT {})", term)
+            case tree.NumberIsNull(operand) | tree.TruthIsNull(operand):
+                return self._form("({} IS NULL)", operand)
+        raise AssertionError(f"no SQL for {type(node).__name__}")
+
+    def _compute(self, function: str, *operands: Number) -> _Sql:
+        parts = [self._sql(operand) for operand in operands]
+        return _Sql(self._computed(function, [p.text for p in parts]), _above(parts))
+
+    def _form(self, form: str, *nodes: Number | Truth) -> _Sql:
+        parts = [self._sql(node) for node in nodes]
+        return _Sql(form.format(*(p.text for p in parts)), _above(parts))
+
+
+def _above(parts: Iterable[_Sql]) -> int:
+    return 1 + max(part.height for part in parts)

@@ -1,0 +1,141 @@
+"""The grammar of ``where`` and ``select``: sqlglot's, with names of our own.
+
+Names are case-sensitive, and any word can be one. SQL has hundreds of words with a meaning of their
+own, each library another set, so a name never reaches a parser: the token that is the name of a
+field stands there as its position. The words of ``RESERVED_WORDS`` alone mean themselves; a field
+that is called so is written in double quotes, which is allowed for every name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from typing import ClassVar, Final
+
+import sqlglot
+from sqlglot import Token, Tokenizer, TokenType
+from sqlglot import expressions as exp
+from sqlglot.errors import ParseError, TokenError
+
+expression_chars_max: Final = 8_192
+expression_nodes_max: Final = 1_000
+expression_brackets_max: Final = 24
+"""Of brackets and CASEs in each other: some 25 frames a level in the parser."""
+
+names_shown_max: Final = 20
+"""In the sentence that names the fields there are."""
+
+KEY: Final = "key"
+RESERVED_WORDS: Final = frozenset(
+    {"AND", "OR", "NOT", "IS", "IN", "BETWEEN", "CASE", "WHEN", "THEN", "ELSE", "END"}
+    | {"NULL", "TRUE", "FALSE"}
+)
+_VALUES: Final = (TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.NUMBER)
+
+
+class ExpressionError(ValueError):
+    """The text is no expression of ours; ``position`` counts its characters from 1."""
+
+    def __init__(self, reason: str, position: int | None = None) -> None:
+        super().__init__(reason if position is None else f"{reason} (at character {position})")
+        self.reason = reason
+        self.position = position
+
+
+class _Tokenizer(Tokenizer):
+    """sqlglot's, for expressions: no word begins a command whose rest is not looked at."""
+
+    COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+def parse(text: str, fields: Sequence[str]) -> exp.Expr:
+    """The tree that sqlglot makes of the text, in which ``fields`` and ``key`` are columns."""
+    if len(text) > expression_chars_max:
+        raise ExpressionError(f"is longer than {expression_chars_max} characters")
+    try:
+        tokens = _Tokenizer().tokenize(text)
+        _check_tokens(tokens)
+        names = _name_by_position(tokens, [*fields, KEY])
+        trees = sqlglot.Dialect.get_or_raise(None).parser().parse_into(exp.Condition, tokens, text)
+    except TokenError as error:
+        raise ExpressionError("has a quote that is not closed or a sign unknown to SQL") from error
+    except ParseError as error:
+        raise _of_parse_error(error) from error
+    except RecursionError as error:
+        raise ExpressionError("is nested too deeply") from error
+    parsed = trees[0] if len(trees) == 1 else None
+    if parsed is None:
+        raise ExpressionError("is empty")
+    for nodes, node in enumerate(parsed.walk(), start=1):
+        if nodes > expression_nodes_max:
+            raise ExpressionError(f"has more than {expression_nodes_max} parts")
+        if isinstance(node, exp.Identifier) and node.this in names:
+            node.set("this", names[node.this])
+    return parsed
+
+
+def _name_by_position(tokens: list[Token], names: Sequence[str]) -> dict[str, str]:
+    """Write the names among the tokens as positions; the result says which position is which."""
+    position = {name: f"#{i}" for i, name in enumerate(names)}
+    for token, after in zip_longest(tokens, tokens[1:]):
+        quoted = token.token_type == TokenType.IDENTIFIER
+        if quoted and token.text not in position:
+            raise ExpressionError(no_field(token.text, names), _at(token))
+        if token.token_type in _VALUES or token.text not in position:
+            continue
+        is_function = after is not None and after.token_type == TokenType.L_PAREN
+        if quoted or not (is_function or token.text.upper() in RESERVED_WORDS):
+            token.token_type, token.text = TokenType.IDENTIFIER, position[token.text]
+    return {at: name for name, at in position.items()}
+
+
+@contextmanager
+def quotes_advised(text: str, fields: Sequence[str]) -> Iterator[None]:
+    """Where a word of the grammar may be meant as a field, the error says how to write that."""
+    try:
+        yield
+    except ExpressionError as error:
+        words = set(re.findall(r"\w+", text))
+        for name in fields:
+            if name.upper() in RESERVED_WORDS and name in words:
+                advice = f'{error.reason}; a field {name} is written in double quotes, "{name}"'
+                raise ExpressionError(advice, error.position) from error
+        raise
+
+
+def no_field(name: str, known: Sequence[str]) -> str:
+    """The reason of an error."""
+    shown = list(dict.fromkeys(known))
+    more = f" and {len(shown) - names_shown_max} more" if len(shown) > names_shown_max else ""
+    return f"there is no field {name!r}, only {', '.join(shown[:names_shown_max])}{more}"
+
+
+def _check_tokens(tokens: Sequence[Token]) -> None:
+    depth = 0
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            raise ExpressionError("holds a semicolon: only one expression is allowed", _at(token))
+        if token.comments:
+            raise ExpressionError("holds a comment: write a - -b with a blank", _at(token))
+        if token.token_type in (TokenType.L_PAREN, TokenType.CASE):
+            depth += 1
+        elif token.token_type in (TokenType.R_PAREN, TokenType.END):
+            depth -= 1
+        if depth > expression_brackets_max:
+            reason = f"nests brackets more than {expression_brackets_max} deep"
+            raise ExpressionError(reason, _at(token))
+
+
+def _at(token: Token) -> int:
+    return int(token.start) + 1
+
+
+def _of_parse_error(error: ParseError) -> ExpressionError:
+    if not error.errors:
+        return ExpressionError("is not an SQL expression")
+    first = error.errors[0]
+    found = first.get("highlight") or "its end"
+    before = first.get("start_context") or ""
+    return ExpressionError(f"is not an SQL expression: unexpected {found!r}", len(before) + 1)

@@ -1,0 +1,135 @@
+"""How much later than wall(e) an event time is due (rule 15), and what of it is learned.
+
+A stream that keeps its word has passed e by wall(e + its ``disorder`` + its ``expect_every``).
+Where the deployment file says ``expect_every: auto`` nobody has given a word, so it is learned: as
+long as nearly all gaps between the stream's readings. A learned value takes part in the normal
+time, which must be one function for all processes, so it is a *step* that its proxy records in the
+registry: a value, and the event time from which it holds. The lateness of e is made of the steps
+that hold at e and before. More steps can only raise it, in whatever order they are read, so it
+never shrinks; and a step holds from an event time that is still to come, so no deadline that has
+gone by moves.
+
+A gap is what a reading adds to the largest time of its source log. It is event time: a backlog that
+comes late with its own times has no gap, and whoever reads the same input finds the same gaps.
+Only gaps longer than the first value matter, in whole seconds and up to the most, so 57 counts are
+the whole memory.
+
+Rejected: to learn from arrivals. A cut-off would then teach patience for the next one, and no two
+runs over the same input would agree.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.records import type_i64
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """What is learned: the quantile 1 - 1/``rare``, in steps, from the first value to the most.
+
+    The first holds until ``gaps_min`` gaps have been seen.
+    """
+
+    first_us: int = 5_000_000
+    most_us: int = 60_000_000
+    step_us: int = 1_000_000
+    gaps_min: int = 100
+    rare: int = 10_000
+
+    @property
+    def values_max(self) -> int:
+        """How many values there are: a stream has fewer steps than that."""
+        return -((self.first_us - self.most_us) // self.step_us) + 1
+
+
+LEARNING: Final = Learning()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Step:
+    """From this event time on a stream is missing only after so long a silence."""
+
+    from_us: int
+    expect_every_us: int
+
+
+class Gaps:
+    """The gaps of a source log, counted: the first count is of those within the first value."""
+
+    __slots__ = ("_counts", "learning")
+
+    def __init__(self, learning: Learning = LEARNING) -> None:
+        self.learning = learning
+        self._counts: npt.NDArray[np.int64] = np.zeros(learning.values_max, np.int64)
+
+    def add(self, gaps: type_i64) -> None:
+        """Count what is longer than 0: a reading that is not the newest makes no gap."""
+        learning = self.learning
+        gaps = gaps[gaps > 0]
+        above = -((learning.first_us - gaps) // learning.step_us)
+        places = np.clip(above, 0, len(self._counts) - 1)
+        self._counts += np.bincount(places, minlength=len(self._counts))
+
+    def __add__(self, other: Gaps) -> Gaps:
+        """Both: of two logs of a stream."""
+        both = Gaps(self.learning)
+        both._counts = self._counts + other._counts
+        return both
+
+    @property
+    def expect_every_us(self) -> int:
+        """The least value that all but one gap in ``rare`` are within."""
+        learning, within = self.learning, np.cumsum(self._counts)
+        n = int(within[-1])
+        if n < learning.gaps_min:
+            return learning.first_us
+        place = int(np.searchsorted(within, n - n // learning.rare))
+        return min(learning.first_us + place * learning.step_us, learning.most_us)
+
+
+class Lateness:
+    """The lateness of a query: a step function of event time that never falls."""
+
+    __slots__ = ("_base_us", "_from", "_us")
+
+    def __init__(self, base_us: int, steps: Iterable[tuple[int, int]] = ()) -> None:
+        self._base_us = base_us
+        self._from: list[int] = []
+        self._us: list[int] = []
+        for from_us, lateness_us in sorted(steps):
+            if lateness_us > self.at(from_us):
+                self._from.append(from_us)
+                self._us.append(lateness_us)
+
+    def at(self, e: int) -> int:
+        """Of event time e."""
+        held = bisect_right(self._from, e)
+        return self._us[held - 1] if held else self._base_us
+
+    @property
+    def steps(self) -> tuple[tuple[int, int], ...]:
+        """From when on it is greater than before, and how great."""
+        return tuple(zip(self._from, self._us, strict=True))
+
+
+def lateness_of(
+    deployment: Deployment, query: str | QuerySpec, learned: Mapping[str, Iterable[Step]]
+) -> Lateness:
+    """The lateness of a query, with what has been recorded of its streams."""
+    streams = [deployment.streams[name] for name in deployment.source_streams(query)]
+    steps = [
+        (step.from_us, stream.disorder_us + step.expect_every_us)
+        for stream in streams
+        if stream.learns_gaps
+        for step in learned.get(stream.name, ())
+    ]
+    return Lateness(deployment.lateness_us(query), steps)

@@ -1,0 +1,218 @@
+"""The bytes of a CSV file as whole lines and rows, whatever they are.
+
+A line ends at LF, CRLF or CR. A row is a line, or several where a quoted cell holds their ends.
+Both are bounded, so that no file needs more memory than a piece, and none hides what follows:
+
+* A line beyond ``LINE_BYTES_MAX`` is malformed. Only its beginning is kept.
+* A quote that is not closed within ``QUOTED_BYTES_MAX``, or at the file's end, is a slip, such as
+  an inch mark. The line that it is in is malformed, and the lines that it would have swallowed are
+  read one by one. They are read twice at most.
+
+So which line is what depends on the file alone and not on the pieces that it is read in.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final, cast
+
+from slackwater.model.errors import DeploymentError
+
+LINE_BYTES_MAX: Final = 1024 * 1024
+QUOTED_BYTES_MAX: Final = 131_072
+LONG_LINE: Final = f"line longer than {LINE_BYTES_MAX} bytes"
+OPEN_QUOTE: Final = "quote that is not closed"
+
+_READ_BYTES: Final = 65_536
+_BOM: Final = b"\xef\xbb\xbf"
+_WIDE_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
+
+
+class Source:
+    """A file, plain or compressed, in blocks of whole lines."""
+
+    def __init__(self, stream: str, path: Path) -> None:
+        self._stream = stream
+        self.path = path
+
+    def error(self, what: str) -> DeploymentError:
+        """A sentence about this file."""
+        return DeploymentError(f"stream {self._stream}: {self.path} {what}")
+
+    def blocks(self, block_bytes: int) -> Iterator[bytes]:
+        """The whole file; ``DeploymentError`` if it cannot be read to its end."""
+        try:
+            with self._open() as stream:
+                yield from _whole_lines(self._checked(stream, block_bytes))
+        except OSError as error:
+            if isinstance(error, gzip.BadGzipFile):
+                raise self.error(f"is damaged: {error}; {self._remedy}") from error
+            raise self.error(f"cannot be read: {error.strerror or error}") from error
+        except (EOFError, zlib.error) as error:
+            raise self.error(f"is damaged: {error}; {self._remedy}") from error
+
+    @property
+    def _remedy(self) -> str:
+        return f"copy it once more, or take what unpacks: gzip -dc {self.path} > {self.path.stem}"
+
+    def _open(self) -> IO[bytes]:
+        if self.path.exists() and not self.path.is_file():
+            raise self.error("is no file")
+        if self.path.suffix == ".gz":
+            return cast(IO[bytes], gzip.open(self.path, "rb"))
+        return self.path.open("rb")
+
+    def _checked(self, stream: IO[bytes], block_bytes: int) -> Iterator[bytes]:
+        """What is read, without a byte order mark; UTF-16 is refused."""
+        read = _filled(stream, block_bytes)
+        first = next(read, b"")
+        if first.startswith(_WIDE_BOMS) or b"\0" in first[:2]:
+            raise self.error("is UTF-16 text: convert it, `iconv -f UTF-16 -t UTF-8`")
+        yield first.removeprefix(_BOM)
+        yield from read
+
+
+def _filled(stream: IO[bytes], block_bytes: int) -> Iterator[bytes]:
+    """Full blocks; of an archive that is damaged all that comes before the damage."""
+    block_bytes = max(block_bytes, len(_BOM))
+    block = b""
+    try:
+        while more := stream.read(min(_READ_BYTES, block_bytes - len(block))):
+            block += more
+            if len(block) == block_bytes:
+                yield block
+                block = b""
+    except (OSError, EOFError, zlib.error):
+        if block:
+            yield block
+        raise
+    if block:
+        yield block
+
+
+def _whole_lines(read: Iterator[bytes]) -> Iterator[bytes]:
+    kept = b""
+    for more in read:
+        data = kept + more
+        # A CR at the very end may be half of a CRLF.
+        cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
+        kept = data[cut:]
+        if len(kept) > LINE_BYTES_MAX + 1:
+            kept = kept[: LINE_BYTES_MAX + 1] + kept[-1:] * kept.endswith(b"\r")
+        if cut:
+            yield data[:cut]
+    if kept:
+        yield kept
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row; ``after`` is the line behind it, ``fault`` what is wrong with it as a row."""
+
+    line: int
+    after: int
+    cells: Sequence[str]
+    fault: str = ""
+
+
+@dataclass(slots=True)
+class Rows:
+    """Of a block's rows: those with content, how many are blank, and what is not yet complete."""
+
+    rows: list[Row] = field(default_factory=list)
+    blank: int = 0
+    end: int = 0
+    """The line behind the last row."""
+    left: bytes = b""
+    """From the beginning of a row whose quote is open."""
+
+
+def read_rows(data: bytes, first_line: int, delimiter: str, *, last: bool) -> Rows:
+    """The rows of whole lines, by the standard library's reader; ``last`` if no more follow."""
+    csv.field_size_limit(LINE_BYTES_MAX + QUOTED_BYTES_MAX)
+    found = Rows()
+    lines = data.splitlines(keepends=True)
+    feed = _Feed(lines)
+    reader = csv.reader(feed, delimiter=delimiter)
+    while feed.at < len(lines):
+        start = feed.begin()
+        fault = LONG_LINE if is_long(lines[start]) else ""
+        cells: Sequence[str] = ()
+        try:
+            if not fault:
+                cells = next(reader)
+        except _OpenQuote:
+            if feed.at == len(lines) and start >= feed.alone and not last:
+                found.left = b"".join(lines[start:])
+                found.end = first_line + start
+                return found
+            fault = OPEN_QUOTE
+            feed.alone = max(feed.alone, feed.at)
+        if fault:
+            feed.at = start + 1
+            reader = csv.reader(feed, delimiter=delimiter)
+        if fault or any(cell.strip() for cell in cells):
+            found.rows.append(Row(first_line + start, first_line + feed.at, cells, fault))
+        else:
+            found.blank += 1
+    found.end = first_line + len(lines)
+    return found
+
+
+def rows_as_bytes(
+    data: bytes, first_line: int, delimiter: str, *, last: bool
+) -> tuple[list[tuple[int, bytes]], bytes]:
+    """Each row's first line and bytes, blank ones too, and what is not yet complete."""
+    found = read_rows(data, first_line, delimiter, last=last)
+    lines = data[: len(data) - len(found.left)].splitlines(keepends=True)
+    several = {row.line: row.after for row in found.rows}
+    rows, at = [], first_line
+    while at < first_line + len(lines):
+        behind = several.get(at, at + 1)
+        rows.append((at, b"".join(lines[at - first_line : behind - first_line])))
+        at = behind
+    return rows, found.left
+
+
+def is_long(line: bytes) -> bool:
+    """Is a line, its end not counted, longer than a line may be?"""
+    return len(line) > LINE_BYTES_MAX and len(line.rstrip(b"\r\n")) > LINE_BYTES_MAX
+
+
+class _OpenQuote(Exception):
+    """A row wants a line that it may not have."""
+
+
+class _Feed:
+    """Gives the reader its lines, as many for one row as it may have."""
+
+    def __init__(self, lines: Sequence[bytes]) -> None:
+        self._lines = lines
+        self._start = self._bytes = 0
+        self.at = 0
+        self.alone = 0
+        """Lines before this one are rows by themselves."""
+
+    def begin(self) -> int:
+        """A row begins here."""
+        self._start, self._bytes = self.at, 0
+        return self.at
+
+    def __iter__(self) -> _Feed:
+        return self
+
+    def __next__(self) -> str:
+        within = self.at > self._start
+        if within and (self.at == len(self._lines) or self._start < self.alone):
+            raise _OpenQuote
+        line = self._lines[self.at]
+        self._bytes += len(line)
+        if within and self._bytes > QUOTED_BYTES_MAX:
+            raise _OpenQuote
+        self.at += 1
+        return line.decode(errors="replace")

@@ -1,0 +1,163 @@
+"""Which input a stream has: what its declaration says, and the options of its process.
+
+Options that are of one stream name it (``--input room-1=FILE``); where the process serves one
+stream only, it need not be named.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from slackwater.model.deployment import StreamSpec
+from slackwater.model.errors import UsageError
+from slackwater.model.names import Names
+from slackwater.proxy.replaying import ReplayInput
+from slackwater.proxy.sensors import SensorInput, hand_over
+from slackwater.proxy.shell import Context, Input, Silence
+from slackwater.proxy.spool import bytes_default_max
+from slackwater.proxy.topic import TopicInput
+from slackwater.runtime.topics import TopicSpec, topics_for
+
+SPOOL_BYTES_MIN: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What one stream is served with."""
+
+    input: Path | None = None
+    sensor: Path | None = None
+    silences: tuple[Silence, ...] = ()
+    end_at_us: int | None = None
+    end_boundary_us: int | None = None
+    spool_bytes_max: int = bytes_default_max
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Beside those that all processes share."""
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="[STREAM=]FILE",
+        help="a CSV or CSV.gz file to replay",
+    )
+    parser.add_argument(
+        "--sensor",
+        action="append",
+        default=[],
+        metavar="[STREAM=]FILE",
+        help="a file that plays a sensor: its first reading is now",
+    )
+    parser.add_argument(
+        "--commands",
+        action="store_true",
+        help="take `kill`, `pause` and `resume` of single streams from standard input",
+    )
+    parser.add_argument("--end-at", type=int, metavar="US", help="event time: send no later ones")
+    parser.add_argument("--end-boundary", type=int, metavar="US", help="boundary at the end")
+    parser.add_argument(
+        "--silence",
+        action="append",
+        default=[],
+        metavar="[STREAM=]AT_S:FOR_S",
+        help="append nothing from AT_S after the anchor, for FOR_S (wall seconds)",
+    )
+    parser.add_argument(
+        "--spool-bytes-max",
+        type=parse_spool_bytes,
+        default=bytes_default_max,
+        metavar="N",
+        help="of each stream",
+    )
+
+
+def parse_silence(text: str) -> Silence:
+    """``5:8`` or ``0.5:1.25``, in seconds."""
+    try:
+        at_s, for_s = map(float, text.split(":"))
+    except ValueError:
+        raise UsageError(f"--silence: {text!r} is not AT_S:FOR_S, like 5:8") from None
+    if not 0 <= at_s < 1e9 or not 0 <= for_s < 1e9:
+        raise UsageError(f"--silence {text!r}: seconds cannot be negative")
+    return Silence(round(at_s * 1e6), round(for_s * 1e6))
+
+
+def parse_spool_bytes(text: str) -> int:
+    """Room for a few records at least, else nothing would ever fit."""
+    if not text.isdecimal() or int(text) < SPOOL_BYTES_MIN:
+        raise argparse.ArgumentTypeError(f"{text!r}: at least {SPOOL_BYTES_MIN}")
+    return int(text)
+
+
+def options_of(
+    arguments: argparse.Namespace, streams: tuple[str, ...]
+) -> Mapping[str, StreamOptions]:
+    """The options of each stream; ``UsageError`` for one that names none of them."""
+    inputs = _by_stream("--input", arguments.input, streams)
+    sensors = _by_stream("--sensor", arguments.sensor, streams)
+    silences = _by_stream("--silence", arguments.silence, streams)
+    return {
+        stream: StreamOptions(
+            input=_file("--input", stream, inputs[stream]),
+            sensor=_file("--sensor", stream, sensors[stream]),
+            silences=tuple(map(parse_silence, silences[stream])),
+            end_at_us=arguments.end_at,
+            end_boundary_us=arguments.end_boundary,
+            spool_bytes_max=arguments.spool_bytes_max,
+        )
+        for stream in streams
+    }
+
+
+def make_input(context: Context, options: StreamOptions) -> Input:
+    """The kind of input that the declaration and the options ask for."""
+    spec = context.spec
+    if options.input is not None:
+        if spec.topic is not None:
+            raise UsageError(f"stream {spec.name} is fed by topic {spec.topic.name}, not by a file")
+        return ReplayInput(
+            context,
+            options.input,
+            end_at_us=options.end_at_us,
+            end_boundary_us=options.end_boundary_us,
+        )
+    if spec.topic is not None:
+        return TopicInput(context, spec.topic)
+    if options.sensor is not None:
+        hand_over(context.spool.path.parent.parent, spec.name, "sensor", options.sensor)
+    return SensorInput(context)
+
+
+def own_topics(spec: StreamSpec, names: Names) -> list[TopicSpec]:
+    """What a stream needs from the start; source logs behind a topic are known when that is read.
+
+    A proxy without the right to make topics finds them made, and must not want one more.
+    """
+    unknown = () if spec.topic is None else (names.source(spec.name),)
+    return [topic for topic in topics_for([spec.name], [], names) if topic.name not in unknown]
+
+
+def _by_stream(
+    option: str, given: Iterable[str], streams: tuple[str, ...]
+) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {stream: [] for stream in streams}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if equals and name in found:
+            found[name].append(value)
+        elif len(streams) == 1:
+            found[streams[0]].append(text)
+        else:
+            raise UsageError(f"{option} {text}: write STREAM=..., one of {', '.join(streams)}")
+    return found
+
+
+def _file(option: str, stream: str, given: list[str]) -> Path | None:
+    if len(given) > 1:
+        raise UsageError(f"{option}: stream {stream} has two files, {' and '.join(given)}")
+    return Path(given[0]) if given else None

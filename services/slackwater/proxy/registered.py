@@ -1,0 +1,91 @@
+"""What the registry holds for the streams of a process, read once for all of them.
+
+A stream needs the event clock, the queries that read it (their grids are its cut points), and,
+where it learns its usual gaps, what was recorded of them. A thread tells it: reading the registry
+waits for the broker, and a stream must not. The thread ends when all streams have what they need,
+and starts again for one that is served anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from typing import Final
+
+from slackwater.model.errors import SlackwaterError
+from slackwater.primitives.eventclock import EventClock
+from slackwater.proxy.shell import Context
+from slackwater.runtime.registry import Registry
+from slackwater.runtime.transport import LogError
+
+QUERIES_EVERY_S: Final = 2.0
+
+
+class RegistryWatch:
+    """Tells streams what they need of the registry, as soon as it is there."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._clock: EventClock | None = None
+        self._waiting: dict[str, Context] = {}
+        self._changed = threading.Condition()
+        self._runs = False
+
+    def tell(self, context: Context) -> None:
+        """Tell a stream; who is served anew takes its own place."""
+        with self._changed:
+            if self._clock is not None and context.event_clock is None:
+                context.start_clock(self._clock)
+            self._waiting[context.spec.name] = context
+            self._changed.notify()
+            if not self._runs:
+                self._runs = True
+                threading.Thread(target=self._run, name="registry", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            clock = self._clock or self._registry.wait_for_clock()
+        except (SlackwaterError, ValueError) as error:
+            with self._changed:
+                for context in self._waiting.values():
+                    context.failures.append(str(error))
+                self._waiting.clear()
+                self._runs = False
+            return
+        with self._changed:
+            self._clock = clock
+            for context in self._waiting.values():
+                if context.event_clock is None:
+                    context.start_clock(clock)
+        while self._look():
+            pass
+
+    def _look(self) -> bool:
+        """One look, and the time until the next; False if there need not be one."""
+        with self._changed:
+            asked = dict(self._waiting)
+        told = self._tell(asked.values())
+        with self._changed:
+            for context in told:
+                if self._waiting.get(context.spec.name) is context:
+                    del self._waiting[context.spec.name]
+            if not self._waiting:
+                self._runs = False
+                return False
+            if self._waiting.items() <= asked.items():
+                self._changed.wait(QUERIES_EVERY_S)
+            return True
+
+    def _tell(self, asked: Collection[Context]) -> list[Context]:
+        """Those that need no more, now or because they have ended."""
+        try:
+            queries = self._registry.queries()
+            learns = any(context.learning is not None for context in asked)
+            learned = self._registry.expected() if learns else {}
+        except LogError:
+            queries, learned = {}, None
+        return [
+            context
+            for context in asked
+            if context.stop.is_set() or context.registered(queries, learned)
+        ]

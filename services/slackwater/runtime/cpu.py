@@ -1,0 +1,200 @@
+"""CPU as the kernel counts it: what a process used, and how long it waited for a core.
+
+The second figure tells who is out of CPU. A process that uses 5 % of a core may be idle or starved;
+one whose threads were ready to run for 0.9 s of a second, without a core, is starved. Linux counts
+it for every thread (/proc/PID/task/TID/schedstat); where the kernel does not, it is 0 and only the
+use is known. The alternative, the load average, names nobody and lags by a minute.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+WAITED_MIN: Final = 0.3
+"""Seconds a second, over all threads. Two thirds of a quiet machine's cores give 0.05."""
+WHOLE_CORE_MIN: Final = 0.9
+ONE_THREAD: Final = ("proxy", "host/", "orderer/", "root/")
+"""Kinds whose work is done under Python's lock: a core is all that they can use."""
+NANO: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Since the process began, over all its threads: seconds on a core, seconds ready without."""
+
+    used_s: float = 0.0
+    waited_s: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(self.used_s + other.used_s, self.waited_s + other.waited_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Of one second: cores used, and threads that waited for one (both may exceed 1)."""
+
+    used: float
+    waited: float
+
+    def phrase(self) -> str:
+        """Behind the name of a process."""
+        used = f"used {self.used:.0%} of a core"
+        if self.waited < WAITED_MIN:
+            return used
+        return f"{used} and waited for one {self.waited:.1f} s a second"
+
+
+def is_starved(process: str, share: Share) -> bool:
+    """Whether a process with this share could have used more; by its kind, a JVM has no limit."""
+    one_thread = process.startswith(ONE_THREAD)
+    return share.waited >= WAITED_MIN or (one_thread and share.used >= WHOLE_CORE_MIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The machine and the processes over the ``lasted_s`` before ``at_us``.
+
+    ``busy`` is the share of all cores that was in use, ``stolen`` what the host of a virtual
+    machine kept for others (part of ``busy``). ``others`` is what
+    neither the host, nor these processes, nor this one used.
+    """
+
+    at_us: int
+    lasted_s: float
+    busy: float
+    stolen: float
+    processes: Mapping[str, Share]
+    others: float = 0.0
+
+
+def usage(*pids: int) -> Usage:
+    """Of these processes together; one that has ended counts for nothing."""
+    return sum((_usage(pid) for pid in pids), Usage())
+
+
+def own_usage() -> Usage:
+    """Of this process alone."""
+    return usage(os.getpid())
+
+
+def tree_usage(pid: int) -> Usage:
+    """Of a process and all that it has started."""
+    return usage(*_trees([pid])[pid])
+
+
+class LoadMeter:
+    """Compares with the look before; for one thread."""
+
+    def __init__(self) -> None:
+        self._at_s = time.monotonic()
+        self._machine = psutil.cpu_times()
+        self._before: dict[str, tuple[int, Usage]] = {}
+        self._own = own_usage()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last look."""
+        return time.monotonic() - self._at_s
+
+    def look(self, pids: Mapping[str, int], now_us: int) -> Load:
+        """The load since the last look; processes that were not there then are left out."""
+        now_s, machine, trees = time.monotonic(), psutil.cpu_times(), _trees(pids.values())
+        lasted_s = max(now_s - self._at_s, 1e-6)
+        after = {name: (pid, usage(*trees[pid])) for name, pid in pids.items()}
+        shares = {
+            name: _share(self._before[name][1], used, lasted_s)
+            for name, (pid, used) in after.items()
+            if name in self._before and self._before[name][0] == pid
+        }
+        own = own_usage()
+        ours_s = own.used_s - self._own.used_s + self._used_since(after)
+        busy, stolen = _machine_share(self._machine, machine)
+        others = max(0.0, busy - stolen - ours_s / lasted_s / (os.cpu_count() or 1))
+        self._at_s, self._machine, self._before, self._own = now_s, machine, after, own
+        return Load(now_us, lasted_s, busy, stolen, shares, others)
+
+    def _used_since(self, after: Mapping[str, tuple[int, Usage]]) -> float:
+        """Seconds on a core since the last look; of a process started since, all that it used."""
+        total_s = 0.0
+        for name, (pid, used) in after.items():
+            before_pid, before = self._before.get(name, (0, Usage()))
+            total_s += max(0.0, used.used_s - (before.used_s if before_pid == pid else 0.0))
+        return total_s
+
+
+class OwnCpu:
+    """A process's own share, renewed at most once in ``period_s``; for one thread."""
+
+    def __init__(self, *, with_children: bool = False, period_s: float = 1.0) -> None:
+        self._with_children = with_children
+        self._period_s = period_s
+        self._at_s = time.monotonic()
+        self._before = self._measure()
+        self._share: Share | None = None
+
+    def share(self) -> Share | None:
+        """Of the last full period; None before the first one is over."""
+        now_s = time.monotonic()
+        if (lasted_s := now_s - self._at_s) >= self._period_s:
+            after = self._measure()
+            self._share = _share(self._before, after, lasted_s)
+            self._at_s, self._before = now_s, after
+        return self._share
+
+    def _measure(self) -> Usage:
+        return tree_usage(os.getpid()) if self._with_children else own_usage()
+
+
+def _usage(pid: int) -> Usage:
+    try:
+        times = psutil.Process(pid).cpu_times()
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    except (psutil.Error, OSError):
+        return Usage()
+    return Usage(times.user + times.system, sum(map(_waited_s, tasks)))
+
+
+def _waited_s(task: Path) -> float:
+    try:
+        return int((task / "schedstat").read_text().split()[1]) * NANO
+    except (OSError, ValueError, IndexError):  # the thread has ended, or the kernel counts nothing
+        return 0.0
+
+
+def _share(before: Usage, after: Usage, lasted_s: float) -> Share:
+    """A thread that has ended takes its waiting along: never below 0."""
+    used_s, waited_s = after.used_s - before.used_s, after.waited_s - before.waited_s
+    return Share(max(used_s, 0.0) / lasted_s, max(waited_s, 0.0) / lasted_s)
+
+
+def _machine_share(before: Any, after: Any) -> tuple[float, float]:
+    """Busy and stolen, as shares of all cores; the two looks are ``psutil.cpu_times``."""
+    spent = dict(
+        zip(after._fields, (b - a for a, b in zip(before, after, strict=True)), strict=True)
+    )
+    # The kernel counts a guest's time in user and nice as well.
+    total = sum(seconds for name, seconds in spent.items() if not name.startswith("guest"))
+    if total <= 0:
+        return 0.0, 0.0
+    idle = spent["idle"] + spent.get("iowait", 0.0)
+    return max(0.0, 1 - idle / total), spent.get("steal", 0.0) / total
+
+
+def _trees(roots: Iterable[int]) -> dict[int, list[int]]:
+    """Each of these processes with all its descendants, from one look at the process table."""
+    parents = {process.pid: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
+    trees: dict[int, list[int]] = {root: [root] for root in roots}
+    for pid, parent in parents.items():
+        above = parent
+        while above and above not in trees:
+            above = parents.get(above, 0)
+        if above and pid not in trees:
+            trees[above].append(pid)
+    return trees

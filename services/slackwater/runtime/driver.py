@@ -1,0 +1,492 @@
+"""Runs sessions on Kafka: hand over, step, carry out the effects, wait. It holds no rule.
+
+A ``Driven`` is one session with all that stands between it and the broker. A ``Driver`` is the loop
+over any number of them: each takes a turn when something has come for it, or when it is due. What a
+session may be handed, and in which order, is told in ``slackwater.sessions.session``.
+
+The live consumer is somebody else's (``runtime.sharedlogs``): it reads and decodes for all sessions
+at once, and calls ``take`` in the event loop. Beside it a catch-up reader for each line reads from
+parked positions.
+
+What a session raises ends that session alone, wherever it is raised: in a turn, while a record is
+handed over, in a task that it has asked for, or in the client that writes for it. It takes no turn
+any more, and whoever has added it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from slackwater.codec.records import encode_ordered
+from slackwater.model.errors import SlackwaterError
+from slackwater.model.records import Hole
+from slackwater.protocols.dpc.line import LINES, LineName
+from slackwater.protocols.dpc.root import Commit
+from slackwater.protocols.dpc.states import LineState
+from slackwater.runtime.catchup import CatchUpReader, Gone
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.decoding import decode, promise_of
+from slackwater.runtime.heartbeats import HeartbeatListener
+from slackwater.runtime.log import named
+from slackwater.runtime.procedures import Committer, perform
+from slackwater.runtime.sharedends import SharedEnds
+from slackwater.runtime.skipped import SKIPPED
+from slackwater.runtime.state import write_orderer_state
+from slackwater.runtime.transport import Isolation, Log, RawRecord, Transport, Writer
+from slackwater.runtime.turns import IDLE_S_MAX, PARKED_S_MAX, Turns
+from slackwater.sessions.effects import (
+    Append,
+    Effect,
+    Fail,
+    FetchEnds,
+    FetchPositions,
+    LogLine,
+    Perform,
+    Refute,
+    Skipped,
+    WriteState,
+)
+from slackwater.sessions.requests import Procedure
+from slackwater.sessions.session import Form, Record, Session
+
+T = TypeVar("T")
+
+CATCH_UP_PREFETCH_KIB: Final = 8 * 1024
+CATCH_UP_RECORDS_MAX: Final[Mapping[Form, int]] = {
+    "source": 20,
+    "ordered": 50,
+    "deltas": 50,
+    "results": 2_000,
+}
+"""In one turn: a few milliseconds. A row is a record in a result topic."""
+HEARTBEAT_PERIOD_US: Final = 20_000
+
+_log = logging.getLogger(__name__)
+
+
+class SessionEndedError(SlackwaterError):
+    """A session has ended itself, and is to be started anew."""
+
+
+class Voice(Protocol):
+    """Who tells the others of a session, in heartbeats."""
+
+    def update(
+        self,
+        *,
+        inc: int | None = None,
+        ready: bool | None = None,
+        states: dict[str, str] | None = None,
+        holes: tuple[Hole, ...] | None = None,
+        detail: dict[str, int] | None = None,
+    ) -> None:
+        """Tell this from now on; what is not given stays."""
+        ...
+
+
+Positions = Callable[[], Awaitable[Mapping[Log, int]]]
+"""The live consumer's, in those logs of which all that it has read has been handed over."""
+
+
+class Driven:
+    """A session, and what is between it and Kafka. For the event loop's thread.
+
+    Args:
+        session: not started yet.
+        transport: where the logs are.
+        heartbeats: its sender, begun already.
+        listener: whoever hears the others.
+        end_timeout_us: how long the broker may take to name an end (half a margin, R11).
+        wake: begins the next turn of the loop.
+        write: makes its writer, from what is told when a record cannot be written; it is asked when
+            there is something to write.
+        observe: told of (event time, now), where the event clock follows the data (R12).
+        ends: whom it asks where logs end; the transport if nobody is named.
+        positions: for a session that asks for them.
+        committer: for a root.
+        heartbeat_period_us: how often the sender is told what the session reports.
+        prefetch_kib_max: of each of its catch-up readers.
+        clock: tells the time.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        transport: Transport,
+        heartbeats: Voice,
+        listener: HeartbeatListener,
+        *,
+        end_timeout_us: int,
+        wake: Callable[[], None],
+        write: Callable[[Callable[[str], None]], Writer] | None = None,
+        observe: Callable[[int, int], None] | None = None,
+        ends: SharedEnds | None = None,
+        positions: Positions | None = None,
+        committer: Committer | None = None,
+        heartbeat_period_us: int = HEARTBEAT_PERIOD_US,
+        prefetch_kib_max: int = CATCH_UP_PREFETCH_KIB,
+        clock: SystemClock | None = None,
+    ) -> None:
+        self.session = session
+        self._transport = transport
+        self._heartbeats = heartbeats
+        self._listener = listener
+        self._end_timeout_s = end_timeout_us / 1e6
+        self._wake = wake
+        self._observe = observe
+        self._ends: SharedEnds | Transport = ends or transport
+        self._positions = positions
+        self._committer = committer
+        self._heartbeat_period_us = heartbeat_period_us
+        self._clock = clock or SystemClock()
+        self._write = write or transport.writer
+        self._written: Writer | None = None
+        self._writing = threading.Lock()
+        """Procedures write from other threads."""
+        self.hears_at_once = committer is not None
+        """A root's answers wait for what replicas say of themselves (R34)."""
+        self._forms = dict(session.inputs)
+        self._catch_up = {
+            (line, isolation): CatchUpReader(
+                transport, isolation=isolation, prefetch_kib_max=prefetch_kib_max
+            )
+            for line in LINES
+            for isolation in {self._isolation(log) for log in self._forms}
+        }
+        self._delivered: deque[tuple[Log, int]] = deque()
+        """Filled by the writer's thread, emptied at each turn."""
+        self._told_at = 0
+        self._told_state = ""
+        self._failed: BaseException | None = None
+        # The loop itself holds its tasks weakly: one that nobody else holds may vanish half done.
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_over = False
+        self._is_held = False
+        self.due_at = 0
+        """When the next turn is to be taken."""
+
+    @property
+    def forms(self) -> Mapping[Log, Form]:
+        """Of its inputs."""
+        return self._forms
+
+    @property
+    def is_held(self) -> bool:
+        """Does it stand still?"""
+        return self._is_held
+
+    @property
+    def _writer(self) -> Writer:
+        with self._writing:
+            if self._written is None:
+                if self._is_over:
+                    raise SessionEndedError(f"{self.session.fragment} has been dropped")
+                self._written = self._write(self._cannot_write)
+            return self._written
+
+    def _isolation(self, log: Log) -> Isolation:
+        return "read_committed" if self._forms[log] == "results" else "read_uncommitted"
+
+    async def start(self) -> None:
+        """What the session reads and writes first."""
+        first = await self._perform(self.session.start())
+        self._carry_out(first)
+        # Until its live consumer reads it has nothing to offer.
+        states = dict.fromkeys(self.session.report().states, LineState.UP_FAILURE.value)
+        self._heartbeats.update(inc=self.session.inc, states=states)
+
+    # Its end, and standing still.
+
+    def fail(self, error: BaseException) -> None:
+        """End it with this, at its next turn; the first error counts."""
+        self._failed = self._failed or error
+        self._make_due()
+
+    def drop(self) -> None:
+        """Let it be as if its process had been killed: no turn, no record, no word any more.
+
+        What it has handed to the client that writes may still arrive, before all that a session in
+        its place will write through the same client.
+        """
+        with self._writing:
+            self._is_over = True
+        for task in list(self._tasks):
+            task.cancel()
+        if self._written is not None:
+            self._written.close(0.0)
+        for reader in self._catch_up.values():
+            reader.close()
+
+    def hold(self) -> None:
+        """Stand still, as a paused process does: no turn, no record."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Go on; whoever hands records over says first where the live consumer is (rule 12)."""
+        self._is_held = False
+        self._make_due()
+
+    # Input.
+
+    def needs(self, log: Log, offset: int) -> bool:
+        """Would ``take`` look at the live consumer's record at ``offset``?"""
+        if self._is_held or self._failed is not None:
+            return False
+        try:
+            return self.session.needs(log, offset)
+        except Exception as error:  # noqa: BLE001 -- of this session; others read the log too
+            self.fail(error)
+            return False
+
+    def take(self, log: Log, offset: int, record: Record) -> None:
+        """A record of the live consumer that it ``needs``; never raises."""
+        try:
+            is_news = self._receive(log, offset, record)
+        except Exception as error:  # noqa: BLE001 -- of this session; others read the log too
+            self.fail(error)
+        else:
+            if is_news:
+                self._make_due()
+
+    def _receive(self, log: Log, offset: int, record: Record) -> bool:
+        self._follow(record)
+        return self.session.receive(log, offset, record)
+
+    def _follow(self, record: Record) -> None:
+        """Whoever reads a record, its promise may turn the event clock."""
+        if self._observe is not None and (promise := promise_of(record)) is not None:
+            self._observe(promise, self._clock.now_us())
+
+    def _make_due(self) -> None:
+        self.due_at = 0
+        self._wake()
+
+    def make_due_soon(self) -> None:
+        """The same, from any thread; whoever calls it wakes the loop."""
+        self.due_at = 0
+
+    def _read_parked(self) -> bool:
+        """Feed the parked cursors, at most one small batch from each reader."""
+        session, wanted, read = self.session, self.session.wanted(), False
+        for (line, isolation), reader in self._catch_up.items():
+            positions = {
+                log: offset
+                for (of, log), offset in wanted.items()
+                if of is line and self._isolation(log) == isolation
+            }
+            is_rows = isolation == "read_committed"
+            found = reader.read(positions, self._records_max(positions))
+            if isinstance(found, Gone):
+                session.position_gone(line, found.log, found.beginning)
+                continue
+            if not is_rows:
+                self._pass_unseen(line, positions, found)
+            for raw in found:
+                record = decode(self._forms[raw.log], raw.log, raw.offset, raw.value)
+                self._follow(record)
+                session.catch_up(line, raw.log, raw.offset, record)
+            for log in positions if is_rows else ():
+                session.caught_up_to(line, log, reader.position(log))
+            read = read or bool(found)
+        return read
+
+    def _pass_unseen(
+        self, line: LineName, positions: Mapping[Log, int], found: Sequence[RawRecord]
+    ) -> None:
+        """Nothing that a reader sees lies between a parked cursor and the first record for it.
+
+        We write these logs without transactions, but others may have: their markers take offsets.
+        Whether a record of ours is gone is told by the ids in what follows, as after a retention.
+        """
+        firsts = {raw.log: raw.offset for raw in reversed(found)}
+        for log, offset in firsts.items():
+            if offset > positions[log]:
+                self.session.position_gone(line, log, offset)
+
+    def _records_max(self, logs: Iterable[Log]) -> int:
+        return max((CATCH_UP_RECORDS_MAX[self._forms[log]] for log in logs), default=1)
+
+    def _hear(self, now: int) -> None:
+        session, listener = self.session, self._listener
+        for name in session.listens_to:
+            heard = listener.heard(name, now)
+            if heard is not None:
+                session.heard(*heard)
+        if (claimed := listener.claimed(session.fragment, session.inc)) is not None:
+            session.claimed(claimed)
+        hole = session.hole
+        if hole is not None and listener.hole_in(hole.topic, hole.partition, hole.inc):
+            session.hole_reported()
+
+    # Turns.
+
+    def turn(self) -> None:
+        """Once round the loop; raises what ends the session."""
+        if self._failed is not None:
+            raise self._failed
+        if self._is_held:
+            self.due_at = self._clock.now_us() + round(IDLE_S_MAX * 1e6)
+            return
+        session = self.session
+        read = self._read_parked()
+        while self._delivered:
+            session.delivered(*self._delivered.popleft())
+        now = self._clock.now_us()
+        is_time = now - self._told_at >= self._heartbeat_period_us
+        if is_time or self.hears_at_once:
+            self._hear(now)
+        self._carry_out(session.step(now))
+        if is_time or session.state != self._told_state:
+            self._tell(now)
+        if read or session.busy:
+            self.due_at = now
+            return
+        longest_s = PARKED_S_MAX if session.wanted() else IDLE_S_MAX
+        latest = now + round(longest_s * 1e6)
+        self.due_at = latest if session.wake_at is None else min(session.wake_at, latest)
+
+    def _tell(self, now: int) -> None:
+        self._told_at, self._told_state = now, self.session.state
+        report = self.session.report()
+        self._heartbeats.update(
+            inc=self.session.inc,
+            ready=report.ready,
+            states=report.states,
+            holes=report.holes,
+            detail=report.detail,
+        )
+
+    # Effects.
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Append(log, record):
+                    report = partial(self._report, log)
+                    self._writer.append(*log, encode_ordered(record), None, report)
+                case WriteState(query, state):
+                    write_orderer_state(self._writer, self._transport.names, query, state)
+                case FetchEnds(logs):
+                    self._begin(self._fetch_ends(logs))
+                case FetchPositions(logs):
+                    self._begin(self._fetch_positions(logs))
+                case Perform(procedure):
+                    self._begin(self._perform(procedure))
+                case Commit():
+                    self._begin(self._commit(effect))
+                case LogLine(text, is_warning):
+                    _log.log(logging.WARNING if is_warning else logging.INFO, "%s", text)
+                case Refute(inc):
+                    self._listener.refute(self.session.fragment, inc)
+                case Skipped(log, offset, reason, found):
+                    SKIPPED.note(*log, offset, reason, found)
+                case Fail(reason):
+                    raise SessionEndedError(reason)
+
+    def _report(self, log: Log, offset: int) -> None:
+        """In the writer's thread. No reason for a turn: what waits for it is in no hurry."""
+        self._delivered.append((log, offset))
+
+    def _cannot_write(self, why: str) -> None:
+        """In the writer's thread."""
+        self._failed = self._failed or SessionEndedError(why)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed = self._failed or error
+        self._make_due()
+
+    async def _perform(self, procedure: Procedure[T]) -> T:
+        def writer() -> Writer:
+            return self._writer
+
+        return await perform(procedure, self._transport, writer, self._committer)
+
+    async def _commit(self, commit: Commit) -> None:
+        assert self._committer is not None, "only a root has transactions"
+        try:
+            await self._committer.commit(commit, self._clock.now_us())
+        except SlackwaterError as error:
+            self.session.commit_failed(str(error))
+        else:
+            self.session.committed(self._clock.now_us())
+
+    async def _fetch_ends(self, logs: Sequence[Log]) -> None:
+        asked_at = self._clock.now_us()
+        ends = await self._ends.end_offsets_async(
+            logs, isolation=self.session.isolation, timeout_s=self._end_timeout_s
+        )
+        self.session.ends({log: None if ends is None else ends[log] for log in logs}, asked_at)
+
+    async def _fetch_positions(self, logs: Sequence[Log]) -> None:
+        found = {} if self._positions is None else await self._positions()
+        self.session.positions({log: at for log, at in found.items() if log in logs})
+
+
+class Driver:
+    """The loop over some sessions.
+
+    Args:
+        turns: what it waits by.
+        clock: tells the time.
+        on_failure: told of a session that has ended, and why; it takes no turn any more. Without
+            it the loop ends with the error.
+    """
+
+    def __init__(
+        self,
+        turns: Turns,
+        clock: SystemClock | None = None,
+        on_failure: Callable[[Driven, BaseException], None] | None = None,
+    ) -> None:
+        self._turns = turns
+        self._clock = clock or SystemClock()
+        self._on_failure = on_failure
+        self._driven: list[Driven] = []
+
+    def add(self, driven: Driven) -> None:
+        """From now on it takes its turns; it has been started."""
+        self._driven.append(driven)
+        self._turns.wake()
+
+    def remove(self, driven: Driven) -> None:
+        """It takes no turn any more."""
+        if driven in self._driven:
+            self._driven.remove(driven)
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            # One that fails is removed meanwhile: the others of this round take their turns.
+            for driven in tuple(self._driven):
+                if driven.due_at <= self._clock.now_us():
+                    self._turn(driven)
+            now = self._clock.now_us()
+            idle = now + round(IDLE_S_MAX * 1e6)
+            due_at = min((driven.due_at for driven in self._driven), default=idle)
+            if due_at <= now:
+                await asyncio.sleep(0)  # the live consumer first
+            else:
+                await self._turns.wait(now, due_at, parked=False)
+
+    def _turn(self, driven: Driven) -> None:
+        with named(driven.session.fragment):
+            try:
+                driven.turn()
+            except Exception as error:
+                self.remove(driven)
+                if self._on_failure is None:
+                    raise
+                self._on_failure(driven, error)

@@ -1,0 +1,50 @@
+"""What the registry has told a host, read once for all its fragments.
+
+Reading it may take long: a query that is not registered yet is waited for. So whoever asks is a
+thread of its own, and what one has read the others have too. A definition never changes under its
+name (R27).
+
+Normal times are shared by the fragments of a query where they follow the wall clock. A clock that
+follows the data follows what its own fragment has read (rule 12), in one life of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.runtime.normaltime import NormalTime
+from slackwater.runtime.registry import QueryDefinition, Registry
+
+
+class Known:
+    """From any thread."""
+
+    def __init__(self, registry: Registry, deployment: Deployment) -> None:
+        self.registry = registry
+        self.deployment = deployment
+        self._definitions: dict[str, QueryDefinition] = {}
+        self._times: dict[str, NormalTime] = {}
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def query(self, name: str) -> QueryDefinition:
+        """The definition of this query, as soon as there is one."""
+        with self._locks[name]:
+            if name not in self._definitions:
+                self._definitions[name] = self.registry.wait_for_query(name)
+            return self._definitions[name]
+
+    @property
+    def follows_data(self) -> bool:
+        """Does the event clock follow the data?"""
+        return self.deployment.clock == "data"
+
+    def normal_time(self, spec: QuerySpec) -> NormalTime:
+        """When the event times of the query are due, for a fragment that begins."""
+        if self.follows_data:
+            return NormalTime(self.registry, self.deployment, spec)
+        with self._locks[spec.name]:
+            if spec.name not in self._times:
+                self._times[spec.name] = NormalTime(self.registry, self.deployment, spec)
+            return self._times[spec.name]

@@ -1,0 +1,55 @@
+"""The end of a process's log: what it told last, within bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+TAIL_BYTES_MAX: Final = 64 * 1024
+LINE_CHARS_MAX: Final = 500
+LINES_MAX: Final = 12
+"""Of a traceback of all threads: its first ones name the fault and the thread that has it."""
+
+
+def last_lines(log: Path, since_bytes: int = 0) -> list[str]:
+    """The last lines that are not blank, from this place of the log on (one life of a process).
+
+    A log that was cut meanwhile is shorter than that, and is read from its beginning.
+    """
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, 2)
+            begin = since_bytes if since_bytes <= size else 0
+            file.seek(max(begin, size - TAIL_BYTES_MAX))
+            text = file.read(TAIL_BYTES_MAX).decode(errors="replace")
+    except OSError:
+        return []
+    return [line.rstrip()[:LINE_CHARS_MAX] for line in text.splitlines() if line.strip()]
+
+
+def last_words(log: Path, since_bytes: int = 0) -> str:
+    """A crash as one line: from the interpreter's last report on, or the last lines."""
+    lines = last_lines(log, since_bytes)
+    fatal = [at for at, line in enumerate(lines) if line.startswith("Fatal Python error")]
+    told = lines[fatal[-1] :][:LINES_MAX] if fatal else lines[-LINES_MAX:]
+    return " | ".join(line.strip() for line in told)
+
+
+def last_error(log: Path, since_bytes: int = 0) -> str | None:
+    """What the last error line tells, without time, level and names; None if nothing was told."""
+    lines = last_lines(log, since_bytes)
+    marks = (" ERROR ", " CRITICAL ", "Fatal Python error")
+    told = [line for line in lines if any(mark in line for mark in marks)] or lines
+    if not told:
+        return None
+    if told[-1].startswith("Fatal Python error"):
+        return told[-1]
+    return told[-1].partition(": ")[2] or told[-1]
+
+
+def last_sentence(log: Path, name: str) -> str:
+    """The same as a sentence for an error that ends a command; of this part, if it told any."""
+    marks = (f" ERROR {name} ", f" CRITICAL {name} ")
+    told = [line for line in last_lines(log) if any(mark in line for mark in marks)]
+    error = told[-1].partition(": ")[2] if told else last_error(log)
+    return error or f"it ended without a word (see {log})"

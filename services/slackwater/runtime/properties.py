@@ -1,0 +1,97 @@
+"""Java's .properties files, read exactly as ``java.util.Properties`` reads them.
+
+Kafka's own tools take their settings from such a file, so a file that works there must mean the
+same here, down to escapes, continuation lines and blanks at the end of a value. In one thing this
+reader is stricter: a key that is given twice is refused, where Java silently takes the last one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_BLANKS: Final = " \t\f"
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_HEX_DIGITS: Final = 4
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+
+
+class PropertiesError(ValueError):
+    """What is wrong, and in which line; never with a value in it, which may be a secret."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(f"line {line}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One key with its value; ``line`` is where it begins."""
+
+    key: str
+    value: str
+    line: int
+
+    def __repr__(self) -> str:
+        """Without the value, which may be a secret."""
+        return f"Property({self.key!r}, line {self.line})"
+
+
+def parse_properties(text: str) -> dict[str, Property]:
+    """All properties of a file by their keys; ``PropertiesError`` names the line."""
+    found: dict[str, Property] = {}
+    for line, logical in _logical_lines(text):
+        key, value = _split(logical)
+        key = _unescaped(key, line)
+        if key in found:
+            raise PropertiesError(line, f"{key} is given twice, first in line {found[key].line}")
+        found[key] = Property(key, _unescaped(value, line), line)
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with their continuations, without blanks in front; comments are left out."""
+    begun, parts = 0, list[str]()
+    for number, natural in enumerate(_LINE_END.split(text), 1):
+        line = natural.lstrip(_BLANKS)
+        if not parts:
+            if not line or line[0] in "#!":
+                continue
+            begun = number
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            parts.append(line[:-1])
+            continue
+        yield begun, "".join([*parts, line])
+        parts = []
+    if parts:
+        yield begun, "".join(parts)
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Key and value: parted by the first ``=``, ``:`` or blank that is not escaped."""
+    end = 0
+    while end < len(line) and line[end] not in _BLANKS + "=:":
+        end += 2 if line[end] == "\\" else 1
+    value = line[end:].lstrip(_BLANKS)
+    if value[:1] in ("=", ":"):
+        value = value[1:].lstrip(_BLANKS)
+    return line[:end], value
+
+
+def _unescaped(text: str, line: int) -> str:
+    parts, at = list[str](), 0
+    while (escape := text.find("\\", at)) >= 0:
+        parts.append(text[at:escape])
+        letter = text[escape + 1 : escape + 2]
+        at = escape + 2
+        if letter == "u":
+            digits = text[at : at + _HEX_DIGITS]
+            if not re.fullmatch(r"[0-9a-fA-F]{4}", digits):
+                raise PropertiesError(line, r"\u needs four hexadecimal digits")
+            parts.append(chr(int(digits, 16)))
+            at += _HEX_DIGITS
+        else:
+            parts.append(_ESCAPES.get(letter, letter))
+    return "".join([*parts, text[at:]])

@@ -1,0 +1,43 @@
+"""Was there CPU left? Late answers on a machine that is too busy say nothing of the pipeline."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from slackwater.runtime.cpu import Load, LoadMeter
+
+BUSY_MIN = 0.9
+"""The share of all cores from which on whoever is late may have waited for one."""
+
+
+class Machine:
+    """Looks at the machine's load twice a second, in a thread."""
+
+    def __init__(self) -> None:
+        self._loads: list[Load] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> Machine:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        self._thread.join()
+
+    def was_busy(self, begin_us: int, end_us: int) -> bool:
+        """Whether at some moment between these wall times hardly any CPU was left."""
+        return any(
+            load.busy >= BUSY_MIN
+            for load in self._loads
+            if load.at_us > begin_us and load.at_us - load.lasted_s * 1e6 < end_us
+        )
+
+    def _run(self) -> None:
+        meter = LoadMeter()
+        while not self._stop.wait(0.5):
+            self._loads.append(meter.look({}, time.time_ns() // 1000))

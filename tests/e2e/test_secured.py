@@ -1,0 +1,136 @@
+"""The secured stack: nobody gets in without a password, and all goes on as without one.
+
+Programs outside have the two files that the stack made for them, one to write readings and one to
+read results. A proxy stands still, both hosts are killed; what is answered is whole
+and exact; and no password is in what Docker shows of a container, nor in a log.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from tests.e2e.conftest import Compose
+from tests.e2e.judging import Listener, Stranger, judge
+from tests.engine import ROOT, docker
+
+from slackwater.runtime.broker import why_no_answer
+from slackwater.runtime.security import Role
+from slackwater.runtime.security_file import read_kafka_file
+
+pytestmark = [pytest.mark.slow, pytest.mark.drill, pytest.mark.timeout(1800)]
+
+SILENT_S = 8.0
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def client(file: Path) -> dict[str, Any]:
+    """The settings of librdkafka in a file that is to be used from its own folder."""
+    lines = (line.split("=", 1) for line in file.read_text().splitlines())
+    settings = dict(lines)
+    return settings | {"ssl.ca.location": str(file.parent / settings["ssl.ca.location"])}
+
+
+def refusal(way: dict[str, Any], topic: str) -> KafkaError | None:
+    """Why nothing may be written there by who comes this way."""
+    told: list[KafkaError | None] = []
+    producer = Producer(way | {"message.timeout.ms": 20_000, "log_level": 0})
+    producer.produce(topic, b"forged", on_delivery=lambda error, _: told.append(error))
+    producer.flush(25)
+    return told[0]
+
+
+def copied(secured: Compose, place: str, to: Path) -> Path:
+    """Files of the stack's, as an administrator of the host takes them."""
+    secured.run("cp", f"secrets:/made/{place}", str(to / place))
+    return to / place
+
+
+def passwords(*places: Path) -> set[str]:
+    found = set()
+    for place in places:
+        for file in place.glob("*.properties"):
+            login = read_kafka_file(file, Role.CLIENT).security.login
+            assert login is not None
+            found.add(login.password)
+    return found
+
+
+def audit(secured: Compose, admin: Path) -> str:
+    """The stable results once more, from the source logs, by our own batch job."""
+    command = [sys.executable, "-m", "slackwater.cli.app", "audit", "climate"]
+    options = ["--deployment", "compose/deployment.yaml", "--bootstrap", secured.bootstrap]
+    done = subprocess.run(
+        [*command, *options, "--kafka-config", str(admin)],
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"SLACKWATER_DATA_DIR": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_secured_stack_answers_whole_and_exact_and_only_who_may_ask(
+    secured: Compose, tmp_path: Path
+) -> None:
+    secured.up()
+    outside, admin = copied(secured, "outside", tmp_path), copied(secured, "admin", tmp_path)
+    assert {file.stat().st_mode & 0o777 for file in outside.iterdir()} == {0o600}
+    reads, writes = client(outside / "client.kcat"), client(outside / "producer.kcat")
+    stranger, listener = Stranger(writes).start(), Listener(reads).start()
+    listener.wait(
+        lambda records: any(record.get("key") == "m0" for record in records), "results flow"
+    )
+
+    paused_at = now_us()
+    docker("pause", secured.container("room-2"))
+    time.sleep(SILENT_S)
+    docker("unpause", secured.container("room-2"))
+    for service in ("host-1", "host-0"):
+        docker("kill", secured.container(service))
+        docker("start", secured.container(service))
+    listener.wait_for_stable(now_us() + 5_000_000)
+
+    assert why_no_answer(secured.bootstrap, 5) is not None, "in plaintext nobody gets in"
+    forbidden = [(reads, "lab-readings"), (reads, "sw.results.climate.stable")]
+    forbidden += [(writes, topic) for topic in ("sw.source.lab.0", "sw.results.climate.stable")]
+    for way, topic in forbidden:
+        error = refusal(way, topic)
+        assert error is not None, topic
+        assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED, (topic, error)
+    shown = secured.run("exec", "-T", "registrar", "slackwater", "query", "list")
+    assert "climate" in shown
+
+    stranger.stop()
+    listener.wait_for_stable(now_us())
+    stable, undone = judge(listener.stop())
+    assert stable > 10
+    assert undone > 0
+    missing = {
+        name
+        for record in listener.records
+        if record["kind"] == "boundary" and record["label"] == "tentative"
+        if record["seen_us"] > paused_at
+        for name in record["missing"]
+    }
+    assert "room-2" in missing
+
+    seen = secured.run("logs", "--no-color") + docker("inspect", *secured.left())
+    assert len(found := passwords(outside, admin)) == 3
+    assert not [secret for secret in found if secret in seen]
+    # The batch job gets the machine for itself.
+    services = secured.run("ps", "--services").split()
+    secured.run("stop", *(service for service in services if service != "kafka-1"))
+    assert "0 lost, 0 doubled, 0 wrong" in audit(secured, admin)

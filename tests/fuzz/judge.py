@@ -1,0 +1,74 @@
+"""Reads what the grammar makes, and says what is wrong with what was read.
+
+Messages: a batch must be read as message by message by the definition, each of them once. Files:
+pieces of any size must be read as line by line by the oracle of the rehearsal.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from slackwater.client.readings import read_stream
+from slackwater.model.deployment import StreamSpec
+from slackwater.proxy.csvfile import CsvFile
+from slackwater.proxy.json_input import Bad, JsonReader, Reading
+
+Findings = list[str]
+SHOWN_CHARS_MAX = 300
+
+
+def judge_messages(spec: StreamSpec, messages: list[bytes]) -> Findings:
+    """What a batch was read as, against each message read by itself."""
+    reader = JsonReader(spec)
+    parsed = reader.parse(messages)
+    read: dict[int, Any] = {}
+    for bad in parsed.bad:
+        read[bad.index] = ("malformed", bad.detail, bad.stime)
+    read |= dict(parsed.boundaries)
+    columns = [column.tolist() for column in parsed.values]
+    for i, at in enumerate(parsed.indices.tolist()):
+        values = repr([column[i] for column in columns])
+        read[at] = (int(parsed.stimes[i]), parsed.keys[int(parsed.key_index[i])], values)
+    total = len(parsed.bad) + len(parsed.boundaries) + len(parsed.indices)
+    if sorted(read) != list(range(len(messages))) or total != len(messages):
+        return [f"{len(messages)} messages were read as {total}"]
+    found = []
+    for i, message in enumerate(messages):
+        wanted = _defined(reader.reading_of(message))
+        if read[i] != wanted:
+            found.append(f"{message[:SHOWN_CHARS_MAX]!r}: read as {read[i]}, is {wanted}")
+    return found
+
+
+def _defined(one: Reading | int | Bad) -> Any:
+    match one:
+        case Reading(stime, key, values):
+            return (stime, key, repr(list(values)))
+        case Bad(_, detail, stime):
+            return ("malformed", detail, stime)
+        case _:
+            return one
+
+
+def judge_file(spec: StreamSpec, path: Path, piece_bytes: int) -> Findings:
+    """What a file was read as, against the rehearsal's oracle."""
+    read: list[Any] = []
+    malformed = blank = 0
+    for piece in CsvFile(spec, path, piece_bytes).pieces():
+        arrived = piece.arrived
+        columns = [[None if v != v else v for v in c.tolist()] for c in arrived.values]  # noqa: PLR0124
+        keys = [arrived.keys[i] for i in arrived.key_index.tolist()]
+        read += zip(arrived.stimes.tolist(), keys, zip(*columns, strict=True), strict=True)
+        malformed += len(piece.malformed)
+        blank += piece.blank
+    oracle = read_stream(spec, path)
+    wanted = [(one.stime, one.key, one.values) for one in oracle.readings]
+    found = []
+    if (malformed, blank) != (oracle.malformed, oracle.blank):
+        told = f"{malformed} malformed and {blank} blank, are {oracle.malformed} and {oracle.blank}"
+        found.append(f"{len(read)} of {len(wanted)} readings, {told}")
+    found += [f"read as {a}, is {b}" for a, b in zip(read, wanted, strict=False) if a != b][:3]
+    if len(read) != len(wanted) and not found:
+        found.append(f"{len(read)} readings, are {len(wanted)}")
+    return found

@@ -1,0 +1,12 @@
+"""Records on their way to a session, as a live consumer brings them, without a consumer."""
+
+from __future__ import annotations
+
+from slackwater.runtime.decoding import decode
+from slackwater.runtime.driver import Driven
+from slackwater.runtime.transport import Log
+
+
+def hand_over(driven: Driven, log: Log, offset: int, value: bytes) -> None:
+    if driven.needs(log, offset):
+        driven.take(log, offset, decode(driven.forms[log], log, offset, value))

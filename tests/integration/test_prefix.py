@@ -1,0 +1,189 @@
+"""Two deployments on one Kafka, told apart by nothing but their prefix.
+
+They have the same stream, query and field names. Each must answer from its own readings alone, also
+when one of them is stopped and started again beside the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from tests.integration.test_plain_topic import Results, Stranger
+
+from slackwater.model.errors import DeploymentError
+from slackwater.runtime.broker import EmbeddedBroker
+from slackwater.runtime.deployment import load_deployment
+from slackwater.runtime.stack import StackOptions, StackThread
+
+pytestmark = [pytest.mark.slow]
+
+PREFIXES = ("plant-7.", "plant-8.")
+WINDOWS = """\
+  lab-seconds:
+    from: [lab]
+    window: {size: 1s}
+    aggregate: [count, avg]
+    bound: 2s
+    replicas: 1
+"""
+"""Of the eighth plant alone: Spark is what takes long to start."""
+EVERY_S = {"plant-7.": 0.02, "plant-8.": 0.05}
+"""Unlike each other, so that a reading of the other one shows in the counts."""
+
+
+def file(prefix: str, topic: str) -> str:
+    line = f"prefix: {prefix}\n" if prefix else ""
+    return f"""\
+apiVersion: slackwater/v1
+{line}streams:
+  lab:
+    topic: {{name: {topic}, format: json}}
+    key: {{field: mote}}
+    time: {{field: at.us, unit: us}}
+    fields: {{temperature: t.celsius}}
+    expect_every: auto  # readings alone promise: however busy the machine is, none is late
+queries:
+  lab-rows:
+    from: [lab]
+    bound: 2s
+    replicas: 1
+{WINDOWS if prefix == "plant-8." else ""}"""
+
+
+def _is_beyond(results: Results, second: int) -> bool:
+    return max(results.counts(), default=0) > second
+
+
+@dataclass
+class Plant:
+    """One of the two deployments, who writes to it, and who reads from it."""
+
+    prefix: str
+    folder: Path
+    bootstrap: str
+    stranger: Stranger
+    results: list[Results]
+    """Of each query."""
+
+    @property
+    def topic(self) -> str:
+        return f"readings-of-{self.prefix}x"
+
+    def stack(self, prefix: str) -> StackThread:
+        """Its stack, as with this prefix in its file."""
+        path = self.folder / "deployment.yaml"
+        path.write_text(file(prefix, self.topic))
+        data = self.folder / "data"
+        return StackThread(
+            StackOptions(path, load_deployment(path), data, bootstrap=self.bootstrap)
+        )
+
+    def start(self) -> StackThread:
+        stack = self.stack(self.prefix)
+        try:
+            stack.open()
+            stack.start_up()
+        except BaseException:
+            stack.stop()
+            raise
+        return stack
+
+    def answers_until(self, second: int) -> None:
+        """Wait until stable answers are there for readings that are later than that."""
+        for results in self.results:
+            results.read_until(
+                partial(_is_beyond, results, second), f"{self.prefix} has answered beyond {second}"
+            )
+
+    def refused(self, prefix: str) -> str:
+        """What is said to another prefix over the same data directory."""
+        stack = self.stack(prefix)
+        try:
+            with pytest.raises(DeploymentError) as caught:
+                stack.open()
+        finally:
+            stack.stop()
+        return caught.value.message
+
+    def is_exact(self) -> None:
+        sent = self.stranger.sent
+        for results in self.results:
+            counts = results.counts()
+            complete = [second for second in sent if min(counts) < second < max(counts)]
+            assert len(complete) >= 3
+            assert {s: counts[s] for s in complete} == {s: sent[s] for s in complete}
+            seqs = [line["seq"] for line in results.lines]
+            assert len(seqs) == len(set(seqs))
+
+
+@pytest.fixture(name="plants")
+def _plants(tmp_path: Path) -> Iterator[list[Plant]]:
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        plants = []
+        for prefix in PREFIXES:
+            folder = tmp_path / prefix
+            folder.mkdir()
+            topic = f"readings-of-{prefix}x"
+            where = broker.bootstrap
+            stranger = Stranger(where, topic, partitions=1, every_s=EVERY_S[prefix])
+            path = folder / "names.yaml"
+            path.write_text(file(prefix, topic))
+            own = load_deployment(path)
+            results = [Results(where, own.names, query) for query in own.queries]
+            plants.append(Plant(prefix, folder, where, stranger, results))
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        made = admin.create_topics([NewTopic(plant.topic, 1, 1) for plant in plants])
+        for future in made.values():
+            future.result(20)
+        yield plants
+        for plant in plants:
+            for each in plant.results:
+                each.close()
+
+
+def test_two_deployments_share_a_broker_and_nothing_else(plants: list[Plant]) -> None:
+    seventh, eighth = plants
+    stacks = []
+    try:
+        for plant in (eighth, seventh):
+            plant.stranger.start()
+            stacks.append(plant.start())
+        seventh.answers_until(min(seventh.stranger.sent) + 2)
+        stacks[1].stop()
+        stopped = max(seventh.stranger.sent)
+        told = [seventh.refused(prefix) for prefix in ("plant-9.", "")]
+        stacks[1] = seventh.start()
+        for plant in plants:
+            plant.answers_until(stopped + 1)
+            plant.stranger.stop()
+        topics, groups = created(seventh.bootstrap)
+    finally:
+        for stack in stacks:
+            stack.stop()
+    for plant in plants:
+        plant.is_exact()
+    assert [text.partition("holds a deployment with ")[2] for text in told] == [
+        f"prefix plant-7., and the file says {other}: choose another --data-dir, or give the"
+        " prefix back that it had"
+        for other in ("prefix plant-9.", "no prefix")
+    ]
+    own = {seventh.topic, eighth.topic}
+    assert own <= topics
+    assert {name for name in topics - own if not name.startswith(("__", *PREFIXES))} == set()
+    assert {name for name in groups if not name.startswith(PREFIXES)} == set()
+    bare = [{n.removeprefix(p) for n in topics if n.startswith(p)} for p in PREFIXES]
+    assert bare[0] < bare[1], "the same names behind the prefix, and those of one query more"
+
+
+def created(bootstrap: str) -> tuple[set[str], set[str]]:
+    """The names of all topics and consumer groups of the broker."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topics = set(admin.list_topics(timeout=20).topics)
+    groups = admin.list_consumer_groups().result(20)
+    return topics, {group.group_id for group in groups.valid}

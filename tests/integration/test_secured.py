@@ -1,0 +1,283 @@
+"""A Kafka with TLS, SCRAM and access control lists, deny by default: each role has a principal.
+
+The deployment's processes run over it, a producer falls silent, an orderer and the root are killed,
+and the results are exact; nobody may do what the role does not need; and no password is found in
+what the run leaves, nor in what anybody sees of its processes.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+)
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.cimpl import NewTopic
+from tests.certificates import private
+from tests.files import files
+from tests.integration.test_plain_topic import (
+    DEPLOYMENT,
+    PARTITIONS,
+    Results,
+    Stranger,
+    each_reading_is_counted_once,
+)
+from tests.waiting import WAIT_S_MAX, eventually
+
+from slackwater.model.errors import UsageError
+from slackwater.runtime.acl import Rule, rules
+from slackwater.runtime.broker import EmbeddedBroker, why_no_answer
+from slackwater.runtime.broker_security import BrokerSecurity
+from slackwater.runtime.cluster import Cluster, find_cluster
+from slackwater.runtime.deployment import load_deployment
+from slackwater.runtime.layout import topic_specs
+from slackwater.runtime.security import Role
+from slackwater.runtime.stack import StackOptions, StackThread
+from slackwater.runtime.topics import confluent_client, ensure_topics
+
+# It starts all processes with TLS, and waits for a silence and two kills to be corrected.
+pytestmark = [pytest.mark.slow]
+
+OWNER, STRANGER = "owner", "stranger"
+_RESOURCES = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional-id": ResourceType.TRANSACTIONAL_ID,
+}
+
+
+@dataclass
+class Secured:
+    """The cluster, its users, and what has been written down for them."""
+
+    broker: EmbeddedBroker
+    security: BrokerSecurity
+    files: Path
+    deployment: Path
+
+    def as_user(self, name: str) -> Cluster:
+        return self.security.cluster_for(name, self.broker.bootstrap)
+
+    def allow(self, user: str, *allowed: Rule) -> None:
+        """As ``kafka-acls.sh --add`` does."""
+        bindings = [
+            AclBinding(
+                _RESOURCES[rule.resource],
+                rule.name,
+                ResourcePatternType[rule.pattern.upper()],
+                f"User:{user}",
+                "*",
+                AclOperation[operation.upper()],
+                AclPermissionType.ALLOW,
+            )
+            for rule in allowed
+            for operation in rule.operations
+        ]
+        admin = AdminClient(confluent_client(self.broker.cluster))
+        for done in admin.create_acls(bindings).values():
+            done.result(WAIT_S_MAX)
+        # The controller has them; the broker's own authorizer learns of them a moment later.
+        eventually(lambda: set(bindings) <= set(self._allowed(admin, user)))
+
+    @staticmethod
+    def _allowed(admin: AdminClient, user: str) -> list[AclBinding]:
+        wanted = AclBindingFilter(
+            ResourceType.ANY,
+            None,  # type: ignore[arg-type]
+            ResourcePatternType.ANY,
+            f"User:{user}",
+            None,  # type: ignore[arg-type]
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        return list(admin.describe_acls(wanted).result(WAIT_S_MAX))
+
+
+@pytest.fixture(name="secured", scope="module")
+def _secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    names = [OWNER, STRANGER, *Role]
+    users = {str(name): secrets.token_urlsafe(24) for name in names}
+    security = BrokerSecurity(folder / "tls", OWNER, users)
+    path = folder / "deployment.yaml"
+    path.write_text(DEPLOYMENT)
+    with EmbeddedBroker(folder / "broker", security=security) as broker:
+        secured = Secured(broker, security, folder / "files", path)
+        secured.files.mkdir()
+        admin = AdminClient(confluent_client(broker.cluster))
+        for future in admin.create_topics([NewTopic("lab-readings", PARTITIONS, 1)]).values():
+            future.result(WAIT_S_MAX)
+        for role in Role:
+            own = BrokerSecurity(security.folder, str(role), users)
+            text = own.client_properties(broker.bootstrap)
+            private(secured.files / f"{role}.properties", text.encode())
+            secured.allow(str(role), *rules(role, load_deployment(path)))
+        secured.allow(STRANGER, Rule("topic", "lab-readings", ("Write",)))
+        # A consumer that is not ours has a group of its own.
+        secured.allow(str(Role.CLIENT), Rule("group", "anybody", ("Read",)))
+        yield secured
+
+
+def test_the_drill_passes_and_leaves_no_secret(secured: Secured, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    options = StackOptions(
+        secured.deployment, load_deployment(secured.deployment), data, kafka_config=secured.files
+    )
+    stack = StackThread(options)
+    stranger = Stranger(secured.as_user(STRANGER))
+    try:
+        stack.open()
+        results = Results(secured.as_user(Role.CLIENT))
+        stranger.start()
+        stack.start_up()
+        results.read_until(lambda: len(results.boundaries("stable")) >= 2, "windows are stable")
+        stranger.stop()
+        before = len(results.boundaries("tentative"))
+        results.read_until(
+            lambda: len(results.boundaries("tentative")) > before + 1, "windows turn tentative"
+        )
+        assert results.boundaries("tentative")[-1]["missing"] == ["lab"]
+        stranger.start()
+        for target in ("orderer", "root"):
+            assert stack.kill(target)
+        nobody_sees_a_secret(secured)
+        killed = max(stranger.sent)
+        results.read_until(
+            lambda: (
+                max(results.counts(), default=0) > killed + 2
+                and any(line["kind"] == "rec_done" for line in results.lines)
+            ),
+            "all is corrected, and it goes on",
+        )
+        stranger.stop()
+        nobody_sees_a_secret(secured)
+    finally:
+        stack.stop()
+    each_reading_is_counted_once(stranger, results, secured.broker.cluster, seconds_min=4)
+    found = [
+        path.relative_to(data)
+        for path, content in files(data)
+        if any(secret in content for secret in passwords(secured))
+    ]
+    assert not found
+    assert '"kafka_config": "' in (data / "run.json").read_text()
+    assert list((data / "aggregator").rglob("checkpoints/*/*")), "Spark's own files were looked at"
+
+
+def passwords(secured: Secured) -> list[bytes]:
+    return [password.encode() for password in secured.security.users.values()]
+
+
+def nobody_sees_a_secret(secured: Secured) -> None:
+    """What every user of this machine can see of a process."""
+    for process in psutil.process_iter():
+        try:
+            seen = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        assert not any(secret in seen for secret in passwords(secured)), process.name()
+
+
+def refusal(secured: Secured, user: str, topic: str) -> KafkaError | None:
+    """Why this user may not write there."""
+    told: list[KafkaError | None] = []
+    config = {"message.timeout.ms": int(WAIT_S_MAX * 1000), "log_level": 0}
+    producer = Producer(confluent_client(secured.as_user(user)) | config)
+    producer.produce(topic, b"forged", on_delivery=lambda error, _: told.append(error))
+    producer.flush(WAIT_S_MAX)
+    return told[0]
+
+
+def test_each_role_is_denied_what_it_does_not_need(secured: Secured) -> None:
+    deployment = load_deployment(secured.deployment)
+    names = deployment.names
+    (query,) = deployment.queries
+    forbidden = {
+        Role.CLIENT: names.results(query, "stable"),
+        Role.PROXY: names.ordered(query, 0),
+        Role.AGGREGATOR: names.results(query, "stable"),
+        Role.HOST: names.source("lab.0"),
+        Role.EXPORTER: names.state(query),
+        Role.ADMIN: names.results(query, "stable"),
+    }
+    ensure_topics(secured.broker.cluster, topic_specs(deployment, {"lab": PARTITIONS}))
+    for role, topic in forbidden.items():
+        error = refusal(secured, role, topic)
+        assert error is not None, (role, topic)
+        assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED, (role, topic, error)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_only_the_admin_makes_topics(secured: Secured, role: Role) -> None:
+    admin = AdminClient(confluent_client(secured.as_user(role)))
+    (done,) = admin.create_topics([NewTopic(f"sw.source.{role}", 1, 1)]).values()
+    if role is Role.ADMIN:
+        done.result(WAIT_S_MAX)
+    else:
+        with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+            done.result(WAIT_S_MAX)
+
+
+def test_a_wrong_password_and_a_broker_nobody_vouches_for_are_told(secured: Secured) -> None:
+    users = {OWNER: "wrong"}
+    wrong = BrokerSecurity(secured.security.folder, OWNER, users)
+    cluster = wrong.cluster(secured.broker.bootstrap)
+    # A refusal is waited for to the end of its time; a busy machine may need more of it.
+    eventually(lambda: "invalid credentials" in (why_no_answer(cluster, 5) or ""))
+    assert why_no_answer(secured.broker.bootstrap, 2) is not None, "not in plaintext"
+
+
+def test_the_commands_read_the_roles_file(secured: Secured) -> None:
+    deployment = load_deployment(secured.deployment)
+    ensure_topics(secured.broker.cluster, topic_specs(deployment, {"lab": PARTITIONS}))
+    command = [".venv/bin/slackwater", "query", "list", "--kafka-config", str(secured.files)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S_MAX, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not any(secret.decode() in done.stderr for secret in passwords(secured))
+
+
+def test_up_secure_lets_nobody_in_without_its_file(tmp_path: Path) -> None:
+    deployment, data = tmp_path / "d.yaml", tmp_path / "data"
+    deployment.write_text(DEPLOYMENT)
+    stack = StackThread(StackOptions(deployment, load_deployment(deployment), data, secure=True))
+    try:
+        stack.open()
+        given = [data / "client.properties", data / "kcat.conf"]
+        assert [stat.S_IMODE(file.stat().st_mode) for file in given] == [0o600, 0o600]
+        ours, kcats = (find_cluster(None, file, Role.CLIENT) for file in given)
+        assert ours.security.confluent() == kcats.security.confluent()
+        assert why_no_answer(ours, WAIT_S_MAX) is None
+        assert why_no_answer(ours.bootstrap, 1) is not None, "plaintext is not answered"
+        lines = (data / "kcat.conf").read_text().splitlines()
+        config: dict[str, Any] = dict(line.split("=", 1) for line in lines)
+        assert "lab-readings" in AdminClient(config).list_topics(timeout=WAIT_S_MAX).topics
+        run = json.loads((data / "run.json").read_text())
+        assert run["kafka_config"] == str(given[0])
+        password = ours.security.confluent()["sasl.password"].encode()
+        left = {path.name for path, content in files(data) if password in content}
+        assert left == {"client.properties", "kcat.conf"}
+        for process in psutil.Process().children(recursive=True):
+            assert password.decode() not in " ".join(process.cmdline())
+    finally:
+        stack.stop()
+    opened = StackThread(StackOptions(deployment, load_deployment(deployment), data))
+    try:
+        with pytest.raises(UsageError, match="say --secure again"):
+            opened.open()
+    finally:
+        opened.stop()

@@ -1,0 +1,58 @@
+"""R2: somebody's heartbeat names a greater incarnation, and there is none (rule 6).
+
+Whoever may write to ``sw.heartbeats`` may speak in a fragment's name. An orderer that believes it
+ends, is started again, and is told once more; a proxy stays down. The log knows better: an
+incarnation is the offset of a START.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.contracts.transport import no_failure
+
+from slackwater.codec import encode_ordered, encode_source
+from slackwater.model.records import Kind, OrderedRecord, Position, SourceRecord
+from slackwater.proxy import sourcelog
+from slackwater.runtime import procedures
+from slackwater.runtime.incarnation import has_begun
+from slackwater.runtime.memory import MemoryBroker
+from slackwater.runtime.transport import Log, RawRecord
+
+LOG: Log = ("t", 0)
+
+
+def told(broker: MemoryBroker, is_start: Callable[[RawRecord], bool]) -> list[int]:
+    """Which of these claims are believed."""
+    return [inc for inc in (1, 2, 3, 4, 2**62) if has_begun(broker, LOG, inc, is_start)]
+
+
+def logged(start: bytes, other: bytes) -> MemoryBroker:
+    """START, a record, bytes that are none, and the successor's START at offset 3."""
+    broker = MemoryBroker()
+    broker.create_topic("t")
+    writer = broker.writer(no_failure)
+    for value in (start, other, b"no record at all", start):
+        writer.append("t", 0, value)
+    return broker
+
+
+def test_an_incarnation_is_believed_where_its_start_is() -> None:
+    start = SourceRecord(Kind.START, "s", -1, 0, -1, 0, 0, 0)
+    other = SourceRecord(Kind.BOUNDARY, "s", 0, 0, -1, 5, 5, 5)
+    broker = logged(encode_source(start), encode_source(other))
+    assert told(broker, sourcelog._is_start) == [3]
+
+
+def test_of_an_orderer_too() -> None:
+    start = OrderedRecord(Kind.START, 0, 0, -1, 0, 0, frontier=Position(0))
+    other = OrderedRecord(Kind.BOUNDARY, 0, 0, 0, 0, 10)
+    broker = logged(encode_ordered(start), encode_ordered(other))
+    assert told(broker, procedures.is_start) == [3]
+
+
+def test_where_retention_has_been_nobody_can_tell_and_it_is_believed() -> None:
+    start = encode_source(SourceRecord(Kind.START, "s", -1, 0, -1, 0, 0, 0))
+    broker = logged(start, start)
+    broker.delete_records({LOG: 3})
+    assert told(broker, sourcelog._is_start) == [1, 2, 3]

@@ -1,0 +1,107 @@
+"""Procedures of sessions in virtual time: their requests, answered from the model of Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tests.simulator.process import Process
+
+from slackwater.model.errors import SlackwaterError
+from slackwater.model.names import Names, RootName
+from slackwater.model.records import Kind, OrderedRecord
+from slackwater.sessions.requests import (
+    BeginIncarnation,
+    Beginnings,
+    Ends,
+    Fence,
+    FindIncarnation,
+    Log,
+    OpenTransactions,
+    Ordered,
+    Procedure,
+    ReadOrdered,
+    ReadRootState,
+    ReadStates,
+    Request,
+    StoreState,
+)
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+RETRY_US = 20_000
+"""So long a process waits for a broker that is away."""
+
+T = TypeVar("T")
+
+
+def perform(
+    process: Process,
+    procedure: Procedure[T],
+    then: Callable[[T], None],
+    failed: Callable[[SlackwaterError], None] | None = None,
+) -> None:
+    """Run it for ``process``, as long as that lives; ``then`` is told its value.
+
+    ``failed`` is told if it raises an error, which only some may.
+    """
+
+    def go_on(answer: Any) -> None:
+        try:
+            request = procedure.send(answer)
+        except StopIteration as ended:
+            then(ended.value)
+        except SlackwaterError as error:
+            if failed is None:
+                raise
+            failed(error)
+        else:
+            ask(request)
+
+    def ask(request: Request) -> None:
+        if process.world.broker.up:
+            _answer(process, request, go_on)
+        else:
+            process.later(RETRY_US, lambda: ask(request))
+
+    go_on(None)
+
+
+def _answer(process: Process, request: Request, then: Callable[[Any], None]) -> None:
+    world = process.world
+    match request:
+        case Beginnings(logs):
+            then({log: world.log_at(log).beginning for log in logs})
+        case Ends(logs, isolation):
+            committed = isolation == "read_committed"
+            found = {log: world.log_at(log) for log in logs}
+            then({at: log.stable_end if committed else log.end for at, log in found.items()})
+        case ReadStates(query, _, fits):
+            then(world.queries[query].newest_states(fits))
+        case ReadRootState(query, part, root_fits):
+            then(world.queries[query].newest_states(root_fits).get(RootName(query, part).process))
+        case Fence() | OpenTransactions():
+            process.fence()
+            then(None)
+        case ReadOrdered(log, start, end):
+            then(_ordered(world, log, start, end))
+        case FindIncarnation(log, inc):
+            found_there = _ordered(world, log, inc, inc + 1)
+            then(any(record.kind is Kind.START for _, record in found_there))
+        case BeginIncarnation(log, read_from, make_start):
+            _send(process, log, make_start(_ordered(world, log, read_from, None)), then)
+        case StoreState(query, state):
+            _send(process, (Names().state(query), 0), state, lambda _: then(None))
+
+
+def _ordered(world: World, at: Log, start: int | None, end: int | None) -> list[Ordered]:
+    log = world.log_at(at)
+    start = log.beginning if start is None else max(start, log.beginning)
+    records = log.read(start, (log.end if end is None else end) - start)
+    return [(offset, value) for offset, value in records if isinstance(value, OrderedRecord)]
+
+
+def _send(process: Process, at: Log, value: object, then: Callable[[int], None]) -> None:
+    log = process.world.log_at(at)
+    process.producer.send(log, value, lambda offset: process.later(0, lambda: then(offset)))

@@ -1,0 +1,161 @@
+"""Each role may do what it does, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from slackwater.cli.app import app
+from slackwater.model.deployment import Deployment
+from slackwater.proxy.inputs import own_topics
+from slackwater.runtime.acl import Rule, rules
+from slackwater.runtime.deployment import load_deployment
+from slackwater.runtime.layout import topic_specs
+from slackwater.runtime.security import Role
+
+FILE = """
+apiVersion: slackwater/v1
+clock: wall
+prefix: plant-7.
+streams:
+  room: {key: {column: node}, time: {column: ts, unit: ms}, fields: [t]}
+  lab:
+    topic: {name: lab-readings, format: json}
+    key: {field: mote}
+    time: {field: at, unit: us}
+    fields: [t]
+    expect_every: 5s
+queries:
+  climate:
+    from: [room, lab]
+    window: {size: 1m}
+    aggregate: [avg]
+    bound: 2s
+  daily:
+    from: [climate]
+    select: {mean: t_avg}
+    window: {size: 1h}
+    aggregate: [max]
+    bound: 2s
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "d.yaml"
+    found.write_text(FILE)
+    return found
+
+
+@pytest.fixture
+def deployment(path: Path) -> Deployment:
+    return load_deployment(path)
+
+
+def may(role: Role, operation: str, deployment: Deployment) -> set[str]:
+    """The topics of the deployment, and the user's, on which a role may do this."""
+    topics = {spec.name for spec in topic_specs(deployment, {"lab": 2})} | {"lab-readings"}
+    return {
+        topic
+        for topic in topics
+        for rule in rules(role, deployment)
+        if rule.resource == "topic" and operation in rule.operations and applies(rule, topic)
+    }
+
+
+def applies(rule: Rule, name: str) -> bool:
+    return name.startswith(rule.name) if rule.pattern == "prefixed" else name == rule.name
+
+
+def kinds(topics: set[str]) -> set[str]:
+    return {topic.removeprefix("plant-7.sw.").split(".")[0] for topic in topics}
+
+
+@pytest.mark.parametrize(
+    ("role", "written"),
+    [
+        (Role.PROXY, {"source", "quarantine", "heartbeats"}),
+        (Role.HOST, {"ordered", "state", "results", "registry", "heartbeats"}),
+        (Role.AGGREGATOR, {"deltas", "heartbeats"}),
+        (Role.CLIENT, set()),
+        (Role.EXPORTER, {"heartbeats"}),
+        (Role.ADMIN, {"registry", "heartbeats"}),
+    ],
+)
+def test_what_a_role_may_write(deployment: Deployment, role: Role, written: set[str]) -> None:
+    assert kinds(may(role, "Write", deployment)) == written
+
+
+def test_every_log_has_one_role_that_writes_it(deployment: Deployment) -> None:
+    topics = {spec.name for spec in topic_specs(deployment, {"lab": 2})}
+    shared = {deployment.names.registry, deployment.names.heartbeats}
+    for topic in topics - shared:
+        assert [r for r in Role if topic in may(r, "Write", deployment)].__len__() == 1, topic
+
+
+def test_only_the_admin_makes_changes_and_truncates(deployment: Deployment) -> None:
+    for operation in ("Create", "Alter", "Delete"):
+        able = [role for role in Role if may(role, operation, deployment)]
+        assert able == [Role.ADMIN]
+    assert kinds(may(Role.ADMIN, "Delete", deployment)) == {"ordered", "deltas"}
+
+
+def test_the_users_topic_is_read_by_its_proxy_alone(deployment: Deployment) -> None:
+    assert [r for r in Role if "lab-readings" in may(r, "Read", deployment)] == [Role.PROXY]
+
+
+def test_no_role_needs_a_group_of_its_own(deployment: Deployment) -> None:
+    """Logs are assigned: a right to a group is for an id that a client library insists on."""
+    for role in Role:
+        groups = {rule.name for rule in rules(role, deployment) if rule.resource == "group"}
+        spark = {"plant-7.sw-aggregator-"} if role is Role.AGGREGATOR else set()
+        assert groups == {"plant-7.slackwater-assigned"} | spark, role
+
+
+def test_everything_carries_the_prefix(deployment: Deployment) -> None:
+    for role in Role:
+        for rule in rules(role, deployment):
+            assert rule.name == "lab-readings" or rule.name.startswith("plant-7."), rule
+
+
+def test_the_command_prints_kafkas_own_command_lines(path: Path) -> None:
+    options = ["acl", "--role", "proxy", "--principal", "User:p q", "--deployment", str(path)]
+    said = CliRunner().invoke(app, options)
+    assert said.exit_code == 0, said.output
+    lines = [shlex.split(line) for line in said.output.splitlines()]
+    assert all(line[0] == "kafka-acls.sh" for line in lines)
+    assert all(line[line.index("--allow-principal") + 1] == "User:p q" for line in lines)
+    (source,) = (line for line in lines if "plant-7.sw.source.lab." in line)
+    assert source[-1] == "prefixed"
+    printed = json.loads(CliRunner().invoke(app, [*options, "--format", "json"]).output)
+    assert printed["principal"] == "User:p q"
+    assert len(printed["rules"]) == len(lines)
+    wrong = ["acl", "--role", "proxy", "--principal", "p", "--deployment", str(path)]
+    assert "write TYPE:NAME" in str(CliRunner().invoke(app, wrong).exception)
+
+
+def test_a_proxy_wants_no_topic_that_nobody_has_made(deployment: Deployment) -> None:
+    """It may not make one: a topic of its own that only it asks for would end it."""
+    made = {spec.name for spec in topic_specs(deployment, {"lab": 2})}
+    for stream in deployment.streams.values():
+        assert {spec.name for spec in own_topics(stream, deployment.names)} <= made
+
+
+def test_a_proxy_may_record_what_it_has_learned_of_silence(tmp_path: Path) -> None:
+    path = tmp_path / "d.yaml"
+    fixed = load_deployment(_written(path, FILE))
+    learning = load_deployment(
+        _written(path, FILE.replace("expect_every: 5s", "expect_every: auto"))
+    )
+    registry = learning.names.registry
+    assert registry not in may(Role.PROXY, "Write", fixed)
+    assert registry in may(Role.PROXY, "Write", learning)
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path

@@ -1,0 +1,41 @@
+"""The bench's count of wake-ups is the kernel's."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import psutil
+from bench.wakeups import Wakeups, kind_of
+
+
+def test_each_sleep_of_each_thread_is_a_wake_up() -> None:
+    woken, sleeps = Wakeups(), 200
+    me = [psutil.Process(os.getpid())]
+    woken.look(me, 10.0)
+    never, slept, looked = threading.Event(), threading.Event(), threading.Event()
+
+    def sleep() -> None:
+        for _ in range(sleeps):
+            never.wait(0.001)
+
+    def other() -> None:
+        sleep()
+        slept.set()
+        looked.wait(30)
+
+    began = threading.Thread(target=other)
+    began.start()
+    sleep()
+    assert slept.wait(30)
+    woken.look(me, 12.0)
+    looked.set()
+    began.join()
+    (rate,) = woken.per_s().values()
+    assert 2 * rate >= 1.5 * sleeps, "a thread that began meanwhile has its whole count"
+
+
+def test_processes_are_told_apart_by_what_they_run() -> None:
+    assert kind_of(["python", "-m", "slackwater.proxy", "s1"]) == "proxy"
+    assert kind_of(["java", "-cp", "a:b", "kafka.Kafka", "server.properties"]) == "broker"
+    assert kind_of(["python", "-m", "slackwater.cli.app", "up"]) == "others"

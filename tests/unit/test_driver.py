@@ -1,0 +1,259 @@
+"""The driver over sessions of orderers, on a broker in memory: what lies between them and Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from tests.handing import hand_over
+from tests.paper.stage import MS, Settings, Source
+
+from slackwater.codec import encode_ordered, encode_source
+from slackwater.codec.records import decode_ordered
+from slackwater.model.records import Hole, Kind, OrderedRecord, OrdererState, Position
+from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.runtime import driver as driver_module
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.driver import Driven, Driver, SessionEndedError
+from slackwater.runtime.memory import MemoryBroker
+from slackwater.runtime.state import read_states
+from slackwater.runtime.transport import read_to_end
+from slackwater.runtime.turns import Turns
+from slackwater.sessions.orderer import OrdererSession
+
+SOURCE = ("sw.source.s1", 0)
+TICKS = 30
+
+
+class Others:
+    """Heartbeats: what a session tells, and what others say of it."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.holes: set[Hole] = set()
+        self.claim: int | None = None
+        self.refuted: list[int] = []
+
+    def update(self, **told: Any) -> None:
+        self.told.append(told)
+
+    def heard(self, *_: Any) -> None: ...
+
+    def claimed(self, *_: Any) -> int | None:
+        return self.claim
+
+    def refute(self, _: str, claimed: int) -> None:
+        self.claim = None
+        self.refuted.append(claimed)
+
+    def hole_in(self, topic: str, partition: int, inc: int) -> bool:
+        return Hole(topic, partition, inc) in self.holes
+
+
+class Process:
+    """A driver, and the live consumer that it reads with. It begins at time 0."""
+
+    def __init__(self, replicas: int) -> None:
+        self.broker = MemoryBroker()
+        for topic in (SOURCE[0], "sw.state.q"):
+            self.broker.create_topic(topic)
+        self.broker.create_topic("sw.ordered.q.0", 2 * replicas)
+        self.turns = Turns()
+        began_us = time.monotonic_ns() // 1_000
+        self.clock = SystemClock(wall_us=lambda: time.monotonic_ns() // 1_000 - began_us)
+        self.driver = Driver(self.turns, self.clock)
+        self.others = [Others() for _ in range(replicas)]
+        self.driven = [self.hosted(replica, replicas) for replica in range(replicas)]
+
+    def hosted(self, replica: int, replicas: int) -> Driven:
+        settings, letter = Settings(), "abc"[replica]
+        session = OrdererSession(
+            "q",
+            OrdererConfig(
+                f"orderer/q.0.{letter}", 0, replica, ("s1",), ("s1",), settings.grid,
+                settings.schedule(1), replicas=replicas,
+            ),
+            settings.operators(1),
+            sources=[SOURCE],
+            own=(("sw.ordered.q.0", 2 * replica), ("sw.ordered.q.0", 2 * replica + 1)),
+            e0=0,
+            parts=1,
+            save_period_us=10 * MS,
+        )  # fmt: skip
+        others = cast(Any, self.others[replica])
+        return Driven(
+            session,
+            self.broker,
+            others,
+            others,
+            end_timeout_us=25 * MS,
+            wake=self.turns.wake,
+            clock=self.clock,
+        )
+
+    async def start(self) -> asyncio.Task[None]:
+        for driven in self.driven:
+            await driven.start()
+            self.driver.add(driven)
+        return asyncio.create_task(self.driver.run())
+
+    def say(self) -> None:
+        """Readings of some seconds, as every session's consumer hands them over."""
+        source = Source("s1")
+        for at in range(100, TICKS * 100 + 1, 100):
+            source.say([at - 50], at)
+        writer = self.broker.writer(pytest.fail)
+        for offset, record in enumerate(source.log):
+            writer.append(*SOURCE, encode_source(record))
+            for driven in self.driven:
+                hand_over(driven, SOURCE, offset, encode_source(record))
+
+    def stable(self, replica: int) -> list[OrderedRecord]:
+        log = ("sw.ordered.q.0", 2 * replica)
+        return [decode_ordered(raw.value) for raw in read_to_end(self.broker, log)]
+
+    def state(self, replica: int) -> OrdererState | None:
+        state = read_states(self.broker, "q", 1).get(f"orderer/q.0.{'abc'[replica]}")
+        assert state is None or isinstance(state, OrdererState)
+        return state
+
+
+async def until(holds: Callable[[], object], running: asyncio.Task[None]) -> None:
+    """Wait for it, or for what ends the driver before."""
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.wait([running], timeout=0.01)
+            if running.done():
+                running.result()
+
+
+async def stop(running: asyncio.Task[None]) -> None:
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_two_sessions_in_one_loop_write_the_same_each_into_its_log() -> None:
+    process = Process(2)
+    running = await process.start()
+    process.say()
+    end = TICKS * 100 * MS
+    await until(lambda: all(process.stable(r)[-1].bucket_end == end for r in (0, 1)), running)
+    contents = [
+        [(r.kind, r.bucket_start, r.keys) for r in process.stable(replica)] for replica in (0, 1)
+    ]
+    assert contents[0] == contents[1]
+    assert contents[0][0][0] is Kind.START
+    await until(lambda: all((s := process.state(r)) and s.frontier == end for r in (0, 1)), running)
+    await stop(running)
+    for others in process.others:
+        assert others.told[0]["states"] == {"sw.ordered.q.0": "UP_FAILURE"}, "it reads nothing yet"
+        assert others.told[-1]["ready"]
+
+
+async def test_a_session_that_finds_another_writer_ends_the_loop() -> None:
+    process = Process(1)
+    running = await process.start()
+    other = OrderedRecord(Kind.START, 0, 0, -1, 0, 0, frontier=Position(0))
+    process.broker.writer(pytest.fail).append("sw.ordered.q.0", 0, encode_ordered(other))
+    process.say()
+    with pytest.raises(SessionEndedError, match=r"somebody else writes the log of orderer/q\.0\.a"):
+        await until(lambda: False, running)
+
+
+@pytest.mark.parametrize("is_true", [False, True])
+async def test_a_claim_ends_the_loop_if_it_is_true(is_true: bool) -> None:
+    process = Process(1)
+    running = await process.start()
+    process.broker.writer(pytest.fail).append(
+        "sw.ordered.q.0",
+        0,
+        encode_ordered(OrderedRecord(Kind.START, 0, 0, -1, 0, 0, frontier=Position(0))),
+    )
+    process.others[0].claim = 1 if is_true else 7
+    if is_true:
+        with pytest.raises(SessionEndedError, match="runs elsewhere"):
+            await until(lambda: False, running)
+        return
+    await until(lambda: process.others[0].refuted, running)
+    await stop(running)
+    # Looked at once more, perhaps, before it was known to be refuted.
+    assert set(process.others[0].refuted) == {7}
+
+
+async def test_a_hole_ends_the_loop_when_the_state_to_go_on_from_is_in_its_log() -> None:
+    process = Process(1)
+    running = await process.start()
+    process.say()
+    await until(lambda: process.state(0) is not None, running)
+    process.others[0].holes.add(Hole("sw.ordered.q.0", 0, 0))
+    with pytest.raises(SessionEndedError, match=r"a reader sees a hole in sw\.ordered\.q\.0:0"):
+        await until(lambda: False, running)
+    state = process.state(0)
+    assert state is not None
+    assert (state.frontier, state.stable_offset) == (0, len(process.stable(0)))
+
+
+async def test_a_log_that_cannot_be_written_ends_the_loop() -> None:
+    process = Process(1)
+    running = await process.start()
+    process.driven[0]._cannot_write("the broker refuses")
+    with pytest.raises(SessionEndedError, match="the broker refuses"):
+        await until(lambda: False, running)
+
+
+async def test_what_is_dropped_writes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A procedure of it may be in another thread just then: its START would be a zombie's."""
+    process = Process(2)
+    for driven in process.driven:
+        await driven.start()
+    written = process.driven[0]._writer
+    closed: list[float] = []
+    monkeypatch.setattr(written, "close", closed.append)
+    process.driven[0].drop()
+    assert closed == [0.0], "it waits for nothing"
+    unstarted = Process(1).driven[0]
+    unstarted.drop()
+    with pytest.raises(SessionEndedError, match="has been dropped"):
+        unstarted._writer.close()
+
+
+async def test_input_makes_a_session_due_and_only_the_one_that_it_is_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_module, "IDLE_S_MAX", 1_000.0)
+    process = Process(2)
+    running = await process.start()
+    soon = process.clock.now_us() + 100 * MS
+    await until(lambda: all(driven.due_at > soon for driven in process.driven), running)
+    one, other = process.driven
+    before = other.due_at
+    source = Source("s1")
+    hand_over(one, SOURCE, 0, encode_source(source.log[0]))
+    assert (one.due_at, other.due_at) == (0, before)
+    await until(lambda: one.due_at > 0, running)
+    assert other.due_at == before
+    await stop(running)
+
+
+async def test_a_parked_cursor_passes_what_a_strangers_transaction_leaves_in_a_source_log() -> None:
+    """The marker takes an offset that no reader sees, and where it lies nothing will ever be."""
+    process = Process(1)
+    running = await process.start()
+    source = Source("s1")
+    for at in range(100, TICKS * 100 + 1, 100):
+        source.say([at - 50], at)
+    writer = process.broker.writer(pytest.fail)
+    for n, record in enumerate(source.log):
+        writer.append(*SOURCE, encode_source(record))
+        if n in {3, 4, len(source.log) - 1}:
+            with process.broker.transaction() as strangers:
+                strangers.append(*SOURCE, b"stray")
+    # The consumer is at the end already, so all comes from the catch-up reader.
+    process.driven[0].session.live_at(SOURCE, process.broker.end_offsets([SOURCE])[SOURCE])
+    await until(lambda: process.stable(0)[-1].bucket_end == TICKS * 100 * MS, running)
+    await stop(running)
+    core = cast(OrdererSession, process.driven[0].session).core
+    assert not any(cursor.gaps for cursor in core._stable), "nothing is lost"

@@ -1,0 +1,28 @@
+"""Both readers against a grammar of what strangers send; `python -m tests.fuzz` runs more of it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.fuzz.run import SIZE, Kind, examples, slices
+
+
+@pytest.mark.timeout(600)  # 15 s of one core; the rest is for company
+@pytest.mark.parametrize(
+    ("kind", "messages"), [("json", 100_000), ("csv", 20_000)], ids=["json", "csv"]
+)
+def test_whatever_is_sent_is_read_once_or_malformed_and_ends_nothing(
+    kind: Kind, messages: int
+) -> None:
+    outcome = examples(kind, range(messages // SIZE))
+    assert outcome.findings == []
+    assert outcome.read == messages
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(8 * 3_600)
+@pytest.mark.parametrize(("kind", "messages"), [("json", 10_000_000), ("csv", 1_000_000)])
+def test_fuzz_in_full(kind: Kind, messages: int) -> None:
+    found = []
+    for seeds in slices(10_000, messages // SIZE):
+        found += examples(kind, seeds).findings
+    assert found == []

@@ -1,0 +1,592 @@
+"""A host on a broker in memory: its fragments share what is read, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from tests.paper.stage import MS, Settings, Source
+
+from slackwater.codec import encode_source
+from slackwater.codec.records import decode_ordered
+from slackwater.codec.result_batches import ResultStream
+from slackwater.codec.results import Answer, Figures, encode_boundary, encode_rows
+from slackwater.host.host import Host, Shared
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.records import Kind, OrderedRecord
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.decoding import decode
+from slackwater.runtime.faust_worker import Receive
+from slackwater.runtime.fragment import Fragment
+from slackwater.runtime.memory import MemoryBroker
+from slackwater.runtime.parts import FAILED_CODE, FAILURES
+from slackwater.runtime.transport import Isolation, Log, PositionGoneError, read_to_end
+from slackwater.runtime.turns import Turns
+from slackwater.sessions.orderer import OrdererSession
+
+# Conditions are waited for; what a busy machine makes of it is no failure.
+pytestmark = pytest.mark.timeout(240)
+
+SOURCE = ("sw.source.s1", 0)
+TICK_MS = 100
+STABLE_RESULTS, TENTATIVE_RESULTS = ("sw.results.up.stable", 0), ("sw.results.up.tentative", 0)
+RESULTS = ResultStream("up", 0, ("v",), ("count",), TICK_MS * MS)
+
+
+class Consumer:
+    """Reads the broker in memory, as the live consumer does: in the event loop, log by log."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        isolations: tuple[Isolation, ...] = ("read_uncommitted", "read_committed")
+        self._readers = {each: broker.reader(isolation=each) for each in isolations}
+        self._receive: Receive | None = None
+        self.begun: list[dict[Log, int]] = []
+        self.handed: dict[Log, list[int]] = {}
+
+    async def add(
+        self,
+        offsets: Mapping[Log, int],
+        receive: Receive,
+        *,
+        isolation: Isolation = "read_uncommitted",
+    ) -> None:
+        await asyncio.sleep(0)
+        self._receive = receive
+        self.begun.append(dict(offsets))
+        self._readers[isolation].assign(offsets)
+
+    async def remove(self, logs: Iterable[Log]) -> None:
+        await asyncio.sleep(0)
+        left = list(logs)
+        for reader in self._readers.values():
+            reader.unassign(left)
+
+    async def positions(self) -> dict[Log, tuple[int, int]]:
+        return {
+            log: (reader.position(log), self.handed.get(log, [-1])[-1])
+            for reader in self._readers.values()
+            for log in reader.assigned
+        }
+
+    @property
+    def reads(self) -> set[Log]:
+        return {log for reader in self._readers.values() for log in reader.assigned}
+
+    async def run(self) -> None:
+        while True:
+            for raw in [raw for reader in self._readers.values() for raw in reader.poll(10)]:
+                self.handed.setdefault(raw.log, []).append(raw.offset)
+                assert self._receive is not None
+                self._receive(raw.log, raw.offset, raw.value)
+            await asyncio.sleep(0.002)
+
+
+class Beat:
+    """What is told of a fragment, over its lives."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.told: dict[str, Any] = {}
+        self.lasting: dict[str, int] = {}
+        self.lives = 1
+        self.is_silent = self.has_ended = False
+
+    def update(self, **told: Any) -> None:
+        self.told |= {key: value for key, value in told.items() if value is not None}
+
+    def begin_again(self, lasting: Mapping[str, int] | None = None) -> None:
+        self.lasting |= lasting or {}
+        self.told = {}
+        self.lives += 1
+
+    def hold(self) -> None:
+        self.is_silent = True
+
+    def release(self) -> None:
+        self.is_silent = False
+
+    def stop(self) -> None:
+        self.has_ended = True
+
+
+class Nobody:
+    """Nobody else is heard."""
+
+    def heard(self, *_: Any) -> None: ...
+
+    def claimed(self, *_: Any) -> None: ...
+
+    def hole_in(self, *_: Any) -> bool:
+        return False
+
+
+class World:
+    """A broker, a stream that speaks, and a host of orderers ``orderer/q<n>.0.a`` over it."""
+
+    def __init__(self) -> None:
+        self.broker = MemoryBroker()
+        for topic in (SOURCE[0], STABLE_RESULTS[0], TENTATIVE_RESULTS[0]):
+            self.broker.create_topic(topic)
+        began_us = time.monotonic_ns() // 1_000
+        self.clock = SystemClock(wall_us=lambda: time.monotonic_ns() // 1_000 - began_us)
+        self.source = Source("s1")
+        self.sent = 0
+        self.beats: dict[str, Beat] = {}
+        self.made: list[str] = []
+        self.before_making: Callable[[str], None] = lambda name: None
+        self.spoil: Callable[[OrdererSession], None] = lambda session: None
+        self.consumer = Consumer(self.broker)
+        self.is_chain = False
+        shared = Shared(
+            transport=self.broker,
+            producer=self.broker.producer(in_flight_bytes_max=1 << 20),
+            listener=cast(Any, Nobody()),
+            sender=cast(Any, self._beat),
+            make=self._make,
+            clock=self.clock,
+        )
+        self.host = Host(shared, self.consumer, Turns())
+
+    def _beat(self, name: str) -> Beat:
+        return self.beats.setdefault(name, Beat(name))
+
+    def _make(self, name: str) -> Fragment:
+        if self.is_chain:
+            return self._make_chained(name)
+        self.made.append(name)
+        self.before_making(name)
+        query = name.partition("/")[2].partition(".")[0]
+        settings = Settings()
+        session = OrdererSession(
+            query,
+            OrdererConfig(
+                name, 0, 0, ("s1",), ("s1",), Grid(TICK_MS * MS, settings.grid.window),
+                settings.schedule(1),
+            ),
+            settings.operators(1),
+            sources=[SOURCE],
+            own=((f"sw.ordered.{query}.0", 0), (f"sw.ordered.{query}.0", 1)),
+            e0=0,
+            parts=1,
+            save_period_us=20 * MS,
+        )  # fmt: skip
+        self.spoil(session)
+        return Fragment(session, 25 * MS)
+
+    def _make_chained(self, name: str) -> Fragment:
+        """An orderer over the results of another query."""
+        self.made.append(name)
+        query = name.partition("/")[2].partition(".")[0]
+        settings = replace(Settings(), before=2, stages=4, reads=("v_count",))
+        config = OrdererConfig(
+            name, 0, 0, (RESULTS.name, f"{RESULTS.name}/tentative"), ("up", "up"),
+            settings.grid, settings.schedule(1), results={0: TICK_MS * MS - 1},
+        )  # fmt: skip
+        session = OrdererSession(
+            query,
+            config,
+            settings.operators(2),
+            sources=[STABLE_RESULTS, TENTATIVE_RESULTS],
+            own=((f"sw.ordered.{query}.0", 0), (f"sw.ordered.{query}.0", 1)),
+            e0=0,
+            parts=1,
+            results={0: RESULTS, 1: RESULTS},
+            save_period_us=20 * MS,
+        )
+        return Fragment(session, 25 * MS)
+
+    def answer(self, windows: int) -> None:
+        """Stable answers of the other query, each a transaction, with its markers."""
+        for _ in range(windows):
+            start = self.sent * TICK_MS * MS
+            self.sent += 1
+            with self.broker.transaction() as transaction:
+                for key, value in self._window(start):
+                    transaction.append(*STABLE_RESULTS, value, key)
+
+    def _window(self, start: int) -> list[tuple[bytes | None, bytes]]:
+        figures, end = Figures(*(np.ones((1, 1)),) * 5), start + TICK_MS * MS
+        seq = 2 * start // (TICK_MS * MS)
+        common: dict[str, Any] = {"query": "up", "part": 0, "epoch": 0, "label": "stable"}
+        common |= {"window_start": start, "window_end": end, "missing": (), "lost": {}}
+        common |= {"due_at": 0, "emitted_at": 0}
+        answer = Answer(
+            **common, first_seq=seq, keys=["k"], fields=("v",), figures=figures,
+            aggregate=("count",),
+        )  # fmt: skip
+        rows: list[tuple[bytes | None, bytes]] = list(encode_rows(answer))
+        return [*rows, (None, encode_boundary(**common, seq=seq + 1, windows=1, keys=1))]
+
+    def take_on(self, *queries: str) -> None:
+        for query in queries:
+            if (f"sw.state.{query}", 0) not in self.broker._logs:
+                self.broker.create_topic(f"sw.state.{query}")
+                self.broker.create_topic(f"sw.ordered.{query}.0", 2)
+            self._beat(f"orderer/{query}.0.a")
+            self.host.take_on(f"orderer/{query}.0.a")
+
+    def say(self, ticks: int) -> None:
+        """Readings of so many buckets more."""
+        writer = self.broker.writer(pytest.fail)
+        first = len(self.source.log)
+        for _ in range(ticks):
+            self.sent += 1
+            self.source.say([self.sent * TICK_MS - 50], self.sent * TICK_MS)
+        for record in self.source.log[first:] if self.sent > ticks else self.source.log:
+            writer.append(*SOURCE, encode_source(record))
+
+    def stable(self, query: str) -> list[OrderedRecord]:
+        log = (f"sw.ordered.{query}.0", 0)
+        return [decode_ordered(raw.value) for raw in read_to_end(self.broker, log)]
+
+    def buckets(self, query: str) -> dict[int, int]:
+        """How many readings the buckets have that count, those that readers take (rule 10)."""
+        found: dict[int, int] = {}
+        inc = -1
+        for offset, record in enumerate(self.stable(query)):
+            if record.kind is Kind.START:
+                inc = max(inc, offset)
+            elif record.inc >= inc and record.bucket_start not in found:
+                found[record.bucket_start] = record.readings
+        return found
+
+    async def answered(self, *queries: str) -> None:
+        """All that was said is ordered, by each of these."""
+        end = self.sent * TICK_MS * MS
+
+        def is_ordered(query: str) -> bool:
+            written = self.stable(query)
+            return bool(written) and written[-1].bucket_end >= end
+
+        await until(lambda: all(map(is_ordered, queries)))
+
+    def expected(self) -> dict[int, int]:
+        return {i * TICK_MS * MS: 1 for i in range(self.sent)}
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[World]:
+    world = World()
+    tasks = [asyncio.create_task(world.host.run()), asyncio.create_task(world.consumer.run())]
+    try:
+        yield world
+        for task in tasks:
+            assert not task.done(), task
+    finally:
+        for name in world.host.fragments:
+            await world.host.let_go(name)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(100):
+        while not holds():  # noqa: ASYNC110 -- nobody tells
+            await asyncio.sleep(0.005)
+
+
+async def test_each_log_is_read_once_and_each_record_decoded_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded: list[int] = []
+
+    def counted(form: Any, log: Log, offset: int, value: bytes) -> Any:
+        decoded.append(offset)
+        return decode(form, log, offset, value)
+
+    monkeypatch.setattr("slackwater.runtime.sharedlogs.decode", counted)
+    async with running() as world:
+        world.take_on("q1", "q2", "q3")
+        await until(lambda: world.consumer.reads == {SOURCE})
+        world.say(20)
+        await world.answered("q1", "q2", "q3")
+        for query in ("q1", "q2", "q3"):
+            assert world.buckets(query) == world.expected()
+        records = len(world.source.log)
+        assert world.consumer.handed[SOURCE] == list(range(records))
+        assert decoded == list(range(records)), "once for all three"
+        assert world.consumer.begun == [{SOURCE: 0}]
+
+
+async def test_those_who_begin_together_have_nothing_to_catch_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The log is read from where the first of them needs it; nobody is parked."""
+    monkeypatch.setattr("slackwater.host.host.JOIN_S", 90.0)  # so long a busy machine may take
+    told: list[str] = []
+
+    def slow(name: str) -> None:
+        if name == "orderer/q3.0.a":
+            time.sleep(0.2)
+
+    def spoil(session: OrdererSession) -> None:
+        def live_at(log: Log, offset: int) -> None:
+            told.append(session.fragment)
+
+        session.live_at = live_at  # type: ignore[method-assign]
+
+    async with running() as world:
+        world.say(20)
+        world.spoil, world.before_making = spoil, slow
+        world.take_on("q1", "q2", "q3")
+        await world.answered("q1", "q2", "q3")
+        assert told == []
+        assert world.buckets("q3") == world.expected()
+
+
+async def test_a_newcomer_reads_what_was_before_it_and_takes_nothing_from_the_others() -> None:
+    async with running() as world:
+        world.take_on("q1")
+        world.say(20)
+        await world.answered("q1")
+        world.take_on("q2")
+        await until(lambda: world.beats["orderer/q2.0.a"].told.get("ready"))
+        world.say(20)
+        await world.answered("q1", "q2")
+        assert world.buckets("q2") == world.buckets("q1") == world.expected()
+        assert world.consumer.handed[SOURCE] == list(range(len(world.source.log))), "read once"
+
+
+async def test_a_fragment_that_is_let_go_leaves_the_others_and_its_logs() -> None:
+    async with running() as world:
+        world.take_on("q1", "q2")
+        world.say(10)
+        await world.answered("q1", "q2")
+        await world.host.let_go("orderer/q2.0.a")
+        assert world.beats["orderer/q2.0.a"].has_ended
+        written = len(world.stable("q2"))
+        world.say(10)
+        await world.answered("q1")
+        assert world.buckets("q1") == world.expected()
+        assert len(world.stable("q2")) == written
+        await world.host.let_go("orderer/q1.0.a")
+        await until(lambda: not world.consumer.reads)
+        assert world.host.fragments == ()
+
+
+STEPS = ("needs", "receive", "step", "report", "live_at", "start", "wanted", "delivered")
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_fragment_that_raises_at_any_step_is_built_anew_and_harms_nobody(
+    step: str,
+) -> None:
+    """One time: it goes on where it was. ``live_at`` is said to it, since another one reads."""
+    raised: list[str] = []
+
+    def spoil(session: OrdererSession) -> None:
+        if session.fragment != "orderer/q2.0.a" or raised:
+            return
+        whole = getattr(session, step)
+
+        def spoilt(*given: Any) -> Any:
+            if world.sent >= 5 and not raised:
+                raised.append(step)
+                raise RuntimeError(f"spoilt at {step}")
+            return whole(*given)
+
+        setattr(session, step, spoilt)
+
+    async with running() as world:
+        world.spoil = spoil
+        world.take_on("q1")
+        world.say(5)
+        await world.answered("q1")
+        world.take_on("q2")
+        await until(lambda: raised or world.beats["orderer/q2.0.a"].told.get("ready"))
+        world.say(15)
+        await world.answered("q1", "q2")
+        assert raised == [step]
+        assert world.buckets("q1") == world.buckets("q2") == world.expected()
+        failed = world.beats["orderer/q2.0.a"]
+        assert failed.lasting[FAILURES] == 1
+        assert world.beats["orderer/q1.0.a"].lives == 1
+        assert sum(record.kind is Kind.START for record in world.stable("q1")) == 1
+        assert world.consumer.handed[SOURCE] == list(range(len(world.source.log)))
+
+
+async def test_one_that_raises_each_time_is_tried_again_and_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_topic(name: str) -> None:
+        if name == "orderer/q2.0.a":
+            raise EnvironmentProblem("there is no such topic")
+
+    async with running() as world:
+        world.before_making = no_topic
+        world.take_on("q1", "q2")
+        await until(lambda: world.beats["orderer/q2.0.a"].lasting.get(FAILURES) == 2)
+        assert world.beats["orderer/q2.0.a"].lasting[FAILED_CODE] == 3
+        assert not world.beats["orderer/q2.0.a"].told.get("ready")
+        world.say(10)
+        await world.answered("q1")
+        assert world.buckets("q1") == world.expected()
+        world.before_making = lambda name: None
+        await world.answered("q2")
+        assert world.buckets("q2") == world.expected()
+
+
+async def test_a_fragment_killed_twenty_times_loses_and_doubles_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slackwater.runtime.placement.BackOff.after_death", lambda *_: 0.0)
+    name = "orderer/q2.0.a"
+
+    def lives(count: int) -> bool:
+        return world.beats[name].lives == count
+
+    async with running() as world:
+        world.take_on("q1", "q2")
+        for killed in range(1, 21):
+            world.say(3)
+            await until(partial(lives, killed))
+            if killed % 2:  # every other time while it begins
+                await until(lambda: world.beats[name].told.get("ready"))
+            world.host.kill(name)
+        await until(lambda: world.beats[name].lives == 21)
+        world.say(3)
+        await world.answered("q1", "q2")
+        assert world.buckets("q1") == world.buckets("q2") == world.expected()
+        assert FAILURES not in world.beats[name].lasting, "it did not fail"
+        assert world.beats["orderer/q1.0.a"].lives == 1
+        assert world.consumer.handed[SOURCE] == list(range(len(world.source.log)))
+
+
+async def test_a_kill_between_two_lives_is_answered_by_a_later_start() -> None:
+    """A rehearsal waits for a heartbeat of a life that began behind the kill."""
+
+    def fails(name: str) -> None:
+        raise EnvironmentProblem("there is no such topic")
+
+    async with running() as world:
+        world.before_making = fails
+        world.take_on("q1")
+        beat = world.beats["orderer/q1.0.a"]
+        await until(lambda: beat.lasting.get(FAILURES) == 2)  # and waits half a second
+        lives = beat.lives
+        world.host.kill("orderer/q1.0.a")
+        assert beat.lives == lives + 1
+        world.before_making = lambda name: None
+        world.say(3)
+        await world.answered("q1")
+
+
+async def test_results_of_a_query_reach_all_that_read_them_over_kills_and_pauses() -> None:
+    """Rows in transactions; who comes later, or begins anew, reads what was before."""
+    async with running() as world:
+        world.is_chain = True
+        world.take_on("q1")
+        world.answer(10)
+        await world.answered("q1")
+        world.take_on("q2")
+        world.answer(10)
+        await world.answered("q1", "q2")
+        world.host.kill("orderer/q2.0.a")
+        world.host.pause("orderer/q1.0.a")
+        world.answer(10)
+        await world.answered("q2")
+        world.host.resume("orderer/q1.0.a")
+        world.answer(10)
+        await world.answered("q1", "q2")
+        assert world.buckets("q1") == world.buckets("q2") == world.expected()
+        assert world.beats["orderer/q1.0.a"].lives == 1
+
+
+async def test_a_fragment_that_stands_still_keeps_nobody_waiting_and_goes_on() -> None:
+    async with running() as world:
+        world.take_on("q1", "q2")
+        world.say(5)
+        await world.answered("q1", "q2")
+        told = world.beats["orderer/q2.0.a"]
+        world.host.pause("orderer/q2.0.a")
+        assert told.is_silent
+        written = len(world.stable("q2"))
+        world.say(20)
+        await world.answered("q1")
+        assert len(world.stable("q2")) == written
+        world.host.resume("orderer/q2.0.a")
+        assert world.beats["orderer/q2.0.a"].is_silent is False
+        await world.answered("q2")
+        assert world.buckets("q2") == world.expected()
+        assert told.lives == 1
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3, 10, 30])
+async def test_a_pause_while_a_fragment_begins_loses_nothing(turns: int) -> None:
+    async with running() as world:
+        world.take_on("q1")
+        world.say(5)
+        await world.answered("q1")
+        world.take_on("q2")
+        for pause in range(3):
+            await asyncio.sleep(0.001 * turns * (pause + 1))
+            world.host.pause("orderer/q2.0.a")
+            world.say(3)
+            await world.answered("q1")
+            world.host.resume("orderer/q2.0.a")
+        world.say(3)
+        await world.answered("q1", "q2")
+        assert world.buckets("q2") == world.buckets("q1") == world.expected()
+        assert world.beats["orderer/q2.0.a"].lives == 1
+
+
+async def test_nothing_is_read_for_those_who_stand_still() -> None:
+    """Alone it goes on where it was; what it has missed is read from the broker then."""
+    async with running() as world:
+        world.take_on("q1")
+        world.say(5)
+        await world.answered("q1")
+        read = len(world.consumer.handed[SOURCE])
+        world.host.pause("orderer/q1.0.a")
+        await until(lambda: not world.consumer.reads)
+        world.say(20)
+        await asyncio.sleep(0.05)
+        assert len(world.consumer.handed[SOURCE]) == read
+        for _ in range(2):  # once is enough
+            world.host.resume("orderer/q1.0.a")
+        await world.answered("q1")
+        assert world.buckets("q1") == world.expected()
+        assert world.beats["orderer/q1.0.a"].lives == 1
+        assert world.consumer.begun[-1] == {SOURCE: read}
+
+
+async def test_a_fragment_that_is_killed_while_it_stands_still_may_stand_still_again() -> None:
+    async with running() as world:
+        world.take_on("q1")
+        world.say(5)
+        await world.answered("q1")
+        world.host.pause("orderer/q1.0.a")
+        world.host.kill("orderer/q1.0.a")
+        world.host.pause("orderer/q1.0.a")
+        world.say(5)
+        await until(lambda: world.beats["orderer/q1.0.a"].lives == 2)
+        made = len(world.made)
+        await asyncio.sleep(0.1)
+        assert len(world.made) == made == 1, "the next life does not begin"
+        world.host.resume("orderer/q1.0.a")
+        await world.answered("q1")
+        assert world.buckets("q1") == world.expected()
+
+
+async def test_retention_that_was_quicker_than_the_consumer_is_for_those_who_read_the_log() -> None:
+    async with running() as world:
+        world.take_on("q1")
+        world.say(5)
+        await world.answered("q1")
+        world.host.logs.gone(PositionGoneError("sw.source.other", 0, 3))
+        assert world.beats["orderer/q1.0.a"].lives == 1
+        world.host.logs.gone(PositionGoneError(*SOURCE, 3))
+        await until(lambda: world.beats["orderer/q1.0.a"].lives == 2)
+        world.say(5)
+        await world.answered("q1")
+        assert world.buckets("q1") == world.expected()

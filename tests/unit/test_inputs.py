@@ -1,0 +1,150 @@
+"""The logs of a stage: who feeds a cursor, ends that were asked for, suppression after a start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from slackwater.protocols.dpc.inputs import InputLog, Inputs
+from slackwater.protocols.dpc.line import LineName
+
+STABLE, LIVE = LineName
+
+
+@dataclass
+class Place:
+    """A cursor that takes every record."""
+
+    offset: int = 0
+    attached: bool = False
+    boundary: int = 0
+    skipped: list[int] = field(default_factory=list)
+    jumped: list[int] = field(default_factory=list)
+
+    def jump(self, beginning: int) -> None:
+        self.jumped.append(beginning)
+        self.offset = beginning
+
+    def skip_to(self, offset: int) -> None:
+        self.skipped.append(offset)
+        self.offset = offset
+
+
+def of_one_log(
+    live: int = 0, stable: int = 0, ahead_max: int = 10
+) -> tuple[Inputs[str, Place], Place, Place]:
+    places = Place(live), Place(stable)
+    return Inputs({"a": InputLog(*places, ahead_max)}, [["a"]], {}), *places
+
+
+def lines(readers: object) -> list[LineName]:
+    assert isinstance(readers, list)
+    return [line for line, _ in readers]
+
+
+def test_a_cursor_that_the_live_consumer_has_passed_begins_parked() -> None:
+    inputs, live, stable = of_one_log(live=7, stable=3)
+    assert (live.attached, stable.attached) == (True, False)
+    assert inputs.positions == {"a": 7}
+    assert inputs.parked(STABLE) == [("a", stable)]
+    assert inputs.parked(LIVE) == []
+
+
+def test_the_live_consumer_feeds_attached_cursors_and_one_that_stands_where_it_is() -> None:
+    inputs, live, stable = of_one_log(live=7, stable=3)
+    assert lines(inputs.receive("a", 7)) == [LIVE]
+    live.offset, stable.offset = 8, 8
+    assert lines(inputs.receive("a", 8)) == [LIVE, STABLE]
+    assert stable.attached
+    assert live.skipped == []
+
+
+def test_an_attached_cursor_skips_what_is_not_in_the_log_any_more() -> None:
+    inputs, live, stable = of_one_log(live=7, stable=3)
+    assert lines(inputs.receive("a", 12)) == [LIVE]
+    assert (live.skipped, stable.skipped) == ([12], [])
+
+
+def test_where_nothing_needs_a_record_the_live_consumer_passes_it_all_the_same() -> None:
+    inputs, live, stable = of_one_log(live=7, stable=7)
+    live.offset = stable.offset = 20
+    assert not inputs.needs("a", 8)
+    assert inputs.needs("a", 20)
+    assert inputs.positions == {"a": 21}
+
+
+def test_in_a_log_of_transactions_the_next_record_may_lie_beyond_the_next_offset() -> None:
+    inputs, live, stable = of_one_log(live=7, stable=3)
+    stable.offset = 8  # a marker: no reader sees a record there
+    live.offset = 8
+    assert lines(inputs.receive_batch("a", 9, 12)) == [LIVE, STABLE]
+    live.attached = stable.attached = False
+    live.offset, stable.offset = 12, 11
+    assert lines(inputs.read_to("a", 15)) == [LIVE]
+    assert inputs.positions == {"a": 15}
+
+
+def test_a_parked_cursor_is_attached_where_it_has_reached_the_live_consumer() -> None:
+    inputs, _, stable = of_one_log(live=7, stable=3)
+    assert inputs.replaying(STABLE, "a", 4) is None, "parked elsewhere"
+    for offset in range(3, 7):
+        assert inputs.replaying(STABLE, "a", offset) is stable
+        stable.offset = offset + 1
+        inputs.attach(STABLE, "a")
+    assert stable.attached
+    assert inputs.has_reached_consumer(STABLE, "a")
+    assert inputs.replaying(STABLE, "a", 7) is None, "the live consumer brings it"
+
+
+def test_a_newcomer_s_cursors_are_parked_behind_and_far_beyond_its_host() -> None:
+    inputs, live, stable = of_one_log(live=7, stable=3)
+    inputs.live_at("a", 5)
+    assert (live.attached, stable.attached) == (True, False)
+    live.offset = 16
+    inputs.live_at("a", 5)
+    assert not live.attached
+
+
+def test_what_retention_took_is_told_to_the_cursors_that_needed_it() -> None:
+    inputs, live, stable = of_one_log(live=7, stable=3)
+    inputs.begin_at({"a": 5})
+    assert (live.jumped, stable.jumped) == ([], [5])
+    assert (live.attached, stable.attached) == (True, False)
+    inputs.position_gone(STABLE, "a", 6)
+    inputs.position_gone(LIVE, "a", 9)
+    assert (live.jumped, stable.jumped) == ([], [5, 6]), "an attached cursor is told by its records"
+    inputs.begin_at({"a": 9})
+    assert (live.attached, stable.attached) == (True, True)
+    assert inputs.positions == {"a": 9}
+
+
+def test_an_input_is_read_through_when_all_its_logs_are_read_to_their_ends() -> None:
+    one, two = Place(), Place()
+    logs = {"a": InputLog(one, None), "b": InputLog(two, None)}
+    inputs = Inputs(logs, [["a", "b"]], {})
+    assert inputs.probe(["a", "b"]) == ("a", "b")
+    assert inputs.probe(["a", "b"]) == (), "an answer is awaited"
+    inputs.answer({"a": 2, "b": 3}, fetched_at=50)
+    one.offset = 2
+    assert list(inputs.read_through()) == []
+    assert inputs.probe(["a", "b"]) == ("a",), "another end may be asked for"
+    inputs.answer({"a": 2}, fetched_at=60)
+    two.offset = 3
+    assert set(inputs.read_through()) == {(0, 50)}
+    assert not inputs.awaited
+
+
+@pytest.mark.parametrize(("offset", "boundary"), [(4, 0), (0, 100)])
+def test_output_is_suppressed_until_the_log_is_read_or_read_far_enough(
+    offset: int, boundary: int
+) -> None:
+    place = Place()
+    inputs = Inputs({"a": InputLog(place, None)}, [["a"]], {"a": 4})
+    assert inputs.has_unread
+    assert inputs.is_unread(100)
+    assert inputs.awaited == {"a"}
+    place.offset, place.boundary = offset, boundary
+    assert not inputs.is_unread(100)
+    place.offset = place.boundary = 0
+    assert not inputs.has_unread, "what was read stays read"

@@ -1,0 +1,94 @@
+"""Normal times as processes follow them, over the broker in memory."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.contracts.transport import no_failure
+
+from slackwater.codec.records import encode_registry
+from slackwater.model.deployment import (
+    Deployment,
+    FieldSpec,
+    KeySpec,
+    QuerySpec,
+    StreamSpec,
+    TimeSpec,
+    WindowSpec,
+)
+from slackwater.model.records import RegistryRecord
+from slackwater.primitives.eventclock import WallClock
+from slackwater.primitives.lateness import Step
+from slackwater.runtime.incarnation import append_and_wait
+from slackwater.runtime.memory import MemoryBroker
+from slackwater.runtime.normaltime import NormalTime
+from slackwater.runtime.registry import Registry, expectation_record
+
+S = 1_000_000
+LAB = StreamSpec(
+    "lab", KeySpec(value="k"), TimeSpec(field="t", unit="us"), (FieldSpec("x", "x"),),
+    disorder_us=S, expect_every_us=5 * S, learns_gaps=True,
+)  # fmt: skip
+QUERY = QuerySpec("climate", ("lab",), None, None, WindowSpec(S, S), ("count",), 2 * S)
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    broker = MemoryBroker()
+    broker.create_topic("sw.registry")
+    return broker
+
+
+def record(broker: MemoryBroker, step: Step) -> None:
+    entry = expectation_record("lab", step)
+    writer = broker.writer(no_failure)
+    append_and_wait(writer, ("sw.registry", 0), encode_registry(entry), entry.name.encode())
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def test_what_is_learned_is_recovered_whoever_wrote_it_and_never_taken_back(
+    broker: MemoryBroker,
+) -> None:
+    registry = Registry(broker)
+    steps = (Step(10, 7_000_000), Step(20, 6_000_000), Step(20, 9_000_000))
+    for step in (steps[2], steps[0], steps[1], steps[0]):
+        record(broker, step)
+    assert registry.expected() == {"lab": steps}, "an older writer's word replaces no newer one"
+
+
+def test_a_step_that_nobody_can_have_written_is_skipped(broker: MemoryBroker) -> None:
+    writer = broker.writer(no_failure)
+    name = expectation_record("lab", Step(10, 7_000_000)).name
+    for key, definition in (
+        (name, {"stream": "lab", "from_us": 10, "expect_every_us": 8_000_000}),
+        (name, {"stream": "lab", "from_us": "10", "expect_every_us": 7_000_000}),
+        (f"{name}0", {"stream": "lab", "from_us": 10, "expect_every_us": 70_000_000}),
+    ):
+        value = encode_registry(RegistryRecord(key, json.dumps(definition)))
+        append_and_wait(writer, ("sw.registry", 0), value, key.encode())
+    assert Registry(broker).expected() == {}
+
+
+def test_normal_time_waits_for_the_clock_and_then_follows_what_is_learned(
+    broker: MemoryBroker,
+) -> None:
+    registry = Registry(broker)
+    deployment = Deployment("wall", {"lab": LAB}, {"climate": QUERY})
+    record(broker, Step(100 * S, 7 * S))
+    normal = NormalTime(registry, deployment, QUERY)
+    assert normal.of(0) is None
+    registry.publish_clock(WallClock())
+    wait_until(lambda: normal.of(0) is not None)
+    assert [normal.of(e * S) for e in (99, 100)] == [105 * S, 108 * S], "from the first moment"
+    record(broker, Step(200 * S, 60 * S))
+    wait_until(lambda: normal.of(200 * S) == 261 * S)
+    assert [normal.lateness_us(e * S) // S for e in (99, 199, 200)] == [6, 8, 61]

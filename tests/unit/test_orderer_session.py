@@ -1,0 +1,396 @@
+"""An orderer's session alone: no loop, no broker, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.paper.stage import MS, Settings, Source
+
+from slackwater.model.errors import SlackwaterError
+from slackwater.model.records import (
+    Heartbeat,
+    Kind,
+    OrderedRecord,
+    OrdererState,
+    Position,
+    RootState,
+    SourceRecord,
+)
+from slackwater.protocols.dpc.line import LineName
+from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.sessions.effects import Append, Effect, Fail, Perform, Refute, WriteState
+from slackwater.sessions.orderer import SAVE_PERIOD_US, OrdererSession
+from slackwater.sessions.requests import (
+    BeginIncarnation,
+    Beginnings,
+    Ends,
+    FindIncarnation,
+    Log,
+    Ordered,
+    Procedure,
+    ReadOrdered,
+    ReadStates,
+    Request,
+    State,
+    StoreState,
+)
+
+S1: Log = ("sw.source.s1", 0)
+STABLE: Log = ("sw.ordered.q.0", 0)
+LIVE: Log = ("sw.ordered.q.0", 1)
+S = 1_000_000
+
+
+class Away(SlackwaterError):
+    """The broker gives no answer."""
+
+
+class Host:
+    """Answers from lists, and writes down what it was asked."""
+
+    def __init__(self, **config: Any) -> None:
+        self.logs: dict[Log, list[Any]] = {S1: [], STABLE: [], LIVE: []}
+        self.beginnings = dict.fromkeys(self.logs, 0)
+        self.states: dict[str, State] = {}
+        self.asked: list[Request] = []
+        self.begun: list[int] = []
+        self.is_away = False
+        settings = Settings()
+        self.session = OrdererSession(
+            "q",
+            OrdererConfig(
+                "orderer/q.0.a", 0, 0, ("s1",), ("s1",), settings.grid, settings.schedule(1),
+                replicas=2, **config,
+            ),
+            settings.operators(1),
+            sources=[S1],
+            own=(STABLE, LIVE),
+            e0=0,
+            parts=1,
+        )  # fmt: skip
+
+    def started(self) -> Host:
+        self.do(self.perform(self.session.start()), deliver=True)
+        return self
+
+    def perform(self, procedure: Procedure[Any]) -> Any:
+        answer: Any = None
+        try:
+            request = procedure.send(None)
+            while True:
+                self.asked.append(request)
+                if self.is_away:
+                    request = procedure.throw(Away("no answer"))
+                else:
+                    answer = self.answer(request)
+                    request = procedure.send(answer)
+        except StopIteration as ended:
+            return ended.value
+
+    def answer(self, request: Request) -> Any:
+        match request:
+            case Beginnings(logs):
+                return {log: self.beginnings[log] for log in logs}
+            case Ends(logs):
+                return {log: len(self.logs[log]) for log in logs}
+            case ReadStates(_, _, fits):
+                return {name: state for name, state in self.states.items() if fits(state)}
+            case ReadOrdered(log, start, end):
+                return self.ordered(log, start or 0, end)
+            case FindIncarnation(_, inc):
+                return inc in self.begun
+            case BeginIncarnation(log, read_from, make_start):
+                return self.append(log, make_start(self.ordered(log, read_from)))
+            case StoreState(_, state):
+                self.states[state.fragment] = state
+        return None
+
+    def ordered(self, log: Log, start: int, end: int | None = None) -> list[Ordered]:
+        some = enumerate(self.logs[log][start:end], start)
+        return [(offset, record) for offset, record in some if isinstance(record, OrderedRecord)]
+
+    def append(self, log: Log, record: object) -> int:
+        self.logs[log].append(record)
+        return len(self.logs[log]) - 1
+
+    def do(self, effects: Sequence[Effect], *, deliver: bool) -> list[Log]:
+        """Carry them out; the logs in which something has not been told to be delivered."""
+        untold = []
+        for effect in effects:
+            match effect:
+                case Append(log, record):
+                    offset = self.append(log, record)
+                    if deliver:
+                        self.session.delivered(log, offset)
+                    else:
+                        untold.append(log)
+                case Perform(procedure):
+                    self.perform(procedure)
+        return untold
+
+    def hear(self, source: Source) -> None:
+        """The live consumer hands over what there is."""
+        for offset in range(len(self.logs[S1]), len(source.log)):
+            self.logs[S1].append(source.log[offset])
+            self.session.receive(S1, offset, source.log[offset])
+
+
+def root_state(stable_from: int) -> RootState:
+    return RootState("root/q.0", 1, 5, 0, stable_from, stable_from, (Position(stable_from),), ())
+
+
+def of(kind: type[Any], effects: Sequence[Effect]) -> list[Any]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def said(source: Source, up_to_ms: int) -> Source:
+    for at in range(100, up_to_ms + 1, 100):
+        source.say([at - 50], at)
+    return source
+
+
+# --- start ----------------------------------------------------------------------------------------
+
+
+def test_start_is_written_before_the_ends_are_asked_that_it_is_mute_until() -> None:
+    """A reading that lies in the log when START does must be read before anything tentative."""
+    host = Host()
+    late = said(Source("s1"), 300).log
+
+    def answer(request: Request, of_all: Callable[[Request], Any] = host.answer) -> Any:
+        found = of_all(request)
+        if isinstance(request, BeginIncarnation):
+            host.logs[S1] += late  # while START was on its way
+        return found
+
+    host.answer = answer  # type: ignore[method-assign]
+    host.started()
+    kinds = [type(request) for request in host.asked]
+    assert kinds.index(ReadStates) < kinds.index(BeginIncarnation) < len(kinds) - 1
+    assert isinstance(host.asked[-1], Ends)
+    assert host.session.core.mute, "it has read nothing yet"
+    for offset, record in enumerate(late):
+        host.session.receive(S1, offset, record)
+    assert not host.session.core.mute
+
+
+def test_both_logs_begin_with_start_and_the_stable_one_s_offset_is_its_number() -> None:
+    host = Host()
+    host.logs[STABLE] = [b"of nobody", b"of nobody"]
+    host.started()
+    start, again = host.logs[STABLE][-1], host.logs[LIVE][-1]
+    assert (start.kind, start.inc, again.kind, again.inc) == (Kind.START, -1, Kind.START, 2)
+    assert start.frontier == again.frontier == Position(0)
+    assert host.session.inc == 2
+
+
+def test_a_state_beyond_the_logs_is_not_its_own() -> None:
+    host = Host().started()
+    state = host.session.core.snapshot(1, 1)
+    (stream,) = state.streams
+    beyond = replace(stream, next=replace(stream.next, offset=10**9))
+    for streams, frontier in ((state.streams, 500 * MS), ((beyond,), 0)):
+        again = Host()
+        again.states["orderer/q.0.a"] = replace(state, frontier=500 * MS, streams=streams)
+        again.started()
+        assert again.logs[STABLE][-1].frontier == Position(frontier)
+
+
+# --- state records --------------------------------------------------------------------------------
+
+
+def test_a_state_record_waits_until_what_it_counts_is_in_the_logs() -> None:
+    host, source = Host().started(), said(Source("s1"), 300)
+    host.hear(source)
+    now = 10 * S
+    written = host.session.step(now)
+    untold = host.do(written, deliver=False)
+    assert untold == [STABLE] * 3
+    for later in range(1, 4):
+        assert of(WriteState, host.session.step(now + later * SAVE_PERIOD_US)) == []
+    for offset in range(1, 4):
+        host.session.delivered(STABLE, offset)
+    (write,) = of(WriteState, host.session.step(now + 4 * SAVE_PERIOD_US))
+    assert (write.query, write.state.frontier, write.state.last_id) == ("q", 300 * MS, 2)
+
+
+def test_a_state_record_points_into_both_logs_though_nothing_is_delivered_yet() -> None:
+    """Where the live log is read from too far on, a successor says again what was said."""
+    host = Host()
+    host.logs[STABLE] = [b"of nobody"] * 1_000
+    host.do(host.perform(host.session.start()), deliver=False)
+    host.session.step(10 * S)
+    host.session.step(10 * S + SAVE_PERIOD_US)
+    host.session.delivered(LIVE, 0)
+    (write,) = of(WriteState, host.session.step(10 * S + 2 * SAVE_PERIOD_US))
+    assert (write.state.stable_offset, write.state.live_offset) == (1_000, 0)
+
+
+# --- who else writes ------------------------------------------------------------------------------
+
+
+def begun(host: Host) -> Host:
+    """Three buckets are on their way, behind something that lies at offset 1."""
+    host.hear(said(Source("s1"), 300))
+    host.do(host.session.step(10 * S), deliver=False)
+    return host
+
+
+@pytest.mark.parametrize("is_writer", [False, True])
+def test_it_ends_for_another_writer_and_for_nothing_else(is_writer: bool) -> None:
+    """Decision 13's step in the offsets: what lies between is read before anything is believed."""
+    host = Host().started()
+    start = OrderedRecord(Kind.START, 0, 0, -1, 0, 0, frontier=Position(0))
+    host.append(STABLE, start if is_writer else b"hello")
+    begun(host).session.step(10 * S + SAVE_PERIOD_US)  # a state record waits
+    for offset in (2, 3, 4):
+        host.session.delivered(STABLE, offset)
+    assert host.session.busy, "it is looked at at once"
+    effects = host.session.step(10 * S + SAVE_PERIOD_US + 1)
+    assert of(WriteState, effects) == [], "what is behind it is not believed yet"
+    host.do(effects, deliver=True)
+    assert isinstance(host.asked[-1], ReadOrdered)
+    effects = host.session.step(10 * S + 2 * SAVE_PERIOD_US)
+    assert bool(of(Fail, effects)) == is_writer
+    if not is_writer:
+        (write,) = of(WriteState, host.session.step(10 * S + 3 * SAVE_PERIOD_US))
+        assert write.state.frontier == 300 * MS
+
+
+def test_it_looks_again_when_the_broker_gave_no_answer() -> None:
+    host = Host().started()
+    host.append(STABLE, b"hello")
+    begun(host)
+    host.session.delivered(STABLE, 2)
+    host.is_away = True
+    host.do(host.session.step(10 * S + 1), deliver=True)
+    is_again = host.session.busy
+    host.is_away = False
+    host.do(host.session.step(10 * S + 2), deliver=True)
+    assert [is_again, host.session.busy] == [True, False]
+    assert host.asked[-1] == host.asked[-2]
+
+
+@pytest.mark.parametrize("is_true", [False, True])
+def test_a_greater_incarnation_is_looked_up(is_true: bool) -> None:
+    host = Host().started()
+    host.begun = [7] if is_true else []
+    host.session.claimed(0)
+    assert not host.session.busy, "its own"
+    for _ in range(2):
+        host.session.claimed(7)
+    performs = of(Perform, host.session.step(S))
+    assert len(performs) == 1, "once, until there is an answer"
+    host.do(performs, deliver=True)
+    assert isinstance(host.asked[-1], FindIncarnation)
+    host.session.claimed(7)  # heard before the answer is carried out
+    effects = host.session.step(S + 1)
+    assert of(Perform, effects) == [], "it is known by now"
+    if is_true:
+        assert len(of(Fail, effects)) == 1
+        return
+    assert of(Refute, effects) == [Refute(7)]
+    host.session.claimed(7)
+    assert len(of(Perform, host.session.step(S + 2))) == 1, "it may have begun since"
+
+
+def test_a_claim_without_an_answer_is_looked_up_when_it_is_made_again() -> None:
+    host = Host().started()
+    host.is_away = True
+    for _ in range(2):
+        host.session.claimed(7)
+        effects = host.session.step(S)
+        assert len(of(Perform, effects)) == 1
+        assert of(Fail, effects) == []
+        host.do(effects, deliver=True)
+
+
+# --- holes ----------------------------------------------------------------------------------------
+
+
+def test_behind_a_hole_it_writes_nothing_but_where_its_successor_begins() -> None:
+    host = begun(Host().started())
+    for offset in (1, 2, 3):
+        host.session.delivered(STABLE, offset)
+    hole = host.session.hole
+    assert (hole.topic, hole.partition, hole.inc) == (*STABLE, 0)
+    host.hear(said(Source("s1"), 600))
+    for _ in range(2):
+        host.session.hole_reported()
+    effects = host.session.step(20 * S)
+    assert [type(effect) for effect in effects] == [Perform]
+    host.do(effects, deliver=True)
+    state = host.states["orderer/q.0.a"]
+    assert isinstance(state, OrdererState)
+    assert state.frontier == 0, "where the results end"
+    assert state.stable_offset == len(host.logs[STABLE])
+    (fail,) = host.session.step(21 * S)
+    assert isinstance(fail, Fail)
+    assert host.session.wake_at is None
+
+
+def test_behind_a_hole_ids_go_on_behind_those_that_lie_before_the_results_end() -> None:
+    """What the own log holds below the frontier has taken ids, whoever has read it."""
+    host = begun(Host().started())
+    for offset in (1, 2, 3):
+        host.session.delivered(STABLE, offset)
+    host.states["root/q.0"] = root_state(200 * MS)
+    host.session.hole_reported()
+    host.do(host.session.step(20 * S), deliver=True)
+    state = host.states["orderer/q.0.a"]
+    assert isinstance(state, OrdererState)
+    assert (state.frontier, state.last_id) == (200 * MS, 1)
+
+
+def test_without_an_answer_there_is_no_going_on_behind_a_hole() -> None:
+    host = begun(Host().started())
+    host.is_away = True
+    host.session.hole_reported()
+    (perform,) = host.session.step(20 * S)
+    with pytest.raises(Away):
+        host.do([perform], deliver=True)
+
+
+# --- what comes in --------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_decoded_takes_its_offset_and_says_nothing() -> None:
+    host, source = Host().started(), said(Source("s1"), 100)
+    host.session.receive(S1, 0, source.log[0])
+    host.session.receive(S1, 1, None)
+    assert host.session.needs(S1, 2)
+    assert [cursor.offset for cursor in host.session.core._stable] == [2]
+
+
+def test_the_others_words_reach_the_core() -> None:
+    host = Host().started()
+    assert host.session.listens_to == ("orderer/q.0.b", "root/q.0")
+    nobody = Heartbeat("nobody", 0, 0, 0, -1, ready=True, states={})
+    peer = replace(
+        nobody,
+        process="orderer/q.0.b",
+        detail={"turn_asks": 1, "turn_holds": 1, "turn_grants": -1, "turn_progress": 5},
+    )
+    root = replace(nobody, process="root/q.0", detail={"read_0.a": 7 * MS})
+    for beat in (nobody, peer, root, replace(root, detail={})):
+        host.session.heard(beat, 3 * S)
+    report = host.session.report()
+    assert report.detail["stable_to"] == 0
+    assert host.session.state == report.states[STABLE[0]]
+
+
+def test_a_newcomer_to_a_host_has_its_cursors_parked_where_it_begins() -> None:
+    """The consumer is at 301; what lies before it is neither skipped nor lost."""
+    host, source = Host().started(), said(Source("s1"), 30_000)
+    host.session.live_at(S1, 301)
+    assert host.session.wanted() == {(line, S1): 0 for line in LineName}
+    host.session.receive(S1, 301, SourceRecord(Kind.BOUNDARY, "s1", 0, 300, 299, 40 * S, 0, 0))
+    assert [c.offset for c in host.session.core._stable] == [0]
+    for line in LineName:
+        for offset, record in enumerate(source.log):
+            host.session.catch_up(line, S1, offset, record)
+    assert not any(gaps for c in host.session.core._stable for gaps in [c.gaps])
+    assert [c.offset for c in host.session.core._stable] == [301]

@@ -1,0 +1,105 @@
+"""Who was out of CPU while an answer was overdue; and what the kernel says of this very process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from slackwater.cli.rehearse.load import out_of_cpu
+from slackwater.runtime.cpu import Load, LoadMeter, OwnCpu, Share, tree_usage, usage
+
+S = 1_000_000
+IDLE = Share(0.05, 0.01)
+BUSY = Share(0.98, 0.0)
+WAITS = Share(0.02, 4.0)
+
+
+def second(
+    at: int, busy: float = 0.5, stolen: float = 0.0, others: float = 0.0, **processes: Share
+) -> Load:
+    named = {name.replace("_", "/"): share for name, share in processes.items()}
+    return Load(at * S, 1.0, busy, stolen, named, others)
+
+
+def test_only_the_time_in_which_an_answer_was_overdue_is_looked_at() -> None:
+    loads = [second(at, busy=1.0, root_q=BUSY) for at in range(1, 10)]
+    assert out_of_cpu(loads, []) is None
+    found = out_of_cpu(loads, [(4 * S + 1, 5 * S), (8 * S + 1, 8 * S + 2)])
+    assert found is not None
+    assert found.seconds == 2.0
+    assert found.sentence() == (
+        "overloaded: root/q used 98% of a core, for 2 s; the machine was 100% busy for 2 s"
+    )
+
+
+def test_who_waited_for_a_core_is_named_with_what_it_got() -> None:
+    loads = [second(at, busy=1.0, stolen=0.2, aggregator_0=WAITS, root_q=IDLE) for at in (1, 2)]
+    found = out_of_cpu(loads, [(0, 2 * S)])
+    assert found is not None
+    assert [each.process for each in found.starved] == ["aggregator/0"]
+    assert found.sentence() == (
+        "overloaded: aggregator/0 used 2% of a core and waited for one 4.0 s a second, for 2 s;"
+        " the machine was 100% busy for 2 s, 20% taken by its host"
+    )
+
+
+def test_those_out_of_cpu_for_longest_come_first_and_three_are_named() -> None:
+    loads = [second(1, a=WAITS, b=Share(0.1, 1.0), c=WAITS, d=IDLE, e=WAITS)]
+    loads += [second(2, a=IDLE, b=Share(0.1, 1.0), c=Share(0.1, 9.0), d=IDLE, e=IDLE)]
+    found = out_of_cpu(loads, [(0, 2 * S)])
+    assert found is not None
+    assert [each.process for each in found.starved] == ["c", "b", "a", "e"]
+    assert "; e used" not in found.sentence()
+    assert [each["process"] for each in found.to_json()["processes"]] == ["c", "b", "a", "e"]
+
+
+@pytest.mark.parametrize("process", ["aggregator/0", "broker"])
+def test_a_jvm_with_a_whole_core_may_take_another(process: str) -> None:
+    assert out_of_cpu([Load(S, 1.0, 0.6, 0.0, {process: BUSY})], [(0, S)]) is None
+
+
+def test_a_machine_that_others_fill_is_told_without_a_name() -> None:
+    found = out_of_cpu([second(1, busy=0.99, others=0.72, root_q=IDLE)], [(0, S)])
+    assert found is not None
+    told = "overloaded: the machine was 99% busy for 1 s, 72% with other programs"
+    assert found.sentence() == told
+    assert found.to_json()["machine_others"] == 0.72
+    assert out_of_cpu([second(1, busy=0.9, root_q=IDLE)], [(0, S)]) is None
+
+
+def test_a_process_that_computes_has_a_whole_core_less_what_it_waited() -> None:
+    meter, own, child = LoadMeter(), OwnCpu(period_s=0.3), _spinning()
+    assert OwnCpu(period_s=1e6).share() is None, "no period is over"
+    try:
+        pids = {"spinning": child.pid, "me": os.getpid()}
+        meter.look(pids, 0)
+        while meter.age_s < 0.5:
+            time.sleep(0.05)
+        load = meter.look(pids, 5)
+        spent = load.processes["spinning"]
+        assert 0.5 < spent.used + spent.waited < 1.5, "it runs, or waits for a core"
+        assert 0.0 < load.busy <= 1.0
+        own_share = load.processes["spinning"].used / (os.cpu_count() or 1)
+        assert load.others <= load.busy - load.stolen - own_share + 0.05, "a named one is no other"
+        assert load.at_us == 5
+        share = own.share()
+        assert share is not None
+        assert share.used < 0.9, "it slept"
+        assert tree_usage(os.getpid()).used_s >= usage(child.pid).used_s > 0.0
+    finally:
+        child.kill()
+        child.communicate()
+    assert usage(child.pid).used_s == 0.0, "who has ended counts for nothing"
+
+
+def _spinning() -> subprocess.Popen[bytes]:
+    """A process that has begun to compute and does not end."""
+    code = "print(flush=True)\nwhile True: pass"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    return child

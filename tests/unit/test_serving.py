@@ -1,0 +1,347 @@
+"""Several streams of one proxy process: what befalls one of them harms no other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from tests.proxy_world import SPEC
+
+from slackwater.codec import decode_source, encode_source
+from slackwater.model.deployment import Deployment
+from slackwater.model.errors import DeploymentError
+from slackwater.model.names import Names
+from slackwater.model.records import Heartbeat, Kind, SourceRecord
+from slackwater.primitives.eventclock import WallClock
+from slackwater.protocols.dpc.source import SourceCore, SourceRules
+from slackwater.proxy.aside import Faults
+from slackwater.proxy.inputs import StreamOptions
+from slackwater.proxy.registered import RegistryWatch
+from slackwater.proxy.sensors import SensorInput, hand_over
+from slackwater.proxy.serving import Rein, Serving, Shared
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
+from slackwater.runtime.memory import MemoryBroker
+from slackwater.runtime.parts import FAILED_CODE, FAILURES, PartBeat
+from slackwater.runtime.registry import Registry
+from slackwater.runtime.transport import read_to_end
+
+A, B = (replace(SPEC, name=name) for name in ("a", "b"))
+
+
+@dataclass
+class Told:
+    """A stream's heartbeat, as its sender was told."""
+
+    ready: bool = False
+    detail: dict[str, int] = field(default_factory=dict)
+    lasting: dict[str, int] = field(default_factory=dict)
+    begun: int = 1
+    stopped: bool = False
+
+    def update(
+        self,
+        *,
+        inc: int | None = None,
+        ready: bool | None = None,
+        states: dict[str, str] | None = None,
+        detail: dict[str, int] | None = None,
+    ) -> None:
+        self.ready = self.ready if ready is None else ready
+        self.detail = dict(detail or self.detail)
+
+    def begin_again(self, lasting: Mapping[str, int] | None = None) -> None:
+        self.ready = False
+        self.begun += 1
+        self.lasting |= lasting or {}
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Process:
+    """A process that serves ``a`` and ``b``, on a broker in memory."""
+
+    def __init__(self, folder: Path, options: Mapping[str, StreamOptions] | None = None) -> None:
+        self.folder, self.broker = folder, MemoryBroker()
+        for name in ("a", "b"):
+            self.broker.create_topic(f"sw.source.{name}")
+            self.broker.create_topic(f"sw.quarantine.{name}")
+        for topic in ("sw.heartbeats", "sw.registry"):
+            self.broker.create_topic(topic)
+        registry = Registry(self.broker)
+        registry.publish_clock(WallClock())
+        self.told: dict[str, Told] = {}
+        self.changed = threading.Event()
+        listener = HeartbeatListener(self.broker).start()
+        self._listener = listener
+        shared = Shared(
+            deployment=Deployment("wall", {"a": A, "b": B}, {}),
+            cluster="",
+            data_dir=folder,
+            transport=self.broker,
+            producer=self.broker.producer(in_flight_bytes_max=2**26),
+            in_flight_bytes_max=2**25,
+            clock=SystemClock(),
+            listener=listener,
+            registry=registry,
+            watch=RegistryWatch(registry),
+            faults=Faults(folder / "proxy", "a"),
+            sender=self._sender,
+            make_topics=lambda _: None,
+        )
+        self.servings = {
+            spec.name: Serving(
+                shared, spec, (options or {}).get(spec.name, StreamOptions()), self.changed.set
+            )
+            for spec in (A, B)
+        }
+
+    def _sender(self, part: str) -> Told:
+        return self.told.setdefault(part.removeprefix("proxy/"), Told())
+
+    def start(self) -> None:
+        for serving in self.servings.values():
+            serving.start()
+
+    def stop(self) -> None:
+        for serving in self.servings.values():
+            serving.rein.stop()
+        for serving in self.servings.values():
+            serving.join()
+        self._listener.stop()
+
+    def records(self, stream: str) -> list[SourceRecord]:
+        raw = read_to_end(self.broker, (f"sw.source.{stream}", 0))
+        return [decode_source(each.value) for each in raw]
+
+    def starts(self, stream: str) -> int:
+        return sum(record.kind is Kind.START for record in self.records(stream))
+
+    def promise(self, stream: str) -> int:
+        return max((record.boundary for record in self.records(stream)), default=0)
+
+    def goes_on(self, stream: str) -> bool:
+        """Its boundary follows the clock."""
+        before = self.promise(stream)
+        return eventually(lambda: self.promise(stream) > before + 200_000)
+
+    def ready(self, *streams: str) -> bool:
+        return eventually(lambda: all(self.told[s].ready for s in streams if s in self.told))
+
+    def ingested(self, stream: str) -> list[float]:
+        found = []
+        for record in self.records(stream):
+            if record.columns is not None and record.readings:
+                found += [float(value) for value in record.columns.load().values[0]]
+        return found
+
+    def ingest(self, stream: str, name: str, *values: int) -> None:
+        path = self.folder / f"{name}.csv"
+        path.write_text("node,ts,t\n" + "".join(f"n,{1_000 + v},{v}\n" for v in values))
+        hand_over(self.folder, stream, name, path, speed=1e6)
+
+
+def eventually(holds: Callable[[], bool], within_s: float = 20.0) -> bool:
+    give_up = time.monotonic() + within_s
+    while not holds() and time.monotonic() < give_up:
+        time.sleep(0.005)
+    return holds()
+
+
+Make = Callable[..., Process]
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Make]:
+    made: list[Process] = []
+
+    def make(options: Mapping[str, StreamOptions] | None = None) -> Process:
+        made.append(Process(tmp_path, options))
+        made[0].start()
+        return made[0]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+def test_two_streams_are_served_by_one_process(process: Make) -> None:
+    both = process()
+    assert both.ready("a", "b")
+    both.ingest("a", "one", 1, 2, 3)
+    both.ingest("b", "two", 4, 5)
+    assert eventually(lambda: both.ingested("a") == [1, 2, 3])
+    assert eventually(lambda: both.ingested("b") == [4, 5])
+    assert both.goes_on("a")
+    assert both.goes_on("b")
+    both.stop()
+    assert [both.starts(stream) for stream in ("a", "b")] == [1, 1]
+    assert all(told.stopped for told in both.told.values())
+    assert both.told["a"].lasting == {}
+
+
+def test_an_error_of_one_stream_has_it_served_again_alone(
+    process: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = threading.Event()
+    step = SensorInput.step
+
+    def failing(self: SensorInput, now_us: int) -> int:
+        if self.logs[0].name == "a" and fails.is_set():
+            fails.clear()
+            raise ZeroDivisionError("an error of a test")
+        return step(self, now_us)
+
+    monkeypatch.setattr(SensorInput, "step", failing)
+    both = process()
+    assert both.ready("a", "b")
+    both.ingest("a", "one", 1, 2, 3)
+    assert eventually(lambda: both.ingested("a") == [1, 2, 3])
+    fails.set()
+    assert eventually(lambda: both.starts("a") == 2)
+    assert both.ready("a")
+    assert both.told["a"].lasting[FAILURES] == 1
+    assert both.told["a"].lasting[FAILED_CODE] == 1
+    both.ingest("a", "two", 4)
+    assert eventually(lambda: both.ingested("a") == [1, 2, 3, 4])
+    assert both.goes_on("b")
+    assert (both.starts("b"), both.told["b"].begun, both.told["b"].lasting) == (1, 1, {})
+
+
+def test_a_record_that_the_broker_refuses_ends_the_serving_of_its_stream_alone(
+    process: Make,
+) -> None:
+    both = process()
+    assert both.ready("a", "b")
+    whole = both.broker.log(("sw.source.a", 0)).bytes_max
+    both.broker.log(("sw.source.a", 0)).bytes_max = 1
+    assert eventually(lambda: both.told["a"].lasting.get(FAILURES, 0) >= 1)
+    assert both.goes_on("b")
+    both.broker.log(("sw.source.a", 0)).bytes_max = whole
+    assert both.goes_on("a")
+    assert both.starts("b") == 1
+
+
+def test_a_stream_that_is_dropped_begins_again_as_after_a_kill(process: Make) -> None:
+    both = process()
+    assert both.ready("a", "b")
+    both.ingest("a", "one", *range(500))
+    assert eventually(lambda: len(both.ingested("a")) == 500)
+    both.servings["a"].rein.drop()
+    assert eventually(lambda: both.starts("a") == 2)
+    assert both.ready("a")
+    assert both.goes_on("a")
+    assert both.ingested("a") == list(range(500)), "nothing is sent twice, nothing is lost"
+    assert both.told["a"].lasting == {}, "that was no failure of its own"
+    assert both.starts("b") == 1
+    assert both.goes_on("b")
+
+
+def test_a_stream_that_is_held_stands_still_and_no_other_does(process: Make) -> None:
+    both = process()
+    assert both.goes_on("a")
+    both.servings["a"].rein.hold()
+    assert both.goes_on("b")
+    before = both.promise("a")
+    assert both.goes_on("b")
+    assert both.promise("a") == before
+    both.servings["a"].rein.release()
+    assert both.goes_on("a")
+    assert both.starts("a") == 1
+
+
+def test_a_stream_that_others_write_is_served_no_more_and_the_others_are(process: Make) -> None:
+    both = process()
+    assert both.goes_on("a")
+    rules = SourceRules("a", ("t",), 0, "promise", clock_boundaries=True, learning=None)
+    start = SourceCore(rules).start("another spool", 0)
+    both.broker.writer(lambda _: None).append("sw.source.a", 0, encode_source(start))
+    assert eventually(lambda: both.servings["a"].is_over)
+    assert both.told["a"].stopped
+    assert both.goes_on("b")
+    assert both.changed.is_set()
+    assert not both.servings["b"].is_over
+
+
+def test_a_stream_that_cannot_be_served_is_tried_again_beside_the_others(
+    process: Make, tmp_path: Path
+) -> None:
+    file = tmp_path / "wrong.csv"
+    file.write_text("node,ts,other\nn,1,1\n")
+    both = process({"a": StreamOptions(input=file)})
+    assert eventually(lambda: both.servings["a"].is_over)
+    assert isinstance(both.servings["a"].error, DeploymentError)
+    assert both.told["a"].lasting[FAILED_CODE] == 2
+    assert both.goes_on("b")
+    file.write_text("node,ts,t\nn,1,1\n")
+    assert both.ready("a")
+    assert eventually(lambda: not both.servings["a"].is_over)
+
+
+def test_a_pause_of_one_streams_disk_delays_no_other(
+    process: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, goes_on = threading.Event(), threading.Event()
+    step = SensorInput.step
+
+    def slow(self: SensorInput, now_us: int) -> int:
+        if self.logs[0].name == "a" and hangs.is_set():
+            goes_on.wait(20)
+        return step(self, now_us)
+
+    monkeypatch.setattr(SensorInput, "step", slow)
+    both = process()
+    assert both.ready("a", "b")
+    hangs.set()
+    assert both.goes_on("b")
+    goes_on.set()
+    assert both.goes_on("a")
+    assert (both.starts("a"), both.starts("b")) == (1, 1)
+
+
+def test_the_heartbeat_of_a_stream_begins_anew_and_keeps_the_count_of_its_failures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slackwater.runtime.heartbeats.Producer", lambda _config: None)
+    sender = HeartbeatSender("127.0.0.1:1", "proxy", names=Names(), carries=True)
+
+    def told() -> Heartbeat:
+        (beat,) = sender._told().each()
+        assert beat.process == "proxy/room"
+        kept = {name: n for name, n in beat.detail.items() if name in ("readings", FAILURES)}
+        return replace(beat, detail=kept)
+
+    beat = PartBeat(sender, "proxy/room")
+    beat.update(inc=4, ready=True, detail={"readings": 3})
+    first = told()
+    assert (first.inc, first.ready, first.detail) == (4, True, {"readings": 3})
+    beat.begin_again({FAILURES: 1})
+    second = told()
+    assert (second.inc, second.ready, second.detail) == (-1, False, {FAILURES: 1})
+    assert second.started_at > first.started_at
+    beat.update(ready=True, detail={"readings": 5})
+    assert told().detail == {"readings": 5, FAILURES: 1}
+    beat.stop()
+    assert not sender._told().parts
+
+
+def test_a_rein_wakes_whom_it_stops_drops_and_holds() -> None:
+    rein, ends = Rein(), threading.Event()
+
+    def loop() -> None:
+        while not rein.wait(20):
+            pass
+        ends.set()
+
+    rein.hold()
+    threading.Thread(target=loop, daemon=True).start()
+    rein.release()
+    assert not ends.wait(0.01)
+    rein.stop()
+    assert ends.wait(5)
+    assert rein.is_set()

@@ -1,0 +1,124 @@
+"""Logs of a host: under which isolation each is read, and where the consumer is known to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import pytest
+
+from slackwater.model.errors import SlackwaterError
+from slackwater.runtime.driver import Driven
+from slackwater.runtime.faust_worker import Receive
+from slackwater.runtime.sharedlogs import SharedLogs
+from slackwater.runtime.transport import Isolation, Log, NoAnswerError
+from slackwater.sessions.session import Form
+
+SOURCE, RESULTS = ("sw.source.s1", 0), ("sw.results.q.stable", 0)
+
+
+class Consumer:
+    """What it is told to read, and how; its positions are as they are set."""
+
+    def __init__(self) -> None:
+        self.read: dict[Log, Isolation] = {}
+        self.at: dict[Log, tuple[int, int]] = {}
+        self.receive: Receive | None = None
+        self.refuses = False
+
+    async def add(
+        self,
+        offsets: Mapping[Log, int],
+        receive: Receive,
+        *,
+        isolation: Isolation = "read_uncommitted",
+    ) -> None:
+        if self.refuses:
+            raise NoAnswerError("no broker")
+        self.receive = receive
+        self.read |= dict.fromkeys(offsets, isolation)
+
+    async def remove(self, logs: Iterable[Log]) -> None:
+        for log in logs:
+            del self.read[log]
+
+    async def positions(self) -> dict[Log, tuple[int, int]]:
+        return self.at
+
+
+class Reader:
+    """Reads both logs; a stand-in for what drives a session."""
+
+    def __init__(self, **at: int) -> None:
+        self.forms: dict[Log, Form] = {SOURCE: "source", RESULTS: "results"}
+        self.session = self
+        self.live_offsets = {SOURCE: at.get("source", 0), RESULTS: at.get("results", 0)}
+        self.told: list[tuple[Log, int]] = []
+        self.taken: list[tuple[Log, int]] = []
+        self.failed: list[BaseException] = []
+
+    def live_at(self, log: Log, offset: int) -> None:
+        self.told.append((log, offset))
+
+    def needs(self, log: Log, offset: int) -> bool:
+        return True
+
+    def take(self, log: Log, offset: int, record: Any) -> None:
+        self.taken.append((log, offset))
+
+    def fail(self, error: BaseException) -> None:
+        self.failed.append(error)
+
+
+def join(logs: SharedLogs, *readers: Reader) -> None:
+    logs.join(cast(list[Driven], readers))
+
+
+async def test_results_are_read_committed_and_nothing_else_is() -> None:
+    consumer = Consumer()
+    logs = SharedLogs(consumer)
+    join(logs, Reader())
+    await logs.settle()
+    assert consumer.read == {SOURCE: "read_uncommitted", RESULTS: "read_committed"}
+
+
+async def test_a_position_is_known_when_all_that_was_read_is_handed_over() -> None:
+    """Where transactions have left markers the consumer is further than its last record (R11)."""
+    consumer, reader = Consumer(), Reader()
+    logs = SharedLogs(consumer)
+    join(logs, reader)
+    await logs.settle()
+    assert consumer.receive is not None
+    consumer.receive(RESULTS, 3, b"x")
+    consumer.at = {RESULTS: (7, 5), SOURCE: (4, -1)}
+    assert await logs.positions() == {SOURCE: 4}, "record 5 is on its way"
+    consumer.receive(RESULTS, 5, b"x")
+    assert await logs.positions() == {SOURCE: 4, RESULTS: 7}
+    newcomer = Reader(results=6)
+    join(logs, newcomer)
+    assert newcomer.told == [(SOURCE, 0), (RESULTS, 6)]
+    assert await logs.positions() == {SOURCE: 4, RESULTS: 7}, "it was handed over before it came"
+
+
+async def test_who_is_ahead_of_those_it_joins_with_is_told_where_the_consumer_begins() -> None:
+    logs = SharedLogs(Consumer())
+    behind, ahead = Reader(source=3), Reader(source=9)
+    join(logs, behind, ahead)
+    assert behind.told == []
+    assert ahead.told == [(SOURCE, 3)]
+
+
+async def test_a_consumer_that_cannot_read_fails_those_who_wait_for_it_and_is_asked_again() -> None:
+    consumer, first, second = Consumer(), Reader(), Reader()
+    consumer.refuses = True
+    logs = SharedLogs(consumer)
+    join(logs, first)
+    with pytest.raises(SlackwaterError, match="no broker"):
+        await logs.settle()
+    assert first.failed
+    consumer.refuses = False
+    join(logs, second)
+    await logs.settle()
+    assert consumer.read.keys() == {SOURCE, RESULTS}
+    assert not second.failed
+    assert second.told == [], "it begins the logs"

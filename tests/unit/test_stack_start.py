@@ -1,0 +1,83 @@
+"""In which order a stack is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.runtime import stack as module
+from slackwater.runtime.broker import EmbeddedBroker
+from slackwater.runtime.deployment import load_deployment
+from slackwater.runtime.launchers import ProcessSpec
+from slackwater.runtime.stack import Stack, StackOptions
+
+DEPLOYMENT = """\
+apiVersion: slackwater/v1
+streams:
+  s: {key: {column: k}, time: {column: t, unit: us}, fields: [v]}
+queries:
+  q: {from: [s], window: {size: 1s}, aggregate: [count], bound: 2s, replicas: 2}
+"""
+
+
+class Starting:
+    """A supervisor that notes what it is told to start; its broker does not come up."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.told: list[str] = []
+        self.commands: list[tuple[str, ...]] = []
+
+    async def start(self, spec: ProcessSpec) -> None:
+        self.told.append(spec.name)
+        self.commands.append(tuple(spec.command))
+
+    async def start_broker(self, _: EmbeddedBroker) -> None:
+        self.told.append("broker")
+        raise EnvironmentProblem("no Java")
+
+    def pids(self) -> dict[str, int]:
+        return {}
+
+    async def stop_all(self) -> None: ...
+
+
+async def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Starting:
+    """What is started before the broker has answered."""
+    path = tmp_path / "deployment.yaml"
+    path.write_text(DEPLOYMENT)
+    supervisor = Starting()
+    monkeypatch.setattr(module, "Supervisor", lambda *_, **__: supervisor)
+    stack = Stack(StackOptions(path, load_deployment(path), tmp_path / "data", **options))
+    with pytest.raises(EnvironmentProblem, match="no Java"):
+        await stack.open()
+    await stack.stop()
+    return supervisor
+
+
+async def test_what_takes_longest_starts_beside_a_broker_whose_port_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = await started(tmp_path, monkeypatch, port=19_092)
+    assert supervisor.told == ["aggregator/0", "aggregator/1", "broker"]
+    assert all("127.0.0.1:19092" in command for command in supervisor.commands)
+
+
+async def test_a_port_that_the_broker_has_kept_is_known_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = tmp_path / "data" / "broker"
+    broker.mkdir(parents=True)
+    (broker / "ports.json").write_text('{"broker": 19093, "controller": 19094}')
+    supervisor = await started(tmp_path, monkeypatch)
+    assert supervisor.told == ["aggregator/0", "aggregator/1", "broker"]
+    assert all("127.0.0.1:19093" in command for command in supervisor.commands)
+
+
+async def test_while_no_port_has_been_chosen_the_broker_is_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the choice and the broker's bind somebody else may take the port."""
+    assert (await started(tmp_path, monkeypatch)).told == ["broker"]

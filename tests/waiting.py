@@ -1,0 +1,37 @@
+"""Waiting in tests that run real processes: for a condition, never for a time that should do.
+
+The limit ends a test that hangs. It is no claim, and generous for that reason: a machine that is
+three times as slow, or shared, passes. Claims about time are judged in ``bench/``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+WAIT_S_MAX: Final = 300.0
+TEST_S_MAX: Final = 1_800
+"""Of a whole test that sets no limit of its own; longer than several waits in a row."""
+_LOOK_S: Final = 0.02
+
+
+def eventually(
+    holds: Callable[[], bool], what: str = "it comes to hold", within_s: float = WAIT_S_MAX
+) -> None:
+    """Wait until this holds; blocks the thread, an event loop of it too."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {within_s:g} s in vain until {what}"
+        time.sleep(_LOOK_S)
+
+
+async def eventually_async(
+    holds: Callable[[], bool], what: str = "it comes to hold", within_s: float = WAIT_S_MAX
+) -> None:
+    """The same while the event loop goes on."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {within_s:g} s in vain until {what}"
+        await asyncio.sleep(_LOOK_S)
