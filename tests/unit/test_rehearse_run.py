@@ -348,7 +348,8 @@ def test_answers_beyond_the_bound_fail_a_rehearsal_whose_figures_all_agree(
     assert climate["bound_of"] == "climate"
     late = [window["late_ms"] for window in climate["late_windows"]]
     assert late == sorted(late, reverse=True)
-    assert all(2_600 <= ms < 9_000 for ms in late), "of their own normal times"
+    # A broker's times are whole milliseconds, cut off and not rounded.
+    assert all(2_599 < ms < 9_000 for ms in late), "of their own normal times"
     with pytest.raises(CheckFailed, match="6 of 6 windows of climate were first answered beyond"):
         verify(outcome)
     worst = climate["late_windows"][0]["window_start"]
