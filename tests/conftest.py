@@ -1,25 +1,28 @@
 """What every test shares: Hypothesis profiles, the seed in the failure message, the broker option.
 
-A failure that cannot be repeated is half a failure. Every run has one seed for all properties;
-the header shows it, and a failed test ends with the command that repeats it.
+A failure that cannot be repeated is half a failure. So every run has the same examples, unless
+others are asked for: ``HYPOTHESIS_PROFILE=dev`` and ``thorough`` draw new ones, from one seed for
+all properties. The header shows it, and a failed test ends with the command that repeats it.
 """
 
 import os
 import random
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 ONE_WORKER = "tests/unit/spark/"
 """These tests share a JVM, which costs more than they do: with a second worker there were two."""
 
-# No deadline per example: on a shared machine it measures the neighbours.
-settings.register_profile("dev", deadline=None, print_blob=True)
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
-settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=2_000)
+# No deadline per example, and no health check that looks at a clock: on a shared machine they
+# measure the neighbours.
+EACH: Final = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", EACH, derandomize=True)
+settings.register_profile("dev", EACH)
+settings.register_profile("thorough", EACH, max_examples=2_000)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,7 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    profile = os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev")
+    usual = "ci" if config.getoption("hypothesis_seed") is None else "dev"
+    profile = os.environ.get("HYPOTHESIS_PROFILE", usual)
     settings.load_profile(config.getoption("hypothesis_profile") or profile)
     if not settings().derandomize and config.getoption("hypothesis_seed") is None:
         config.option.hypothesis_seed = str(random.getrandbits(32))

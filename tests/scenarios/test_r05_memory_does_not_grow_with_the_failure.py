@@ -19,7 +19,6 @@ HOUR_S = 3_600
 SLOW = Habits(every_us=2_000_000)
 
 
-@pytest.mark.timeout(120)
 def test_an_hour_without_a_source_leaves_memory_flat() -> None:
     memory_stays_flat_without_a_source(HOUR_S)
 

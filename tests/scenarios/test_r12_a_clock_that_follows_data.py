@@ -51,7 +51,6 @@ def broker() -> MemoryBroker:
     return made
 
 
-@pytest.mark.timeout(15)
 def test_a_file_that_ran_ahead_goes_on_to_be_due(broker: MemoryBroker) -> None:
     one, two = Source("s1"), Source("s2")
     for at in range(100, END + 1, 100):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 
@@ -11,7 +10,6 @@ from slackwater.protocols.dpc.upstream import only_stale_us_max
 SLOW = {"record_us": 5_000, "live_records_max": 4}  # the backlog takes longer than the bound
 
 
-@pytest.mark.timeout(120)
 def test_answers_stay_on_time_while_a_backlog_is_read() -> None:
     story = Story(
         children=(("s1",), ("s2",)), bound_us=1_000_000, replicas=1,

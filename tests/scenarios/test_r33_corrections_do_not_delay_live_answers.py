@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 
@@ -10,7 +9,6 @@ from slackwater.protocols.dpc.line import Policy
 from slackwater.protocols.dpc.upstream import only_stale_us_max
 
 
-@pytest.mark.timeout(120)
 def test_an_hour_is_corrected_and_live_answers_are_on_time() -> None:
     story = Story(
         children=(("s1", "s2"),), bound_us=1_000_000, replicas=1, backlog_records_max=100,
@@ -40,7 +38,6 @@ def test_a_slow_aggregator_lets_live_buckets_pass_the_corrections() -> None:
     story.every_guarantee_holds()
 
 
-@pytest.mark.timeout(120)
 def test_an_aggregator_slower_than_its_orderer_keeps_the_lines_apart() -> None:
     # The orderer has caught up in a moment; the aggregator needs more than X for the corrections.
     story = Story(bound_us=1_000_000, replicas=1, aggregate_us=10_000)
@@ -58,7 +55,6 @@ def test_an_aggregator_slower_than_its_orderer_keeps_the_lines_apart() -> None:
     story.every_guarantee_holds()
 
 
-@pytest.mark.timeout(120)
 def test_a_dead_root_is_not_waited_for() -> None:
     story = Story(bound_us=1_000_000, replicas=1, aggregate_us=10_000)
     story.time_passes(3)
@@ -73,7 +69,6 @@ def test_a_dead_root_is_not_waited_for() -> None:
     story.every_guarantee_holds()
 
 
-@pytest.mark.timeout(120)
 def test_an_aggregator_that_is_never_near_does_not_keep_the_lines_apart() -> None:
     # What it sends is 0.8 s on its way: in time for X, and more than near for ever.
     story = Story(bound_us=2_000_000, replicas=1)
@@ -87,7 +82,6 @@ def test_an_aggregator_that_is_never_near_does_not_keep_the_lines_apart() -> Non
     story.every_guarantee_holds()
 
 
-@pytest.mark.timeout(120)
 def test_a_policy_that_says_nothing_meanwhile_has_nothing_to_wait_for() -> None:
     story = Story(
         bound_us=1_000_000, replicas=1, aggregate_us=10_000, policy=Policy("process", "suspend")

@@ -6,14 +6,12 @@ import pytest
 from tests.simulator.mutants import MUTANTS, Mutant, applied
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_the_mutant_is_caught(mutant: Mutant) -> None:
     with applied(mutant), pytest.raises(AssertionError):
         mutant.run()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if not m.scenario], ids=str)
 def test_the_right_cores_pass_where_it_is_caught(mutant: Mutant) -> None:
     mutant.run()

@@ -15,7 +15,6 @@ from tests.simulator.shrink import shrink
 from tests.simulator.trace import trace
 
 
-@pytest.mark.timeout(300)
 def test_a_forgotten_undo_needs_one_silence_of_one_source() -> None:
     mutant = next(m for m in MUTANTS if m.name == "the UNDO is forgotten")
     with applied(mutant):

@@ -18,8 +18,6 @@ from slackwater.runtime.deployment_bounds import (
     WINDOWS_PER_READING_MAX,
 )
 
-pytestmark = pytest.mark.timeout(240)  # a megabyte of YAML takes a while on a busy machine
-
 STREAM = "{key: {column: k}, time: {column: t, unit: us}, fields: [x], expect_every: 5s}"
 QUERY = "{from: [s], window: {size: 1m}, aggregate: [count], bound: 2s}"
 HEAD = "apiVersion: slackwater/v1\nstreams:\n"

@@ -19,7 +19,6 @@ def written(name: str, *, always_quoted: bool) -> str:
     return f'"{name}"' if quoted else name
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("always_quoted", [False, True], ids=["plain", "quoted"])
 def test_every_word_of_sql_is_a_name(always_quoted: bool) -> None:
     """In small letters and in capitals, one beside the other."""

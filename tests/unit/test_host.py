@@ -34,7 +34,6 @@ from slackwater.runtime.turns import Turns
 from slackwater.sessions.orderer import OrdererSession
 
 # Conditions are waited for; what a busy machine makes of it is no failure.
-pytestmark = pytest.mark.timeout(240)
 
 SOURCE = ("sw.source.s1", 0)
 TICK_MS = 100

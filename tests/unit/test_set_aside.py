@@ -18,7 +18,6 @@ from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.proxy.apart import tried
 from slackwater.proxy.aside import Aside, Faults
 
-pytestmark = pytest.mark.timeout(300)
 ROOT = Path(__file__).parents[2]
 LAB = StreamSpec("lab", KeySpec(field="k"), TimeSpec(field="at", unit="us"), (FieldSpec("t", "t"),))
 ROOM = StreamSpec("room", KeySpec(column="k"), TimeSpec(("at",), unit="us"), (FieldSpec("t", "t"),))

@@ -170,7 +170,10 @@ def ordered_records(draw: st.DrawFn) -> OrderedRecord:
 
 
 @SHAPES
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=4,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(records=st.lists(ordered_records(), min_size=20, max_size=60))
 def test_figures_are_the_naive_ones(
     spark: SparkSession, shape: FragmentShape, records: list[OrderedRecord]
