@@ -13,7 +13,7 @@ from tests.unit.test_layout import query
 from slackwater.codec.records import encode_root_state
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import LogPosition, LogState, OrdererState, Position, RootState
-from slackwater.runtime import topics
+from slackwater.runtime import admin, topics
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.state import write_orderer_state
 from slackwater.runtime.transport import Log
@@ -154,7 +154,7 @@ def test_g5_no_answer_to_a_truncation_is_said_like_a_refusal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     where: Future[None] = Future()  # never answered: the broker died with the question
-    admin = SimpleNamespace(delete_records=lambda wanted: {wanted[0]: where})
-    monkeypatch.setattr(topics, "_admin", lambda bootstrap: admin)
+    client = SimpleNamespace(delete_records=lambda wanted: {wanted[0]: where})
+    monkeypatch.setattr(admin, "admin_client", lambda bootstrap: client)
     with pytest.raises(EnvironmentProblem, match=r"climate\.0 cannot be truncated: no answer"):
         topics.delete_records("nowhere:1", {("sw.deltas.climate.0", 0): 7}, 0.01)

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._scram import (
     ScramCredentialInfo,
     ScramMechanism,
@@ -25,13 +23,13 @@ from confluent_kafka.admin._scram import (
 )
 
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.runtime.admin import Admin
 from slackwater.runtime.authority import Authority
 from slackwater.runtime.certificates import identity_of_pem
 from slackwater.runtime.cluster import Cluster
 from slackwater.runtime.private import make_private, write_whole
 from slackwater.runtime.security import Login, Role, Security
 from slackwater.runtime.security_file import read_kafka_file
-from slackwater.runtime.topics import confluent_client
 
 BROKER: Final = "slackwater-broker"
 """The name in the broker's own certificate."""
@@ -121,18 +119,15 @@ class BrokerSecurity:
     def write_users(self, inside: Cluster) -> None:
         """Let the users in, with these passwords."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
-        admin = AdminClient(confluent_client(inside) | {"log_level": 0})
         wanted: list[UserScramCredentialAlteration] = [
             UserScramCredentialUpsertion(name, info, password.encode(), secrets.token_bytes(32))
             for name, password in self.users.items()
         ]
-        for name, done in admin.alter_user_scram_credentials(wanted).items():
-            try:
-                done.result(USERS_S_MAX)
-            except (KafkaException, TimeoutError) as error:
-                raise EnvironmentProblem(
-                    f"the broker does not take the user {name}: {error}"
-                ) from error
+        answers = Admin(inside).ask(
+            lambda admin: admin.alter_user_scram_credentials(wanted), USERS_S_MAX
+        )
+        for name, why in (*answers.refused.items(), *answers.missing.items()):
+            raise EnvironmentProblem(f"the broker does not take the user {name}: {why}")
 
     def client_properties(self, bootstrap: str) -> str:
         """What Java's tools and our commands read, for the owner."""

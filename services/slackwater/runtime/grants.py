@@ -10,8 +10,6 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import (
     AclBinding,
     AclBindingFilter,
@@ -22,8 +20,8 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.runtime.acl import Rule
+from slackwater.runtime.admin import Admin
 from slackwater.runtime.cluster import Cluster
-from slackwater.runtime.topics import confluent_client
 
 GRANT_S_MAX: Final = 30.0
 _RESOURCES: Final = {
@@ -48,12 +46,10 @@ def allow(cluster: Cluster, principal: str, rules: Iterable[Rule]) -> None:
         for rule in rules
         for operation in rule.operations
     ]
-    admin = AdminClient(confluent_client(cluster))
-    for done in admin.create_acls(bindings).values():
-        try:
-            done.result(GRANT_S_MAX)
-        except (KafkaException, TimeoutError) as error:
-            raise EnvironmentProblem(f"no rights can be given to {principal}: {error}") from error
+    admin = Admin(cluster)
+    answers = admin.ask(lambda client: client.create_acls(bindings), GRANT_S_MAX)
+    for why in (*answers.refused.values(), *answers.missing.values()):
+        raise EnvironmentProblem(f"no rights can be given to {principal}: {why}")
     give_up = time.monotonic() + GRANT_S_MAX
     while not set(bindings) <= _allowed(admin, principal):
         if time.monotonic() > give_up:
@@ -61,7 +57,7 @@ def allow(cluster: Cluster, principal: str, rules: Iterable[Rule]) -> None:
         time.sleep(0.1)
 
 
-def _allowed(admin: AdminClient, principal: str) -> set[AclBinding]:
+def _allowed(admin: Admin, principal: str) -> set[AclBinding]:
     """What a broker knows of the rights of this principal."""
     wanted = AclBindingFilter(
         ResourceType.ANY,
@@ -72,4 +68,7 @@ def _allowed(admin: AdminClient, principal: str) -> set[AclBinding]:
         AclOperation.ANY,
         AclPermissionType.ANY,
     )
-    return set(admin.describe_acls(wanted).result(GRANT_S_MAX))
+    answers = admin.ask(lambda client: {principal: client.describe_acls(wanted)}, GRANT_S_MAX)
+    for why in (*answers.refused.values(), *answers.missing.values()):
+        raise EnvironmentProblem(f"the rights of {principal} cannot be read: {why}")
+    return set(answers.given[principal])

@@ -12,17 +12,16 @@ import re
 import time
 import tomllib
 from collections.abc import Iterable, Mapping, Set
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import UNPREFIXED, Names
+from slackwater.runtime.admin import Admin
 from slackwater.runtime.cluster import Where, cluster_of
 from slackwater.runtime.paths import schemas_dir
 
@@ -137,13 +136,11 @@ def spark_options(where: Where, end: Literal["source", "sink"]) -> dict[str, str
 
 def ensure_topics(where: Where, specs: Iterable[TopicSpec], timeout_s: float = 30.0) -> None:
     """Create what is missing; may be repeated, also by several processes at once."""
-    admin, wanted = _admin(where), {spec.name: spec for spec in specs}
+    admin, wanted = Admin(where), {spec.name: spec for spec in specs}
     existing = _partition_counts(admin, where, timeout_s)
     missing = [spec for name, spec in wanted.items() if name not in existing]
     if missing:
-        futures = admin.create_topics([_new_topic(spec) for spec in missing])
-        for name, future in futures.items():
-            _wait_created(name, future, timeout_s)
+        _create(admin, missing, timeout_s)
         # The controller has made them; a broker learns of them and of their leaders later, on a
         # busy machine by seconds, and a client that asks meanwhile may get stuck. Another process
         # may have been quicker, and may have wanted something else.
@@ -157,14 +154,14 @@ def ensure_topics(where: Where, specs: Iterable[TopicSpec], timeout_s: float = 3
             )
     for name, spec in wanted.items():
         if existing[name] < spec.partitions:
-            _wait_grown(admin, where, spec, timeout_s)
+            _grow(admin, where, spec, timeout_s)
 
 
 def ensure_inputs(
     where: Where, names: Iterable[str], partitions: int, timeout_s: float = 30.0
 ) -> None:
     """Create users' topics that are missing; one that is there is the user's, and is left alone."""
-    existing = _partition_counts(_admin(where), where, timeout_s)
+    existing = _partition_counts(Admin(where), where, timeout_s)
     missing = [TopicSpec(name, partitions, {}) for name in names if name not in existing]
     ensure_topics(where, missing, timeout_s)
 
@@ -181,7 +178,7 @@ def partition_counts(
     where: Where, topics: Iterable[str], timeout_s: float = 10.0
 ) -> dict[str, int]:
     """How many partitions each of these topics has; without those that do not exist."""
-    counts = _partition_counts(_admin(where), where, timeout_s)
+    counts = _partition_counts(Admin(where), where, timeout_s)
     return {topic: counts[topic] for topic in topics if topic in counts}
 
 
@@ -192,21 +189,17 @@ def delete_records(
     if not before:
         return {}
     wanted = [TopicPartition(topic, part, offset) for (topic, part), offset in before.items()]
-    begins: dict[tuple[str, int], int] = {}
-    admin = _admin(where)  # must live as long as its futures
-    for log, future in admin.delete_records(wanted).items():
-        try:
-            result = future.result(timeout_s)
-        except KafkaException as error:
-            raise EnvironmentProblem(
-                f"topic {log.topic} cannot be truncated: {_reason(error)}"
-            ) from error
-        except TimeoutError as error:
-            raise EnvironmentProblem(
-                f"topic {log.topic} cannot be truncated: no answer in {timeout_s:g} s"
-            ) from error
-        begins[log.topic, log.partition] = result.low_watermark
-    return begins
+    answers = Admin(where).ask(
+        lambda client: {
+            (log.topic, log.partition): cut for log, cut in client.delete_records(wanted).items()
+        },
+        timeout_s,
+    )
+    for (topic, _), error in answers.refused.items():
+        raise EnvironmentProblem(f"topic {topic} cannot be truncated: {error.str()}")
+    for (topic, _), why in answers.missing.items():
+        raise EnvironmentProblem(f"topic {topic} cannot be truncated: {why} in {timeout_s:g} s")
+    return {log: result.low_watermark for log, result in answers.given.items()}
 
 
 @cache
@@ -260,17 +253,12 @@ def _product(expression: str, query: QueryShape | None) -> int:
     return result
 
 
-def _admin(where: Where) -> AdminClient:
-    # Its errors come back as exceptions; the library's own lines on stderr would say them twice.
-    return AdminClient(confluent_client(where) | {"reconnect.backoff.max.ms": 500, "log_level": 2})
-
-
 def _partition_counts(
-    admin: AdminClient, where: Where, timeout_s: float, *, led: bool = False
+    admin: Admin, where: Where, timeout_s: float, *, led: bool = False
 ) -> dict[str, int]:
     """Partitions by topic; ``led``: only of topics whose partitions all have a leader."""
     try:
-        topics = admin.list_topics(timeout=timeout_s).topics
+        topics = admin.list_topics(timeout_s)
     except KafkaException as error:
         raise EnvironmentProblem(
             f"no broker answers on {where} within {timeout_s:.0f} s: {_reason(error)}"
@@ -289,28 +277,27 @@ def _new_topic(spec: TopicSpec) -> NewTopic:
     return NewTopic(spec.name, spec.partitions, -1, config=dict(spec.config))
 
 
-def _wait_created(name: str, future: Future[None], timeout_s: float) -> None:
-    try:
-        future.result(timeout_s)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise EnvironmentProblem(f"topic {name} cannot be created: {_reason(error)}") from error
-    except TimeoutError as error:
+def _create(admin: Admin, specs: Iterable[TopicSpec], timeout_s: float) -> None:
+    new = [_new_topic(spec) for spec in specs]
+    answers = admin.ask(lambda client: client.create_topics(new), timeout_s)
+    for name, error in answers.refused.items():
+        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise EnvironmentProblem(f"topic {name} cannot be created: {error.str()}")
+    for name, why in answers.missing.items():
+        raise EnvironmentProblem(f"topic {name} was not created within {timeout_s:.0f} s: {why}")
+
+
+def _grow(admin: Admin, where: Where, spec: TopicSpec, timeout_s: float) -> None:
+    new = [NewPartitions(spec.name, spec.partitions)]
+    answers = admin.ask(lambda client: client.create_partitions(new), timeout_s)
+    for error in answers.refused.values():
+        # So it answers when somebody else has been quicker, or when it is asked again.
+        if error.code() != KafkaError.INVALID_PARTITIONS:
+            raise EnvironmentProblem(f"topic {spec.name} cannot be extended: {error.str()}")
+    for why in answers.missing.values():
         raise EnvironmentProblem(
-            f"topic {name} was not created within {timeout_s:.0f} s"
-        ) from error
-
-
-def _wait_grown(admin: AdminClient, where: Where, spec: TopicSpec, timeout_s: float) -> None:
-    asked = admin.create_partitions([NewPartitions(spec.name, spec.partitions)])
-    try:
-        asked[spec.name].result(timeout_s)
-    except KafkaException as error:
-        # So it answers when somebody else has been quicker.
-        if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
-            raise EnvironmentProblem(
-                f"topic {spec.name} cannot be extended: {_reason(error)}"
-            ) from error
+            f"topic {spec.name} was not extended within {timeout_s:.0f} s: {why}"
+        )
     deadline = time.monotonic() + timeout_s
     while _partition_counts(admin, where, timeout_s, led=True).get(spec.name, 0) < (
         spec.partitions
@@ -320,9 +307,7 @@ def _wait_grown(admin: AdminClient, where: Where, spec: TopicSpec, timeout_s: fl
         time.sleep(0.02)
 
 
-def _wait_seen(
-    admin: AdminClient, where: Where, names: Set[str], timeout_s: float
-) -> dict[str, int]:
+def _wait_seen(admin: Admin, where: Where, names: Set[str], timeout_s: float) -> dict[str, int]:
     deadline = time.monotonic() + timeout_s
     while True:
         counts = _partition_counts(admin, where, timeout_s, led=True)
