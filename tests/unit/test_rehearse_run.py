@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from tests.contracts.transport import no_failure
 from tests.unit.histories import Root
 from tests.unit.test_rehearse_plan import PROCESSES, deployment
 
+from slackwater.cli.rehearse import run
 from slackwater.cli.rehearse.command import summary
 from slackwater.cli.rehearse.plan import Plan, make_plan
 from slackwater.cli.rehearse.report import Outcome, disturbances
@@ -32,14 +32,22 @@ from slackwater.runtime.memory import MemoryBroker, MemoryReader
 from slackwater.runtime.registry import expectation_record
 from slackwater.runtime.transport import Transport
 
+BEGAN_US = 1_700_000_000_000_000
+LOOK_US = 10_000
+"""How far time goes on each time that the rehearsal looks."""
+
 
 class MemoryStage:
-    """A pipeline whose root knows the answers and says them in bursts of one transaction each."""
+    """A pipeline whose root knows the answers and says them in bursts of one transaction each.
+
+    Time is virtual, and stands still until the rehearsal has seen what has been said.
+    """
 
     def __init__(self, plan: Plan, steps: Sequence[tuple[str, int]]) -> None:
         self.plan = plan
-        self.clock = SystemClock()
-        self.broker = MemoryBroker(lambda: self.clock.now_us() // 1_000)
+        self.now_us = BEGAN_US
+        self.clock = SystemClock(wall_us=lambda: self.now_us, monotonic_us=lambda: self.now_us)
+        self.broker = MemoryBroker(lambda: self.now_us // 1_000)
         self.steps = steps
         self.calls: list[str] = []
         self.stopped = 0
@@ -48,8 +56,11 @@ class MemoryStage:
         self.spoil: list[dict[str, Any]] = []
         self.looks_until_back: dict[str, int] = {}
         self.aside: dict[str, set[int]] = {}
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self.seen = 0
+        self.unseen_until_us = 0
+        self._said = 0
+        self._to_say: Iterator[tuple[int, list[dict[str, Any]]]] = iter(())
+        self._next: tuple[int, list[dict[str, Any]]] | None = None
 
     @property
     def transport(self) -> Transport:
@@ -67,12 +78,12 @@ class MemoryStage:
             writer.append(Names().registry, 0, encode_registry(record), record.name.encode())
 
     def begin(self) -> int:
-        anchor = self.clock.now_us() + 50_000
-        self._thread = threading.Thread(target=self._answer, args=(anchor,), daemon=True)
-        self._thread.start()
+        anchor = self.now_us + 50_000
+        self._to_say = self._answers(anchor)
+        self._next = next(self._to_say, None)
         return anchor
 
-    def _answer(self, anchor: int) -> None:
+    def _answers(self, anchor: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         query = self.plan.deployment.queries["climate"]
         read = self.plan.without(self.aside)
         root = Root(self.plan.terms(query, anchor), read.expected()[0][query.name])
@@ -82,17 +93,25 @@ class MemoryStage:
                 root.tentative(windows, ["room-2"])
             else:
                 root.stable(windows)
-            self._stop.wait(max(0, root.now + self.late_us - self.clock.now_us()) / 1e6)
-            with self.broker.transaction() as transaction:
-                for record in [*root.records[said:], *self.spoil]:
-                    kind = record.get("label", record["kind"])
-                    topic = Names().results(
-                        "climate", kind if kind in RESULT_KINDS else "corrections"
-                    )
-                    value = {k: v for k, v in record.items() if k != "seen_at"}
-                    transaction.append(topic, 0, orjson.dumps(value))
+            yield root.now + self.late_us, [*root.records[said:], *self.spoil]
             self.spoil = []
             said = len(root.records)
+
+    def _goes_on(self) -> None:
+        if self.seen < self._said and self.now_us >= self.unseen_until_us:
+            return
+        self.now_us += LOOK_US
+        if self._next is None or self._next[0] > self.now_us:
+            return
+        self.now_us, records = max(self._next[0], self.now_us - LOOK_US), self._next[1]
+        with self.broker.transaction() as transaction:
+            for record in records:
+                kind = record.get("label", record["kind"])
+                topic = Names().results("climate", kind if kind in RESULT_KINDS else "corrections")
+                value = {k: v for k, v in record.items() if k != "seen_at"}
+                transaction.append(topic, 0, orjson.dumps(value))
+        self._said += len(records)
+        self._next = next(self._to_say, None)
 
     def kill(self, process: str) -> None:
         self.calls.append(f"kill {process}")
@@ -113,6 +132,7 @@ class MemoryStage:
         if "kill broker" in self.calls:
             raise EnvironmentProblem("the broker did not come back")
         self.looks_until_back = {who: n - 1 for who, n in self.looks_until_back.items() if n > 1}
+        self._goes_on()
 
     def away(self) -> list[str]:
         return list(self.looks_until_back)
@@ -128,25 +148,31 @@ class MemoryStage:
 
     def stop(self) -> None:
         self.stopped += 1
-        self._stop.set()
 
 
 class Onlooker(Quiet):
-    """Counts the lines in the file whenever all that has been seen is to be in it."""
+    """Tells the stage what has been seen; counts the lines in the file when all is to be in it."""
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, stage: MemoryStage, out: Path) -> None:
+        self._stage = stage
         self._out = out
-        self._seen = 0
         self.lacking: list[int] = []
 
     def began(self, plan: Plan, anchor_wall: int) -> None:
         self.tick(anchor_wall)
 
     def saw(self, record: dict[str, Any], seen_at: int) -> None:
-        self._seen += 1
+        self._stage.seen += 1
 
     def tick(self, now_us: int) -> None:
-        self.lacking.append(1 + self._seen - self._out.read_bytes().count(b"\n"))
+        if self._out.is_file():
+            lines = self._out.read_bytes().count(b"\n")
+            self.lacking.append(1 + self._stage.seen - lines)
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "step_s", 0.001)
 
 
 @pytest.fixture
@@ -163,13 +189,13 @@ def rehearse(
     faults: Sequence[str] = (),
     wait_us: int = 300_000,
     spoil: Sequence[dict[str, Any]] = (),
-    watcher: Quiet | None = None,
     late_us: int = 0,
     busy: Sequence[Load] = (),
     learned: Sequence[Step] = (),
     looks_until_back: int = 0,
     aside: Mapping[str, set[int]] | None = None,
     out: Path | None = None,
+    unseen_until_us: int = 0,
 ) -> tuple[Outcome, list[dict[str, Any]], MemoryStage]:
     deployed = deployment()
     if learned:
@@ -190,12 +216,20 @@ def rehearse(
     if looks_until_back:
         stage.looks_until_back = {"root/climate.0": looks_until_back}
     stage.aside = dict(aside or {})
+    stage.unseen_until_us = unseen_until_us
     out = out or inputs["room-1"].parent / "results.jsonl"
+    outcome = play(stage, out, wait_us)
+    return outcome, [orjson.loads(line) for line in out.read_bytes().splitlines()], stage
+
+
+def play(stage: MemoryStage, out: Path, wait_us: int) -> Outcome:
+    onlooker = Onlooker(stage, out)
     try:
-        outcome = Rehearsal(plan, stage, PROCESSES, out, wait_us, watcher).run()
+        outcome = Rehearsal(stage.plan, stage, PROCESSES, out, wait_us, onlooker, stage.clock).run()
     finally:
         assert stage.stopped
-    return outcome, [orjson.loads(line) for line in out.read_bytes().splitlines()], stage
+    assert set(onlooker.lacking) <= {0}, "what has been seen is in the file at once"
+    return outcome
 
 
 def test_agreed(inputs: dict[str, Path]) -> None:
@@ -280,8 +314,7 @@ def test_a_line_that_is_only_missing_is_lost(inputs: dict[str, Path]) -> None:
     )
     stage = Forgetful(plan, [("stable", 6)])
     stage.aside = {"room-1": {5, 6}}
-    out = inputs["room-1"].parent / "results.jsonl"
-    outcome = Rehearsal(plan, stage, PROCESSES, out, 300_000).run()
+    outcome = play(stage, inputs["room-1"].parent / "results.jsonl", 300_000)
     assert outcome.report["queries"]["climate"]["wrong"] > 0
     assert not outcome.ok
 
@@ -291,12 +324,6 @@ def test_results_that_cannot_be_read_again_cannot_be_judged_without_a_line(
 ) -> None:
     with pytest.raises(EnvironmentProblem, match="--out /dev/null: lines were set aside"):
         rehearse(inputs, [("stable", 6)], aside={"room-1": {5}}, out=Path("/dev/null"))
-
-
-def test_what_has_been_seen_is_in_the_file_at_once(inputs: dict[str, Path]) -> None:
-    onlooker = Onlooker(inputs["room-1"].parent / "results.jsonl")
-    rehearse(inputs, [("stable", 3), ("stable", 3)], watcher=onlooker)
-    assert set(onlooker.lacking) == {0}
 
 
 def test_not_stable_in_time_names_what_is_missing(inputs: dict[str, Path]) -> None:
@@ -362,18 +389,17 @@ def test_answers_that_could_be_read_in_time_are_in_time_however_late_they_were_s
     inputs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader gets nothing until the last window is 3 s past its normal time; X is 2 s."""
-    begun = threading.Event()
+    until_us = BEGAN_US + 3_500_000
     poll = MemoryReader.poll
 
     def held(self: MemoryReader, records_max: int = 1000, timeout_s: float = 0.0) -> Any:
-        records = poll(self, records_max, timeout_s)
-        if records and not begun.is_set():
-            begun.set()
-            time.sleep(3.5)
-        return records
+        if self._broker._now_ms() * 1_000 >= until_us:
+            return poll(self, records_max, timeout_s)
+        time.sleep(0.001)
+        return []
 
     monkeypatch.setattr(MemoryReader, "poll", held)
-    outcome, _, _ = rehearse(inputs, [("stable", 6)], wait_us=9_000_000)
+    outcome, _, _ = rehearse(inputs, [("stable", 6)], wait_us=9_000_000, unseen_until_us=until_us)
     climate = outcome.report["queries"]["climate"]
     assert climate["latency_ms"]["all"]["max"] > 2_250
     assert climate["seen_beyond_bound"] > 0
@@ -384,7 +410,7 @@ def test_answers_that_could_be_read_in_time_are_in_time_however_late_they_were_s
 
 
 def test_want_of_cpu_is_a_finding_of_its_own(inputs: dict[str, Path]) -> None:
-    now = SystemClock().now_us()
+    now = BEGAN_US
     share = Share(used=0.98, waited=0.0)
     busy = [
         Load(now + second * 1_000_000, 1.0, 0.99, 0.0, {"orderer/climate.0.a": share})
@@ -399,7 +425,7 @@ def test_want_of_cpu_is_a_finding_of_its_own(inputs: dict[str, Path]) -> None:
 
 
 def test_a_busy_machine_that_keeps_its_bounds_is_no_finding(inputs: dict[str, Path]) -> None:
-    now = SystemClock().now_us()
+    now = BEGAN_US
     busy = [Load(now + 500_000 * n, 1.0, 1.0, 0.0, {"root/q.0": Share(1.0, 1.0)}) for n in range(9)]
     outcome, _, _ = rehearse(inputs, [("stable", 6)], busy=busy)
     assert outcome.findings == []

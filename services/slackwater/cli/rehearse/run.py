@@ -182,7 +182,7 @@ class Rehearsal:
     def _follow(self) -> list[threading.Thread]:
         threads = []
         for name, query in self._plan.deployment.queries.items():
-            follower = Follower(self._stage.transport, name, query.parts)
+            follower = Follower(self._stage.transport, name, query.parts, clock=self._clock)
             self._followers[name] = follower
             threads.append(
                 threading.Thread(
