@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from py4j.protocol import Py4JError
 from tests.contracts.transport import no_failure
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec.records import encode_root_state
 from slackwater.model.names import Names, OrdererName
@@ -139,7 +140,7 @@ class Asked:
         return not self.ending.is_set()
 
     def awaitTermination(self) -> None:  # noqa: N802 -- as in PySpark
-        assert self.ending.wait(10)
+        assert self.ending.wait(WAIT_S_MAX)
         raise Py4JError("it has failed")
 
     def exception(self) -> None: ...
@@ -171,6 +172,6 @@ def test_queries_at_work_are_left_alone_until_one_ends(
     assert [query.asked for query in queries] == [1, 1]
 
     queries[1].ending.set()
-    assert running._some_ended.wait(10)
+    assert running._some_ended.wait(WAIT_S_MAX)
     running.look()
     assert [keeper.restarts for keeper in running._keepers] == [0, 1]

@@ -7,6 +7,7 @@ import threading
 
 import psutil
 from bench.wakeups import Wakeups, kind_of
+from tests.waiting import WAIT_S_MAX
 
 
 def test_each_sleep_of_each_thread_is_a_wake_up() -> None:
@@ -22,12 +23,12 @@ def test_each_sleep_of_each_thread_is_a_wake_up() -> None:
     def other() -> None:
         sleep()
         slept.set()
-        looked.wait(30)
+        looked.wait(WAIT_S_MAX)
 
     began = threading.Thread(target=other)
     began.start()
     sleep()
-    assert slept.wait(30)
+    assert slept.wait(WAIT_S_MAX)
     woken.look(me, 12.0)
     looked.set()
     began.join()

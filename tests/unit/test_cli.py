@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.unit.histories import Root, batch, terms
 from tests.unit.test_client_check import CELLS
+from tests.waiting import WAIT_S_MAX
 from typer.main import get_command
 
 from slackwater.cli import app as cli
@@ -460,7 +461,7 @@ def test_python_m_is_the_same_command(tmp_path: Path) -> None:
         text=True,
         check=False,
         cwd=tmp_path,
-        timeout=50,
+        timeout=WAIT_S_MAX,
     )
     assert shown.returncode == 2
     assert shown.stderr.startswith("slackwater: query delete is not in this version")

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from tests.handing import hand_over
 from tests.paper.stage import MS, Settings, Source
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec import encode_ordered, encode_source
 from slackwater.codec.records import decode_ordered
@@ -63,7 +64,15 @@ class Process:
         self.broker.create_topic("sw.ordered.q.0", 2 * replicas)
         self.turns = Turns()
         began_us = time.monotonic_ns() // 1_000
-        self.clock = SystemClock(wall_us=lambda: time.monotonic_ns() // 1_000 - began_us)
+        self.stopped_at_us: int | None = None
+        """Where the clock stands still."""
+
+        def monotonic_us() -> int:
+            return self.stopped_at_us or time.monotonic_ns() // 1_000
+
+        self.clock = SystemClock(
+            wall_us=lambda: monotonic_us() - began_us, monotonic_us=monotonic_us
+        )
         self.driver = Driver(self.turns, self.clock)
         self.others = [Others() for _ in range(replicas)]
         self.driven = [self.hosted(replica, replicas) for replica in range(replicas)]
@@ -123,7 +132,7 @@ class Process:
 
 async def until(holds: Callable[[], object], running: asyncio.Task[None]) -> None:
     """Wait for it, or for what ends the driver before."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S_MAX):
         while not holds():
             await asyncio.wait([running], timeout=0.01)
             if running.done():
@@ -226,8 +235,9 @@ async def test_input_makes_a_session_due_and_only_the_one_that_it_is_for(
     monkeypatch.setattr(driver_module, "IDLE_S_MAX", 1_000.0)
     process = Process(2)
     running = await process.start()
-    soon = process.clock.now_us() + 100 * MS
-    await until(lambda: all(driven.due_at > soon for driven in process.driven), running)
+    process.stopped_at_us = time.monotonic_ns() // 1_000
+    now = process.clock.now_us()
+    await until(lambda: all(driven.due_at > now for driven in process.driven), running)
     one, other = process.driven
     before = other.due_at
     source = Source("s1")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from threading import Thread
 from typing import Any
 
 import pytest
 from tests.handing import hand_over
 from tests.paper.stage import MS
 from tests.unit.test_root_session import LIVE, SETTINGS, STABLE, START, boundary
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec import encode_ordered
 from slackwater.primitives.rows import RowContents
@@ -100,7 +102,7 @@ class Process:
 
 async def until(holds: Callable[[], object], running: asyncio.Task[None]) -> None:
     """Wait for it, or for what ends the driver before."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S_MAX):
         while not holds():
             await asyncio.wait([running], timeout=0.005)
             if running.done():
@@ -130,7 +132,7 @@ async def test_a_commit_that_is_refused_ends_the_process() -> None:
     task = await process.start()
     process.say(30)
     with pytest.raises(SessionEndedError, match=r"root/q\.0: it was fenced off"):
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, WAIT_S_MAX)
     assert process.committer.commits == []
 
 
@@ -139,7 +141,9 @@ async def test_a_word_of_a_replica_brings_a_turn_forward_from_any_thread() -> No
     task = await process.start()
     await until(lambda: "open" in process.committer.asked, task)
     await until(lambda: process.driven.due_at > 0, task)
-    await asyncio.to_thread(process.driven.make_due_soon)
+    other = Thread(target=process.driven.make_due_soon)
+    other.start()
+    other.join()  # the loop stands still, so no turn comes between
     assert process.driven.due_at == 0
     await asyncio.to_thread(process.turns.wake_from_thread)
     await until(lambda: process.driven.due_at > 0, task)

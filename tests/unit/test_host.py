@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from tests.paper.stage import MS, Settings, Source
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec import encode_source
 from slackwater.codec.records import decode_ordered
@@ -289,7 +290,7 @@ async def running() -> AsyncIterator[World]:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(WAIT_S_MAX):
         while not holds():  # noqa: ASYNC110 -- nobody tells
             await asyncio.sleep(0.005)
 
@@ -321,7 +322,7 @@ async def test_those_who_begin_together_have_nothing_to_catch_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The log is read from where the first of them needs it; nobody is parked."""
-    monkeypatch.setattr("slackwater.host.host.JOIN_S", 90.0)  # so long a busy machine may take
+    monkeypatch.setattr("slackwater.host.host.JOIN_S", WAIT_S_MAX)  # however busy the machine
     told: list[str] = []
 
     def slow(name: str) -> None:

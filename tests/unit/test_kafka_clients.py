@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.runtime import kafka, kafka_writer
 from slackwater.runtime.kafka import LogReader
@@ -139,7 +140,7 @@ def test_a_writer_that_is_closed_takes_the_reports_of_what_is_in_flight(
     writer.append("t", 0, b"a", on_delivery=offsets.append)
     writer.append("t", 0, b"b", on_delivery=offsets.append)
     producer.may_report = lambda: writer._closing
-    writer.close(timeout_s=10)
+    writer.close(timeout_s=WAIT_S_MAX)
     assert offsets == [0, 1]
     assert writer.in_flight_bytes == 0
 
@@ -165,7 +166,7 @@ def test_who_cannot_hear_of_a_delivery_ends_the_writer(producer: SlowProducer) -
     writer = sole_writer(on_fatal, 1)
     writer.append("t", 0, b"a", on_delivery=deaf)
     producer.may_report = lambda: True
-    assert failed.wait(10)
+    assert failed.wait(WAIT_S_MAX)
     assert "the loop is closed" in why[0]
     with pytest.raises(WriterFailedError):
         writer.append("t", 0, b"b")
@@ -188,7 +189,7 @@ def test_r5_small_records_in_flight_are_bounded_by_what_each_takes_beside_its_pa
         time.sleep(0.01)
     most = len(producer._reports)
     producer.may_report = lambda: True
-    appending.join(20)
+    appending.join(WAIT_S_MAX)
     writer.close()
     assert full
     assert most <= 500

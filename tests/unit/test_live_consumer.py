@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.consumer.subscription_state import SubscriptionState
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.runtime.assigned import AssignedConsumer, Batch, Begin
 from slackwater.runtime.cluster import cluster_of
@@ -184,7 +185,7 @@ async def test_fausts_agent_hands_over_what_its_thread_has_fetched(
     await live.app.start()
     try:
         await live.add({A: 3}, lambda _log, offset, _value: got.put_nowait(offset))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S_MAX):
             assert [await got.get(), await got.get()] == [3, 4]
         assert await live.positions() == {A: (5, 4)}
     finally:

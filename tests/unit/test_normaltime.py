@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 
 import pytest
 from tests.contracts.transport import no_failure
+from tests.waiting import eventually
 
 from slackwater.codec.records import encode_registry
 from slackwater.model.deployment import (
@@ -48,13 +47,6 @@ def record(broker: MemoryBroker, step: Step) -> None:
     append_and_wait(writer, ("sw.registry", 0), encode_registry(entry), entry.name.encode())
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-
-
 def test_what_is_learned_is_recovered_whoever_wrote_it_and_never_taken_back(
     broker: MemoryBroker,
 ) -> None:
@@ -87,8 +79,8 @@ def test_normal_time_waits_for_the_clock_and_then_follows_what_is_learned(
     normal = NormalTime(registry, deployment, QUERY)
     assert normal.of(0) is None
     registry.publish_clock(WallClock())
-    wait_until(lambda: normal.of(0) is not None)
+    eventually(lambda: normal.of(0) is not None)
     assert [normal.of(e * S) for e in (99, 100)] == [105 * S, 108 * S], "from the first moment"
     record(broker, Step(200 * S, 60 * S))
-    wait_until(lambda: normal.of(200 * S) == 261 * S)
+    eventually(lambda: normal.of(200 * S) == 261 * S)
     assert [normal.lateness_us(e * S) // S for e in (99, 199, 200)] == [6, 8, 61]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.transport import no_failure
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec.records import decode_registry, encode_registry, encode_root_state
 from slackwater.model.deployment import QuerySpec, WindowSpec
@@ -94,7 +95,7 @@ def test_definitions_and_clock_come_back_as_they_were(broker: MemoryBroker) -> N
     registry.publish_queries(CLIMATE)
     assert registry.clock() == WallClock()
     assert registry.query("climate") == CLIMATE
-    assert registry.wait_for_query("climate", 5) == CLIMATE
+    assert registry.wait_for_query("climate", WAIT_S_MAX) == CLIMATE
 
 
 def test_the_newest_entry_of_a_name_counts(broker: MemoryBroker) -> None:
@@ -104,19 +105,19 @@ def test_the_newest_entry_of_a_name_counts(broker: MemoryBroker) -> None:
     registry.publish_clock(anchored)
     newer = QueryDefinition("climate", 1, 0, 50_000, SPEC)
     registry.publish_queries(CLIMATE, newer)
-    assert registry.wait_for_clock(5) == anchored
+    assert registry.wait_for_clock(WAIT_S_MAX) == anchored
     assert registry.queries() == {"climate": newer}
 
 
 def test_a_process_waits_for_an_entry_that_is_still_to_come(broker: MemoryBroker) -> None:
     found: list[QueryDefinition] = []
     thread = threading.Thread(
-        target=lambda: found.append(Registry(broker).wait_for_query("climate", 20))
+        target=lambda: found.append(Registry(broker).wait_for_query("climate", WAIT_S_MAX))
     )
     thread.start()
     Registry(broker).publish_clock(WallClock())
     Registry(broker).publish_queries(CLIMATE)
-    thread.join(20)
+    thread.join(WAIT_S_MAX)
     assert found == [CLIMATE]
 
 
@@ -180,8 +181,8 @@ def test_a_stray_record_leaves_the_entries_as_they_were(broker: MemoryBroker, st
     broker.writer(no_failure).append("sw.registry", 0, value, key)
     assert registry.clock() == WallClock()
     assert registry.queries() == {"climate": CLIMATE}
-    assert registry.wait_for_query("climate", 5) == CLIMATE
-    assert registry.wait_for_clock(5) == WallClock()
+    assert registry.wait_for_query("climate", WAIT_S_MAX) == CLIMATE
+    assert registry.wait_for_clock(WAIT_S_MAX) == WallClock()
     assert SKIPPED.counts()["sw.registry"] == before + 4, "one for each reading"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiokafka.errors import ProducerFenced
 from tests.unit.test_root_transactions import SLIDE, STATE, WRITER, Batch, Producer
+from tests.virtual_loop import run_virtually
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.names import Names
@@ -59,9 +60,9 @@ def committer(monkeypatch: pytest.MonkeyPatch, producer: Hanging) -> Any:
 
 def without_hanging(work: Any) -> None:
     async def bounded() -> None:
-        await asyncio.wait_for(work, 30)
+        await asyncio.wait_for(work, 600)
 
-    asyncio.run(bounded())
+    run_virtually(bounded())
 
 
 @pytest.mark.parametrize("which", ["fence", "open"])

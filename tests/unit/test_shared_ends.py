@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from tests.waiting import WAIT_S_MAX
+
 from slackwater.runtime.sharedends import SharedEnds
 from slackwater.runtime.transport import Isolation, Log
 
@@ -38,7 +40,7 @@ def ask(ends: SharedEnds, *logs: Log, timeout_s: float = 1.0) -> asyncio.Task[ob
 
 
 async def until_asked(broker: Broker, times: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S_MAX):
         while len(broker.asked) < times:  # noqa: ASYNC110 -- nobody tells
             await asyncio.sleep(0)
 

@@ -9,6 +9,7 @@ import threading
 from typing import Any, cast
 
 import pytest
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.runtime import stack
 from slackwater.runtime.stack import StackThread
@@ -44,10 +45,10 @@ def test_a_stop_in_the_middle_of_a_start_ends_the_start(monkeypatch: pytest.Monk
 
     starting = threading.Thread(target=start, daemon=True)
     starting.start()
-    assert slow.opening.wait(10)
+    assert slow.opening.wait(WAIT_S_MAX)
     thread.stop()
     assert slow.said == ["stopped", "open ended", "stopped"]
-    starting.join(10)
+    starting.join(WAIT_S_MAX)
     assert not starting.is_alive()
 
 
@@ -79,6 +80,6 @@ print("stopped", flush=True)
 def test_the_program_does_not_wait_for_an_answer_of_the_broker_that_it_has_stopped() -> None:
     """It would otherwise take the minute after which an append is given up."""
     command = [sys.executable, "-c", WAITS_FOR_THE_BROKER]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S_MAX, check=False)
     assert done.stdout == "stopped\n", done.stderr
     assert done.returncode == 0, done.stderr

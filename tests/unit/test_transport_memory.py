@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from tests.contracts.transport import CatchUpContract, TransportContract, World, no_failure
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.transport import Log, NoAnswerError
@@ -80,10 +81,14 @@ def test_a_reader_in_another_thread_is_woken() -> None:
     reader = broker.reader()
     reader.assign({("t", 0): 0})
     values: list[bytes] = []
-    thread = threading.Thread(target=lambda: values.extend(r.value for r in reader.poll(10, 20.0)))
+
+    def read() -> None:
+        values.extend(record.value for record in reader.poll(10, WAIT_S_MAX))
+
+    thread = threading.Thread(target=read)
     thread.start()
     broker.writer(no_failure).append("t", 0, b"here")
-    thread.join(20)
+    thread.join(WAIT_S_MAX)
     assert values == [b"here"]
 
 

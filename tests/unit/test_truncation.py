@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from tests.contracts.transport import no_failure
 from tests.unit.test_layout import query
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec.records import encode_root_state
 from slackwater.model.errors import EnvironmentProblem
@@ -143,7 +144,7 @@ async def test_g5_a_broker_that_refuses_once_does_not_end_truncation_for_good() 
         key = state.fragment.encode()
         transaction.append("sw.state.climate", 0, encode_root_state(state), key)
     running = asyncio.create_task(Truncation(broker, [CLIMATE]).run(0.001))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S_MAX):
         while broker.beginning_offsets([log])[log] < 40:
             assert not running.done(), running.exception()
             await asyncio.sleep(0.001)

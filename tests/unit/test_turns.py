@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.runtime.turns import Turns
 
@@ -20,7 +21,7 @@ async def turn_forever(turns: Turns, wait_us: int) -> None:
 async def stops(loop: asyncio.Task[None]) -> bool:
     """Does one cancellation end it? It is ended in any case: asyncio.run would wait for it."""
     loop.cancel()
-    await asyncio.wait([loop], timeout=10)
+    await asyncio.wait([loop], timeout=WAIT_S_MAX)
     ended = loop.cancelled()
     while not loop.done():
         loop.cancel()

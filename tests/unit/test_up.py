@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.cli import up
 
@@ -37,7 +38,7 @@ def test_ctrl_c_does_not_wait_for_the_end_of_the_start(
 
         def open(self) -> str:
             os.kill(os.getpid(), signum)
-            assert not self.answered.wait(5), "nobody sets it"
+            assert not self.answered.wait(WAIT_S_MAX), "nobody sets it"
             said.append("waited")
             return "nowhere:1"
 
