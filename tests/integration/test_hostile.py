@@ -54,6 +54,8 @@ queries:
 MESSAGE_BYTES_MAX = 900_000
 LINES = 500
 ODD = 100
+UNDELIVERED_MAX = 50_000
+"""In the producer, whose own queue takes 100,000."""
 FILES_START_US = 1_000_000_002_000_000
 """Behind the times of the grammar's lines: one ahead would make the good ones behind it late."""
 
@@ -91,8 +93,8 @@ class Hostile:
                 message = b'{"k":"good","at":%d,"t":%d,"h":1}' % (start + offset, n)
                 self.good["topic-rows"] += 1
             producer.produce("lab-readings", message, on_delivery=_delivered)
-            if offset % 1_000 == 0:
-                producer.poll(0)
+            while len(producer) >= UNDELIVERED_MAX:
+                producer.poll(0.1)
         end = b'{"k":"end","at":%d,"t":0,"h":0}' % (start + total + 2_000_000)
         producer.produce("lab-readings", end, on_delivery=_delivered)
         assert producer.flush(WAIT_S_MAX) == 0
