@@ -108,6 +108,18 @@ def test_the_users_topic_is_read_by_its_proxy_alone(deployment: Deployment) -> N
     assert [r for r in Role if "lab-readings" in may(r, "Read", deployment)] == [Role.PROXY]
 
 
+def test_what_was_set_aside_is_read_by_clients_alone(deployment: Deployment) -> None:
+    for stream in deployment.streams:
+        topic = deployment.names.quarantine(stream)
+        assert [r for r in Role if topic in may(r, "Read", deployment)] == [Role.CLIENT]
+    assert kinds(may(Role.CLIENT, "Read", deployment)) == {
+        "results",
+        "quarantine",
+        "heartbeats",
+        "registry",
+    }
+
+
 def test_no_role_needs_a_group_of_its_own(deployment: Deployment) -> None:
     """Logs are assigned: a right to a group is for an id that a client library insists on."""
     for role in Role:

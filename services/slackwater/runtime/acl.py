@@ -119,6 +119,12 @@ def _aggregator(deployment: Deployment, names: Names) -> list[Rule]:
 
 
 def _client(deployment: Deployment, names: Names) -> list[Rule]:
+    """Who uses the results also asks which readings are in none of them, and why."""
+    apart = [Rule("topic", names.quarantine(stream), READ) for stream in deployment.streams]
+    return _results(deployment, names) + apart
+
+
+def _results(deployment: Deployment, names: Names) -> list[Rule]:
     return [
         Rule("topic", names.results(query, kind), READ)
         for query in deployment.queries
@@ -132,7 +138,7 @@ def _admin(deployment: Deployment, names: Names) -> list[Rule]:
         *_inputs(deployment, ("Create", "Describe")),
         Rule("topic", names.registry, WRITE),
         *(rule for stream in deployment.streams for rule in _source(stream, deployment, READ)),
-        *_client(deployment, names),  # the audit compares them
+        *_results(deployment, names),  # the audit compares them
     ]
     for query in deployment.queries.values():
         logs = (*_ordered(query, names), *_deltas(query, names))
@@ -146,7 +152,7 @@ _OF_ROLE: Final[dict[Role, Callable[[Deployment, Names], list[Rule]]]] = {
     Role.HOST: _host,
     Role.AGGREGATOR: _aggregator,
     Role.CLIENT: _client,
-    Role.EXPORTER: _client,
+    Role.EXPORTER: _results,
     Role.ADMIN: _admin,
 }
 
