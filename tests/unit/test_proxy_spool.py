@@ -269,6 +269,25 @@ def test_what_comes_before_a_late_damage_is_taken_in_once_and_the_rest_refused(
     world.check()
 
 
+def test_an_inch_mark_and_a_huge_cell_cost_their_own_lines_and_no_process(tmp_path: Path) -> None:
+    """Either has ended the live stream's proxy at each start, as a cell beyond 131,072."""
+    rows = [f"n,{1_100 + i / 1e3:.3f},{i}" for i in range(30_000)]
+    rows[5] = '"' + rows[5]
+    rows[7] = f'n,{1_100.007},"{"x" * 2_000_000}"'
+    world = World(tmp_path)
+    inbox = inbox_of(tmp_path / "a", "room")
+    inbox.mkdir(parents=True)
+    (inbox / "a.json").write_text(json.dumps({"file": str(world.file(rows))}))
+    (inbox / "b.json").write_text(json.dumps({"file": str(world.file(["n,1200,5"], "next.csv"))}))
+    world.run(world.sensors(), 60)
+    assert sorted(p.name for p in inbox.iterdir()) == ["a.done", "b.done"]
+    good = [float(i) for i in range(30_000) if i not in (5, 7)]
+    assert [value for _, _, value in world.readings()] == [*good, 5.0]
+    assert world.counts() == {"malformed": 2}
+    assert [entry["position"] for entry in world.quarantined()] == ["a:7", "a:9"]
+    world.check()
+
+
 def test_a_job_of_a_header_alone_is_done(tmp_path: Path) -> None:
     world = World(tmp_path)
     proxy = world.sensors()
