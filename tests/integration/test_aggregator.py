@@ -58,7 +58,7 @@ def transport(bootstrap: str) -> KafkaTransport:
 def registered(bootstrap: str, transport: KafkaTransport) -> str:
     """A query of its own, with two parts and one replica."""
     name = f"q{uuid4().hex[:8]}"
-    ensure_topics(bootstrap, topics_for([], [QueryShape(name, 1, 1, 2)]))
+    ensure_topics(bootstrap, topics_for([], [QueryShape(name, 1, 1, 2)]), WAIT_S_MAX)
     spec = QuerySpec(
         name=name,
         sources=("s",),

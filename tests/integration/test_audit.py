@@ -15,6 +15,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec import encode_source
 from slackwater.codec.results import encode_boundary, format_time
@@ -83,7 +84,7 @@ class Setup:
         self.deployment = Deployment("data", streams, {self.name: self.query})
         self.bootstrap = bootstrap
         shape = QueryShape(self.name, 1, 1, 2)
-        ensure_topics(bootstrap, topics_for([self.one, self.two], [shape]))
+        ensure_topics(bootstrap, topics_for([self.one, self.two], [shape]), WAIT_S_MAX)
         self.failures: list[str] = []
         self.writer: Writer = KafkaTransport(bootstrap).writer(self.failures.append)
 

@@ -11,10 +11,11 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from tests.making import make_topics
 from tests.waiting import WAIT_S_MAX, eventually
 
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.runtime.admin import Admin
 from slackwater.runtime.broker import RECORD_BATCH_BYTES_MAX, EmbeddedBroker, answers
 
 
@@ -26,8 +27,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
 
 def create(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_S_MAX)
+    make_topics(bootstrap, [topic])
 
 
 def write(bootstrap: str, topic: str, values: list[bytes]) -> None:
@@ -75,8 +75,7 @@ def test_a_clean_stop_is_clean_and_a_new_object_finds_all_again(
         assert again.bootstrap == before
         create(before, "after-stop")
     broker.start()
-    topics = AdminClient({"bootstrap.servers": before}).list_topics(timeout=WAIT_S_MAX).topics
-    assert "after-stop" in topics
+    assert "after-stop" in Admin(before).list_topics(WAIT_S_MAX)
 
 
 def test_a_second_broker_on_the_directory_is_refused_and_names_the_first(

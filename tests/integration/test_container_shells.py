@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from tests.engine import KAFKA_IMAGE, KafkaContainer, require
 from tests.integration.test_plain_topic import (
     DEPLOYMENT,
@@ -16,7 +14,7 @@ from tests.integration.test_plain_topic import (
     Stranger,
     each_reading_is_counted_once,
 )
-from tests.waiting import WAIT_S_MAX
+from tests.making import make_topics
 
 from slackwater.runtime.deployment import load_deployment
 from slackwater.runtime.stack import StackOptions, StackThread
@@ -36,10 +34,7 @@ def _kafka() -> Iterator[KafkaContainer]:
 
 @pytest.fixture(name="stack")
 def _stack(kafka: KafkaContainer, tmp_path: Path) -> Iterator[StackThread]:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic("lab-readings", PARTITIONS, 1)])["lab-readings"].result(
-        WAIT_S_MAX
-    )
+    make_topics(kafka.bootstrap, ["lab-readings"], PARTITIONS)
     path = tmp_path / "deployment.yaml"
     path.write_text(DEPLOYMENT)
     stack = StackThread(

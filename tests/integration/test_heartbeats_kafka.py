@@ -18,7 +18,7 @@ from slackwater.runtime.transport import read_to_end
 
 @pytest.fixture
 def listener(bootstrap: str) -> Iterator[HeartbeatListener]:
-    ensure_topics(bootstrap, topics_for([], []))
+    ensure_topics(bootstrap, topics_for([], []), WAIT_S_MAX)
     listening = HeartbeatListener(KafkaTransport(bootstrap)).start()
     yield listening
     listening.stop()
@@ -94,7 +94,7 @@ def test_the_health_file_is_touched_while_the_owner_is_ready_and_speaks(
 @pytest.mark.slow
 def test_a_listener_and_a_sender_outlive_the_broker(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "broker") as broker:
-        ensure_topics(broker.bootstrap, topics_for([], []))
+        ensure_topics(broker.bootstrap, topics_for([], []), WAIT_S_MAX)
         listener = HeartbeatListener(KafkaTransport(broker.bootstrap)).start()
         sender = HeartbeatSender(broker.bootstrap, "proxy/s", names=Names()).start()
         assert listener.wait_for(lambda view: view.latest("proxy/s") is not None, WAIT_S_MAX)

@@ -18,9 +18,8 @@ from typing import Any
 import orjson
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from tests.fuzz.grammar import CSV_STREAMS, JSON_STREAMS, bad_line, bad_message
+from tests.making import make_topics
 from tests.reader_that_dies import WORD, install
 from tests.waiting import WAIT_S_MAX, eventually
 
@@ -210,9 +209,7 @@ def _hostile(tmp_path: Path) -> Iterator[Make]:
     made: list[Hostile] = []
     (tmp_path / "d.yaml").write_text(DEPLOYMENT)
     with EmbeddedBroker(tmp_path / "broker") as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for future in admin.create_topics([NewTopic("lab-readings", 1, 1)]).values():
-            future.result(WAIT_S_MAX)
+        make_topics(broker.bootstrap, ["lab-readings"])
         path = tmp_path / "d.yaml"
         options = StackOptions(
             path, load_deployment(path), tmp_path / "data", bootstrap=broker.bootstrap

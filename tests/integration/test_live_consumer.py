@@ -75,6 +75,7 @@ def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker
         ensure_topics(
             broker.bootstrap,
             [TopicSpec("steady", len(STEADY), {}), TopicSpec("coming", len(COMING), {})],
+            WAIT_S_MAX,
         )
         yield broker
 
@@ -174,7 +175,9 @@ async def test_logs_come_and_go_while_the_broker_is_dead(broker: EmbeddedBroker)
 
 async def test_a_log_of_transactions_beside_one_without(broker: EmbeddedBroker) -> None:
     """The one shows what is committed, the other does not wait for what somebody left open."""
-    ensure_topics(broker.bootstrap, [TopicSpec("results", 1, {}), TopicSpec("source", 1, {})])
+    ensure_topics(
+        broker.bootstrap, [TopicSpec("results", 1, {}), TopicSpec("source", 1, {})], WAIT_S_MAX
+    )
     results, source = ("results", 0), ("source", 0)
     writer = Producer(confluent_client(broker.cluster) | {"transactional.id": "live"})
     writer.init_transactions(WAIT_S_MAX)

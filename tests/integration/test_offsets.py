@@ -26,7 +26,7 @@ class Stuck:
 
 
 def test_a_client_with_outdated_metadata_is_replaced(bootstrap: str) -> None:
-    ensure_topics(bootstrap, topics_for([], []))
+    ensure_topics(bootstrap, topics_for([], []), WAIT_S_MAX)
     client, stuck = OffsetsClient(bootstrap, client_config), Stuck()
     client._consumers["read_uncommitted"] = cast(Consumer, stuck)
     assert client.ends([("sw.registry", 0)], "read_uncommitted", WAIT_S_MAX).keys() == {

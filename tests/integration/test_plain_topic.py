@@ -16,8 +16,7 @@ from typing import Any
 import orjson
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from tests.making import make_topics
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec.results import parse_time
@@ -177,9 +176,7 @@ def quarantined(where: Where) -> Counter[int]:
 @pytest.fixture(name="stack")
 def _stack(tmp_path: Path) -> Iterator[StackThread]:
     with EmbeddedBroker(tmp_path / "broker") as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for future in admin.create_topics([NewTopic("lab-readings", PARTITIONS, 1)]).values():
-            future.result(WAIT_S_MAX)
+        make_topics(broker.bootstrap, ["lab-readings"], PARTITIONS)
         path = tmp_path / "deployment.yaml"
         path.write_text(DEPLOYMENT)
         stack = StackThread(

@@ -12,11 +12,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from tests.integration.test_plain_topic import Results, Stranger
+from tests.making import asked, make_topics
+from tests.waiting import WAIT_S_MAX
 
 from slackwater.model.errors import DeploymentError
+from slackwater.runtime.admin import Admin
 from slackwater.runtime.broker import EmbeddedBroker
 from slackwater.runtime.deployment import load_deployment
 from slackwater.runtime.stack import StackOptions, StackThread
@@ -137,10 +138,7 @@ def _plants(tmp_path: Path) -> Iterator[list[Plant]]:
             own = load_deployment(path)
             results = [Results(where, own.names, query) for query in own.queries]
             plants.append(Plant(prefix, folder, where, stranger, results))
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        made = admin.create_topics([NewTopic(plant.topic, 1, 1) for plant in plants])
-        for future in made.values():
-            future.result(20)
+        make_topics(broker.bootstrap, [plant.topic for plant in plants])
         yield plants
         for plant in plants:
             for each in plant.results:
@@ -183,7 +181,6 @@ def test_two_deployments_share_a_broker_and_nothing_else(plants: list[Plant]) ->
 
 def created(bootstrap: str) -> tuple[set[str], set[str]]:
     """The names of all topics and consumer groups of the broker."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    topics = set(admin.list_topics(timeout=20).topics)
-    groups = admin.list_consumer_groups().result(20)
+    topics = set(Admin(bootstrap).list_topics(WAIT_S_MAX))
+    groups = asked(bootstrap, lambda admin: admin.list_consumer_groups())
     return topics, {group.group_id for group in groups.valid}

@@ -168,9 +168,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     (folder / "d.yaml").write_text(DEPLOYMENT)
     with EmbeddedBroker(folder / "broker") as broker:
         transport = KafkaTransport(broker.bootstrap)
-        ensure_topics(broker.bootstrap, topics_for(["lab"], []))
+        ensure_topics(broker.bootstrap, topics_for(["lab"], []), WAIT_S_MAX)
         own = [TopicSpec("lab-readings", 2, {}), TopicSpec("quiet-readings", 2, {})]
-        ensure_topics(broker.bootstrap, own)
+        ensure_topics(broker.bootstrap, own, WAIT_S_MAX)
         listener = HeartbeatListener(transport).start()
         made = Stage(broker, folder, transport, listener)
         yield made
@@ -186,7 +186,7 @@ def alone(stage: Stage, prefix: str) -> Iterator[Stage]:
     folder.mkdir()
     (folder / "d.yaml").write_text(f"prefix: {prefix}\n{DEPLOYMENT}")
     transport = KafkaTransport(stage.bootstrap, names)
-    ensure_topics(stage.bootstrap, topics_for(["silenced"], [], names))
+    ensure_topics(stage.bootstrap, topics_for(["silenced"], [], names), WAIT_S_MAX)
     listener = HeartbeatListener(transport).start()
     made = Stage(stage.broker, folder, transport, listener)
     try:

@@ -209,7 +209,7 @@ async def aiokafka_does_both(cluster: Cluster, topic: str) -> list[bytes | None]
 @pytest.mark.parametrize("way", WAYS)
 def test_both_clients_come_in_and_read_each_other(secured: Secured, way: str) -> None:
     topic = f"by-{way.lower()}"
-    ensure_topics(secured.broker.cluster, [TopicSpec(topic, 1, {})])
+    ensure_topics(secured.broker.cluster, [TopicSpec(topic, 1, {})], WAIT_S_MAX)
     cluster = secured.cluster(way)
     confluent_writes(cluster, topic)
     assert asyncio.run(aiokafka_does_both(cluster, topic)) == SENT

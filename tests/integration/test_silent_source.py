@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from tests.e2e.judging import MOTES, Listener, counted, expected, judge, microseconds, quarantined
+from tests.making import make_topics
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.runtime.broker import EmbeddedBroker
@@ -100,9 +99,7 @@ class Sources:
 @pytest.fixture(name="stack")
 def _stack(tmp_path: Path) -> Iterator[StackThread]:
     with EmbeddedBroker(tmp_path / "broker") as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for future in admin.create_topics([NewTopic(t, 1, 1) for t in TOPIC.values()]).values():
-            future.result(WAIT_S_MAX)
+        make_topics(broker.bootstrap, TOPIC.values())
         path = tmp_path / "deployment.yaml"
         path.write_text(DEPLOYMENT)
         stack = StackThread(

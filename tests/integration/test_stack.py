@@ -1,7 +1,6 @@
 """The stack: phases, registration, readiness, faults, end; over stand-ins on a real broker."""
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -13,10 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from tests.contracts.transport import no_failure
+from tests.making import make_topics
 from tests.unit.test_beginning import encoded
 from tests.unit.test_layout import query, stream
 from tests.waiting import WAIT_S_MAX, eventually
@@ -26,6 +23,7 @@ from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageEr
 from slackwater.model.names import Names
 from slackwater.model.records import Heartbeat
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, WallClock
+from slackwater.runtime.admin import Admin
 from slackwater.runtime.broker import EmbeddedBroker
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.datadir import read_run
@@ -53,20 +51,13 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def bootstrap_of_its_own(shared_broker: str) -> str:
     """A broker without a deployment: there is one registry a broker."""
-    admin = AdminClient({"bootstrap.servers": shared_broker})
-
-    def left() -> list[str]:
-        topics = admin.list_topics(timeout=WAIT_S_MAX).topics
-        return [name for name in topics if name.startswith("sw.")]
+    admin = Admin(shared_broker)
 
     def is_empty() -> bool:
-        # Asked again: on a busy machine a request of this client has been seen to wait in vain for
-        # its connection to the controller, while others of its requests were answered.
-        if topics := left():
-            for future in admin.delete_topics(topics, request_timeout=10).values():
-                with contextlib.suppress(KafkaException):
-                    future.result()
-        return not topics
+        left = [name for name in admin.list_topics(WAIT_S_MAX) if name.startswith("sw.")]
+        if left:  # one that is gone already is refused
+            admin.ask(lambda client: client.delete_topics(left), WAIT_S_MAX)
+        return not left
 
     eventually(is_empty, "there are no topics of a deployment")
     return shared_broker
@@ -209,8 +200,8 @@ async def test_topics_that_are_missing_on_another_cluster_are_all_named(
         f"slackwater topics --deployment {what.deployment_path} --bootstrap {bootstrap_of_its_own}"
         " --inputs PARTITIONS"
     ) in told
-    admin = AdminClient({"bootstrap.servers": bootstrap_of_its_own})
-    assert not {"in-s1", "in-s2", "in-s3"} & admin.list_topics(timeout=WAIT_S_MAX).topics.keys()
+    there = Admin(bootstrap_of_its_own).list_topics(WAIT_S_MAX)
+    assert not {"in-s1", "in-s2", "in-s3"} & there.keys()
 
 
 @pytest.mark.slow
@@ -284,8 +275,7 @@ async def test_topics_of_users(tmp_path: Path, bootstrap: str) -> None:
         await stack.open()
     assert caught.value.exit_code == 3
     await stack.stop()
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("their-readings", 3, 1)])["their-readings"].result(WAIT_S_MAX)
+    make_topics(bootstrap, ["their-readings"], 3)
     stack = Stack(options(tmp_path, with_topic, bootstrap))
     await stack.open()
     ends = await KafkaTransport(bootstrap).end_offsets_async(

@@ -6,7 +6,6 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from tests.waiting import WAIT_S_MAX
@@ -14,18 +13,20 @@ from tests.waiting import WAIT_S_MAX
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import Names
 from slackwater.runtime import topics
+from slackwater.runtime.admin import Admin
 from slackwater.runtime.topics import QueryShape, TopicSpec, topics_for
 
 
 def test_all_topics_of_a_deployment_are_made_as_the_file_says(bootstrap: str) -> None:
     specs = topics_for(["made-1"], [QueryShape("made", children=2, parts=2)])
-    topics.ensure_topics(bootstrap, specs)
+    topics.ensure_topics(bootstrap, specs, WAIT_S_MAX)
     for spec in specs:
         assert topics.partition_count(bootstrap, spec.name) == spec.partitions
-    admin = AdminClient({"bootstrap.servers": bootstrap})
     resources = {ConfigResource(ResourceType.TOPIC, spec.name): spec for spec in specs}
-    for resource, future in admin.describe_configs(list(resources)).items():
-        actual = {name: entry.value for name, entry in future.result(WAIT_S_MAX).items()}
+    answers = Admin(bootstrap).ask(lambda it: it.describe_configs(list(resources)), WAIT_S_MAX)
+    assert answers.given.keys() == resources.keys(), answers
+    for resource, entries in answers.given.items():
+        actual = {name: entry.value for name, entry in entries.items()}
         wanted = dict(resources[resource].config)
         assert {name: actual[name] for name in wanted} == wanted
 
@@ -33,33 +34,37 @@ def test_all_topics_of_a_deployment_are_made_as_the_file_says(bootstrap: str) ->
 def test_creating_is_repeatable_also_by_several_at_once(bootstrap: str) -> None:
     specs = topics_for(["raced"], [QueryShape("raced", children=4)])
     with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(topics.ensure_topics, bootstrap, specs) for _ in range(4)]:
+        for done in [
+            pool.submit(topics.ensure_topics, bootstrap, specs, WAIT_S_MAX) for _ in range(4)
+        ]:
             done.result(WAIT_S_MAX)
-    topics.ensure_topics(bootstrap, specs)
+    topics.ensure_topics(bootstrap, specs, WAIT_S_MAX)
     assert topics.partition_count(bootstrap, "sw.ordered.raced.3") == 4
 
 
 def test_another_number_of_partitions_is_a_contradiction(bootstrap: str) -> None:
-    topics.ensure_topics(bootstrap, topics_for([], [QueryShape("shape", replicas=1)]))
+    topics.ensure_topics(bootstrap, topics_for([], [QueryShape("shape", replicas=1)]), WAIT_S_MAX)
     with pytest.raises(EnvironmentProblem, match=r"sw\.ordered\.shape\.0 has 2 .* needs 4"):
-        topics.ensure_topics(bootstrap, topics_for([], [QueryShape("shape", replicas=2)]))
+        topics.ensure_topics(
+            bootstrap, topics_for([], [QueryShape("shape", replicas=2)]), WAIT_S_MAX
+        )
 
 
 def test_a_topic_of_state_records_gets_more_partitions(bootstrap: str) -> None:
     (wanted,) = (t for t in topics_for([], [QueryShape("grown", parts=3)]) if ".state." in t.name)
-    topics.ensure_topics(bootstrap, [TopicSpec(wanted.name, 1, wanted.config)])
-    topics.ensure_topics(bootstrap, [wanted])
+    topics.ensure_topics(bootstrap, [TopicSpec(wanted.name, 1, wanted.config)], WAIT_S_MAX)
+    topics.ensure_topics(bootstrap, [wanted], WAIT_S_MAX)
     assert topics.partition_count(bootstrap, wanted.name) == 3
     fewer = topics_for([], [QueryShape("grown", parts=1)])
-    topics.ensure_topics(bootstrap, fewer)
+    topics.ensure_topics(bootstrap, fewer, WAIT_S_MAX)
     with pytest.raises(EnvironmentProblem, match=r"sw\.results\.grown\.stable has 1 .* needs 3"):
-        topics.ensure_topics(bootstrap, topics_for([], [QueryShape("grown", parts=3)]))
+        topics.ensure_topics(bootstrap, topics_for([], [QueryShape("grown", parts=3)]), WAIT_S_MAX)
 
 
 def test_a_topic_that_cannot_be_created_is_named(bootstrap: str) -> None:
     bad = TopicSpec("sw.bad", 1, {"cleanup.policy": "forget"})
     with pytest.raises(EnvironmentProblem, match=r"topic sw\.bad cannot be created"):
-        topics.ensure_topics(bootstrap, [bad])
+        topics.ensure_topics(bootstrap, [bad], WAIT_S_MAX)
 
 
 def test_a_missing_topic_is_named(bootstrap: str) -> None:
@@ -68,7 +73,7 @@ def test_a_missing_topic_is_named(bootstrap: str) -> None:
 
 
 def test_records_can_be_deleted_up_to_an_offset(bootstrap: str) -> None:
-    topics.ensure_topics(bootstrap, topics_for(["cut"], []))
+    topics.ensure_topics(bootstrap, topics_for(["cut"], []), WAIT_S_MAX)
     name = Names().source("cut")
     producer = Producer(topics.confluent_producer(bootstrap))
     for _ in range(5):
@@ -86,7 +91,7 @@ def test_records_can_be_deleted_up_to_an_offset(bootstrap: str) -> None:
 
 
 async def test_the_largest_record_passes_through_both_libraries(bootstrap: str) -> None:
-    topics.ensure_topics(bootstrap, topics_for(["large"], []))
+    topics.ensure_topics(bootstrap, topics_for(["large"], []), WAIT_S_MAX)
     name = Names().source("large")
     # The limit is the record's; headers of the batch are the reason for the room above it.
     value = b"\0" * (topics.record_bytes_max() - 256)

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from tests.contracts.transport import (
     CatchUpContract,
     TransportContract,
@@ -17,6 +15,7 @@ from tests.contracts.transport import (
     fill,
     no_failure,
 )
+from tests.making import make_topics
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.runtime.broker import EmbeddedBroker
@@ -30,12 +29,10 @@ class KafkaWorld:
     def __init__(self, bootstrap: str) -> None:
         self.transport = KafkaTransport(bootstrap)
         self._bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def create(self, partitions: int = 1, bytes_max: int = 16 * 2**20) -> str:
         topic = f"contract-{uuid.uuid4().hex[:12]}"
-        new = NewTopic(topic, partitions, 1, config={"max.message.bytes": str(bytes_max)})
-        self._admin.create_topics([new])[topic].result(WAIT_S_MAX)
+        make_topics(self._bootstrap, [topic], partitions, {"max.message.bytes": str(bytes_max)})
         return topic
 
     def transact(self, log: Log, values: Sequence[bytes], *, commit: bool) -> None:

@@ -1,0 +1,32 @@
+"""Topics for tests on a real broker, made as patiently as tests wait for everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import TypeVar
+
+from confluent_kafka.admin import AdminClient
+from tests.waiting import WAIT_S_MAX
+
+from slackwater.runtime.admin import Admin
+from slackwater.runtime.cluster import Where
+from slackwater.runtime.topics import TopicSpec, ensure_topics
+
+V = TypeVar("V")
+
+
+def make_topics(
+    where: Where, names: Iterable[str], partitions: int = 1, config: Mapping[str, str] | None = None
+) -> None:
+    """Topics of these names; they are there when it returns, with a leader each."""
+    specs = [TopicSpec(name, partitions, config or {}) for name in names]
+    ensure_topics(where, specs, WAIT_S_MAX)
+
+
+def asked(where: Where, request: Callable[[AdminClient], Future[V]]) -> V:
+    """The answer to a request to the controller that may be repeated."""
+    answers = Admin(where).ask(lambda client: {"": request(client)}, WAIT_S_MAX)
+    assert not answers.refused, answers.refused
+    assert not answers.missing, answers.missing
+    return answers.given[""]
