@@ -9,6 +9,10 @@ from slackwater.runtime.cpu import Load, LoadMeter
 
 BUSY_MIN = 0.9
 """The share of all cores from which on whoever is late may have waited for one."""
+LOOK_S = 0.5
+STOOD_STILL_S = 1.5
+"""After so long without a look the machine had no time for one, whatever it counts as busy: one
+that is halted by its host counts nothing."""
 
 
 class Machine:
@@ -32,12 +36,12 @@ class Machine:
     def was_busy(self, begin_us: int, end_us: int) -> bool:
         """Whether at some moment between these wall times hardly any CPU was left."""
         return any(
-            load.busy >= BUSY_MIN
+            load.busy >= BUSY_MIN or load.lasted_s >= STOOD_STILL_S
             for load in self._loads
             if load.at_us > begin_us and load.at_us - load.lasted_s * 1e6 < end_us
         )
 
     def _run(self) -> None:
         meter = LoadMeter()
-        while not self._stop.wait(0.5):
+        while not self._stop.wait(LOOK_S):
             self._loads.append(meter.look({}, time.time_ns() // 1000))

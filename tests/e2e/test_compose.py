@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 from tests.e2e.conftest import Compose
@@ -32,7 +33,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 X_S = 2.0
 ALLOWED_S = 1.0
-FAULT_S = 6.0
+FAULT_WINDOWS = 5
+"""So many first answers lack a stream before it is let back."""
 
 
 def now_us() -> int:
@@ -42,6 +44,24 @@ def now_us() -> int:
 def healthy(compose: Compose, service: str) -> bool:
     shown = docker("inspect", "--format", "{{.State.Health.Status}}", compose.container(service))
     return shown.strip() == "healthy"
+
+
+def lacks(record: dict[str, Any], stream: str, since_us: int) -> bool:
+    """Is it a first answer without this stream, due since then?"""
+    return (
+        record["kind"] == "boundary"
+        and record["label"] == "tentative"
+        and stream in record["missing"]
+        and microseconds(record["due_at"]) >= since_us
+    )
+
+
+def await_lack(listener: Listener, stream: str, since_us: int) -> None:
+    """However busy the machine is: the fault lasts until it is seen."""
+    listener.wait(
+        lambda records: sum(lacks(record, stream, since_us) for record in records) >= FAULT_WINDOWS,
+        f"answers lack {stream}",
+    )
 
 
 def audit(compose: Compose) -> str:
@@ -80,14 +100,14 @@ def test_up_faults_down_and_up_again(compose: Compose) -> None:
     # A proxy that stands still: its rooms are missing, then corrected.
     paused_at = now_us()
     docker("pause", compose.container("proxy"))
-    time.sleep(FAULT_S)
+    await_lack(listener, "room-1", paused_at)
     docker("unpause", compose.container("proxy"))
     listener.wait_for_stable(now_us() + 3_000_000)
 
     # A site that is cut off from Kafka.
     cut_at = now_us()
     docker("network", "disconnect", compose.network, compose.container("room-2"))
-    time.sleep(FAULT_S)
+    await_lack(listener, "room-2", cut_at)
     docker("network", "connect", compose.network, compose.container("room-2"))
     listener.wait_for_stable(now_us() + 3_000_000)
     bounded_to = now_us()
@@ -109,16 +129,7 @@ def test_up_faults_down_and_up_again(compose: Compose) -> None:
 
     stable, undone = judge(records)
     assert stable > 30
-    missing = {
-        (name, int(at >= cut_at))
-        for record in records
-        if record["kind"] == "boundary" and record["label"] == "tentative"
-        for at in [microseconds(record["due_at"])]
-        for name in record["missing"]
-        if paused_at <= at <= bounded_to
-    }
-    assert undone > 4
-    assert {("room-1", 0), ("room-2", 1)} <= missing
+    assert undone > FAULT_WINDOWS
 
     machine.stop()
     first_s = {d: s for d, s in latencies_s(records).items() if steady_from <= d <= bounded_to}
