@@ -9,21 +9,24 @@ from pathlib import Path
 import orjson
 import pytest
 from tests.waiting import TEST_S_MAX
+from tests.witness import Witness
 
 pytestmark = [pytest.mark.slow]
 
 
 def test_the_demo_shows_windows_turn_tentative_undone_and_exact(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "slackwater.cli.app", "demo", "--keep", "kept"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TEST_S_MAX,
-    )
+    with Witness(tmp_path) as witness:
+        done = subprocess.run(
+            [sys.executable, "-m", "slackwater.cli.app", "demo", "--keep", "kept"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TEST_S_MAX,
+        )
     report = orjson.loads((tmp_path / "kept" / "report.json").read_bytes())
-    if report["overloaded"] is None:  # else answers may be late, and it must say so
+    # Else answers may be late, and it must say so.
+    if report["overloaded"] is None and not witness.stood_still:
         assert done.returncode == 0, done.stdout + done.stderr
     assert "tentative, without room-2" in done.stdout
     assert "undone, exact answers follow" in done.stdout

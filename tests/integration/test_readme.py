@@ -33,6 +33,7 @@ from ruamel.yaml import YAML
 from tests.files import paths
 from tests.integration.rehearsing import ROOMS, Ran, rehearsed_s_max
 from tests.waiting import WAIT_S_MAX
+from tests.witness import Witness
 
 from slackwater.client.follow import KINDS
 from slackwater.runtime.datadir import read_run
@@ -229,10 +230,11 @@ def bootstrap_in(lines: list[str]) -> str:
 
 
 def rehearsed(shell: Shell, command: str) -> None:
-    done = shell.run(command, rehearsed_s_max)
+    with Witness(shell.folder) as witness:
+        done = shell.run(command, rehearsed_s_max)
     report = orjson.loads((shell.folder / "report.json").read_bytes())
     lines = [orjson.loads(x) for x in (shell.folder / "results.jsonl").read_bytes().splitlines()]
-    ran = Ran(done.returncode, done.stdout + done.stderr, report, lines)
+    ran = Ran(done.returncode, done.stdout + done.stderr, report, lines, witness.stood_still)
     ran.agreed()
     assert {"stable", "tentative", "undo", "rec_done"} <= ran.kinds("climate")
 

@@ -1,0 +1,35 @@
+"""Who looks on while a rehearsal runs notices a machine that stands still, and no other."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.waiting import eventually
+from tests.witness import STOOD_STILL_S, Witness
+
+
+def test_a_disk_that_is_at_something_else_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+
+    def slow(_file: int) -> None:
+        clock[0] += STOOD_STILL_S + 1
+
+    monkeypatch.setattr(os, "fsync", slow)
+    monkeypatch.setattr("tests.witness.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    with Witness(tmp_path) as witness:
+        eventually(lambda: witness.stood_still)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_that_has_time_is_noticed(tmp_path: Path) -> None:
+    def is_quiet() -> bool:
+        with Witness(tmp_path) as witness:
+            eventually((tmp_path / "witness").exists)
+        return not witness.stood_still
+
+    eventually(is_quiet, "a moment in which nobody disturbs")
