@@ -13,7 +13,7 @@ from slackwater.model.records import SourceRecord
 from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer import OrdererCore
-from slackwater.runtime.turns import IDLE_S_MAX
+from slackwater.runtime.turns import UNSETTLED_S_MAX
 from slackwater.sessions.effects import (
     Append,
     Effect,
@@ -34,7 +34,7 @@ CATCH_UP_RECORDS_MAX = 20
 ROWS_MAX = 30
 """Most rows that a consumer gives of a result topic at a time."""
 STEP_US = 200
-IDLE_US = round(IDLE_S_MAX * 1e6)
+UNSETTLED_US = round(UNSETTLED_S_MAX * 1e6)
 """A delivery is no reason for a turn, but there is one so often in any case."""
 RECORDS_PER_UNIT = 10
 """Of the work of an overloaded orderer."""
@@ -179,7 +179,7 @@ class SimOrderer(Fragment):
     def _append(self, at: Log, record: object) -> None:
         def delivered(offset: int) -> None:
             self.session.delivered(at, offset)
-            self.turn_in(IDLE_US)
+            self.turn_in(UNSETTLED_US)
 
         self.producer.send(self.world.log_at(at), record, delivered)
 

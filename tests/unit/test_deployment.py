@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from slackwater.model.deployment import (
     Deployment,
     FieldSpec,
+    JoinSpec,
     KeySpec,
     QuerySpec,
     StreamSpec,
@@ -147,6 +148,7 @@ def test_without_a_window_a_bucket_is_what_is_answered_as_one() -> None:
     rows = dataclasses.replace(windowed, window=None, aggregate=())
     assert windowed.units(10_000) == WindowSpec(30, 10)
     assert rows.units(10_000) == WindowSpec(10_000, 10_000)
-    assert (windowed.bucket_us(), rows.bucket_us()) == (100_000, 10_000)
+    joined = dataclasses.replace(windowed, join=JoinSpec("s", "t", 1_000_000))
+    assert [q.bucket_us() for q in (windowed, joined, rows)] == [250_000, 100_000, 10_000]
     assert (rows.bucket_us(60), rows.bucket_us(1e-9)) == (600_000, 1)
     assert QuerySpec.from_json(rows.to_json()) == rows

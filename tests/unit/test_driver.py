@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -16,13 +17,14 @@ from slackwater.codec import encode_ordered, encode_source
 from slackwater.codec.records import decode_ordered
 from slackwater.model.records import Hole, Kind, OrderedRecord, OrdererState, Position
 from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.protocols.dpc.states import LineState
 from slackwater.runtime import driver as driver_module
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.driver import Driven, Driver, SessionEndedError
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.state import read_states
 from slackwater.runtime.transport import read_to_end
-from slackwater.runtime.turns import Turns
+from slackwater.runtime.turns import IDLE_S_MAX, PARKED_S_MAX, UNSETTLED_S_MAX, Turns
 from slackwater.sessions.orderer import OrdererSession
 
 SOURCE = ("sw.source.s1", 0)
@@ -232,7 +234,8 @@ async def test_what_is_dropped_writes_no_more(monkeypatch: pytest.MonkeyPatch) -
 async def test_input_makes_a_session_due_and_only_the_one_that_it_is_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(driver_module, "IDLE_S_MAX", 1_000.0)
+    for longest in ("IDLE_S_MAX", "UNSETTLED_S_MAX"):
+        monkeypatch.setattr(driver_module, longest, 1_000.0)
     process = Process(2)
     running = await process.start()
     process.stopped_at_us = time.monotonic_ns() // 1_000
@@ -246,6 +249,43 @@ async def test_input_makes_a_session_due_and_only_the_one_that_it_is_for(
     await until(lambda: one.due_at > 0, running)
     assert other.due_at == before
     await stop(running)
+
+
+async def test_what_cannot_be_written_makes_a_session_due_that_waits_for_something_else() -> None:
+    process = Process(1)
+    driven = process.driven[0]
+    await driven.start()
+    driven.due_at = 10**12
+    await asyncio.to_thread(driven._cannot_write, "the broker refuses it")
+    await asyncio.sleep(0)
+    assert driven.due_at == 0
+    async with asyncio.timeout(20):
+        await process.turns._woken.wait()
+    with pytest.raises(SessionEndedError, match="the broker refuses it"):
+        driven.turn()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "undelivered", "wake_at", "state", "longest_s"),
+    [
+        ({}, 0, 10**12, LineState.STABLE, IDLE_S_MAX),
+        ({}, 1, 10**12, LineState.STABLE, UNSETTLED_S_MAX),
+        ({}, 0, None, LineState.STABLE, UNSETTLED_S_MAX),
+        ({}, 0, 10**12, LineState.UP_FAILURE, UNSETTLED_S_MAX),
+        ({SOURCE: 0}, 0, 10**12, LineState.STABLE, PARKED_S_MAX),
+    ],
+)
+def test_only_what_wakes_nobody_is_looked_for(
+    wanted: dict[Any, int],
+    undelivered: int,
+    wake_at: int | None,
+    state: LineState,
+    longest_s: float,
+) -> None:
+    driven = Process(1).driven[0]
+    session = SimpleNamespace(wanted=lambda: wanted, wake_at=wake_at, state=state.value)
+    driven.session, driven._undelivered = cast(Any, session), undelivered
+    assert driven._longest_s() == longest_s
 
 
 async def test_a_parked_cursor_passes_what_a_strangers_transaction_leaves_in_a_source_log() -> None:

@@ -59,7 +59,14 @@ def run_up(
         stopping.set()
 
     options = StackOptions(
-        deployment, checked.deployment, data_dir, port, bootstrap, kafka_config, secure
+        deployment,
+        checked.deployment,
+        data_dir,
+        port,
+        bootstrap,
+        kafka_config,
+        secure,
+        runs_long=True,
     )
     thread = StackThread(options)
     try:

@@ -34,8 +34,11 @@ KEY_CHARS_MAX: Final = 65_536
 
 BOUND_TOLERANCE_US: Final = 250_000
 """A first answer is late when it comes so much later than X: a consumer's own delay is none."""
-bucket_of_windows_us: Final = 100_000
-"""A window's answer waits for no bucket (buckets end where windows do), so they may be wide."""
+bucket_of_windows_us: Final = 250_000
+"""A window's answer waits for no bucket (buckets end where windows do), so they may be wide; what a
+query costs is work for each bucket. Wider, and the last of a window would hold too much of it."""
+bucket_of_joins_us: Final = 100_000
+"""A bucket's pairs are made all at once, and may be many times its readings."""
 bucket_of_rows_us: Final = 10_000
 """Without a window every reading waits for the end of its bucket."""
 
@@ -155,7 +158,9 @@ class QuerySpec:
 
     def bucket_us(self, speed: float = 1.0) -> int:
         """The width w that it is registered with: event time, in whole us and at least 1."""
-        wall_us = bucket_of_rows_us if self.window is None else bucket_of_windows_us
+        wall_us = bucket_of_windows_us if self.join is None else bucket_of_joins_us
+        if self.window is None:
+            wall_us = bucket_of_rows_us
         return max(1, int(wall_us * speed))
 
     def units(self, w_us: int) -> WindowSpec:

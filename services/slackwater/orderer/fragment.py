@@ -88,10 +88,18 @@ def config_of(
         topics=names,
         disorders_us=tuple(log.disorder_us for log in logs),
         lateness=time.lateness_us,
-        # Deadlines are wall time; w is the event time of a fixed piece of it.
-        in_time_us=deployment.deadline_us(spec, 1) * definition.w_us // spec.bucket_us(),
+        in_time_us=event_us(deployment.deadline_us(spec, 1), definition),
         results={i: log.promise for i, log in enumerate(logs) if log.promise is not None},
     )
+
+
+def event_us(wall_us: int, definition: QueryDefinition) -> int:
+    """The event time that goes by meanwhile, at least ``wall_us``.
+
+    The clock may not be known yet, but w is the event time of a fixed piece of wall time; in a
+    definition of an earlier version of a shorter one.
+    """
+    return max(wall_us, wall_us * definition.w_us // definition.spec.bucket_us())
 
 
 def operators_of(deployment: Deployment, spec: QuerySpec, names: Sequence[str]) -> Operators:

@@ -36,7 +36,7 @@ wake_s_max: Final = 0.2
 clock_look_s: Final = 0.01
 hint_every_us: Final = 5_000_000
 grid_wall_us: Final = 100_000
-"""Cut points before any query is registered: every 100 ms of wall time, as with queries."""
+"""Cut points before any query is registered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ any more, and whoever has added it is told.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -39,7 +40,7 @@ from slackwater.runtime.sharedends import SharedEnds
 from slackwater.runtime.skipped import SKIPPED
 from slackwater.runtime.state import write_orderer_state
 from slackwater.runtime.transport import Isolation, Log, RawRecord, Transport, Writer
-from slackwater.runtime.turns import IDLE_S_MAX, PARKED_S_MAX, Turns
+from slackwater.runtime.turns import IDLE_S_MAX, PARKED_S_MAX, UNSETTLED_S_MAX, Turns
 from slackwater.sessions.effects import (
     Append,
     Effect,
@@ -161,6 +162,8 @@ class Driven:
         }
         self._delivered: deque[tuple[Log, int]] = deque()
         """Filled by the writer's thread, emptied at each turn."""
+        self._undelivered = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._told_at = 0
         self._told_state = ""
         self._failed: BaseException | None = None
@@ -195,6 +198,7 @@ class Driven:
 
     async def start(self) -> None:
         """What the session reads and writes first."""
+        self._loop = asyncio.get_running_loop()
         first = await self._perform(self.session.start())
         self._carry_out(first)
         # Until its live consumer reads it has nothing to offer.
@@ -336,6 +340,7 @@ class Driven:
         session = self.session
         read = self._read_parked()
         while self._delivered:
+            self._undelivered -= 1
             session.delivered(*self._delivered.popleft())
         now = self._clock.now_us()
         is_time = now - self._told_at >= self._heartbeat_period_us
@@ -347,9 +352,23 @@ class Driven:
         if read or session.busy:
             self.due_at = now
             return
-        longest_s = PARKED_S_MAX if session.wanted() else IDLE_S_MAX
-        latest = now + round(longest_s * 1e6)
+        latest = now + round(self._longest_s() * 1e6)
         self.due_at = latest if session.wake_at is None else min(session.wake_at, latest)
+
+    def _longest_s(self) -> float:
+        """How long it may wait, whatever it waits for.
+
+        Input, tasks that end and ``wake_at`` wake it. What does not: a record that is delivered,
+        the clock of the deployment when it is published, and, while the lines are apart, what the
+        other replicas and the roots say in heartbeats.
+        """
+        session = self.session
+        if session.wanted():
+            return PARKED_S_MAX
+        is_apart = session.state != LineState.STABLE.value
+        if self._undelivered or session.wake_at is None or is_apart:
+            return UNSETTLED_S_MAX
+        return IDLE_S_MAX
 
     def _tell(self, now: int) -> None:
         self._told_at, self._told_state = now, self.session.state
@@ -368,6 +387,7 @@ class Driven:
         for effect in effects:
             match effect:
                 case Append(log, record):
+                    self._undelivered += 1
                     report = partial(self._report, log)
                     self._writer.append(*log, encode_ordered(record), None, report)
                 case WriteState(query, state):
@@ -396,6 +416,9 @@ class Driven:
     def _cannot_write(self, why: str) -> None:
         """In the writer's thread."""
         self._failed = self._failed or SessionEndedError(why)
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._make_due)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -72,7 +72,8 @@ class StackOptions:
 
     Without ``bootstrap`` and ``kafka_config`` it has an embedded broker, on ``port``; ``secure``:
     one that asks for a password, which lies in ``client.properties`` of the data directory. The
-    file's path goes to all processes; its content stays where it is.
+    file's path goes to all processes; its content stays where it is. ``runs_long``: it is made to
+    stay, rather than to start quickly.
     """
 
     deployment_path: Path
@@ -82,6 +83,7 @@ class StackOptions:
     bootstrap: str | None = None
     kafka_config: Path | None = None
     secure: bool = False
+    runs_long: bool = False
     proxy_options: tuple[str, ...] = ()
     aggregator_options: tuple[str, ...] = ()
     python: str = sys.executable
@@ -292,6 +294,7 @@ class Stack:
             heap_mib_max=self._settings.broker_heap_mib_max,
             security=security,
             client_config=None if security is None else file,
+            runs_long=self._options.runs_long,
         )
         if security is None and broker.known_bootstrap is not None:
             await self._start_early(self._launch_at(Cluster(broker.known_bootstrap)))

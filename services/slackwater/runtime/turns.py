@@ -15,7 +15,10 @@ import asyncio
 import contextlib
 from typing import Final
 
-IDLE_S_MAX: Final = 0.05
+IDLE_S_MAX: Final = 1.0
+"""A loop with nothing to do looks so often whether that is still so."""
+UNSETTLED_S_MAX: Final = 0.05
+"""So often a fragment takes a turn while something is under way that wakes nobody."""
 PARKED_S_MAX: Final = 0.005
 """While a catch-up reader is wanted, it is asked this often."""
 
