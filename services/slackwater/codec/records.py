@@ -181,9 +181,13 @@ def _check_columns(record: SourceRecord, columns: SourceColumns) -> None:
 
 
 class _StoredColumns:
-    """Columns of a source record as bytes, checked and decoded at each ``load``."""
+    """Columns of a source record as bytes, checked and decoded at the first ``load``.
 
-    __slots__ = ("_buf", "_pos", "_readings", "_span", "_where")
+    The fragments of a host hold one record together, and read it one after the other; so it keeps
+    what the first of them has decoded.
+    """
+
+    __slots__ = ("_buf", "_loaded", "_pos", "_readings", "_span", "_where")
 
     def __init__(
         self, buf: bytes, pos: int, readings: int, span: tuple[int, int], where: object
@@ -193,13 +197,16 @@ class _StoredColumns:
         self._readings = readings
         self._span = span
         self._where = where
+        self._loaded: SourceColumns | None = None
 
     def load(self) -> SourceColumns:
-        """Decode; raises ``MalformedRecordError`` if the bytes are damaged."""
-        try:
-            return self._load()
-        except DamageError as error:
-            raise MalformedRecordError(self._where, f"source record: {error}") from error
+        """The readings, not to be changed; ``MalformedRecordError`` if the bytes are damaged."""
+        if self._loaded is None:
+            try:
+                self._loaded = self._load()
+            except DamageError as error:
+                raise MalformedRecordError(self._where, f"source record: {error}") from error
+        return self._loaded
 
     def _load(self) -> SourceColumns:
         source = codec("source")
@@ -222,7 +229,10 @@ class _StoredColumns:
             raise DamageError("the times are not those of the header")
         stimes = _whole(offsets, np.int64, "time")
         stimes += low
-        return SourceColumns(stimes, _key_index(index, len(keys)), keys, fields, columns)
+        places = _key_index(index, len(keys))
+        for shared in (stimes, places, *columns):
+            shared.flags.writeable = False
+        return SourceColumns(stimes, places, keys, fields, columns)
 
 
 def _split_times(stimes: type_i64, base: int, last: int) -> tuple[Any, Any]:

@@ -157,6 +157,15 @@ def test_arrays_in_several_blocks_with_and_without_sizes() -> None:
     assert plain(decode_source(other)) == plain(record)
 
 
+def test_columns_are_decoded_once_for_all_who_hold_the_record() -> None:
+    columns = decode_source(encode_source(source([BASE, BASE + 1]))).columns
+    assert columns is not None
+    loaded = columns.load()
+    assert columns.load() is loaded
+    shared = (loaded.stimes, loaded.key_index, *loaded.values)
+    assert not any(column.flags.writeable for column in shared)
+
+
 def test_the_header_needs_no_columns() -> None:
     record = decode_source(encode_source(source([BASE, BASE + 1]))[:-3], "sw.source.room-1/0@5")
     assert record.readings == 2
