@@ -57,8 +57,9 @@ ROOT_US_A_KEY: Final = 1.0
 CHILD_READINGS_PER_S_MAX: Final = 1_000_000
 """The largest that one orderer has been seen to sustain (bench.pipeline)."""
 
-CUTS_PER_S: Final = 10
-"""Each stream writes a record at every cut point, with what has come or only with its promise."""
+CUTS_PER_S: Final = 4
+"""Each stream writes a record at every cut point, with what has come or only with its promise; ten
+a second where a join reads it, a hundred where a query without a window does."""
 READING_BYTES: Final = 9.0
 FIELD_BYTES: Final = 8.0
 """In a source log: bench.codec, 253,103 bytes for 10,000 readings of two fields."""
