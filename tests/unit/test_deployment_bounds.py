@@ -132,7 +132,7 @@ def test_the_most_streams_are_read_soon(tmp_path: Path) -> None:
     checked = check_deployment(path)
     assert time.process_time() - began < 10
     assert len(checked.deployment.streams) == STREAMS_MAX
-    assert ["would read 10000 records/s" in told for told in checked.warnings] == [True]
+    assert ["would read 4000 records/s" in told for told in checked.warnings] == [True]
 
 
 def test_too_many_fields(tmp_path: Path) -> None:

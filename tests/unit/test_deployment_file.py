@@ -334,7 +334,7 @@ def test_a_stream_of_files_may_be_silent_without_a_word() -> None:
 
 
 def test_too_many_records_at_one_orderer_are_warned_of() -> None:
-    names = [f"s{i}" for i in range(250)]
+    names = [f"s{i}" for i in range(625)]
     stream = "{key: {value: x}, time: {column: t, unit: s}, fields: [a], disorder: 1s}"
     streams = "\n".join(f"  {name}: {stream}" for name in names)
     text = f"""\
@@ -348,7 +348,7 @@ queries:
     aggregate: [count]
     bound: 2s
 """
-    # Ten flushes a second each, at the multiples of 100 ms; the window's edges are among them.
+    # Four flushes a second each, at the multiples of 250 ms; the window's edges are among them.
     warnings = parse(text).warnings
     assert len(warnings) == 1
     assert "orderer q.0 would read 2500 records/s" in warnings[0]
