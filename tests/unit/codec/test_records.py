@@ -10,6 +10,7 @@ from typing import Any
 
 import fastavro
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -162,7 +163,7 @@ def test_columns_are_decoded_once_for_all_who_hold_the_record() -> None:
     assert columns is not None
     loaded = columns.load()
     assert columns.load() is loaded
-    shared = (loaded.stimes, loaded.key_index, *loaded.values)
+    shared: list[npt.NDArray[Any]] = [loaded.stimes, loaded.key_index, *loaded.values]
     assert not any(column.flags.writeable for column in shared)
 
 
