@@ -183,8 +183,8 @@ class EmbeddedBroker:
         return [
             f"-Xmx{self._heap_mib_max}m",
             "-XX:+UseSerialGC",  # two cores, small heap: fewer threads, quicker start
-            # The optimising compiler costs some ten seconds of a core, and saves a third of the CPU
-            # from the second minute on.
+            # Under 400 readings/s the optimising compiler saves a third of the CPU from the second
+            # minute on (bench.idle); a short run would only pay for it.
             *(() if self._runs_long else ("-XX:TieredStopAtLevel=1",)),
             "-XX:+ExitOnOutOfMemoryError",
             *class_sharing("broker", self._archive_to),
