@@ -26,6 +26,7 @@ import numpy as np
 import psutil
 
 from slackwater.codec.records import encode_source
+from slackwater.model.deployment import bucket_of_windows_us
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.primitives.eventclock import WallClock
@@ -39,7 +40,7 @@ from slackwater.runtime.topics import QueryShape, ensure_topics, topics_for
 
 STREAMS = ("s1", "s2", "s3", "s4")
 KEYS = tuple(f"sensor-{i:04d}" for i in range(1_000))
-BUCKET_US = 100_000
+BUCKET_US = bucket_of_windows_us
 RECORD_READINGS_MAX = 10_000
 BOUND_S = 2.0
 SILENCE_RATE = 100_000
