@@ -15,7 +15,7 @@ YIELDS_MAX = 6
 
 async def turn_forever(turns: Turns, wait_us: int) -> None:
     while True:
-        await turns.wait(0, wait_us, parked=False)
+        await turns.wait(0, wait_us)
 
 
 async def stops(loop: asyncio.Task[None]) -> bool:

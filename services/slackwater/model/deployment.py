@@ -158,9 +158,12 @@ class QuerySpec:
 
     def bucket_us(self, speed: float = 1.0) -> int:
         """The width w that it is registered with: event time, in whole us and at least 1."""
-        wall_us = bucket_of_windows_us if self.join is None else bucket_of_joins_us
         if self.window is None:
             wall_us = bucket_of_rows_us
+        elif self.join is None:
+            wall_us = bucket_of_windows_us
+        else:
+            wall_us = bucket_of_joins_us
         return max(1, int(wall_us * speed))
 
     def units(self, w_us: int) -> WindowSpec:

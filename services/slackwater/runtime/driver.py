@@ -502,7 +502,7 @@ class Driver:
             if due_at <= now:
                 await asyncio.sleep(0)  # the live consumer first
             else:
-                await self._turns.wait(now, due_at, parked=False)
+                await self._turns.wait(now, due_at)
 
     def _turn(self, driven: Driven) -> None:
         with named(driven.session.fragment):

@@ -45,12 +45,10 @@ class Turns:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self.wake)
 
-    async def wait(self, now: int, wake_at: int | None, *, parked: bool) -> None:
-        """Until ``wake_at`` (us of wall time; None: a while), or until woken."""
+    async def wait(self, now: int, wake_at: int) -> None:
+        """Until ``wake_at`` (us of wall time), but not for ever, or until woken."""
         self._loop = asyncio.get_running_loop()
-        wait_s = IDLE_S_MAX if wake_at is None else min((wake_at - now) / 1e6, IDLE_S_MAX)
-        if parked:
-            wait_s = min(wait_s, PARKED_S_MAX)
+        wait_s = min((wake_at - now) / 1e6, IDLE_S_MAX)
         await asyncio.sleep(0)
         if wait_s > 0:
             with contextlib.suppress(TimeoutError):
