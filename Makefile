@@ -134,7 +134,7 @@ drills: setup ## the tests of full size: minutes to hours; make drills ARGS="-k 
 sim: setup ## the whole system in virtual time under SEEDS=1000 seeds, FROM=0 on
 	@$(BIN)/python -m tests.simulator --seeds $(SEEDS) --from $(FROM) $(ARGS)
 
-mutants: setup ## deliberate mistakes in the cores: who catches each, and how soon
+mutants: setup ## deliberate mistakes in cores and hosts: who catches each, and how soon
 	@$(BIN)/python -m tests.simulator.mutants $(ARGS)
 
 bench: setup ## measure this machine; writes bench/README.md

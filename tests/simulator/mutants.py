@@ -1,4 +1,4 @@
-"""Mutants: deliberate mistakes in the cores, each of which the simulator must notice.
+"""Mutants: deliberate mistakes, each of which the simulator or a test without a broker must notice.
 
 A mutant is an edit of the text of one function: what is replaced must be there, so a mutant whose
 target has changed fails loudly and does not turn into a test of nothing. Each names the trace that
@@ -13,135 +13,20 @@ that have neither a scenario nor a plan.
 from __future__ import annotations
 
 import argparse
-import importlib
-import inspect
 import sys
-import textwrap
-from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
 from os import cpu_count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from types import FunctionType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
-from tests.simulator.plans import Plan
+from tests.simulator.hosting_mutants import HOSTING_MUTANTS
+from tests.simulator.mutation import FOUND, NOTICED, Edit, Mutant, applied, found_plans
 from tests.simulator.run import run, simulate
 from tests.simulator.shrink import shrink
-
-FOUND: Final = Path(__file__).with_name("found.json")
-
-
-class Edit(NamedTuple):
-    """Replace ``old`` by ``new`` in the text of ``target`` (module:function or module:Class.f)."""
-
-    target: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A mistake, and who notices it (module:function of a scenario, and its arguments)."""
-
-    name: str
-    trace: str
-    edits: tuple[Edit, ...]
-    scenario: str = ""
-    """Without one, the plan of this name in ``found.json``."""
-    arguments: tuple[object, ...] = ()
-
-    def __str__(self) -> str:
-        """What a test is called."""
-        return f"{self.trace}-{self.name}"
-
-    @property
-    def plan(self) -> Plan:
-        """What seeds once found."""
-        return Plan.from_json(orjson.dumps(found_plans()[str(self)]).decode())
-
-    @property
-    def caught_by(self) -> str:
-        """The scenario, or the guarantee that the plan breaks."""
-        if self.scenario:
-            module, _, function = self.scenario.rpartition(".")[2].partition(":")
-            return f"{module}: {function}"
-        return "a plan that seeds found"
-
-    def run(self) -> None:
-        """The scenario, or the plan, that must fail."""
-        if not self.scenario:
-            outcome = run(self.plan)
-            if outcome.violation is not None:
-                raise outcome.violation
-            return
-        module, _, function = self.scenario.partition(":")
-        getattr(importlib.import_module(module), function)(*self.arguments)
-
-
-def found_plans() -> dict[str, Any]:
-    """The plans of ``found.json`` by mutant."""
-    plans: dict[str, Any] = orjson.loads(FOUND.read_bytes())
-    return plans
-
-
-@contextmanager
-def applied(mutant: Mutant) -> Iterator[None]:
-    """The mistake is made as long as the block lasts."""
-    undo: list[Callable[[], None]] = []
-    try:
-        for edit in mutant.edits:
-            undo += _apply(edit)
-        yield
-    finally:
-        for act in reversed(undo):
-            act()
-
-
-def _apply(edit: Edit) -> list[Callable[[], None]]:
-    module_name, _, path = edit.target.partition(":")
-    module = importlib.import_module(module_name)
-    *owners, name = path.split(".")
-    owner: Any = module
-    for part in owners:
-        owner = getattr(owner, part)
-    raw = inspect.getattr_static(owner, name)
-    function = _function_of(raw)
-    text = textwrap.dedent(inspect.getsource(function))
-    assert text.count(edit.old) == 1, f"{edit.target} has {text.count(edit.old)} times {edit.old!r}"
-    scope: dict[str, Any] = {}
-    exec(
-        compile(text.replace(edit.old, edit.new), edit.target, "exec"), function.__globals__, scope
-    )
-    changed = scope[name]
-    places = [owner] if owners else _importers(name, raw)
-    return [_put(place, name, changed, raw) for place in places]
-
-
-def _function_of(raw: Any) -> FunctionType:
-    if isinstance(raw, property):
-        assert isinstance(raw.fget, FunctionType)
-        return raw.fget
-    if isinstance(raw, staticmethod):
-        raw = raw.__func__
-    assert isinstance(raw, FunctionType)
-    return raw
-
-
-def _importers(name: str, value: object) -> list[Any]:
-    """Every module that has this function under its name."""
-    return [m for m in list(sys.modules.values()) if vars(m).get(name) is value]
-
-
-def _put(place: Any, name: str, new: Any, old: Any) -> Callable[[], None]:
-    setattr(place, name, new)
-    return lambda: setattr(place, name, old)
-
 
 _dpc = "slackwater.protocols.dpc"
 _scenarios = "tests.scenarios"
@@ -861,6 +746,7 @@ MUTANTS = (
               'if line.get("skipped") is True:', "if False:"),),
         f"{_overload}:test_a_query_that_reads_it_later_lacks_the_query_and_takes_nothing_for_empty",
     ),
+    *HOSTING_MUTANTS,
 )  # fmt: skip
 
 
@@ -1034,7 +920,7 @@ def examine(name: str, seeds: int) -> Row:
         caught = "NOBODY"
         try:
             mutant.run()
-        except AssertionError:
+        except NOTICED:
             caught = mutant.caught_by
         seconds = perf_counter() - began
         for seed in range(seeds):
@@ -1077,7 +963,9 @@ def main() -> int:
         names = [str(m) for m in MUTANTS]
         failed = 0
         _say(f"{'mutant':75} {'seconds':>7}  {'seeds':>14}  caught by")
-        for row in pool.map(examine, names, [options.seeds] * len(names)):
+        # No seed meets what hosts do: the simulator's processes run their sessions by themselves.
+        seeds_of = [0 if m in HOSTING_MUTANTS else options.seeds for m in MUTANTS]
+        for row in pool.map(examine, names, seeds_of):
             failed += row.caught_by == "NOBODY"
             seeds = "" if row.after_seeds is None else f"{row.guarantee} {row.after_seeds}"
             _say(f"{row.mutant:75} {row.seconds:7.1f}  {seeds:>14}  {row.caught_by}")

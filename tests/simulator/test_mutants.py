@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.simulator.mutants import MUTANTS, Mutant, applied
+from tests.simulator.mutants import MUTANTS
+from tests.simulator.mutation import NOTICED, Mutant, applied
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_the_mutant_is_caught(mutant: Mutant) -> None:
-    with applied(mutant), pytest.raises(AssertionError):
+    with applied(mutant), pytest.raises(NOTICED):
         mutant.run()
 
 

@@ -8,7 +8,8 @@ import shlex
 import pytest
 from tests.simulator.config import WorldConfig
 from tests.simulator.faults import Fault
-from tests.simulator.mutants import MUTANTS, applied
+from tests.simulator.mutants import MUTANTS
+from tests.simulator.mutation import applied
 from tests.simulator.plans import Plan, draw
 from tests.simulator.run import run, simulate
 from tests.simulator.shrink import shrink

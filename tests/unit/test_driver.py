@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,9 +22,11 @@ from slackwater.runtime import driver as driver_module
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.driver import Driven, Driver, SessionEndedError
 from slackwater.runtime.memory import MemoryBroker
+from slackwater.runtime.sharedlogs import SharedLogs
 from slackwater.runtime.state import read_states
-from slackwater.runtime.transport import read_to_end
+from slackwater.runtime.transport import Log, read_to_end
 from slackwater.runtime.turns import IDLE_S_MAX, PARKED_S_MAX, UNSETTLED_S_MAX, Turns
+from slackwater.sessions.effects import Effect, FetchEnds, FetchPositions
 from slackwater.sessions.orderer import OrdererSession
 
 SOURCE = ("sw.source.s1", 0)
@@ -249,6 +251,109 @@ async def test_input_makes_a_session_due_and_only_the_one_that_it_is_for(
     await until(lambda: one.due_at > 0, running)
     assert other.due_at == before
     await stop(running)
+
+
+@pytest.mark.parametrize("step", ["needs", "receive"])
+async def test_what_a_session_raises_at_a_record_takes_the_record_from_nobody(step: str) -> None:
+    process, received = Process(3), list[int]()
+    one, *others = process.driven
+
+    def raises(*_given: Any) -> bool:
+        raise RuntimeError("spoilt")
+
+    def receives(*_given: Any) -> bool:
+        received.append(1)
+        return False
+
+    setattr(one.session, step, raises)
+    for other in others:
+        setattr(other.session, "receive", receives)  # noqa: B010 -- mypy
+    logs = SharedLogs(cast(Any, None))
+    for driven in process.driven:
+        await driven.start()
+    logs.join(process.driven)
+    try:
+        logs._on_record(SOURCE, 0, encode_source(Source("s1").log[0]))
+    except RuntimeError:
+        pytest.fail("it ends whoever hands over")
+    assert len(received) == 2
+    with pytest.raises(RuntimeError, match="spoilt"):
+        one.turn()
+
+
+async def test_one_that_fails_in_its_turn_leaves_the_loop_to_the_others() -> None:
+    process = Process(2)
+    failed: asyncio.Future[Driven] = asyncio.get_running_loop().create_future()
+    process.driver = Driver(process.turns, process.clock, lambda one, _: failed.set_result(one))
+    running = await process.start()
+    process.driven[0].fail(RuntimeError("spoilt"))
+    waited: set[asyncio.Future[Any]] = {running, failed}
+    await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    assert not running.done()
+    assert failed.result() is process.driven[0]
+    process.say()
+    end = TICKS * 100 * MS
+    await until(lambda: process.stable(1)[-1].bucket_end == end, running)
+    await stop(running)
+
+
+async def test_what_stands_still_takes_nothing_in_and_no_turn() -> None:
+    process = Process(1)
+    driven = process.driven[0]
+    await driven.start()
+    assert driven.needs(SOURCE, 0)
+    driven.hold()
+    assert not driven.needs(SOURCE, 0)
+    stepped: list[int] = []
+    step = driven.session.step
+
+    def noted(now: int) -> Sequence[Effect]:
+        stepped.append(now)
+        return step(now)
+
+    driven.session.step = noted  # type: ignore[method-assign]
+    driven.turn()
+    assert not stepped
+    driven.release()
+    assert driven.needs(SOURCE, 0)
+    driven.turn()
+    assert stepped
+
+
+async def test_ends_count_for_the_moment_at_which_they_were_asked() -> None:
+    """What was appended while the answer was on its way would count as read (R11)."""
+    process = Process(1)
+    driven = process.driven[0]
+    process.stopped_at_us = time.monotonic_ns() // 1_000
+    asked_at = process.clock.now_us()
+
+    async def answered(logs: Sequence[Log], **_how: Any) -> dict[Log, int]:
+        assert process.stopped_at_us is not None
+        process.stopped_at_us += 20 * MS
+        return dict.fromkeys(logs, 7)
+
+    told: list[tuple[dict[Log, int], int]] = []
+    driven.session = cast(
+        Any, SimpleNamespace(isolation="read_uncommitted", ends=lambda *ends: told.append(ends))
+    )
+    driven._ends = cast(Any, SimpleNamespace(end_offsets_async=answered))
+    driven._carry_out([FetchEnds((SOURCE,))])
+    await asyncio.gather(*driven._tasks)
+    assert told == [({SOURCE: 7}, asked_at)]
+
+
+async def test_a_session_is_told_the_positions_that_it_asked_for() -> None:
+    """The live consumer reads other logs for others."""
+    driven, told = Process(1).driven[0], list[dict[Log, int]]()
+
+    async def positions() -> dict[Log, int]:
+        return {SOURCE: 4, ("sw.source.s2", 0): 9}
+
+    driven.session = cast(Any, SimpleNamespace(positions=told.append))
+    driven._positions = positions
+    driven._carry_out([FetchPositions((SOURCE,))])
+    await asyncio.gather(*driven._tasks)
+    assert told == [{SOURCE: 4}]
 
 
 async def test_what_cannot_be_written_makes_a_session_due_that_waits_for_something_else() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -19,7 +20,13 @@ from slackwater.codec import encode_source
 from slackwater.codec.records import decode_ordered
 from slackwater.codec.result_batches import ResultStream
 from slackwater.codec.results import Answer, Figures, encode_boundary, encode_rows
-from slackwater.host.host import Host, Shared
+from slackwater.host.host import (
+    IN_FLIGHT_BYTES_MAX,
+    PREFETCH_KIB_MAX,
+    Host,
+    Shared,
+    in_thread,
+)
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.primitives.windows import Grid
@@ -30,6 +37,7 @@ from slackwater.runtime.faust_worker import Receive
 from slackwater.runtime.fragment import Fragment
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.parts import FAILED_CODE, FAILURES
+from slackwater.runtime.placement import BackOff
 from slackwater.runtime.transport import Isolation, Log, PositionGoneError, read_to_end
 from slackwater.runtime.turns import Turns
 from slackwater.sessions.orderer import OrdererSession
@@ -330,8 +338,11 @@ async def test_those_who_begin_together_have_nothing_to_catch_up(
             time.sleep(0.2)
 
     def spoil(session: OrdererSession) -> None:
+        whole = session.live_at
+
         def live_at(log: Log, offset: int) -> None:
             told.append(session.fragment)
+            whole(log, offset)
 
         session.live_at = live_at  # type: ignore[method-assign]
 
@@ -434,6 +445,113 @@ async def test_one_that_raises_each_time_is_tried_again_and_told(
         world.before_making = lambda name: None
         await world.answered("q2")
         assert world.buckets("q2") == world.expected()
+
+
+async def test_who_fails_again_waits_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would take the loop from the others, and begin hundreds of times a second."""
+    waits: list[float] = []
+    after_death = BackOff.after_death
+
+    def noted(back_off: BackOff, _now_s: float) -> float:
+        waits.append(after_death(back_off, 0.0))
+        return 0.0
+
+    def fails(name: str) -> None:
+        raise EnvironmentProblem("there is no such topic")
+
+    monkeypatch.setattr(BackOff, "after_death", noted)
+    async with running() as world:
+        world.before_making = fails
+        world.take_on("q1")
+        await until(lambda: len(waits) >= 4)
+    assert waits[:4] == [0.0, 0.5, 1.0, 2.0]
+
+
+async def test_each_life_has_a_session_and_an_incarnation_of_its_own() -> None:
+    sessions: list[OrdererSession] = []
+    async with running() as world:
+        world.spoil = sessions.append
+        world.take_on("q1")
+        world.say(3)
+        await world.answered("q1")
+        beat = world.beats["orderer/q1.0.a"]
+        first = beat.told["inc"]
+        world.host.kill("orderer/q1.0.a")
+        await until(lambda: beat.lives > 1 and "inc" in beat.told)
+        assert len(sessions) == 2
+        assert beat.told["inc"] > first
+        await until(lambda: beat.told.get("ready"))
+        assert [driven.session for driven in world.host.driver._driven] == sessions[1:]
+        assert world.host.fragments == ("orderer/q1.0.a",)
+
+
+async def test_fragments_share_the_memory_of_their_host() -> None:
+    """For what is on its way to the broker, and for what is read ahead."""
+    asked: list[int] = []
+    async with running() as world:
+        whole = world.broker.reader
+
+        def reader(*, prefetch_kib_max: int = 0, **how: Any) -> Any:
+            asked.extend([prefetch_kib_max] if prefetch_kib_max else [])
+            return whole(**how)
+
+        world.broker.reader = reader  # type: ignore[method-assign]
+        world.take_on(*(f"q{n}" for n in range(8)))
+        await until(lambda: all(beat.told.get("ready") for beat in world.beats.values()))
+        driven = world.host.driver._driven
+        assert len(driven) == 8
+        bounds = [each._writer.in_flight_bytes_max for each in driven]
+        assert 0 < sum(bounds) <= IN_FLIGHT_BYTES_MAX
+        for catch_up in (catch_up for each in driven for catch_up in each._catch_up.values()):
+            catch_up.want({SOURCE: 0})  # it is made when it is wanted
+        assert len(asked) == 2 * len(driven)
+        assert 0 < sum(asked) <= PREFETCH_KIB_MAX
+
+
+async def test_one_that_is_paused_while_it_waits_for_others_is_handed_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slackwater.host.host.JOIN_S", WAIT_S_MAX)
+    goes_on = threading.Event()
+
+    def waits(name: str) -> None:
+        if name == "orderer/q2.0.a":
+            assert goes_on.wait(WAIT_S_MAX)
+
+    async with running() as world:
+        world.before_making = waits
+        world.take_on("q1", "q2")
+        await until(lambda: world.host._joining)
+        (paused,) = world.host._joining
+        world.host.pause("orderer/q1.0.a")
+        goes_on.set()
+        await until(lambda: world.beats["orderer/q2.0.a"].told.get("ready"))
+        assert not world.host.logs.reads(paused)
+        world.say(5)
+        await world.answered("q2")
+        world.host.resume("orderer/q1.0.a")
+        await world.answered("q1")
+        assert world.buckets("q1") == world.buckets("q2") == world.expected()
+
+
+async def test_what_was_made_for_nobody_is_given_back() -> None:
+    """Its fragment was dropped while it was made, in a thread that nobody can end."""
+    goes_on, given_back = threading.Event(), list[str]()
+
+    def make() -> str:
+        assert goes_on.wait(WAIT_S_MAX)
+        return "made"
+
+    before = set(threading.enumerate())
+    waiting = asyncio.create_task(in_thread(make, given_back.append))
+    await until(lambda: set(threading.enumerate()) - before)
+    (thread,) = set(threading.enumerate()) - before
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    goes_on.set()
+    await asyncio.to_thread(thread.join)
+    await asyncio.sleep(0)
+    assert given_back == ["made"]
 
 
 async def test_a_fragment_killed_twenty_times_loses_and_doubles_nothing(

@@ -1,12 +1,14 @@
-"""Commands to the parts of a process."""
+"""Commands to the parts of a process, and what its heartbeats tell of a part over its lives."""
 
 from __future__ import annotations
 
 import logging
+from typing import Any, cast
 
 import pytest
 
-from slackwater.runtime.parts import follow
+from slackwater.runtime.beat import Beat
+from slackwater.runtime.parts import FAILURES, PartBeat, follow
 
 
 def test_each_command_reaches_its_part_and_nonsense_nobody(
@@ -26,3 +28,41 @@ def test_each_command_reaches_its_part_and_nonsense_nobody(
     assert done == ["kill proxy/b", "pause proxy/a", "kill proxy/a"]
     assert len(caplog.records) == 5
     assert all(len(record.getMessage()) < 300 for record in caplog.records)
+
+
+class Sender:
+    """Keeps what a part was told by: one beat for each of its lives."""
+
+    def __init__(self) -> None:
+        self.beats: list[Beat] = []
+        self.speaks: list[bool] = []
+
+    def add_part(self, name: str, *, owner_speaks: bool = False) -> Beat:
+        self.beats.append(Beat(name, len(self.beats), lambda: None, owner_speaks=owner_speaks))
+        self.speaks.append(owner_speaks)
+        return self.beats[-1]
+
+
+def test_a_part_that_begins_again_is_not_what_it_was() -> None:
+    sender = Sender()
+    beat = PartBeat(cast(Any, sender), "orderer/q.0.a", owner_speaks=True)
+    beat.update(inc=4, ready=True, states={"out": "STABLE"}, detail={"readings": 3})
+    beat.begin_again({FAILURES: 1})
+    assert len(sender.beats) == 2
+    told = sender.beats[-1].told(5, {})
+    assert (told.inc, told.ready, told.states, told.detail) == (-1, False, {}, {FAILURES: 1})
+    beat.update(detail={"readings": 1})
+    assert sender.beats[-1].told(5, {}).detail == {"readings": 1, FAILURES: 1}
+    assert sender.speaks == [True, True], "it is believed no longer than before"
+
+
+def test_a_part_that_stands_still_is_silent_over_its_lives() -> None:
+    sender = Sender()
+    beat = PartBeat(cast(Any, sender), "orderer/q.0.a")
+    beat.hold()
+    beat.begin_again()
+    assert [each.is_silent for each in sender.beats] == [True, True]
+    beat.release()
+    assert not sender.beats[-1].is_silent
+    beat.begin_again()
+    assert not sender.beats[-1].is_silent

@@ -11,7 +11,7 @@ from slackwater.model.errors import SlackwaterError
 from slackwater.runtime.driver import Driven
 from slackwater.runtime.faust_worker import Receive
 from slackwater.runtime.sharedlogs import SharedLogs
-from slackwater.runtime.transport import Isolation, Log, NoAnswerError
+from slackwater.runtime.transport import Isolation, Log, NoAnswerError, PositionGoneError
 from slackwater.sessions.session import Form
 
 SOURCE, RESULTS = ("sw.source.s1", 0), ("sw.results.q.stable", 0)
@@ -74,6 +74,10 @@ def join(logs: SharedLogs, *readers: Reader) -> None:
     logs.join(cast(list[Driven], readers))
 
 
+def leave(logs: SharedLogs, reader: Reader) -> None:
+    logs.leave(cast(Driven, reader))
+
+
 async def test_results_are_read_committed_and_nothing_else_is() -> None:
     consumer = Consumer()
     logs = SharedLogs(consumer)
@@ -98,6 +102,42 @@ async def test_a_position_is_known_when_all_that_was_read_is_handed_over() -> No
     join(logs, newcomer)
     assert newcomer.told == [(SOURCE, 0), (RESULTS, 6)]
     assert await logs.positions() == {SOURCE: 4, RESULTS: 7}, "it was handed over before it came"
+
+
+async def test_each_record_reaches_all_who_read_its_log() -> None:
+    consumer, readers = Consumer(), [Reader(), Reader(), Reader()]
+    logs = SharedLogs(consumer)
+    join(logs, *readers)
+    await logs.settle()
+    assert consumer.receive is not None
+    consumer.receive(RESULTS, 0, b"x")
+    consumer.receive(RESULTS, 1, b"y")
+    assert [reader.taken for reader in readers] == [[(RESULTS, 0), (RESULTS, 1)]] * 3
+
+
+async def test_a_log_is_read_until_the_last_who_reads_it_leaves() -> None:
+    consumer, one, other = Consumer(), Reader(), Reader()
+    logs = SharedLogs(consumer)
+    join(logs, one, other)
+    await logs.settle()
+    leave(logs, one)
+    await logs.settle()
+    assert consumer.read.keys() == {SOURCE, RESULTS}
+    assert consumer.receive is not None
+    consumer.receive(RESULTS, 0, b"x")
+    assert (one.taken, other.taken) == ([], [(RESULTS, 0)])
+    leave(logs, other)
+    await logs.settle()
+    assert not consumer.read
+
+
+async def test_a_log_that_lost_its_position_fails_its_readers_and_no_others() -> None:
+    logs, both, one = SharedLogs(Consumer()), Reader(), Reader()
+    del one.live_offsets[RESULTS]
+    join(logs, both, one)
+    logs.gone(PositionGoneError(*RESULTS, 3))
+    assert [type(error) for error in both.failed] == [PositionGoneError]
+    assert not one.failed
 
 
 async def test_who_is_ahead_of_those_it_joins_with_is_told_where_the_consumer_begins() -> None:

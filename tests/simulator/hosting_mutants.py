@@ -1,0 +1,227 @@
+"""Mistakes in what runs sessions: the host, its driver, its logs, the heartbeats of its parts.
+
+The simulator's processes run each session by itself, so no seed meets these. Each is noticed by a
+test without a broker, and at an assertion: a time that runs out is no proof.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulator.mutation import Edit, Mutant, call
+
+from slackwater.runtime.cluster import cluster_of
+
+_host = "slackwater.host.host"
+_runtime = "slackwater.runtime"
+_of_host = "tests.unit.test_host"
+_of_driver = "tests.unit.test_driver"
+_of_logs = "tests.unit.test_shared_logs"
+_of_ends = "tests.unit.test_shared_ends"
+_of_parts = "tests.unit.test_parts"
+
+HOSTING_MUTANTS: Final = (
+    Mutant(
+        "a record is handed to one fragment only", "G1",
+        (Edit(f"{_runtime}.sharedlogs:SharedLogs._on_record",
+              "for driven in wanting:", "for driven in wanting[:1]:"),),
+        f"{_of_logs}:test_each_record_reaches_all_who_read_its_log",
+    ),
+    Mutant(
+        "what a fragment raises at a record keeps it from the others", "G1",
+        (Edit(f"{_runtime}.driver:Driven.take", "self.fail(error)", "raise"),),
+        f"{_of_driver}:test_what_a_session_raises_at_a_record_takes_the_record_from_nobody",
+        ("receive",),
+    ),
+    Mutant(
+        "who is asked whether it needs a record may end the others", "G1",
+        (Edit(f"{_runtime}.driver:Driven.needs", "self.fail(error)", "raise"),),
+        f"{_of_driver}:test_what_a_session_raises_at_a_record_takes_the_record_from_nobody",
+        ("needs",),
+    ),
+    Mutant(
+        "a turn that fails ends the loop", "G2",
+        (Edit(f"{_runtime}.driver:Driver._turn", "if self._on_failure is None:", "if True:"),),
+        f"{_of_driver}:test_one_that_fails_in_its_turn_leaves_the_loop_to_the_others",
+    ),
+    Mutant(
+        "a newcomer is not told where its host reads", "R8",
+        (Edit(f"{_runtime}.sharedlogs:SharedLogs.join",
+              "if not is_new or offset != shared.next:", "if False:"),),
+        f"{_of_logs}:test_a_position_is_known_when_all_that_was_read_is_handed_over",
+    ),
+    Mutant(
+        "a log is read from where the last of those who join needs it", "R8",
+        (Edit(f"{_runtime}.sharedlogs:SharedLogs.join",
+              "min(joining.values())", "max(joining.values())"),),
+        f"{_of_logs}:test_who_is_ahead_of_those_it_joins_with_is_told_where_the_consumer_begins",
+    ),
+    Mutant(
+        "those who begin together begin one after the other", "R14",
+        (Edit(f"{_host}:Host.join", "await self._all_here.wait()", "pass"),),
+        f"{_of_host}:test_those_who_begin_together_have_nothing_to_catch_up",
+    ),
+    Mutant(
+        "who leaves takes its logs from the others", "G1",
+        (Edit(f"{_runtime}.sharedlogs:SharedLogs.leave", "if not shared.readers:", "if True:"),),
+        f"{_of_logs}:test_a_log_is_read_until_the_last_who_reads_it_leaves",
+    ),
+    Mutant(
+        "a log that nobody wants is read on", "R5",
+        (Edit(f"{_runtime}.sharedlogs:SharedLogs._settle", "if left:", "if False:"),),
+        f"{_of_logs}:test_a_log_is_read_until_the_last_who_reads_it_leaves",
+    ),
+    Mutant(
+        "who waits for a log that cannot be read is told nothing", "G4",
+        (Edit(f"{_runtime}.sharedlogs:SharedLogs._give_up", "driven.fail(error)", "pass"),),
+        f"{_of_logs}:test_a_consumer_that_cannot_read_fails_those_who_wait_for_it_and_is_asked_again",
+    ),
+    Mutant(
+        "results are read before they are committed", "R29",
+        (Edit(f"{_runtime}.sharedlogs:SharedLogs._settle",
+              "isolation=isolation", 'isolation="read_uncommitted"'),),
+        f"{_of_logs}:test_results_are_read_committed_and_nothing_else_is",
+    ),
+    Mutant(
+        "what is on its way counts as handed over", "R11",
+        (Edit(f"{_runtime}.sharedlogs:SharedLogs.positions",
+              "and shared.handed >= read_to", ""),),
+        f"{_of_logs}:test_a_position_is_known_when_all_that_was_read_is_handed_over",
+    ),
+    Mutant(
+        "what was handed over before a log began anew still counts", "R11",
+        (Edit(f"{_runtime}.assigned:AssignedConsumer.change",
+              "for log in [*leave, *begin]:", "for log in leave:"),),
+        "tests.unit.test_live_consumer:test_a_log_that_begins_anew_has_handed_out_nothing_yet",
+    ),
+    Mutant(
+        "what was fetched before a log began anew is handed over", "G1",
+        (Edit(f"{_runtime}.faust_worker:LiveConsumer.hand_over",
+              "reader is None or reader.since != since", "reader is None"),),
+        "tests.simulator.hosting_mutants:a_log_begins_anew",
+    ),
+    Mutant(
+        "an answer is given to who asked behind the question", "R11",
+        (Edit(f"{_runtime}.sharedends:SharedEnds._ask", "del self._unsent[question]\n", "\n"),),
+        f"{_of_ends}:test_what_is_asked_behind_a_question_is_asked_again",
+    ),
+    Mutant(
+        "ends count for the moment at which they are answered", "R11",
+        (Edit(f"{_runtime}.driver:Driven._fetch_ends",
+              "for log in logs}, asked_at)", "for log in logs}, self._clock.now_us())"),),
+        f"{_of_driver}:test_ends_count_for_the_moment_at_which_they_were_asked",
+    ),
+    Mutant(
+        "a session is told the positions of others", "R11",
+        (Edit(f"{_runtime}.driver:Driven._fetch_positions", " if log in logs", ""),),
+        f"{_of_driver}:test_a_session_is_told_the_positions_that_it_asked_for",
+    ),
+    Mutant(
+        "what stands still takes records in", "R5",
+        (Edit(f"{_runtime}.driver:Driven.needs", "self._is_held or ", ""),),
+        f"{_of_driver}:test_what_stands_still_takes_nothing_in_and_no_turn",
+    ),
+    Mutant(
+        "who is paused while it waits for others joins with them", "R8",
+        (Edit(f"{_host}:Host.join", "each for each in joining if not each.is_held", "joining"),),
+        f"{_of_host}:test_one_that_is_paused_while_it_waits_for_others_is_handed_nothing",
+    ),
+    Mutant(
+        "what stands still goes on in its heartbeats", "R34",
+        (Edit(f"{_host}:Hosted.hold", "self._beat.hold()", "pass"),),
+        f"{_of_host}:test_a_fragment_that_stands_still_keeps_nobody_waiting_and_goes_on",
+    ),
+    Mutant(
+        "what is dropped while it stands still speaks again", "R34",
+        (Edit(f"{_runtime}.parts:PartBeat.begin_again",
+              "self._beat.is_silent = self._is_silent", "pass"),),
+        f"{_of_parts}:test_a_part_that_stands_still_is_silent_over_its_lives",
+    ),
+    Mutant(
+        "a part that has failed is still ready", "R34",
+        (Edit(f"{_runtime}.parts:PartBeat.begin_again",
+              "self._beat = self._sender.add_part(self._name, owner_speaks=self._owner_speaks)",
+              "pass"),),
+        f"{_of_parts}:test_a_part_that_begins_again_is_not_what_it_was",
+    ),
+    Mutant(
+        "a part that has failed once is believed when it hangs", "R34",
+        (Edit(f"{_runtime}.parts:PartBeat.begin_again",
+              ", owner_speaks=self._owner_speaks", ""),),
+        f"{_of_parts}:test_a_part_that_begins_again_is_not_what_it_was",
+    ),
+    Mutant(
+        "what hangs is believed for good", "R34",
+        (Edit(f"{_runtime}.beat:believable", "unsaid_s <= states_s_max", "True"),),
+        "tests.unit.test_heartbeats:"
+        "test_a_hung_owner_says_nothing_of_its_outputs_though_its_heart_beats",
+    ),
+    Mutant(
+        "what is dropped writes on from another thread", "R2",
+        (Edit(f"{_runtime}.driver:Driven._writer", "if self._is_over:", "if False:"),),
+        f"{_of_driver}:test_what_is_dropped_writes_no_more",
+    ),
+    Mutant(
+        "what is dropped flushes what it has not sent", "R2",
+        (Edit(f"{_runtime}.driver:Driven.drop", ".close(0.0)", ".close(5.0)"),),
+        f"{_of_driver}:test_what_is_dropped_writes_no_more",
+    ),
+    Mutant(
+        "what is dropped takes turns", "R2",
+        (Edit(f"{_host}:Host.part", "self.driver.remove(driven)", "pass"),),
+        f"{_of_host}:test_each_life_has_a_session_and_an_incarnation_of_its_own",
+    ),
+    Mutant(
+        "a fragment that is built anew is the old one", "R2",
+        (Edit(f"{_host}:Hosted._begin", "fragment = await in_thread(",
+              "make = host.shared.make\n"
+              "        kept = vars(self).setdefault('kept', [])\n"
+              "        fragment = kept[0] if kept else await in_thread("),
+         Edit(f"{_host}:Hosted._drive", "host, shared = self._host, self._host.shared",
+              "host, shared = self._host, self._host.shared\n"
+              "    vars(self)['kept'] = [fragment]")),
+        f"{_of_host}:test_each_life_has_a_session_and_an_incarnation_of_its_own",
+    ),
+    Mutant(
+        "what was made for a life that has ended stays open", "R5",
+        (Edit(f"{_host}:in_thread", "unwanted() if done.done() else set_it()",
+              "None if done.done() else set_it()"),),
+        f"{_of_host}:test_what_was_made_for_nobody_is_given_back",
+    ),
+    Mutant(
+        "the bound of what is in flight is not shared out", "R5",
+        (Edit(f"{_host}:Host.in_flight_bytes_max",
+              " // max(len(self._hosted), 1)", ""),),
+        f"{_of_host}:test_fragments_share_the_memory_of_their_host",
+    ),
+    Mutant(
+        "the bound of what is read ahead is not shared out", "R5",
+        (Edit(f"{_host}:Host.prefetch_kib_max",
+              " // (2 * max(len(self._hosted), 1))", ""),),
+        f"{_of_host}:test_fragments_share_the_memory_of_their_host",
+    ),
+    Mutant(
+        "back-off is forgotten", "G2",
+        (Edit(f"{_host}:Hosted._live_on", "back_off.after_death(", "BackOff().after_death("),),
+        f"{_of_host}:test_who_fails_again_waits_longer_each_time",
+    ),
+    Mutant(
+        "what comes for a session waits for its next look", "G2",
+        (Edit(f"{_runtime}.driver:Driven.take", "self._make_due()", "pass"),),
+        f"{_of_driver}:test_input_makes_a_session_due_and_only_the_one_that_it_is_for",
+    ),
+)  # fmt: skip
+
+
+# Tests that ask pytest for more than ``monkeypatch``.
+
+
+def a_log_begins_anew() -> None:
+    """While records that were fetched before are on their way."""
+    from tests.unit.test_live_consumer import (
+        Live,
+        test_what_was_fetched_before_a_log_begins_anew_is_handed_to_nobody,
+    )
+
+    live = Live("host/1", cluster_of("127.0.0.1:1"), lambda error: None)
+    call(test_what_was_fetched_before_a_log_begins_anew_is_handed_to_nobody, live)

@@ -1,0 +1,139 @@
+"""A mutant: a mistake that is made while a block lasts, and the test that must notice it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType
+from typing import Any, Final, NamedTuple
+
+import orjson
+import pytest
+from tests.simulator.plans import Plan
+from tests.simulator.run import run
+
+FOUND: Final = Path(__file__).with_name("found.json")
+NOTICED: Final = (AssertionError, pytest.fail.Exception)
+"""What a test raises that finds a mistake; the second: nothing was raised that had to be."""
+
+
+class Edit(NamedTuple):
+    """Replace ``old`` by ``new`` in the text of ``target`` (module:function or module:Class.f)."""
+
+    target: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A mistake, and who notices it (module:function of a scenario, and its arguments)."""
+
+    name: str
+    trace: str
+    edits: tuple[Edit, ...]
+    scenario: str = ""
+    """Without one, the plan of this name in ``found.json``."""
+    arguments: tuple[object, ...] = ()
+
+    def __str__(self) -> str:
+        """What a test is called."""
+        return f"{self.trace}-{self.name}"
+
+    @property
+    def plan(self) -> Plan:
+        """What seeds once found."""
+        return Plan.from_json(orjson.dumps(found_plans()[str(self)]).decode())
+
+    @property
+    def caught_by(self) -> str:
+        """The scenario, or the guarantee that the plan breaks."""
+        if self.scenario:
+            module, _, function = self.scenario.rpartition(".")[2].partition(":")
+            return f"{module}: {function}"
+        return "a plan that seeds found"
+
+    def run(self) -> None:
+        """The scenario, or the plan, that must fail."""
+        if not self.scenario:
+            outcome = run(self.plan)
+            if outcome.violation is not None:
+                raise outcome.violation
+            return
+        module, _, function = self.scenario.partition(":")
+        call(getattr(importlib.import_module(module), function), *self.arguments)
+
+
+def call(scenario: Callable[..., object], *arguments: object) -> None:
+    """Run a test outside of pytest; it may be a coroutine, and may ask for ``monkeypatch``."""
+    with pytest.MonkeyPatch.context() as patch:
+        wants_patch = "monkeypatch" in inspect.signature(scenario).parameters
+        running = scenario(*arguments, **({"monkeypatch": patch} if wants_patch else {}))
+        if inspect.iscoroutine(running):
+            asyncio.run(running)
+
+
+def found_plans() -> dict[str, Any]:
+    """The plans of ``found.json`` by mutant."""
+    plans: dict[str, Any] = orjson.loads(FOUND.read_bytes())
+    return plans
+
+
+@contextmanager
+def applied(mutant: Mutant) -> Iterator[None]:
+    """The mistake is made as long as the block lasts."""
+    undo: list[Callable[[], None]] = []
+    try:
+        for edit in mutant.edits:
+            undo += _apply(edit)
+        yield
+    finally:
+        for act in reversed(undo):
+            act()
+
+
+def _apply(edit: Edit) -> list[Callable[[], None]]:
+    module_name, _, path = edit.target.partition(":")
+    module = importlib.import_module(module_name)
+    *owners, name = path.split(".")
+    owner: Any = module
+    for part in owners:
+        owner = getattr(owner, part)
+    raw = inspect.getattr_static(owner, name)
+    function = _function_of(raw)
+    text = textwrap.dedent(inspect.getsource(function))
+    assert text.count(edit.old) == 1, f"{edit.target} has {text.count(edit.old)} times {edit.old!r}"
+    scope: dict[str, Any] = {}
+    exec(
+        compile(text.replace(edit.old, edit.new), edit.target, "exec"), function.__globals__, scope
+    )
+    changed = scope[name]
+    places = [owner] if owners else _importers(name, raw)
+    return [_put(place, name, changed, raw) for place in places]
+
+
+def _function_of(raw: Any) -> FunctionType:
+    if isinstance(raw, property):
+        assert isinstance(raw.fget, FunctionType)
+        return raw.fget
+    if isinstance(raw, staticmethod):
+        raw = raw.__func__
+    assert isinstance(raw, FunctionType)
+    return raw
+
+
+def _importers(name: str, value: object) -> list[Any]:
+    """Every module that has this function under its name."""
+    return [m for m in list(sys.modules.values()) if vars(m).get(name) is value]
+
+
+def _put(place: Any, name: str, new: Any, old: Any) -> Callable[[], None]:
+    setattr(place, name, new)
+    return lambda: setattr(place, name, old)
