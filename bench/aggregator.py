@@ -33,6 +33,14 @@ from slackwater.runtime.transport import Reader, Writer
 
 ORDERED = ("sw.ordered.bench.0", 0)
 DELTAS = ("sw.deltas.bench.0", 0)
+DEPLOYMENT = """
+apiVersion: slackwater/v1
+clock: wall
+streams:
+  s: {key: {column: k}, time: {column: t, unit: us}, fields: [temperature], disorder: 100ms}
+queries:
+  bench: {from: [s], window: {size: 1s}, aggregate: [count], bound: 2s}
+"""
 
 
 def bucket(seed: int, readings: int, keys: int) -> bytes:
@@ -119,10 +127,21 @@ def run(options: argparse.Namespace, bootstrap: str, folder: Path) -> None:
     listener = HeartbeatListener(transport).start()
     begun = time.perf_counter()
     command = [sys.executable, "-m", "slackwater_spark.app", "0", "--fragments", "bench.0.a"]
-    command += ["--deployment", "none", "--bootstrap", bootstrap, "--data-dir", str(folder)]
+    deployment = folder / "deployment.yaml"
+    deployment.write_text(DEPLOYMENT)
+    command += [
+        "--deployment",
+        str(deployment),
+        "--bootstrap",
+        bootstrap,
+        "--data-dir",
+        str(folder),
+    ]
     process = subprocess.Popen([*command, "--mode", options.mode])
     try:
-        listener.wait_for(lambda view: view.ready("aggregator/0", time.monotonic()), 300)
+        while not listener.wait_for(lambda view: view.ready("aggregator/0", time.monotonic()), 1):
+            if process.poll() is not None:
+                raise SystemExit(f"the aggregator has ended with code {process.returncode}")
         print(f"ready after {time.perf_counter() - begun:.1f} s")
         reader = transport.reader()
         reader.assign({DELTAS: 0})

@@ -1,7 +1,9 @@
-"""The aggregator's job: one streaming query for one replica of one child.
+"""The aggregator's job: one streaming query for any number of fragments.
 
-The source is *assigned* its two partitions (the replica's stable and live log) at given offsets;
-the sink gets topic and partition with each row. Where the query begins is decided by the roots
+The source is *assigned* the partitions of its fragments (of each its replica's stable and live log)
+at given offsets; the sink gets topic and partition with each row. To start a query costs 1.5 CPU
+seconds, whatever the number of its fragments, so those that begin together share one
+(``app.py``). Where the query begins is decided by the roots
 (rule 26), never by a checkpoint of Spark's: Spark looks at ``startingOffsets`` only where it finds
 no checkpoint, so each start gets a fresh one, and what it writes there is read by nobody. That is
 also why the sink may be at-least-once: a delta is identified by (child, replica, log, seq), and the
@@ -33,7 +35,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from slackwater_spark.transforms import FragmentShape, deltas
+from slackwater_spark.transforms import Route, deltas
 
 Mode = Literal["real-time", "micro-batch"]
 
@@ -67,13 +69,15 @@ _SINK_OPTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class FragmentJob:
-    """All that a fragment's query needs to know; ``starts`` maps stable (0) and live (1)."""
+class Job:
+    """All that a query needs to know.
 
-    shape: FragmentShape
-    ordered_topic: str
-    delta_topics: Sequence[str]
-    starts: Mapping[int, int]
+    ``starts``: the offset to begin at, of each partition of the routes' ordered topics that is to
+    be read.
+    """
+
+    routes: Sequence[Route]
+    starts: Mapping[tuple[str, int], int]
     checkpoint: Path
     source_options: Mapping[str, str]
     sink_options: Mapping[str, str]
@@ -81,26 +85,23 @@ class FragmentJob:
     batch_ms: int = 3_600_000
     name: str = field(default="")
 
-    @property
-    def source_partitions(self) -> dict[int, int]:
-        """Offset to begin at, by partition of the ordered topic."""
-        return {2 * self.shape.replica + line: at for line, at in self.starts.items()}
 
-
-def start_fragment(session: SparkSession, job: FragmentJob) -> StreamingQuery:
+def start_query(session: SparkSession, job: Job) -> StreamingQuery:
     """Start the query; it runs until it is stopped or fails."""
     shutil.rmtree(job.checkpoint, ignore_errors=True)
-    offsets = {job.ordered_topic: {str(p): at for p, at in job.source_partitions.items()}}
+    offsets: dict[str, dict[str, int]] = {}
+    for (topic, partition), at in sorted(job.starts.items()):
+        offsets.setdefault(topic, {})[str(partition)] = at
     options = _SOURCE_OPTIONS | dict(job.source_options)
     records = (
         session.readStream.format("kafka")
         .options(**options)
-        .option("assign", json.dumps({job.ordered_topic: sorted(job.source_partitions)}))
+        .option("assign", json.dumps({topic: [*map(int, of)] for topic, of in offsets.items()}))
         .option("startingOffsets", json.dumps(offsets))
         .load()
     )
     writer = (
-        deltas(records, job.shape, job.delta_topics)
+        deltas(records, job.routes)
         .writeStream.format("kafka")
         .options(**(_SINK_OPTIONS | dict(job.sink_options)))
         .option("checkpointLocation", str(job.checkpoint))
@@ -109,9 +110,7 @@ def start_fragment(session: SparkSession, job: FragmentJob) -> StreamingQuery:
     return _triggered(session, writer, job).start()
 
 
-def _triggered(
-    session: SparkSession, writer: DataStreamWriter, job: FragmentJob
-) -> DataStreamWriter:
+def _triggered(session: SparkSession, writer: DataStreamWriter, job: Job) -> DataStreamWriter:
     if job.mode == "micro-batch":
         return (
             writer.outputMode("append")

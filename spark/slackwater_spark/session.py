@@ -37,8 +37,9 @@ from slackwater.model.errors import EnvironmentProblem
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOCAL_MASTER = "local[64]"
-"""A real-time task never ends, and every partition has one: slots are threads, and cheap."""
+LOCAL_MASTER = "local[4096]"
+"""A real-time task never ends, and every partition has one. A slot costs nothing until it is used:
+threads begin with their tasks."""
 
 _START_SECONDS_MAX = 60
 
@@ -328,6 +329,8 @@ def _make_session(settings: SessionSettings) -> SparkSession:
         # the middle of somebody's window.
         "spark.cleaner.periodicGC.interval": "24h",
         "spark.executor.heartbeatInterval": "10s",
+        # By default as many threads as there are slots.
+        "spark.rpc.netty.dispatcher.numThreads": "2",
     }
     builder = SparkSession.builder.appName(settings.app_name).master(settings.master)
     for name, value in (conf | _cluster_security(settings) | dict(settings.conf)).items():

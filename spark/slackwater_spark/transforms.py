@@ -22,6 +22,9 @@ Three things decide whether this is quick or right, and none of them shows:
 * *Stages are selected one after the other and must not be collapsed*, or a lambda would decode the
   record once for each key; the session switches that optimisation off, and a test counts.
 
+One DataFrame serves the ordered topics of many queries. What differs between them (where the deltas
+go, which figures are wanted) is a table of literals, looked up once a record by its topic.
+
 A figure that no aggregate of the query is made of is not computed: its place in the record is
 empty, and the reader of the delta takes it for absent.
 
@@ -32,7 +35,7 @@ skip zeros, and merges that mix positive with negative parts. Here the extremes 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -62,9 +65,12 @@ _PASSED = (
     "gap",
     "fields",
 )
+_OPTIONAL = tuple(name for name in FIGURES if name not in {"count", "sum"})
 # What stands in their place in a VOID record. frontier_piece -1: no frontier.
 _VOID = {
     "kind": "'VOID'",
+    "child": "to.child",
+    "replica": "of_replica",
     "inc": "0L",
     "bucket_start": "0L",
     "bucket_end": "0L",
@@ -81,54 +87,67 @@ _VOID = {
 
 
 @dataclass(frozen=True, slots=True)
-class FragmentShape:
-    """Which replica of which child, how many parts its deltas go to, and the figures in them.
+class Route:
+    """Where the deltas of one child's ordered topic go, and which figures are in them.
 
-    ``figures`` are those that the query's aggregates are made of, ``results.figures_of``.
+    ``delta_topics``: one for each part. ``figures`` are those that the query's aggregates are made
+    of, ``results.figures_of``.
     """
 
-    query: str
+    ordered_topic: str
+    delta_topics: tuple[str, ...]
     child: int
-    replica: int
     replicas: int
-    parts: int
     figures: tuple[str, ...] = FIGURES
 
     def __post_init__(self) -> None:
-        assert 0 <= self.replica < self.replicas
+        assert self.replicas >= 1
         assert self.child >= 0
-        assert self.parts >= 1
+        assert self.delta_topics
         assert {"count", "sum"} <= set(self.figures) <= set(FIGURES)
 
 
-def deltas(records: DataFrame, shape: FragmentShape, topics: Sequence[str]) -> DataFrame:
-    """Kafka records of a fragment's ordered logs -> Kafka records of the parts' delta logs.
+def deltas(records: DataFrame, routes: Collection[Route]) -> DataFrame:
+    """Kafka records of ordered logs -> Kafka records of the parts' delta logs.
 
-    ``records`` has ``value``, ``offset`` and ``partition`` as Spark's Kafka source gives them,
-    ``topics`` one topic for each part. The result has ``topic``, ``partition`` and ``value``.
+    ``records`` has ``topic``, ``partition``, ``offset`` and ``value`` as Spark's Kafka source gives
+    them, and no topic but those of ``routes``. The result has ``topic``, ``partition``, ``value``.
     """
-    assert len(topics) == shape.parts
-    decoded = _decode(records, shape)
+    decoded = _decode(records, routes)
     guarded = decoded.select("*", _ok().alias("ok"), _ints("r.offsets").alias("o"))
     figured = guarded.select(
         "partition",
         "seq",
-        *(_passed(name, shape).alias(name) for name in _PASSED),
+        "to",
+        *(_passed(name).alias(name) for name in _PASSED),
         sf.expr("if(ok, r.keys, cast(array() as array<string>))").alias("keys"),
-        _figures(shape.figures).alias("figures"),
+        _figures().alias("figures"),
     )
-    parted = _whole(figured) if shape.parts == 1 else _split(figured, shape.parts)
-    names = sf.array(*map(sf.lit, topics))
-    return parted.select(
-        sf.element_at(names, sf.col("part") + 1).alias("topic"),
-        sf.col("partition"),
-        sf.concat(
-            sf.lit(_header("delta")), to_avro(_delta(shape.figures), schema_json("delta"))
-        ).alias("value"),
+    return _parted(figured).select(
+        "topic",
+        "partition",
+        sf.concat(sf.lit(_header("delta")), to_avro(_delta(), schema_json("delta"))).alias("value"),
     )
 
 
-def _decode(records: DataFrame, shape: FragmentShape) -> DataFrame:
+def _table(routes: Collection[Route]) -> Column:
+    """What is known of a record by its topic."""
+    entries: list[Column] = []
+    for route in routes:
+        wanted = (sf.lit(name in route.figures).alias(name) for name in _OPTIONAL)
+        entries += [
+            sf.lit(route.ordered_topic),
+            sf.struct(
+                sf.lit(route.child).alias("child"),
+                sf.lit(2 * route.child * route.replicas).alias("first"),
+                sf.array(*map(sf.lit, route.delta_topics)).alias("topics"),
+                *wanted,
+            ),
+        ]
+    return sf.create_map(*entries)
+
+
+def _decode(records: DataFrame, routes: Collection[Route]) -> DataFrame:
     """One row for each record, with ``r`` null where the bytes are none of ours."""
     header = sf.expr(f"substring(value, 1, {_HEADER_BYTES})")
     body = sf.expr(f"substring(value, {_HEADER_BYTES + 1}, {_INT_MAX})")
@@ -138,10 +157,14 @@ def _decode(records: DataFrame, shape: FragmentShape) -> DataFrame:
         body = sf.when(header == sf.lit(older), sf.concat(body, sf.lit(lacking))).otherwise(body)
         ours = ours | (header == sf.lit(older))
     record = from_avro(body, schema_json("ordered"), {"mode": "PERMISSIVE"})
-    # The live log has the odd number of each pair, on both sides.
-    first = 2 * (shape.child * shape.replicas + shape.replica)
-    return records.select(
-        sf.expr(f"cast({first} + partition % 2 as int)").alias("partition"),
+    routed = records.select(
+        sf.element_at(_table(routes), sf.col("topic")).alias("to"), "partition", "offset", "value"
+    )
+    return routed.select(
+        "to",
+        # Two partitions a replica, on both sides: the stable log's is even, the live log's odd.
+        sf.expr("to.first + partition").alias("partition"),
+        sf.expr("cast(partition div 2 as int)").alias("of_replica"),
         sf.col("offset").alias("seq"),
         sf.when(ours, record).alias("r"),
     )
@@ -178,20 +201,19 @@ def _ints(doubles: str) -> Column:
     return sf.expr(f"cast({doubles} as array<int>)")
 
 
-def _passed(name: str, shape: FragmentShape) -> Column:
-    void = _VOID | {"child": str(shape.child), "replica": str(shape.replica)}
-    return sf.expr(f"if(ok, r.{name}, {void[name]})")
+def _passed(name: str) -> Column:
+    return sf.expr(f"if(ok, r.{name}, {_VOID[name]})")
 
 
-def _figures(wanted: Collection[str]) -> Column:
-    """Per field and key a struct of the wanted figures."""
+def _figures() -> Column:
+    """Per field and key a struct of the wanted figures, in which the others are 0."""
     no_values = "cast(array() as array<double>)"
     # An empty range has no sequence: the one from a to a - 1 counts downwards.
     of_key = f"if(o[i + 1] > a, transform(sequence(a, o[i + 1] - 1), j -> c[j]), {no_values})"
     of_keys = f"transform(slice(o, 1, size(r.keys)), (a, i) -> {of_key})"
-    without_nan = _summed("y", "u", _of_values(wanted, "y", "u"))
+    without_nan = _summed("y", "u", _of_values("y", "u"))
     without_nan = f"transform(array(filter(x, v -> not isnan(v))), y -> {without_nan})[0]"
-    figures = _summed("x", "t", f"if(isnan(t), {without_nan}, {_of_values(wanted, 'x', 't')})")
+    figures = _summed("x", "t", f"if(isnan(t), {without_nan}, {_of_values('x', 't')})")
     columns = "if(ok, r.columns, cast(array() as array<array<double>>))"
     return sf.expr(f"transform({columns}, c -> transform({of_keys}, x -> {figures}))")
 
@@ -201,7 +223,7 @@ def _summed(values: str, total: str, then: str) -> str:
     return f"aggregate({values}, 0D, (s, v) -> s + v, {total} -> {then})"
 
 
-def _of_values(wanted: Collection[str], values: str, total: str) -> str:
+def _of_values(values: str, total: str) -> str:
     # A lambda over an array of one is the only way to name a value within an expression. Without
     # values the mean is NULL, and nothing asks for it.
     m2 = f"aggregate({values}, 0D, (s, v) -> s + (v - m) * (v - m))"
@@ -213,45 +235,50 @@ def _of_values(wanted: Collection[str], values: str, total: str) -> str:
         "min": f"coalesce(array_min({values}), {nan})",
         "max": f"coalesce(array_max({values}), {nan})",
     }
-    members = (f"'{name}', {figures[name]}" for name in FIGURES if name in wanted)
+    for name in _OPTIONAL:
+        figures[name] = f"if(to.{name}, {figures[name]}, 0D)"
+    members = (f"'{name}', {figures[name]}" for name in FIGURES)
     return f"named_struct({', '.join(members)})"
 
 
-def _whole(figured: DataFrame) -> DataFrame:
-    return figured.select("*", sf.lit(0).alias("part"))
-
-
-def _split(figured: DataFrame, parts: int) -> DataFrame:
+def _parted(figured: DataFrame) -> DataFrame:
     """Each record once for each part, with that part's keys alone, also if there are none.
 
-    The list of parts is a constant: exploding data would lose a record without any.
+    What is exploded is never empty: a record without a part would be lost.
     """
+    one = "size(to.topics) = 1"
     placed = figured.select(
         "*",
-        sf.expr(f"transform(keys, k -> cast(pmod(xxhash64(k), {parts}L) as int))").alias("part_of"),
-        sf.explode(sf.array(*map(sf.lit, range(parts)))).alias("part"),
+        sf.expr(
+            f"if({one}, cast(array() as array<int>),"
+            " transform(keys, k -> cast(pmod(xxhash64(k), size(to.topics)) as int)))"
+        ).alias("part_of"),
+        sf.posexplode("to.topics").alias("part", "topic"),
     )
     return placed.select(
+        "topic",
         "partition",
         "seq",
-        "part",
+        "to",
         *_PASSED,
-        sf.expr("filter(keys, (k, i) -> part_of[i] = part)").alias("keys"),
-        sf.expr("transform(figures, f -> filter(f, (x, i) -> part_of[i] = part))").alias("figures"),
+        sf.expr(f"if({one}, keys, filter(keys, (k, i) -> part_of[i] = part))").alias("keys"),
+        sf.expr(
+            f"if({one}, figures, transform(figures, f -> filter(f, (x, i) -> part_of[i] = part)))"
+        ).alias("figures"),
     )
 
 
-def _delta(wanted: Collection[str]) -> Column:
+def _delta() -> Column:
     absent = "cast(array() as array<array<double>>)"
+    figures = {name: f"transform(figures, f -> f.{name})" for name in FIGURES}
+    for name in _OPTIONAL:
+        figures[name] = f"if(to.{name}, {figures[name]}, {absent})"
     return sf.struct(
         *_PASSED,
         "seq",
         "keys",
         sf.xxhash64("keys").alias("keys_hash"),
-        *(
-            sf.expr(f"transform(figures, f -> f.{name})" if name in wanted else absent).alias(name)
-            for name in FIGURES
-        ),
+        *(sf.expr(figures[name]).alias(name) for name in FIGURES),
     )
 
 

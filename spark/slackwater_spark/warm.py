@@ -50,22 +50,21 @@ def make_archive(target: Path) -> None:
 
 
 def _go_the_way(spark: SparkApplication, folder: Path) -> None:
-    from slackwater_spark.aggregate import FragmentJob, running_tasks, start_fragment
-    from slackwater_spark.transforms import FragmentShape, deltas
+    from slackwater_spark.aggregate import Job, running_tasks, start_query
+    from slackwater_spark.transforms import Route, deltas
 
-    session, shape = spark.session, FragmentShape("warm", 0, 0, 1, 1)
-    row = "unhex('C301') as value, 0L as offset, 0 as partition"
+    session, routes = spark.session, [Route("o", ("d",), 0, 1)]
+    row = "'o' as topic, unhex('C301') as value, 0L as offset, 0 as partition"
     rows = session.range(1).selectExpr(row)
     with contextlib.suppress(Exception):
-        deltas(rows, shape, ["d"]).write.format("kafka").options(**_IMPATIENT).save()
+        deltas(rows, routes).write.format("kafka").options(**_IMPATIENT).save()
     stream = session.readStream.format("rate").load().selectExpr(row)
     with contextlib.suppress(Exception):
-        query = deltas(stream, shape, ["d"]).writeStream.format("noop")
+        query = deltas(stream, routes).writeStream.format("noop")
         query.option("checkpointLocation", str(folder / "c0")).start().processAllAvailable()
-    job = FragmentJob(
-        shape, "o", ["d"], {0: 0, 1: 0}, folder / "c1", _IMPATIENT, _IMPATIENT, name="warm"
-    )
-    query_of_job = start_fragment(session, job)
+    starts = {("o", 0): 0, ("o", 1): 0}
+    job = Job(routes, starts, folder / "c1", _IMPATIENT, _IMPATIENT, name="warm")
+    query_of_job = start_query(session, job)
     running_tasks(session, query_of_job.runId)
     query_of_job.awaitTermination(20)
 

@@ -21,27 +21,42 @@ from slackwater.runtime.cluster import Cluster
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.transport import Isolation, Log
 from slackwater_spark import aggregate
-from slackwater_spark.app import Aggregator, _Keeper, start_offsets
-from slackwater_spark.transforms import FragmentShape
+from slackwater_spark.aggregate import Job
+from slackwater_spark.queries import Aggregator, Fragment, QuerySettings, start_offsets
+from slackwater_spark.transforms import Route
 
 A = OrdererName("climate", 0, 0)
 STABLE: Log = ("sw.ordered.climate.0", 0)
 
 
-def root(*whole: int) -> RootState:
+def fragment(query: str = "climate", child: int = 0, replica: int = 0) -> Fragment:
+    names = Names()
+    route = Route(names.ordered(query, child), (names.deltas(query, 0),), child, 2)
+    return Fragment(OrdererName(query, child, replica), route)
+
+
+def root(*whole: int, query: str = "climate") -> RootState:
     at = LogPosition(0, 0, 0, Position(0))
     logs = tuple(LogState(0, 0, line, at, at, read) for line, read in enumerate(whole))
-    return RootState("root/climate.0", 1, 0, 0, 0, 0, (), logs)
+    return RootState(f"root/{query}.0", 1, 0, 0, 0, 0, (), logs)
 
 
-class Busy(MemoryBroker):
+class Broker(MemoryBroker):
+    """Has the topics of these queries."""
+
+    def __init__(self, *queries: str) -> None:
+        super().__init__()
+        for query in queries:
+            self.create_topic(f"sw.state.{query}", 1)
+            self.create_topic(f"sw.ordered.{query}.0", 4)
+            self.create_topic(f"sw.deltas.{query}.0", 4)
+
+
+class Busy(Broker):
     """While it is asked, another process goes on with the fragment's work."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.create_topic("sw.state.climate", 1)
-        self.create_topic(STABLE[0], 2)
-        self.create_topic("sw.deltas.climate.0", 2)
+        super().__init__("climate")
         self.whole = 0
         self.go_on()
 
@@ -67,12 +82,97 @@ class Busy(MemoryBroker):
         return ends
 
 
-def aggregator(broker: MemoryBroker, tmp_path: Path) -> Aggregator:
-    spark = SimpleNamespace(process=SimpleNamespace(poll=lambda: None), session=None)
-    clock = SystemClock()
-    return Aggregator(
-        cast(Any, spark), broker, Cluster("nowhere:1"), tmp_path, "real-time", 60_000, clock
-    )
+class Query:
+    """A query that counts how often it is asked whether it runs; ``fail`` ends it."""
+
+    runId = ""  # noqa: N815 -- as in PySpark
+
+    def __init__(self, job: Job, *, stops: bool = True) -> None:
+        self.job = job
+        self.name = job.name
+        self.asked = 0
+        self.stopped = False
+        self._stops = stops
+        self._ended = threading.Event()
+
+    @property
+    def logs(self) -> set[Log]:
+        return set(self.job.starts)
+
+    def fail(self) -> None:
+        self._ended.set()
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 -- as in PySpark
+        self.asked += 1
+        return not self._ended.is_set()
+
+    def stop(self) -> None:
+        self.stopped = True
+        self._ended.set()
+        if not self._stops:
+            raise Py4JError("java.util.concurrent.TimeoutException: it has not stopped in 1000 ms")
+
+    def awaitTermination(self) -> None:  # noqa: N802 -- as in PySpark
+        assert self._ended.wait(WAIT_S_MAX)
+        raise Py4JError("it has failed")
+
+    def exception(self) -> None: ...
+
+
+class World:
+    """An aggregator whose queries are these, in virtual time."""
+
+    def __init__(self, broker: MemoryBroker, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_us = 60_000_000
+        self.queries: list[Query] = []
+        self.stops = True
+        self.refused: set[Log] = set()
+        """A query that reads one of these fails at once."""
+        clock = SystemClock(wall_us=lambda: self.now_us, monotonic_us=lambda: self.now_us)
+        spark = SimpleNamespace(process=SimpleNamespace(poll=lambda: None), session=None)
+        of_all = QuerySettings("0", folder, "real-time", 60_000)
+        self.aggregator = Aggregator(cast(Any, spark), broker, Cluster("nowhere:1"), of_all, clock)
+        monkeypatch.setattr(aggregate, "start_query", self._start)
+        monkeypatch.setattr(aggregate, "running_tasks", lambda session, run: 1_000)
+
+    def _start(self, session: object, job: Job) -> Query:
+        query = Query(job, stops=self.stops)
+        self.queries.append(query)
+        if query.logs & self.refused:
+            query.fail()
+        return query
+
+    def look(self, after_s: float = 0.1, holes: Iterable[Log] = ()) -> None:
+        self.now_us += int(after_s * 1e6)
+        self.aggregator.look()
+        self.aggregator.send_again(frozenset(holes))
+
+    def fail(self, query: Query) -> None:
+        """It ends, and that is known."""
+        query.fail()
+        assert self.aggregator._some_ended.wait(WAIT_S_MAX)
+
+    @property
+    def running(self) -> list[Query]:
+        return [query for query in self.queries if not query._ended.is_set()]
+
+
+@pytest.fixture(name="climate")
+def _climate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(Busy(), tmp_path, monkeypatch)
+
+
+@pytest.fixture(name="three")
+def _three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Three fragments that run."""
+    world = World(Broker("q0", "q1", "q2", "q3"), tmp_path, monkeypatch)
+    for query in ("q0", "q1", "q2"):
+        world.aggregator.add(fragment(query))
+    world.look()
+    world.look()
+    assert world.aggregator.ready
+    return world
 
 
 def test_rule_26_a_beginning_is_below_an_end_that_was_asked_for_earlier() -> None:
@@ -84,7 +184,7 @@ def test_rule_26_a_beginning_is_below_an_end_that_was_asked_for_earlier() -> Non
 
 
 def test_rule_26_a_second_aggregator_at_work_does_not_send_this_one_to_the_beginning(
-    tmp_path: Path,
+    climate: World,
 ) -> None:
     """A zombie's deltas are read meanwhile: ``whole`` may overtake an end that is asked for first.
 
@@ -92,86 +192,153 @@ def test_rule_26_a_second_aggregator_at_work_does_not_send_this_one_to_the_begin
     2. The new one asks where the ordered log ends: 100. The root reads on: whole = 110.
     3. The new one reads whole = 110, beyond the end: "another log", and begins at offset 0.
     """
-    broker = Busy()
-    running = aggregator(broker, tmp_path)
-    said = broker.whole
-    job = running._job(_Keeper(A, FragmentShape("climate", 0, 0, 1, 1), Names()))
-    assert job.starts[0] >= said
+    climate.aggregator.add(fragment())
+    climate.look()
+    assert climate.queries[0].job.starts[STABLE] >= 10
 
 
-def test_rule_11_a_query_that_takes_its_time_to_stop_does_not_end_the_others(
-    tmp_path: Path,
-) -> None:
-    """Spark raises when the threads of a query have not ended within its time-out."""
+# --- fragments that share a query ---------------------------------------------------------------
 
-    class Slow:
-        name = "climate.0.a-0"
 
-        def stop(self) -> None:
-            raise Py4JError("java.util.concurrent.TimeoutException: failed to stop within 1000 ms")
-
-    running = aggregator(Busy(), tmp_path)
-    shape = FragmentShape("climate", 0, 0, 1, 1)
-    long_ago_us = SystemClock().monotonic_us() - 60_000_000
-    keepers = [
-        _Keeper(A, shape, Names(), cast(Any, query), long_ago_us) for query in (Slow(), Slow())
+def test_fragments_that_come_together_share_a_query(three: World) -> None:
+    (query,) = three.queries
+    assert query.logs == {
+        (f"sw.ordered.{q}.0", line) for q in ("q0", "q1", "q2") for line in (0, 1)
+    }
+    assert [route.ordered_topic for route in query.job.routes] == [
+        f"sw.ordered.{q}.0" for q in ("q0", "q1", "q2")
     ]
-    for keeper in keepers:
-        keeper.running = True
-    running._keepers = keepers
-    running.send_again(frozenset({("sw.deltas.climate.0", 0)}))
-    assert [keeper.query for keeper in keepers] == [None, None], "both are started again"
-    assert [keeper.restarts for keeper in keepers] == [1, 1]
+    assert three.aggregator.states == dict.fromkeys(("q0.0.a", "q1.0.a", "q2.0.a"), "STABLE")
 
 
-class Asked:
-    """A query that counts how often it is asked whether it runs; ``ending`` ends it."""
-
-    name = "climate.0.a-0"
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self.runId = ""
-        self.ending = threading.Event()
-
-    @property
-    def isActive(self) -> bool:  # noqa: N802 -- as in PySpark
-        self.asked += 1
-        return not self.ending.is_set()
-
-    def awaitTermination(self) -> None:  # noqa: N802 -- as in PySpark
-        assert self.ending.wait(WAIT_S_MAX)
-        raise Py4JError("it has failed")
-
-    def exception(self) -> None: ...
+def test_a_fragment_that_comes_later_does_not_touch_the_others(three: World) -> None:
+    three.aggregator.add(fragment("q3", replica=1))
+    assert three.aggregator.states["q3.0.b"] == "UP_FAILURE"
+    three.look()
+    three.look()
+    assert [len(query.logs) for query in three.running] == [6, 2]
+    assert three.queries[1].logs == {("sw.ordered.q3.0", 2), ("sw.ordered.q3.0", 3)}
+    assert three.aggregator.ready
+    assert three.aggregator.detail == {"fragments": 4, "restarts": 0}
 
 
-def test_queries_at_work_are_left_alone_until_one_ends(
+def test_two_replicas_of_a_child_have_one_route(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    world = World(Broker("q0"), tmp_path, monkeypatch)
+    world.aggregator.add(fragment("q0", replica=0))
+    world.aggregator.add(fragment("q0", replica=1))
+    world.look()
+    (query,) = world.queries
+    assert len(query.job.routes) == 1
+    assert {partition for _, partition in query.logs} == {0, 1, 2, 3}
+
+
+def test_a_query_that_fails_is_started_again(three: World) -> None:
+    three.look(20)
+    three.fail(three.queries[0])
+    three.look()
+    assert not three.aggregator.ready
+    three.look(0.2)
+    assert [query.logs for query in three.queries] == [three.queries[0].logs] * 2
+    assert three.aggregator.detail["restarts"] == 1
+
+
+def test_a_fragment_whose_log_cannot_be_read_ends_up_alone(three: World) -> None:
+    """Spark ends the whole query; which of its logs was to blame it does not tell."""
+    three.refused = {("sw.ordered.q1.0", 0)}
+    three.fail(three.queries[0])
+    for _ in range(200):
+        three.look()
+    good = [log for query in three.running for log in query.logs]
+    assert sorted(good) == sorted(
+        (f"sw.ordered.{q}.0", line) for q in ("q0", "q2") for line in (0, 1)
+    )
+    assert three.aggregator.states["q0.0.a"] == three.aggregator.states["q2.0.a"] == "STABLE"
+    assert three.queries[-1].logs == {("sw.ordered.q1.0", line) for line in (0, 1)}
+    before = len(three.queries)
+    for _ in range(100):
+        three.look()
+    assert len(three.queries) - before <= 3, "with back-off: at most every 5 s"
+
+
+def test_a_topic_that_is_not_there_holds_nobody_else_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(Broker("q0", "q1"), tmp_path, monkeypatch)
+    for query in ("q0", "absent", "q1"):
+        world.aggregator.add(fragment(query))
+    for _ in range(200):
+        world.look()
+    states = world.aggregator.states
+    assert states == {"q0.0.a": "STABLE", "absent.0.a": "UP_FAILURE", "q1.0.a": "STABLE"}
+
+
+def test_queries_at_work_are_left_alone_until_one_ends(three: World) -> None:
     """Each question goes to the JVM and back: with twenty queries ten a second cost 6 % of a core.
 
     1. Two queries run; in a second they are asked once.
     2. One ends. It is told at once, and started again.
     """
-    now_us = 60_000_000
-    queries = [Asked(), Asked()]
-    starting = iter(queries)
-    monkeypatch.setattr(aggregate, "start_fragment", lambda session, job: next(starting))
-    monkeypatch.setattr(aggregate, "running_tasks", lambda session, run: 2)
-    running = aggregator(Busy(), tmp_path)
-    running._spark.session = cast(Any, None)
-    running._clock = SystemClock(wall_us=lambda: now_us, monotonic_us=lambda: now_us)
-    shape = FragmentShape("climate", 0, 0, 1, 1)
-    running._keepers = [_Keeper(A, shape, Names()) for _ in queries]
-    running.look()
-    assert [cast(Any, keeper.query) for keeper in running._keepers] == queries
+    three.aggregator.add(fragment("q3"))
+    three.look()
+    before = [query.asked for query in three.queries]
     for _ in range(12):
-        now_us += 90_000
-        running.look()
-    assert [query.asked for query in queries] == [1, 1]
+        three.look(0.09)
+    assert [query.asked - b for query, b in zip(three.queries, before, strict=True)] == [1, 1]
+    three.fail(three.queries[1])
+    three.look()
+    assert three.aggregator.detail["restarts"] == 1
 
-    queries[1].ending.set()
-    assert running._some_ended.wait(WAIT_S_MAX)
-    running.look()
-    assert [keeper.restarts for keeper in running._keepers] == [0, 1]
+
+# --- a reader that misses a record (rule 11) ------------------------------------------------------
+
+HOLE: Log = ("sw.deltas.q1.0", 0)
+
+
+def test_rule_11_a_replay_runs_beside_until_nothing_is_missed(three: World) -> None:
+    """1. A root misses a record of q1. 2. It has it. 3. Ten seconds later the replay ends."""
+    three.look(3)
+    three.look(holes=[HOLE])
+    assert three.queries[1].logs == {("sw.ordered.q1.0", line) for line in (0, 1)}
+    assert len(three.running) == 2, "the others have not been touched"
+    three.look(1, holes=[HOLE])
+    assert len(three.queries) == 2, "one replay is enough"
+    for _ in range(11):
+        three.look(1)
+    assert three.queries[1].stopped
+    assert three.running == [three.queries[0]]
+    assert three.aggregator.states["q1.0.a"] == "STABLE"
+
+
+def test_rule_11_a_replay_that_did_not_help_begins_again(three: World) -> None:
+    three.look(3)
+    for _ in range(40):
+        three.look(holes=[HOLE])
+    assert len(three.queries) == 3
+    assert three.queries[1].stopped
+    assert three.running == [three.queries[0], three.queries[2]]
+
+
+def test_rule_11_what_is_missed_just_after_a_start_is_on_its_way(three: World) -> None:
+    three.look(holes=[HOLE])
+    assert len(three.queries) == 1
+
+
+def test_rule_11_a_replay_that_takes_its_time_to_stop_does_not_end_the_others(
+    three: World,
+) -> None:
+    """Spark raises when the threads of a query have not ended within its time-out."""
+    three.look(3)
+    three.stops = False
+    three.look(holes=[HOLE])
+    three.look(20)
+    assert three.queries[1].stopped
+    assert three.aggregator.ready
+
+
+def test_rule_11_a_hole_in_nobody_s_log_is_nobody_s(three: World) -> None:
+    three.look(3)
+    three.look(holes=[("sw.deltas.q1.0", 2)])
+    three.look(holes=[("sw.ordered.q1.0", 0)])
+    assert len(three.queries) == 1

@@ -32,14 +32,14 @@ from slackwater.codec import (
 from slackwater.codec.avro import long_bytes
 from slackwater.codec.results import figures_of
 from slackwater.model.records import DeltaRecord, Gap, Kind, OrderedRecord, Position
-from slackwater_spark.transforms import FragmentShape, deltas
+from slackwater_spark.transforms import Route, deltas
 
 NAN = math.nan
 FIRST_SEQ = 1000
 HEADER = b"\xc3\x01" + fingerprint("ordered")
-WHOLE = FragmentShape("q", child=2, replica=1, replicas=2, parts=1)
-SPLIT = replace(WHOLE, parts=3)
-SHAPES = pytest.mark.parametrize("shape", [WHOLE, SPLIT], ids=["whole", "split"])
+WHOLE = Route("o", ("part-0",), child=2, replicas=2)
+SPLIT = replace(WHOLE, delta_topics=("part-0", "part-1", "part-2"))
+ROUTES = pytest.mark.parametrize("route", [WHOLE, SPLIT], ids=["whole", "split"])
 
 
 def record(*slices: Sequence[float], kind: Kind = Kind.INSERTION, **more: Any) -> OrderedRecord:
@@ -63,12 +63,15 @@ def record(*slices: Sequence[float], kind: Kind = Kind.INSERTION, **more: Any) -
     return replace(made, **more)
 
 
-def source(spark: SparkSession, values: Sequence[bytes | None], line: int = 0) -> DataFrame:
+def source(
+    spark: SparkSession, values: Sequence[bytes | None], line: int = 0, topic: str = "o"
+) -> DataFrame:
     """What Spark's Kafka source would give for them."""
     count = len(values)
     return spark.createDataFrame(
         pa.table(
             {
+                "topic": pa.array([topic] * count, pa.string()),
                 "value": pa.array(values, pa.binary()),
                 "offset": pa.array(range(FIRST_SEQ, FIRST_SEQ + count), pa.int64()),
                 "partition": pa.array([2 + line] * count, pa.int32()),
@@ -78,11 +81,11 @@ def source(spark: SparkSession, values: Sequence[bytes | None], line: int = 0) -
 
 
 def run(
-    spark: SparkSession, values: Sequence[bytes | None], shape: FragmentShape = WHOLE, line: int = 0
+    spark: SparkSession, values: Sequence[bytes | None], route: Route = WHOLE, line: int = 0
 ) -> list[list[DeltaRecord]]:
     """The deltas of each part, in the order in which the sink would get them."""
-    topics = [f"part-{part}" for part in range(shape.parts)]
-    rows = deltas(source(spark, values, line), shape, topics).collect()
+    topics = route.delta_topics
+    rows = deltas(source(spark, values, line), [route]).collect()
     assert {row.partition for row in rows} <= {(2 * 2 + 1) * 2 + line}
     parts: list[list[DeltaRecord]] = [[] for _ in topics]
     for row in rows:
@@ -139,10 +142,10 @@ HARD_SLICES: dict[str, list[list[float]]] = {
 }
 
 
-@SHAPES
-def test_figures_of_hard_slices(spark: SparkSession, shape: FragmentShape) -> None:
+@ROUTES
+def test_figures_of_hard_slices(spark: SparkSession, route: Route) -> None:
     records = [record(*slices) for slices in HARD_SLICES.values()]
-    parts = run(spark, [encode_ordered(r) for r in records], shape)
+    parts = run(spark, [encode_ordered(r) for r in records], route)
     for i, ordered in enumerate(records):
         check_figures(ordered, [part[i] for part in parts])
 
@@ -169,26 +172,26 @@ def ordered_records(draw: st.DrawFn) -> OrderedRecord:
     )
 
 
-@SHAPES
+@ROUTES
 @settings(
     max_examples=4,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(records=st.lists(ordered_records(), min_size=20, max_size=60))
 def test_figures_are_the_naive_ones(
-    spark: SparkSession, shape: FragmentShape, records: list[OrderedRecord]
+    spark: SparkSession, route: Route, records: list[OrderedRecord]
 ) -> None:
-    parts = run(spark, [encode_ordered(r) for r in records], shape)
+    parts = run(spark, [encode_ordered(r) for r in records], route)
     for i, ordered in enumerate(records):
         check_figures(ordered, [part[i] for part in parts])
 
 
-@SHAPES
+@ROUTES
 def test_one_record_in_gives_one_to_each_part_with_its_offset(
-    spark: SparkSession, shape: FragmentShape
+    spark: SparkSession, route: Route
 ) -> None:
     values = [encode_ordered(record([1.0], [2.0])), b"", encode_ordered(record()), b"?"]
-    for part in run(spark, values, shape, line=1):
+    for part in run(spark, values, route, line=1):
         assert [delta.seq for delta in part] == [FIRST_SEQ + i for i in range(len(values))]
         assert [delta.kind for delta in part] == [1, Kind.VOID, 1, Kind.VOID]
 
@@ -206,11 +209,11 @@ def test_what_the_version_before_left_in_the_log_is_read_as_today(spark: SparkSe
     assert all(delta.sum.tolist() == part[0].sum.tolist() for delta in part)
 
 
-@SHAPES
-def test_start_and_boundary_pass_unchanged(spark: SparkSession, shape: FragmentShape) -> None:
+@ROUTES
+def test_start_and_boundary_pass_unchanged(spark: SparkSession, route: Route) -> None:
     start = OrderedRecord(Kind.START, 2, 1, 12, 0, 0, frontier=Position(400, 3))
     boundary = OrderedRecord(Kind.BOUNDARY, 2, 1, 12, 400, 900, missing=("b", "a"))
-    for part in run(spark, [encode_ordered(start), encode_ordered(boundary)], shape):
+    for part in run(spark, [encode_ordered(start), encode_ordered(boundary)], route):
         assert (part[0].kind, part[0].inc, part[0].seq) == (Kind.START, 12, FIRST_SEQ)
         assert (part[0].child, part[0].replica) == (2, 1)
         assert (part[0].frontier, part[0].keys, part[0].fields) == (Position(400, 3), (), ())
@@ -322,14 +325,12 @@ DAMAGE: dict[str, bytes | None] = {
 }  # fmt: skip
 
 
-@SHAPES
-def test_each_kind_of_damage_gives_one_void_in_its_place(
-    spark: SparkSession, shape: FragmentShape
-) -> None:
+@ROUTES
+def test_each_kind_of_damage_gives_one_void_in_its_place(spark: SparkSession, route: Route) -> None:
     values: list[bytes | None] = [GOOD]
     for damaged in DAMAGE.values():
         values += [damaged, GOOD]
-    for part in run(spark, values, shape):
+    for part in run(spark, values, route):
         assert [delta.seq for delta in part] == list(range(FIRST_SEQ, FIRST_SEQ + len(values)))
         for i, name in enumerate(DAMAGE):
             assert part[2 * i + 1].kind == Kind.VOID, name
@@ -353,8 +354,8 @@ def test_figures_that_no_aggregate_needs_are_absent(
 ) -> None:
     wanted = figures_of(aggregates)
     ordered = record([1.0, NAN, 5.0], [], [NAN], [-2.0, 2.5])
-    shape = replace(SPLIT, figures=wanted)
-    rows = deltas(source(spark, [encode_ordered(ordered)]), shape, ["p0", "p1", "p2"]).collect()
+    route = replace(SPLIT, figures=wanted)
+    rows = deltas(source(spark, [encode_ordered(ordered)]), [route]).collect()
     whole = [part[0] for part in run(spark, [encode_ordered(ordered)], SPLIT)]
     assert len(rows) == len(whole) == 3
     for row, of_all in zip(rows, whole, strict=True):
@@ -366,16 +367,46 @@ def test_figures_that_no_aggregate_needs_are_absent(
             np.testing.assert_array_equal(getattr(delta, name), expected, err_msg=name)
 
 
+# --- many queries in one -------------------------------------------------------------------------
+
+
+def test_each_topic_s_records_go_where_its_own_route_leads(spark: SparkSession) -> None:
+    """Topics of three queries in one DataFrame: as if each had one of its own, damage as well."""
+    counted = figures_of(("count",))
+    routes = {
+        "o": SPLIT,
+        "other": Route("other", ("x-0",), child=0, replicas=2, figures=counted),
+        "third": Route("third", ("y-0", "y-1"), child=1, replicas=2, figures=figures_of(("max",))),
+    }
+    values = {
+        topic: [encode_ordered(record([1.0 + i, NAN], [5.0])), b"?", encode_ordered(record())]
+        for i, topic in enumerate(routes)
+    }
+    frames = [source(spark, values[topic], i % 2, topic) for i, topic in enumerate(routes)]
+    together = frames[0].unionByName(frames[1]).unionByName(frames[2])
+    found = sorted(tuple(row) for row in deltas(together, list(routes.values())).collect())
+    alone = [deltas(f, [r]).collect() for f, r in zip(frames, routes.values(), strict=True)]
+    assert found == sorted(tuple(row) for rows in alone for row in rows)
+    assert len(found) == 3 * (3 + 1 + 2)
+    partitions = {row.topic: row.partition for row in deltas(together, routes.values()).collect()}
+    assert partitions == {
+        **dict.fromkeys(SPLIT.delta_topics, 2 * (2 * 2 + 1)),
+        "x-0": 2 * (0 * 2 + 1) + 1,
+        "y-0": 2 * (1 * 2 + 1),
+        "y-1": 2 * (1 * 2 + 1),
+    }
+
+
 # --- how it is done -------------------------------------------------------------------------------
 
 
-@SHAPES
+@ROUTES
 def test_decodes_once_and_natively(
-    spark: SparkSession, shape: FragmentShape, tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession, route: Route, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = str(tmp_path_factory.mktemp("plan") / "in.parquet")
     source(spark, [GOOD]).write.parquet(path)
-    frame = deltas(spark.read.parquet(path), shape, [f"p{i}" for i in range(shape.parts)])
+    frame = deltas(spark.read.parquet(path), [route])
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert plan.count("from_avro") == 1, plan
     assert plan.count("to_avro") == 1, plan

@@ -1,0 +1,380 @@
+"""Keeps the streaming queries of an aggregator's fragments running.
+
+Fragments that are taken on at the same time share a query: to start one costs 1.5 CPU seconds for
+one fragment and for twenty. A fragment that is taken on later gets a query beside it, and the
+others are not touched (a running query cannot take partitions on).
+
+There is one rule, rule 26: a fragment goes on at the smallest ``whole`` that the roots' state
+records name, over all parts, else at the beginning of the ordered logs; where retention has been
+there first, at the beginning too. What is then written a second time, the roots drop by seq. So a
+restart, a take-over and a false alarm are all the same, and a query that fails is started again
+from what the roots' states are by then. One that fails twice in a row is started as two halves: a
+fragment whose logs cannot be read ends up alone, and the others run.
+
+A reader that misses a record (rule 11) gets it from a *replay*: a second query over the fragments
+concerned, from where their roots are, for as long as anybody misses something and a while longer.
+The first one goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from slackwater.codec.results import figures_of
+from slackwater.model.errors import SlackwaterError, UsageError
+from slackwater.model.names import Names, OrdererName, RootName
+from slackwater.model.records import RootState
+from slackwater.runtime import topics
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.cluster import Cluster
+from slackwater.runtime.registry import Registry
+from slackwater.runtime.state import read_root_states
+from slackwater.runtime.transport import Log, LogError, TopicMissingError, Transport
+from slackwater_spark.session import SparkApplication
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from slackwater_spark.aggregate import Job, Mode
+    from slackwater_spark.transforms import Route
+
+_log = logging.getLogger(__name__)
+
+LINES: Final = (0, 1)
+"""Stable log, live log."""
+_ASK_EVERY_US: Final = 1_000_000
+"""A question to the JVM costs 0.3 ms, and each query would be asked. What ends is told at once."""
+_BACK_OFF_S_MIN: Final = 0.1
+_BACK_OFF_S_MAX: Final = 5.0
+_RAN_WELL_US: Final = 10_000_000
+_HOLE_REPEAT_US: Final = 2_000_000
+"""A hole that is still there so long after a query was at work is not the one it has filled."""
+_REPLAY_QUIET_US: Final = 10_000_000
+"""A replay ends when nobody has missed anything for so long."""
+
+
+class JvmEndedError(SlackwaterError):
+    """Without its JVM the process has nothing to do; the supervisor starts both."""
+
+
+def start_offsets(
+    states: Sequence[RootState | None],
+    fragment: OrdererName,
+    begins: Sequence[int],
+    ends: Sequence[int],
+) -> dict[int, int]:
+    """Where to go on in each line's ordered log (rule 26).
+
+    ``states`` has the state record of each part, None before its first; ``begins`` and ``ends``
+    are the offsets that the two logs still hold.
+    """
+    starts = {}
+    for line in LINES:
+        whole = min((_whole(state, fragment, line) for state in states), default=0)
+        # Below the beginning: retention was quicker, and the root jumps there too (rule 28).
+        # Beyond the end: the log is not the one that the root read; its records come anew.
+        starts[line] = begins[line] if whole > ends[line] else max(whole, begins[line])
+    return starts
+
+
+def _whole(state: RootState | None, fragment: OrdererName, line: int) -> int:
+    wanted = (fragment.child, fragment.replica, line)
+    logs = () if state is None else state.logs
+    return next((log.whole for log in logs if (log.child, log.replica, log.line) == wanted), 0)
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A fragment and where its deltas go."""
+
+    name: OrdererName
+    route: Route
+
+    @property
+    def ordered_logs(self) -> list[Log]:
+        """Its stable and its live log, which the query reads."""
+        topic = self.route.ordered_topic
+        return [(topic, topics.ordered_partition(self.name.replica, live=bool(x))) for x in LINES]
+
+    @property
+    def delta_logs(self) -> frozenset[Log]:
+        """The logs that the query writes for it."""
+        child, replica, replicas = self.name.child, self.name.replica, self.route.replicas
+        partitions = [
+            topics.deltas_partition(child, replica, replicas, live=bool(x)) for x in LINES
+        ]
+        return frozenset((topic, p) for topic in self.route.delta_topics for p in partitions)
+
+
+def fragment_of(name: OrdererName, registry: Registry, names: Names) -> Fragment:
+    """Wait until its query is registered; refuses a child or replica that the query has not."""
+    from slackwater_spark.transforms import Route
+
+    spec = registry.wait_for_query(name.query).spec
+    if name.child >= spec.children or name.replica >= spec.replicas:
+        raise UsageError(
+            f"query {spec.name} has {spec.children} children with {spec.replicas} replicas:"
+            f" there is no {name}"
+        )
+    deltas = tuple(names.deltas(name.query, part) for part in range(spec.parts))
+    ordered = names.ordered(name.query, name.child)
+    return Fragment(
+        name, Route(ordered, deltas, name.child, spec.replicas, figures_of(spec.aggregate))
+    )
+
+
+@dataclass(eq=False)
+class _Group:
+    """Fragments that share a query, and how it fares."""
+
+    fragments: tuple[Fragment, ...]
+    query: StreamingQuery | None = None
+    begun_us: int = 0
+    not_before_us: int = 0
+    back_off_s: float = _BACK_OFF_S_MIN
+    running: bool = False
+    hole_at_us: int = 0
+    """Of a replay: when somebody was last known to miss something."""
+
+    def halves(self) -> tuple[_Group, _Group]:
+        """The same fragments in two groups, due when this one was."""
+        middle = len(self.fragments) // 2
+        parts = self.fragments[:middle], self.fragments[middle:]
+        first, second = (
+            _Group(
+                part,
+                not_before_us=self.not_before_us,
+                back_off_s=self.back_off_s,
+                hole_at_us=self.hole_at_us,
+            )
+            for part in parts
+        )
+        return first, second
+
+    def __str__(self) -> str:
+        return ", ".join(str(fragment.name) for fragment in self.fragments)
+
+
+class QuerySettings(NamedTuple):
+    """What an aggregator's queries have in common, beside their logs."""
+
+    process: str
+    checkpoints: Path
+    mode: Mode
+    batch_ms: int
+
+
+class Aggregator:
+    """All fragments of one aggregator, in one Spark application."""
+
+    def __init__(
+        self,
+        spark: SparkApplication,
+        transport: Transport,
+        cluster: Cluster,
+        of_all: QuerySettings,
+        clock: SystemClock,
+    ) -> None:
+        self._spark = spark
+        self._transport = transport
+        self._cluster = cluster
+        self._of_all = of_all
+        self._clock = clock
+        self._newcomers: list[Fragment] = []
+        self._groups: list[_Group] = []
+        self._replays: list[_Group] = []
+        self._starts = count()
+        self._restarts = 0
+        self._some_ended = threading.Event()
+        self._ask_at_us = 0
+
+    def add(self, fragment: Fragment) -> None:
+        """Take the fragment on; those that are added before the next ``look`` share a query."""
+        self._newcomers.append(fragment)
+
+    def look(self) -> None:
+        """Start what does not run and is due, and end the replays that nobody needs."""
+        code = self._spark.process.poll()
+        if code is not None:
+            raise JvmEndedError(f"Spark's JVM has ended with code {code}")
+        now_us = self._clock.monotonic_us()
+        if self._newcomers:
+            self._groups.append(_Group(tuple(self._newcomers)))
+            self._newcomers.clear()
+        self._end_replays(now_us)
+        asks = self._some_ended.is_set() or now_us >= self._ask_at_us
+        if asks:
+            self._some_ended.clear()  # before they are asked: one that ends now is told again
+            self._ask_at_us = now_us + _ASK_EVERY_US
+        for group in (*self._groups, *self._replays):
+            if group.query is None:
+                if now_us >= group.not_before_us:
+                    self._start(group, now_us)
+            elif asks and not group.query.isActive:
+                self._ended(group, now_us, _reason(group.query))
+            elif not group.running:
+                group.running = self._at_work(group)
+
+    def send_again(self, holes: frozenset[Log]) -> None:
+        """Somebody misses a record in these logs: replay from where the roots are (rule 11)."""
+        if not holes:
+            return
+        now_us = self._clock.monotonic_us()
+        replayed: set[Fragment] = set()
+        for replay in [*self._replays]:
+            replayed |= set(replay.fragments)
+            if any(fragment.delta_logs & holes for fragment in replay.fragments):
+                replay.hole_at_us = now_us
+                if replay.query is not None and self._is_settled(replay, now_us):
+                    self._stop(replay.query)
+                    self._ended(replay, now_us, "a reader still misses a record")
+        lacking = [
+            fragment
+            for group in self._groups
+            if self._is_settled(group, now_us)
+            for fragment in group.fragments
+            if fragment.delta_logs & holes and fragment not in replayed
+        ]
+        if lacking:
+            replay = _Group(tuple(lacking), hole_at_us=now_us)
+            _log.warning("a reader misses a record: replay of %s", replay)
+            self._replays.append(replay)
+            self._start(replay, now_us)
+
+    @staticmethod
+    def _is_settled(group: _Group, now_us: int) -> bool:
+        return group.running and now_us - group.begun_us > _HOLE_REPEAT_US
+
+    def _end_replays(self, now_us: int) -> None:
+        for replay in [*self._replays]:
+            if now_us - replay.hole_at_us > _REPLAY_QUIET_US:
+                self._replays.remove(replay)
+                if replay.query is not None:
+                    self._stop(replay.query)
+
+    @staticmethod
+    def _stop(query: StreamingQuery) -> None:
+        from py4j.protocol import Py4JError
+
+        try:
+            query.stop()
+        except Py4JError as error:
+            # Its threads have not ended in Spark's time; what they still write is a duplicate.
+            _log.warning("%s has not stopped yet: %s", query.name, str(error).splitlines()[0])
+
+    @property
+    def states(self) -> dict[str, str]:
+        """State of each fragment's output."""
+        kept = {
+            str(fragment.name): "STABLE" if group.running else "UP_FAILURE"
+            for group in self._groups
+            for fragment in group.fragments
+        }
+        return kept | {str(fragment.name): "UP_FAILURE" for fragment in self._newcomers}
+
+    @property
+    def ready(self) -> bool:
+        """Whether every fragment's query reads and writes."""
+        return not self._newcomers and all(group.running for group in self._groups)
+
+    @property
+    def detail(self) -> dict[str, int]:
+        """Counters for people."""
+        return {"fragments": len(self.states), "restarts": self._restarts}
+
+    def _start(self, group: _Group, now_us: int) -> None:
+        from slackwater_spark.aggregate import start_query
+
+        try:
+            job = self._job(group.fragments)
+            query = start_query(self._spark.session, job)
+        except (LogError, TopicMissingError) as error:
+            self._ended(group, now_us, str(error))
+            return
+        self._watch(query)
+        group.query, group.begun_us = query, now_us
+        _log.info("%s: %s", job.name, job.starts)
+
+    def _watch(self, query: StreamingQuery) -> None:
+        """Wait for its end, in a thread of its own: to wait for any of them, Spark polls."""
+        threading.Thread(target=self._await_end, args=[query], name="end", daemon=True).start()
+
+    def _await_end(self, query: StreamingQuery) -> None:
+        with contextlib.suppress(Exception):  # why it ended is asked by ``look``
+            query.awaitTermination()
+        self._some_ended.set()
+
+    def _ended(self, group: _Group, now_us: int, reason: str) -> None:
+        again = group.back_off_s > _BACK_OFF_S_MIN
+        if group.query is not None and now_us - group.begun_us > _RAN_WELL_US:
+            group.back_off_s, again = _BACK_OFF_S_MIN, False
+        _log.warning("started again in %.1f s: %s: %s", group.back_off_s, group, reason)
+        group.not_before_us = now_us + int(group.back_off_s * 1_000_000)
+        group.back_off_s = min(2 * group.back_off_s, _BACK_OFF_S_MAX)
+        group.query, group.running = None, False
+        self._restarts += 1
+        if again and len(group.fragments) > 1:
+            among = self._groups if group in self._groups else self._replays
+            among.remove(group)
+            among += group.halves()
+
+    def _at_work(self, group: _Group) -> bool:
+        assert group.query is not None, "it has been started"
+        if self._of_all.mode == "micro-batch":
+            return group.query.lastProgress is not None
+        from slackwater_spark.aggregate import running_tasks
+
+        tasks = running_tasks(self._spark.session, group.query.runId)
+        return tasks >= len(LINES) * len(group.fragments)
+
+    def _job(self, fragments: Sequence[Fragment]) -> Job:
+        from slackwater_spark.aggregate import Job
+
+        name = f"{self._of_all.process}-{next(self._starts)}"
+        return Job(
+            # Replicas of one child have the same.
+            routes=list(dict.fromkeys(fragment.route for fragment in fragments)),
+            starts=self._begin_at(fragments),
+            checkpoint=self._of_all.checkpoints / name,
+            source_options=topics.spark_options(self._cluster, "source")
+            | {"groupIdPrefix": self._transport.names.group(f"aggregator/{name}")},
+            sink_options=topics.spark_options(self._cluster, "sink"),
+            mode=self._of_all.mode,
+            batch_ms=self._of_all.batch_ms,
+            name=name,
+        )
+
+    def _begin_at(self, fragments: Sequence[Fragment]) -> dict[Log, int]:
+        # States first: whoever else runs a fragment goes on meanwhile, and a ``whole`` read after
+        # the ends could lie beyond them as if the log were another one.
+        states = {fragment: self._root_states(fragment) for fragment in fragments}
+        logs = [log for fragment in fragments for log in fragment.ordered_logs]
+        begins = self._transport.beginning_offsets(logs)
+        ends = self._transport.end_offsets(logs)
+        starts: dict[Log, int] = {}
+        for fragment in fragments:
+            of_lines = start_offsets(
+                states[fragment],
+                fragment.name,
+                [begins[log] for log in fragment.ordered_logs],
+                [ends[log] for log in fragment.ordered_logs],
+            )
+            starts |= zip(fragment.ordered_logs, of_lines.values(), strict=True)
+        return starts
+
+    def _root_states(self, fragment: Fragment) -> list[RootState | None]:
+        query, parts = fragment.name.query, len(fragment.route.delta_topics)
+        states = read_root_states(self._transport, query, parts)
+        return [states.get(RootName(query, part).process) for part in range(parts)]
+
+
+def _reason(query: StreamingQuery) -> str:
+    error = query.exception()
+    return "it was stopped" if error is None else str(error).splitlines()[0]
