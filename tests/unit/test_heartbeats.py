@@ -12,7 +12,7 @@ from tests.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec import decode_heartbeat
 from slackwater.model.names import Names
-from slackwater.model.records import Heartbeat, Hole
+from slackwater.model.records import Heartbeat, HeartbeatPart, Hole
 from slackwater.runtime.beat import Beat, believable, cpu_share, part_of, states_s_max
 from slackwater.runtime.cpu import OwnCpu, Share
 from slackwater.runtime.heartbeats import HeartbeatSender, HeartbeatView, interval_s, stale_s
@@ -263,3 +263,106 @@ def test_a_heartbeat_carries_the_cpu_that_its_sender_has_measured(
     sender.stop()
     assert beat.process == "root/q.0"
     assert cpu_share(beat) == Share(0.25, 0.5)
+
+
+# --- pulses ----------------------------------------------------------------------------------------
+
+
+def carrier(at: int, *names: str, pid: int = 1) -> Heartbeat:
+    """A host's full record of these parts."""
+    told = tuple(HeartbeatPart(name, 5, 0, True, {name: "STABLE"}) for name in names)
+    return Heartbeat("host/0", pid, 5, at, -1, False, {}, parts=told)
+
+
+def pulse(at: int, repeats: int, pid: int = 1) -> Heartbeat:
+    return Heartbeat("host/0", pid, 5, at, -1, False, {}, repeats=repeats)
+
+
+def test_a_pulse_keeps_alive_what_its_full_record_told_of() -> None:
+    view = HeartbeatView()
+    assert view.take(carrier(100, "orderer/q.0.a", "orderer/r.0.a"), 1.0)
+    assert not view.take(pulse(140, 100), 1.04)
+    assert not view.take(pulse(180, 100), 1.08)
+    assert [view.age_ms(name, 1.08) for name in view.all()] == [0.0, 0.0]
+    assert "host/0" not in view.all(), "it carries others only"
+
+
+def test_a_part_that_the_latest_full_record_leaves_out_is_not_kept_alive() -> None:
+    """It stands still, or has ended; its last word goes stale as ever."""
+    view = HeartbeatView()
+    view.take(carrier(100, "orderer/q.0.a", "orderer/r.0.a"), 1.0)
+    view.take(carrier(200, "orderer/q.0.a"), 1.1)
+    view.take(pulse(240, 200), 1.14)
+    assert view.age_ms("orderer/r.0.a", 1.14) == pytest.approx(140)
+    assert view.age_ms("orderer/q.0.a", 1.14) == 0
+
+
+def test_a_pulse_of_a_record_that_was_not_heard_says_nothing() -> None:
+    """The full record in between was lost: who knows what it told of."""
+    view = HeartbeatView()
+    view.take(pulse(90, 50), 0.9)
+    view.take(carrier(100, "orderer/q.0.a"), 1.0)
+    view.take(pulse(240, 200), 1.14)
+    view.take(pulse(240, 100, pid=2), 1.14)
+    assert view.age_ms("orderer/q.0.a", 1.14) == pytest.approx(140)
+
+
+def test_a_zombie_s_pulses_do_not_keep_its_successor_alive() -> None:
+    view = HeartbeatView()
+    view.take(carrier(100, "orderer/q.0.a"), 1.0)
+    moved = HeartbeatPart("orderer/q.0.a", 9, 1, True, {})
+    view.take(Heartbeat("host/1", 2, 9, 110, -1, False, {}, parts=(moved,)), 1.01)
+    view.take(pulse(140, 100), 1.04)
+    assert view.age_ms("orderer/q.0.a", 1.04) == pytest.approx(30)
+
+
+@pytest.mark.parametrize("sent", [0.005], indirect=True)
+def test_what_has_not_changed_is_not_told_each_time(sent: tuple[HeartbeatSender, Sent]) -> None:
+    sender, records = sent
+    part = sender.add_part("orderer/q.0.a")
+    full = records.until(lambda beat: len(beat.parts) == 1)
+    first = records.until(lambda beat: beat.repeats > full.at - 1)
+    assert not first.parts
+    part.update(detail={"readings": 8})
+    again = records.until(lambda beat: len(beat.parts) == 1)
+    assert again.at > first.at, "counters are told in time"
+    told = [decode_heartbeat(value) for _, value in records.records]
+    assert len([beat for beat in told if beat.parts]) < len(told) / 2
+    named = {beat.at for beat in told if beat.parts}
+    assert {beat.repeats for beat in told if not beat.parts} <= named
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda part: part.update(states={"o": "STABLE"}),
+        lambda part: part.update(holes=(Hole("sw.deltas.r.0", 0, 9),)),
+        lambda part: part.update(inc=3),
+        lambda part: part.update(ready=True),
+    ],
+    ids=["states", "holes", "inc", "ready"],
+)
+@pytest.mark.parametrize("sent", [3600.0], indirect=True)
+def test_what_has_changed_is_told_at_once(
+    sent: tuple[HeartbeatSender, Sent], change: Callable[[Beat], None]
+) -> None:
+    sender, records = sent
+    part = sender.add_part("orderer/q.0.a")
+    records.until(lambda beat: len(beat.parts) == 1)
+    before = len(records.records)
+    change(part)
+    full = records.until(lambda _: len(records.records) > before)
+    assert len(full.parts) == 1
+
+
+@pytest.mark.parametrize("sent", [3600.0], indirect=True)
+def test_a_part_that_stands_still_is_left_out_at_once(sent: tuple[HeartbeatSender, Sent]) -> None:
+    """Pulses of the record before would keep it alive."""
+    sender, records = sent
+    sender.add_part("orderer/r.0.a")
+    part = sender.add_part("orderer/q.0.a")
+    records.until(lambda beat: len(beat.parts) == 2)
+    part.is_silent = True
+    assert set(parts(records.until(lambda beat: len(beat.parts) == 1))) == {"orderer/r.0.a"}
+    part.is_silent = False
+    records.until(lambda beat: len(beat.parts) == 2)

@@ -663,6 +663,7 @@ def encode_heartbeat(beat: Heartbeat) -> bytes:
             )
             for part in beat.parts
         ],
+        beat.repeats,
     )
 
 
@@ -672,9 +673,20 @@ def decode_heartbeat(buf: Bytes, where: object = "") -> Heartbeat:
 
 
 def _make_heartbeat(values: list[Any]) -> Heartbeat:
-    process, pid, started_at, at, inc, ready, states, holes, detail, parts = values
-    told = tuple(map(_make_part, parts))
-    return Heartbeat(process, pid, started_at, at, inc, ready, states, _holes(holes), detail, told)
+    process, pid, started_at, at, inc, ready, states, holes, detail, parts, repeats = values
+    return Heartbeat(
+        process,
+        pid,
+        started_at,
+        at,
+        inc,
+        ready,
+        states,
+        _holes(holes),
+        detail,
+        tuple(map(_make_part, parts)),
+        repeats,
+    )
 
 
 def _make_part(values: Sequence[Any]) -> HeartbeatPart:

@@ -340,7 +340,8 @@ class Heartbeat:
     root has read for orderers.
 
     Of a process that carries others, which have names of their own, ``parts`` tell, and nothing is
-    asked about itself.
+    asked about itself. Between two such records it sends *pulses*: all is as in its record with
+    ``at`` = ``repeats``, which is not said again.
     """
 
     process: str
@@ -353,10 +354,14 @@ class Heartbeat:
     holes: tuple[Hole, ...] = ()
     detail: dict[str, int] = field(default_factory=dict)
     parts: tuple[HeartbeatPart, ...] = ()
+    repeats: int = 0
 
     def each(self) -> Iterator[Heartbeat]:
-        """What it tells of each part as if that were a process; without parts, of its process."""
-        if not self.parts:
+        """What it tells of each part as if that were a process; without parts, of its process.
+
+        A pulse tells nothing by itself.
+        """
+        if not self.parts and not self.repeats:
             yield self
         for part in self.parts:
             yield Heartbeat(

@@ -47,8 +47,7 @@ class Beat:
         )
         self._updated_s = time.monotonic()
         self._lock = threading.Lock()
-        self.is_silent = False
-        """Nothing is told of it, as of a process that stands still."""
+        self._is_silent = False
 
     def update(
         self,
@@ -71,9 +70,19 @@ class Beat:
                 detail=said.detail if detail is None else dict(detail),
             )
             self._updated_s = time.monotonic()
-            is_news = self._beat.states != said.states
+            is_news = replace(self._beat, detail=said.detail) != said
         if is_news:
             self._news()
+
+    @property
+    def is_silent(self) -> bool:
+        """Nothing is told of it, as of a process that stands still."""
+        return self._is_silent
+
+    @is_silent.setter
+    def is_silent(self, is_silent: bool) -> None:
+        self._is_silent = is_silent
+        self._news()
 
     def told(self, at: int, measured: dict[str, int]) -> Heartbeat:
         """What is told now, with what has been measured of the process."""

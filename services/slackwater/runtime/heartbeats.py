@@ -10,6 +10,12 @@ The sender is a thread with a producer of its own: a process that is busy, or wa
 is alive all the same, and a false suspicion costs more than a thread. Heartbeats that cannot be
 sent are forgotten after 3 s; they say what was, and what is will be said in 100 ms.
 
+A process that carries many fragments would tell of each of them 25 times a second, and everybody
+would decode that. Between two *full* records it sends *pulses* instead, which name the full record
+that still holds: they keep everything alive that it told of. What has changed makes the next record
+a full one, and so does ``full_s``. Whoever has not heard the record that a pulse names waits for
+the next one.
+
 Anybody who may write to the topic may speak in anybody's name. What does not decode is skipped and
 counted. A greater incarnation is a claim: whoever it concerns looks in the log whether it is true
 before it stops, and ``refute``s it otherwise. How many names and bytes are remembered is bounded.
@@ -25,7 +31,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -47,6 +53,9 @@ interval_s = 0.1
 replica_interval_s = 0.04
 """One of several orderers speaks more often: when it falls silent its consumers turn to another one
 after three of these (``protocols.dpc.upstream``). Nobody can turn away from the only one."""
+
+full_s: Final = 0.2
+"""A process that carries others tells all of them this often, changed or not."""
 
 stale_s = 1.0
 """After this long without its heartbeat a process's last word counts for nothing."""
@@ -75,7 +84,7 @@ that, and each answer wakes four threads and the broker."""
 class HeartbeatSender:
     """Sends a process's heartbeat until it is stopped; never blocks its owner.
 
-    One goes out every ``interval_s``, and at once when the state of an output changes.
+    One goes out every ``interval_s``, and at once when what it tells changes, but for counters.
 
     Args:
         where: the cluster.
@@ -115,6 +124,9 @@ class HeartbeatSender:
         self.update = self._own.update
         self._carries = carries
         self._parts: dict[str, Beat] = {}
+        self._full: Heartbeat | None = None
+        """The last one that told of all parts, while it holds."""
+        self._full_until_s = 0.0
         self._lock = threading.Lock()
         self._health_file = health_file or settings().health_file
         self._stopping = threading.Event()
@@ -151,6 +163,7 @@ class HeartbeatSender:
         """Tell nothing of it any more: to others it falls silent, as a process that is killed."""
         with self._lock:
             self._parts.pop(name, None)
+        self._news.set()
 
     def stop(self) -> None:
         """Send no more."""
@@ -172,30 +185,40 @@ class HeartbeatSender:
             due = max(due, now)
             if self._news.wait(due - now):
                 self._news.clear()
+                self._full = None
                 due = time.monotonic()
 
     def _send(self) -> None:
         beat = self._told()
-        if self._carries and not beat.parts:
+        if self._carries and not beat.parts and not beat.repeats:
             return
+        is_ready = all(each.ready for each in (self._full or beat).each())
         with contextlib.suppress(BufferError, KafkaException):  # the broker is away: forgotten
             self._producer.produce(
                 self._topic,
                 encode_heartbeat(beat),
                 beat.process.encode(),
                 partition=0,
-                on_delivery=self._delivered if all(e.ready for e in beat.each()) else None,
+                on_delivery=self._delivered if is_ready else None,
             )
         self._producer.poll(0)
 
     def _told(self) -> Heartbeat:
         """What is measured is the process's, and told of each of its parts."""
-        now, share = self._clock.now_us(), self._cpu.share()
+        now = self._clock.now_us()
+        if self._full is not None and time.monotonic() < self._full_until_s:
+            return replace(self._full, at=now, parts=(), detail={}, repeats=self._full.at)
+        share = self._cpu.share()
         measured = SKIPPED.detail() | ({} if share is None else cpu_detail(share))
         told = [beat.told(now, measured) for beat in self._beats()]
         if not self._carries:
             return told[0]
-        return replace(self._own.told(now, measured), parts=tuple(map(part_of, told)))
+        parts = tuple(map(part_of, told))
+        full = replace(self._own.told(now, measured), parts=parts)
+        # Half an interval early, or every other one would wait for the one behind it.
+        self._full_until_s = time.monotonic() + full_s - self._interval_s / 2
+        self._full = full if parts else None
+        return full
 
     def _beats(self) -> list[Beat]:
         with self._lock:
@@ -212,7 +235,7 @@ class HeartbeatSender:
                 self._health_file.touch()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Heard:
     """A process's latest heartbeat, and when it was heard (monotonic seconds)."""
 
@@ -225,13 +248,52 @@ class Heard:
     """When claims of a greater one were last found to be false."""
 
 
+class _Told(NamedTuple):
+    """A full record of a process that carries others."""
+
+    at: int
+    pid: int
+    beats: tuple[Heartbeat, ...]
+    nbytes: int
+
+
 class HeartbeatView:
     """What has been heard of whom. Pure: heartbeats and time come in."""
 
     def __init__(self, bytes_max: int = HEARD_BYTES_MAX) -> None:
         self._heard: OrderedDict[str, Heard] = OrderedDict()
+        self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._told_bytes = 0
         self._bytes_max = bytes_max
         self._bytes_held = 0
+
+    def take(self, beat: Heartbeat, now_s: float, nbytes: int = 0) -> bool:
+        """Take in a record of ``nbytes``; says whether it is news of somebody's outputs."""
+        if beat.repeats:
+            self._repeat(beat, now_s)
+            return False
+        told = tuple(beat.each())
+        news = [self.hear(each, now_s, nbytes // len(told)) for each in told]
+        if beat.parts:
+            self._keep(beat.process, _Told(beat.at, beat.pid, told, nbytes))
+        return any(news)
+
+    def _keep(self, process: str, told: _Told) -> None:
+        old = self._told.pop(process, None)
+        self._told[process] = told
+        self._told_bytes += told.nbytes - (0 if old is None else old.nbytes)
+        while self._told_bytes > self._bytes_max and len(self._told) > 1:
+            self._told_bytes -= self._told.popitem(last=False)[1].nbytes
+
+    def _repeat(self, pulse: Heartbeat, now_s: float) -> None:
+        told = self._told.get(pulse.process)
+        if told is None or (told.at, told.pid) != (pulse.repeats, pulse.pid):
+            return
+        for beat in told.beats:
+            heard = self._heard.get(beat.process)
+            # Another process may speak in the part's name by now.
+            if heard is not None and heard.beat is beat:
+                heard.heard_s = now_s
 
     def hear(self, beat: Heartbeat, now_s: float, nbytes: int = 0) -> bool:
         """Take a heartbeat of ``nbytes`` in; says whether it is news of somebody's outputs.
@@ -433,9 +495,7 @@ class HeartbeatListener:
                 except MalformedRecordError as error:
                     SKIPPED.note(*record.log, record.offset, "no heartbeat", error.reason)
                     continue  # it says nothing about anybody
-                told = list(beat.each())
-                for each in told:
-                    news |= self._view.hear(each, now_s, len(record.value) // len(told))
+                news |= self._view.take(beat, now_s, len(record.value))
                 self._last_offset = record.offset
             self._changed.notify_all()
         if news and self._on_change is not None:
