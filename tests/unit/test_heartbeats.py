@@ -265,7 +265,7 @@ def test_a_heartbeat_carries_the_cpu_that_its_sender_has_measured(
     assert cpu_share(beat) == Share(0.25, 0.5)
 
 
-# --- pulses ----------------------------------------------------------------------------------------
+# --- pulses ---------------------------------------------------------------------------------------
 
 
 def carrier(at: int, *names: str, pid: int = 1) -> Heartbeat:
