@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from slackwater.codec.result_batches import ResultStream
@@ -12,8 +12,9 @@ from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.expressions import compile_predicate, compile_projection
 from slackwater.protocols.dpc.join import SJoin
 from slackwater.protocols.dpc.line import Policy, Schedule
-from slackwater.protocols.dpc.operators import Operators
+from slackwater.protocols.dpc.operators import Operators, Piece
 from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.protocols.dpc.shared_buckets import SharedBuckets
 from slackwater.runtime.fragment import Fragment
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.known import Known
@@ -26,35 +27,58 @@ from slackwater.sessions.requests import Log
 
 def make(name: str, known: Known, transport: KafkaTransport) -> Fragment:
     """The orderer ``name``, QUERY.CHILD.REPLICA. Waits for its query, and for those it reads."""
-    definition = known.query(OrdererName.parse(name).query)
+    of = OrdererName.parse(name)
+    definition = known.query(of.query)
     time = known.normal_time(definition.spec)
+    streams = known.deployment.child_streams(definition.spec, of.child)
+    logs = list(inputs(known.deployment, streams, known, transport))
+    same = what_buckets_are_made_of(known.deployment, definition.spec, logs)
+
+    def close() -> None:
+        known.leave_buckets(same)
+        if known.follows_data:
+            time.close()
+
     return Fragment(
-        make_session(name, definition, time, known, transport),
+        make_session(of, definition, time, known, logs, known.join_buckets(same), transport.names),
         definition.spec.margin_us // 2,
         observe=time.observe if known.follows_data else None,
-        close=time.close if known.follows_data else lambda: None,
+        close=close,
+    )
+
+
+def what_buckets_are_made_of(
+    deployment: Deployment, spec: QuerySpec, logs: Sequence[InputLog]
+) -> Hashable:
+    """Where this is equal, two orderers make the same buckets of the same readings."""
+    return (
+        tuple(log.name for log in logs),
+        deployment.input_fields(spec),
+        spec.where,
+        spec.select,
+        spec.join,
+        spec.window is None,
     )
 
 
 def make_session(
-    name: str,
+    of: OrdererName,
     definition: QueryDefinition,
     time: NormalTime,
     known: Known,
-    transport: KafkaTransport,
+    logs: Sequence[InputLog],
+    shared: SharedBuckets[list[Piece]],
+    names: Names,
 ) -> OrdererSession:
-    """Its session; waits for the queries that it reads."""
+    """Its session."""
     deployment = known.deployment
-    of = OrdererName.parse(name)
-    streams = deployment.child_streams(definition.spec, of.child)
-    logs = list(inputs(deployment, streams, known, transport))
-    config = config_of(of, deployment, definition, time, logs, transport.names)
-    topic = transport.names.ordered(of.query, of.child)
+    config = config_of(of, deployment, definition, time, logs, names)
+    topic = names.ordered(of.query, of.child)
     return OrdererSession(
         of.query,
         config,
-        operators_of(deployment, definition.spec, config.names),
-        sources=[log.place(transport.names) for log in logs],
+        operators_of(deployment, definition.spec, config.names, shared),
+        sources=[log.place(names) for log in logs],
         own=(
             (topic, ordered_partition(of.replica, live=False)),
             (topic, ordered_partition(of.replica, live=True)),
@@ -102,7 +126,12 @@ def event_us(wall_us: int, definition: QueryDefinition) -> int:
     return max(wall_us, wall_us * definition.w_us // definition.spec.bucket_us())
 
 
-def operators_of(deployment: Deployment, spec: QuerySpec, names: Sequence[str]) -> Operators:
+def operators_of(
+    deployment: Deployment,
+    spec: QuerySpec,
+    names: Sequence[str],
+    shared: SharedBuckets[list[Piece]] | None = None,
+) -> Operators:
     """The query's, over logs that belong to the inputs of these names."""
     fields = deployment.input_fields(spec)
     return Operators(
@@ -113,6 +142,7 @@ def operators_of(deployment: Deployment, spec: QuerySpec, names: Sequence[str]) 
         join=sjoin(deployment, spec, names),
         piece_bytes_max=piece_bytes_max(),
         rows=spec.window is None,
+        shared=shared,
     )
 
 

@@ -6,14 +6,19 @@ name (R27).
 
 Normal times are shared by the fragments of a query where they follow the wall clock. A clock that
 follows the data follows what its own fragment has read (rule 12), in one life of it.
+
+Orderers that make the same buckets of the same logs find each other here, too.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Hashable
 
 from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.protocols.dpc.operators import Piece
+from slackwater.protocols.dpc.shared_buckets import SharedBuckets
 from slackwater.runtime.normaltime import NormalTime
 from slackwater.runtime.registry import QueryDefinition, Registry
 
@@ -27,6 +32,8 @@ class Known:
         self._definitions: dict[str, QueryDefinition] = {}
         self._times: dict[str, NormalTime] = {}
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._buckets: dict[Hashable, SharedBuckets[list[Piece]]] = {}
+        self._buckets_lock = threading.Lock()
 
     def query(self, name: str) -> QueryDefinition:
         """The definition of this query, as soon as there is one."""
@@ -48,3 +55,17 @@ class Known:
             if spec.name not in self._times:
                 self._times[spec.name] = NormalTime(self.registry, self.deployment, spec)
             return self._times[spec.name]
+
+    def join_buckets(self, same: Hashable) -> SharedBuckets[list[Piece]]:
+        """For one more orderer, with all for which ``same`` is equal: logs and operators."""
+        with self._buckets_lock:
+            shared = self._buckets.setdefault(same, SharedBuckets())
+            shared.join()
+            return shared
+
+    def leave_buckets(self, same: Hashable) -> None:
+        """It has ended."""
+        with self._buckets_lock:
+            self._buckets[same].leave()
+            if not self._buckets[same].users:
+                del self._buckets[same]

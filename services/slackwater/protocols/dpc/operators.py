@@ -23,6 +23,7 @@ import numpy as np
 from slackwater.model.records import SourceColumns, type_f64, type_i32, type_i64
 from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.join import SJoin, Table
+from slackwater.protocols.dpc.shared_buckets import SharedBuckets
 
 if TYPE_CHECKING:
     from slackwater.primitives.expressions import Predicate, Projection
@@ -64,6 +65,7 @@ class Operators:
         piece_bytes_max: where a bucket is cut.
         delta_bytes_max: where it is cut because of what the aggregator will make of it.
         rows: pack the readings as rows in their order, not grouped by key.
+        shared: what other orderers with the same operators have made of the same readings.
     """
 
     def __init__(
@@ -77,12 +79,14 @@ class Operators:
         piece_bytes_max: int = 8 << 20,
         delta_bytes_max: int = 12 << 20,
         rows: bool = False,
+        shared: SharedBuckets[list[Piece]] | None = None,
     ) -> None:
         self._input_fields = fields
         self._where = where
         self._select = select
         self._keys = keys
         self._join = join
+        self._shared = shared
         self._piece_bytes_max = piece_bytes_max
         self._delta_bytes_max = delta_bytes_max
         self._pack = self._in_rows if rows else self._by_key
@@ -102,6 +106,14 @@ class Operators:
 
         Readings outside [start - lookback, end), or below their record's floor (R23), are left out.
         """
+        if self._shared is None:
+            return self._made(streams, start, end)
+        given = [list(of_stream) for of_stream in streams]
+        return self._shared.content(start, end, given, lambda: self._made(given, start, end))
+
+    def _made(
+        self, streams: Sequence[Iterable[tuple[SourceColumns, int]]], start: int, end: int
+    ) -> list[Piece]:
         if self._join is None:
             rows = _in_order(self._table(streams, self._input_fields, start, end))
         else:

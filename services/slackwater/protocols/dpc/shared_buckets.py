@@ -1,0 +1,75 @@
+"""Buckets that several orderers of one process make of the same readings.
+
+A bucket's content is a pure function of its readings (``operators.py``). Queries over the same
+streams, with the same ``where`` and ``select``, differ in what their roots make of it, not in the
+content: with twenty of them in a host, making it was a third of what the host did. The first
+orderer that needs a bucket makes it, and the others take it.
+
+*The same readings* means the same objects: a host decodes each record once and hands it to all who
+read its log, so an entry is found by the identity of the columns that went into it, their floors,
+and the bucket's edges. The entry holds the columns, so that no identity is used twice. Orderers
+that read at different places, or lack different streams, simply do not meet.
+
+An entry goes when all have taken it, and the oldest one when there are more than ``ENTRIES_MAX``:
+an orderer that is held back does not take what the others have made.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from slackwater.model.records import SourceColumns
+
+T = TypeVar("T")
+Given: TypeAlias = Sequence[Sequence[tuple[SourceColumns, int]]]
+"""Of each stream its columns, in id order, with the floor of each."""
+_Key: TypeAlias = tuple[int, int, tuple[tuple[tuple[int, int], ...], ...]]
+
+ENTRIES_MAX: Final = 4
+
+
+@dataclass(slots=True)
+class _Entry(Generic[T]):
+    content: T
+    given: Given
+    takers: int
+    """So many have not taken it yet."""
+
+
+class SharedBuckets(Generic[T]):
+    """The buckets of orderers whose operators are the same, and which read the same logs."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        """Orderers that use it."""
+        self._entries: OrderedDict[_Key, _Entry[T]] = OrderedDict()
+
+    def join(self) -> None:
+        """One more orderer uses it."""
+        self.users += 1
+
+    def leave(self) -> None:
+        """One less; what was made for it is replaced by what comes."""
+        self.users -= 1
+        if self.users < 2:
+            self._entries.clear()
+
+    def content(self, start: int, end: int, given: Given, make: Callable[[], T]) -> T:
+        """The content of the bucket [start, end) of these readings: taken, else made."""
+        if self.users < 2:
+            return make()
+        key = start, end, tuple(tuple((id(c), floor) for c, floor in of) for of in given)
+        entry = self._entries.get(key)
+        if entry is None:
+            content = make()
+            self._entries[key] = _Entry(content, given, self.users - 1)
+            while len(self._entries) > ENTRIES_MAX:
+                self._entries.popitem(last=False)
+            return content
+        entry.takers -= 1
+        if entry.takers <= 0:
+            del self._entries[key]
+        return entry.content
