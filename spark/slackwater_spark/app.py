@@ -23,7 +23,6 @@ from slackwater.runtime.cpu import OwnCpu
 from slackwater.runtime.entry import Context, run
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender, patient_gather_ms
 from slackwater.runtime.registry import Registry
-from slackwater.runtime.transport import Log
 from slackwater_spark.queries import Aggregator, QuerySettings, fragment_of
 from slackwater_spark.session import LOCAL_MASTER, SessionSettings, start_spark
 
@@ -80,17 +79,8 @@ def _keep(
 ) -> None:
     while not stopping.wait(_LOOK_S):
         aggregator.look()
-        aggregator.send_again(_holes(listener))
+        aggregator.send_again(listener.holes())
         sender.update(ready=aggregator.ready, states=aggregator.states, detail=aggregator.detail)
-
-
-def _holes(listener: HeartbeatListener) -> frozenset[Log]:
-    return frozenset(
-        (hole.topic, hole.partition)
-        for process, beat in listener.all().items()
-        if beat.holes and listener.ready(process)
-        for hole in beat.holes
-    )
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

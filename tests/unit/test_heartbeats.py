@@ -265,6 +265,14 @@ def test_a_heartbeat_carries_the_cpu_that_its_sender_has_measured(
     assert cpu_share(beat) == Share(0.25, 0.5)
 
 
+def test_rule_11_holes_are_those_of_who_is_at_work() -> None:
+    view, hole = HeartbeatView(), Hole("sw.deltas.q.0", 3, 7)
+    view.hear(replace(A, holes=(hole,)), 1.0)
+    view.hear(replace(A, process="root/r.0", holes=(replace(hole, partition=5),), ready=False), 1.0)
+    assert view.holes(1.0 + stale_s) == {("sw.deltas.q.0", 3)}
+    assert view.holes(1.01 + stale_s) == frozenset()
+
+
 # --- pulses ---------------------------------------------------------------------------------------
 
 

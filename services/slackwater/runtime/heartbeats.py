@@ -47,7 +47,7 @@ from slackwater.runtime.kafka import client_config
 from slackwater.runtime.settings import settings
 from slackwater.runtime.skipped import SKIPPED
 from slackwater.runtime.topics import confluent_client
-from slackwater.runtime.transport import LogError, PositionGoneError, Reader, Transport
+from slackwater.runtime.transport import Log, LogError, PositionGoneError, Reader, Transport
 
 interval_s = 0.1
 replica_interval_s = 0.04
@@ -366,6 +366,15 @@ class HeartbeatView:
             for heard in self._heard.values()
         )
 
+    def holes(self, now_s: float) -> frozenset[Log]:
+        """The logs of which somebody who does its work misses a record (rule 11)."""
+        return frozenset(
+            (hole.topic, hole.partition)
+            for heard in self._heard.values()
+            if heard.beat.holes and heard.beat.ready and now_s - heard.heard_s <= stale_s
+            for hole in heard.beat.holes
+        )
+
     def ready(self, process: str, now_s: float) -> bool:
         """Whether the process was heard lately and said that it does its work."""
         heard = self._heard.get(process)
@@ -452,6 +461,11 @@ class HeartbeatListener:
         """Whether somebody sees a hole in this log of ours (rule 11)."""
         with self._lock:
             return self._view.hole_in(topic, partition, inc, time.monotonic())
+
+    def holes(self) -> frozenset[Log]:
+        """The logs of which somebody who does its work misses a record (rule 11)."""
+        with self._lock:
+            return self._view.holes(time.monotonic())
 
     def ready(self, process: str) -> bool:
         """Whether the process was heard lately and said that it does its work."""
