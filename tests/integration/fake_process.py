@@ -20,6 +20,7 @@ from slackwater.runtime.parts import (
     FAILED_CODE,
     FAILURES,
     PartBeat,
+    of_parts,
     start_following,
 )
 from slackwater.runtime.registry import Registry
@@ -56,9 +57,8 @@ def _host(context: Context) -> None:
         beat.begin_again({"killed": 1})
         beat.update(ready=True)
 
-    start_following(
-        sys.stdin.buffer, {part: {"kill": partial(kill, beat)} for part, beat in beats.items()}
-    )
+    verbs = {part: {"kill": partial(kill, beat)} for part, beat in beats.items()}
+    start_following(sys.stdin.buffer, of_parts(verbs))
     context.stopping.wait()
 
 

@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,6 +19,7 @@ from tests.waiting import WAIT_S_MAX, eventually, eventually_async
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.runtime.broker import EmbeddedBroker, answers
 from slackwater.runtime.launchers import ProcessSpec
+from slackwater.runtime.process import spawn
 from slackwater.runtime.supervisor import Supervisor, rotate
 
 
@@ -57,6 +60,86 @@ async def test_a_part_of_a_process_is_killed_and_paused_by_a_line_on_its_input(
     await eventually_async(lambda: supervisor.pids().get("proxy", pid) != pid)
     assert {supervisor.lives()[part].restarts for part in parts} == {1}
     assert supervisor.last_exit("proxy/a") == -signal.SIGKILL
+
+
+def hosting(name: str, *parts: str) -> ProcessSpec:
+    """A process whose log tells its command line, then its commands."""
+    return ProcessSpec(name, ("sh", "-c", 'echo "$0"; exec cat', ",".join(parts)), parts=parts)
+
+
+async def test_a_part_that_is_moved_is_served_by_another_process_from_then_on(
+    supervisor: Supervisor,
+) -> None:
+    await supervisor.start(hosting("host/0", "root/a.0", "root/b.0", "root/c.0"))
+    was = supervisor.pids()["host/0"]
+    kept, own = hosting("host/0", "root/a.0", "root/c.0"), hosting("host/own-0", "root/b.0")
+    await supervisor.move("root/b.0", kept, own)
+    assert supervisor.process_of("root/b.0") == "host/own-0"
+    assert supervisor.parts("host/0") == ["root/a.0", "root/c.0"]
+    assert supervisor.names() == ["root/a.0", "root/b.0", "root/c.0"]
+    told = ["root/a.0,root/b.0,root/c.0", "remove root/b.0"]
+    await eventually_async(lambda: log_lines(supervisor, "root/a.0") == told)
+    supervisor.kill("root/b.0")
+    await eventually_async(
+        lambda: log_lines(supervisor, "root/b.0") == ["root/b.0", "kill root/b.0"]
+    )
+    assert supervisor.pids()["host/0"] == was, "the others have gone on"
+
+    supervisor.kill("host/0")
+    await eventually_async(lambda: log_lines(supervisor, "root/a.0")[2:] == ["root/a.0,root/c.0"])
+
+
+async def test_a_part_may_be_taken_from_a_process_and_given_back(supervisor: Supervisor) -> None:
+    both, one = hosting("host/0", "root/a.0", "root/b.0"), hosting("host/0", "root/a.0")
+    await supervisor.start(both)
+    supervisor.serve(one)
+    assert supervisor.names() == ["root/a.0"]
+    supervisor.serve(both)
+    assert supervisor.names() == ["root/a.0", "root/b.0"]
+    told = ["root/a.0,root/b.0", "remove root/b.0", "add root/b.0"]
+    await eventually_async(lambda: log_lines(supervisor, "host/0") == told)
+
+
+async def test_a_part_whose_new_process_cannot_be_started_stays_where_it_is(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await supervisor.start(hosting("host/0", "root/a.0", "root/b.0"))
+
+    def no_process(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EAGAIN, "no more processes")
+
+    with monkeypatch.context() as full:
+        full.setattr("slackwater.runtime.launchers.spawn", no_process)
+        kept, own = hosting("host/0", "root/a.0"), hosting("host/own-0", "root/b.0")
+        with pytest.raises(OSError, match="no more processes"):
+            await supervisor.move("root/b.0", kept, own)
+    assert supervisor.process_of("root/b.0") == "host/0"
+    supervisor.kill("root/b.0")
+    told = ["root/a.0,root/b.0", "kill root/b.0"]
+    await eventually_async(lambda: log_lines(supervisor, "root/b.0") == told)
+
+
+async def test_a_part_that_is_moved_while_its_process_starts_is_told_to_the_new_one(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command line is the older one by then."""
+    await supervisor.start(hosting("host/0", "root/a.0", "root/b.0"))
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slow(*given: Any, **named: Any) -> Any:
+        if "root/a.0,root/b.0" in given[0]:
+            asked.set()
+            assert go_on.wait(WAIT_S_MAX)
+        return spawn(*given, **named)
+
+    monkeypatch.setattr("slackwater.runtime.launchers.spawn", slow)
+    supervisor.kill("host/0")
+    await eventually_async(asked.is_set)
+    own = hosting("host/own-0", "root/b.0")
+    await supervisor.move("root/b.0", hosting("host/0", "root/a.0"), own)
+    go_on.set()
+    told = ["root/a.0,root/b.0"] * 2 + ["remove root/b.0"]
+    await eventually_async(lambda: log_lines(supervisor, "host/0") == told)
 
 
 async def test_a_killed_process_is_back_at_once(
@@ -306,6 +389,9 @@ class Held:
         """It comes up all the same."""
 
     def command(self, line: str) -> None:
+        """It has no parts."""
+
+    def serve(self, spec: ProcessSpec) -> None:
         """It has no parts."""
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +22,7 @@ from slackwater.codec import encode_source
 from slackwater.codec.records import decode_ordered
 from slackwater.codec.result_batches import ResultStream
 from slackwater.codec.results import Answer, Figures, encode_boundary, encode_rows
+from slackwater.host.app import commands_of
 from slackwater.host.host import (
     IN_FLIGHT_BYTES_MAX,
     PREFETCH_KIB_MAX,
@@ -35,8 +38,9 @@ from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.decoding import decode
 from slackwater.runtime.faust_worker import Receive
 from slackwater.runtime.fragment import Fragment
+from slackwater.runtime.longturns import ENDLESS_LOOKS
 from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.parts import FAILED_CODE, FAILURES
+from slackwater.runtime.parts import ENDLESS_TURN, FAILED_CODE, FAILURES, LONG_TURN_MS
 from slackwater.runtime.placement import BackOff
 from slackwater.runtime.transport import Isolation, Log, PositionGoneError, read_to_end
 from slackwater.runtime.turns import Turns
@@ -107,6 +111,7 @@ class Beat:
         self.lasting: dict[str, int] = {}
         self.lives = 1
         self.is_silent = self.has_ended = False
+        self.course: list[str] = []
 
     def update(self, **told: Any) -> None:
         self.told |= {key: value for key, value in told.items() if value is not None}
@@ -116,6 +121,9 @@ class Beat:
         self.told = {}
         self.lives += 1
 
+    def keep_telling(self, lasting: Mapping[str, int]) -> None:
+        self.lasting |= lasting
+
     def hold(self) -> None:
         self.is_silent = True
 
@@ -124,6 +132,7 @@ class Beat:
 
     def stop(self) -> None:
         self.has_ended = True
+        self.course.append("ended")
 
 
 class Nobody:
@@ -145,7 +154,15 @@ class World:
         for topic in (SOURCE[0], STABLE_RESULTS[0], TENTATIVE_RESULTS[0]):
             self.broker.create_topic(topic)
         began_us = time.monotonic_ns() // 1_000
-        self.clock = SystemClock(wall_us=lambda: time.monotonic_ns() // 1_000 - began_us)
+        self.slept_us = 0
+        """Time that passes without anybody waiting for it."""
+
+        def monotonic_us() -> int:
+            return time.monotonic_ns() // 1_000 + self.slept_us
+
+        self.clock = SystemClock(
+            wall_us=lambda: monotonic_us() - began_us, monotonic_us=monotonic_us
+        )
         self.source = Source("s1")
         self.sent = 0
         self.beats: dict[str, Beat] = {}
@@ -158,7 +175,7 @@ class World:
             transport=self.broker,
             producer=self.broker.producer(in_flight_bytes_max=1 << 20),
             listener=cast(Any, Nobody()),
-            sender=cast(Any, self._beat),
+            sender=cast(Any, self._begin_beat),
             make=self._make,
             clock=self.clock,
         )
@@ -166,6 +183,10 @@ class World:
 
     def _beat(self, name: str) -> Beat:
         return self.beats.setdefault(name, Beat(name))
+
+    def _begin_beat(self, name: str) -> Beat:
+        self._beat(name).course.append("began")
+        return self._beat(name)
 
     def _make(self, name: str) -> Fragment:
         if self.is_chain:
@@ -291,7 +312,7 @@ async def running() -> AsyncIterator[World]:
             assert not task.done(), task
     finally:
         for name in world.host.fragments:
-            await world.host.let_go(name)
+            await world.host.remove(name)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -368,19 +389,19 @@ async def test_a_newcomer_reads_what_was_before_it_and_takes_nothing_from_the_ot
         assert world.consumer.handed[SOURCE] == list(range(len(world.source.log))), "read once"
 
 
-async def test_a_fragment_that_is_let_go_leaves_the_others_and_its_logs() -> None:
+async def test_a_fragment_that_is_removed_leaves_the_others_and_its_logs() -> None:
     async with running() as world:
         world.take_on("q1", "q2")
         world.say(10)
         await world.answered("q1", "q2")
-        await world.host.let_go("orderer/q2.0.a")
+        await world.host.remove("orderer/q2.0.a")
         assert world.beats["orderer/q2.0.a"].has_ended
         written = len(world.stable("q2"))
         world.say(10)
         await world.answered("q1")
         assert world.buckets("q1") == world.expected()
         assert len(world.stable("q2")) == written
-        await world.host.let_go("orderer/q1.0.a")
+        await world.host.remove("orderer/q1.0.a")
         await until(lambda: not world.consumer.reads)
         assert world.host.fragments == ()
 
@@ -424,6 +445,149 @@ async def test_a_fragment_that_raises_at_any_step_is_built_anew_and_harms_nobody
         assert world.beats["orderer/q1.0.a"].lives == 1
         assert sum(record.kind is Kind.START for record in world.stable("q1")) == 1
         assert world.consumer.handed[SOURCE] == list(range(len(world.source.log)))
+
+
+def sleeping(world: World, fragment: str) -> list[int]:
+    """Each of its steps takes 200 ms; when each of them ended, for ever growing."""
+    ended: list[int] = []
+
+    def spoil(session: OrdererSession) -> None:
+        if session.fragment == fragment:
+            whole = session.step
+
+            def slow(now: int) -> Any:
+                world.slept_us += 200 * MS
+                ended.append(world.clock.monotonic_us())
+                return whole(now)
+
+            session.step = slow  # type: ignore[method-assign]
+
+    world.spoil = spoil
+    return ended
+
+
+async def found(world: World, fragment: str) -> None:
+    """Its host tells that its turns are too long."""
+    while LONG_TURN_MS not in world.beats[fragment].lasting:
+        world.say(1)
+        await asyncio.sleep(0.005)
+
+
+async def test_a_fragment_whose_turns_are_too_long_is_told_and_has_a_twentieth_of_the_time() -> (
+    None
+):
+    async with running() as world:
+        steps = sleeping(world, "orderer/q2.0.a")
+        world.take_on("q1", "q2")
+        async with asyncio.timeout(WAIT_S_MAX):
+            await found(world, "orderer/q2.0.a")
+        assert world.beats["orderer/q2.0.a"].lasting[LONG_TURN_MS] >= 200
+        taken = len(steps)
+        for _ in range(10):
+            world.say(1)
+            await world.answered("q1")
+        # On a slow machine it may have had another turn, but not before its time.
+        assert all(b - a >= 19 * 200 * MS for a, b in pairwise(steps[taken - 1 :]))
+        assert LONG_TURN_MS not in world.beats["orderer/q1.0.a"].lasting
+        world.slept_us += 20 * 200 * MS
+        await until(lambda: len(steps) > taken)
+        await world.host.remove("orderer/q2.0.a")
+        await world.answered("q1")
+        assert world.buckets("q1") == world.expected()
+
+
+async def test_a_fragment_that_is_alone_in_its_host_delays_nobody_and_is_not_held_back() -> None:
+    async with running() as world:
+        steps = sleeping(world, "orderer/q2.0.a")
+        world.take_on("q2")
+        async with asyncio.timeout(WAIT_S_MAX):
+            await found(world, "orderer/q2.0.a")
+        taken = len(steps)
+        world.say(10)
+        await world.answered("q2")
+        await until(lambda: len(steps) > taken + 2)
+        assert min(b - a for a, b in pairwise(steps[taken - 1 :])) < 19 * 200 * MS
+        assert world.buckets("q2") == world.expected()
+
+
+async def test_a_turn_that_does_not_end_is_told_while_the_loop_is_stuck_in_it() -> None:
+    name, seen = "orderer/q2.0.a", []
+    stuck, goes_on = threading.Event(), threading.Event()
+
+    def look() -> None:
+        """The heartbeats' thread."""
+        assert stuck.wait(WAIT_S_MAX)
+        for _ in range(ENDLESS_LOOKS + 1):
+            seen.append(world.beats[name].lasting.get(ENDLESS_TURN))
+            world.host.look()
+        seen.append(world.beats[name].lasting.get(ENDLESS_TURN))
+        goes_on.set()
+
+    def spoil(session: OrdererSession) -> None:
+        if session.fragment == name:
+            whole = session.step
+
+            def step(now: int) -> Any:
+                stuck.set()
+                assert goes_on.wait(WAIT_S_MAX)
+                return whole(now)
+
+            session.step = step  # type: ignore[method-assign]
+
+    async with running() as world:
+        world.spoil = spoil
+        thread = threading.Thread(target=look)
+        thread.start()
+        world.take_on("q1", "q2")
+        world.say(3)
+        await world.answered("q1", "q2")
+        thread.join()
+        assert seen == [None] * (ENDLESS_LOOKS + 1) + [1]
+        assert ENDLESS_TURN not in world.beats["orderer/q1.0.a"].lasting
+
+
+async def test_a_fragment_that_is_removed_and_added_at_once_begins_behind_its_end() -> None:
+    name = "orderer/q2.0.a"
+
+    def begun(lives: int) -> bool:
+        return world.made.count(name) >= lives
+
+    async with running() as world:
+        world.take_on("q1", "q2")
+        await until(partial(begun, 1))
+        command = commands_of(world.host, asyncio.get_running_loop())
+        for round_ in range(20):
+            world.say(3)
+            if round_ % 2:  # every other time while it begins
+                await until(lambda: world.beats[name].told.get("ready"))
+            for verb in ("remove", "add"):
+                act = command(verb, name)
+                assert act is not None
+                act()
+            await until(partial(begun, round_ + 2))
+        world.say(3)
+        await world.answered("q1", "q2")
+        assert world.buckets("q1") == world.buckets("q2") == world.expected()
+        assert world.beats["orderer/q1.0.a"].lives == 1
+        assert world.consumer.handed[SOURCE] == list(range(len(world.source.log)))
+        assert world.beats[name].course == ["began", "ended"] * 20 + ["began"]
+
+
+async def test_commands_that_fit_nothing_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with running() as world:
+        world.take_on("q1")
+        command = commands_of(world.host, asyncio.get_running_loop())
+        for verb, name in (("eat", "orderer/q1.0.a"), ("add", "orderer/q1"), ("add", "proxy/s1")):
+            assert command(verb, name) is None
+        with caplog.at_level(logging.WARNING):
+            for verb, name in (("add", "orderer/q1.0.a"), ("kill", "orderer/q2.0.a")):
+                act = command(verb, name)
+                assert act is not None
+                act()
+            await until(lambda: len(caplog.records) == 2)
+        assert world.host.fragments == ("orderer/q1.0.a",)
+        world.say(3)
+        await world.answered("q1")
 
 
 async def test_one_that_raises_each_time_is_tried_again_and_told(

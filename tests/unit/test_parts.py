@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from slackwater.runtime.beat import Beat
-from slackwater.runtime.parts import FAILURES, PartBeat, follow
+from slackwater.runtime.parts import FAILURES, PartBeat, follow, of_parts
 
 
 def test_each_command_reaches_its_part_and_nonsense_nobody(
@@ -24,7 +24,7 @@ def test_each_command_reaches_its_part_and_nonsense_nobody(
         b"kill\n", b"\xff\xfe " + b"x" * 1_000 + b"\n", b"kill proxy/a",
     ]  # fmt: skip
     with caplog.at_level(logging.WARNING):
-        follow(lines, verbs)
+        follow(lines, of_parts(verbs))
     assert done == ["kill proxy/b", "pause proxy/a", "kill proxy/a"]
     assert len(caplog.records) == 5
     assert all(len(record.getMessage()) < 300 for record in caplog.records)

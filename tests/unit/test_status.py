@@ -68,6 +68,16 @@ def test_all_that_should_run_runs() -> None:
     assert " up 90s" in line(picture, "root/q.0")
 
 
+def test_a_fragment_whose_turns_are_too_long_is_told_with_its_place() -> None:
+    held = beat("root/q.0", long_turn_ms=210)
+    moved = beat("orderer/q.0.a", own_host=1)
+    picture = look(held, moved)
+    assert line(picture, "root/q.0").endswith("long_turn_ms=210  held back: its turns are too long")
+    told = "in a host of its own: its turns were too long"
+    assert line(picture, "orderer/q.0.a").endswith(told)
+    assert "its turns" not in line(picture, "orderer/q.0.b")
+
+
 @pytest.mark.parametrize("process", ALL)
 def test_a_process_that_is_not_heard_is_missing_by_name(process: str) -> None:
     picture = look(without=(process,))

@@ -26,7 +26,7 @@ from slackwater.runtime.cpu import is_starved
 from slackwater.runtime.datadir import Life
 from slackwater.runtime.heartbeats import stale_s
 from slackwater.runtime.layout import expected_names, stages
-from slackwater.runtime.parts import FAILED_AT, FAILURES
+from slackwater.runtime.parts import FAILED_AT, FAILURES, LONG_TURN_MS, OWN_HOST
 from slackwater.runtime.registry import QueryDefinition
 from slackwater.runtime.supervisor import BROKER
 
@@ -70,6 +70,7 @@ class Row:
             parts.append(f"pid {beat.pid:<8} up {_age(beat.at - beat.started_at):<5}")
             parts += [f"{output}={state}" for output, state in beat.states.items()]
             parts += [f" {name}={n}" for name, n in sorted(beat.detail.items())]
+            parts += _place(beat)
         if self.life is not None and self.life.last_exit is not None:
             parts.append(f" restarts={self.life.restarts} last exit {self._last_exit(now_us)}")
         return " ".join(parts).rstrip()
@@ -155,6 +156,14 @@ def _row(
         return Row(process, state, failing, heard, life)
     state = "missing" if heard is None else f"silent for {heard.age_ms / 1000:.1f} s"
     return Row(process, state, should_run, heard, life)
+
+
+def _place(beat: Heartbeat) -> Iterator[str]:
+    """Of a fragment whose turns are too long for a host that it shares."""
+    if OWN_HOST in beat.detail:
+        yield " in a host of its own: its turns were too long"
+    elif LONG_TURN_MS in beat.detail:
+        yield " held back: its turns are too long"
 
 
 def _crashes(life: Life | None, now_us: int) -> bool:

@@ -1,11 +1,15 @@
 """Host: the process that runs orderers and roots.
 
     python -m slackwater.host N --fragments FRAGMENT[,FRAGMENT...] --deployment F --bootstrap B
-        --data-dir D [--commands]
+        --data-dir D [--commands] [--own]
 
 ``N`` is its number; fragments have the names that ``slackwater status`` prints
 (``orderer/climate.0.a``, ``root/climate.0``). Which of them share a host is for whoever starts it
 to say: replicas of one child and copies of one part never do (``runtime.layout``).
+
+A command is a line on its standard input: ``kill``, ``pause``, ``resume`` and ``remove FRAGMENT``
+for one that it runs, ``add FRAGMENT`` for another one. ``--own``: it was started for a fragment
+whose turns were too long for the others of its host; the fragment's heartbeat tells so.
 
 It ends when it is told to, at once, and when its consumer cannot read any more. What befalls a
 fragment while the others go on is told by its heartbeat.
@@ -15,6 +19,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,13 +46,17 @@ from slackwater.runtime.heartbeats import (
 )
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.known import Known
-from slackwater.runtime.parts import PartBeat, start_following
+from slackwater.runtime.parts import ADD, OWN_HOST, REMOVE, Commands, PartBeat, start_following
 from slackwater.runtime.registry import Registry
 from slackwater.runtime.turns import Turns
 
+_log = logging.getLogger(__name__)
+
 THREADS_MAX: Final = 16
 """That wait for the broker's answers to what fragments ask when they begin."""
-MAKE: Final[Mapping[str, Callable[[str, Known, KafkaTransport], Fragment]]] = {
+Make = Mapping[str, Callable[[str, Known, KafkaTransport], Fragment]]
+"""Begins a life of a fragment, by its kind."""
+MAKE: Final[Make] = {
     "orderer": orderer.make,
     "root": root.make,
 }
@@ -64,32 +74,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--commands", action="store_true", help="follow commands on the standard input"
     )
+    parser.add_argument(
+        "--own", action="store_true", help="it is of one fragment, whose turns are too long"
+    )
 
 
-def main(context: Context) -> None:
+def main(context: Context, make: Make = MAKE) -> None:
     """Run the fragments until told to stop."""
     names = _names(context.arguments.fragments)
-    run_consumer(context.process, context.cluster, partial(_run, context, names), context.stopping)
+    run = partial(_run, context, names, make)
+    run_consumer(context.process, context.cluster, run, context.stopping)
 
 
 def _names(given: str) -> tuple[str, ...]:
     names = tuple(given.split(","))
     for at, full in enumerate(names):
-        kind, _, name = full.partition("/")
-        if kind not in NAMES:
-            raise UsageError(f"{full}: a host runs orderer/NAME and root/NAME")
-        NAMES[kind](name)
+        _check(full)
         if full in names[:at]:
             raise UsageError(f"fragment {full} is named twice")
     return names
 
 
-def _make(known: Known, transport: KafkaTransport, full: str) -> Fragment:
+def _check(full: str) -> None:
     kind, _, name = full.partition("/")
-    return MAKE[kind](name, known, transport)
+    if kind not in NAMES:
+        raise UsageError(f"{full}: a host runs orderer/NAME and root/NAME")
+    NAMES[kind](name)
 
 
-async def _run(context: Context, names: Sequence[str], live: LiveConsumer) -> None:
+def _make(make: Make, known: Known, transport: KafkaTransport, full: str) -> Fragment:
+    kind, _, name = full.partition("/")
+    return make[kind](name, known, transport)
+
+
+def _beat(sender: HeartbeatSender, lasting: Mapping[str, int], name: str) -> PartBeat:
+    beat = PartBeat(sender, name, owner_speaks=True)
+    beat.keep_telling(lasting)
+    return beat
+
+
+async def _run(context: Context, names: Sequence[str], make: Make, live: LiveConsumer) -> None:
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="asking"))
     deployment, transport, turns = context.deployment, context.transport(), Turns()
@@ -100,7 +124,8 @@ async def _run(context: Context, names: Sequence[str], live: LiveConsumer) -> No
         names=deployment.names,
         interval_s=replica_interval_s if are_replicas else interval_s,
         carries=True,
-    ).start()
+        before=lambda: host.look(),  # noqa: PLW0108 -- the host is made of it
+    )
     listener = HeartbeatListener(
         transport,
         lambda: host.wake_listeners(),  # noqa: PLW0108 -- the host is made of it
@@ -111,27 +136,51 @@ async def _run(context: Context, names: Sequence[str], live: LiveConsumer) -> No
         transport=transport,
         producer=transport.producer(in_flight_bytes_max=IN_FLIGHT_BYTES_MAX),
         listener=listener,
-        sender=partial(PartBeat, sender, owner_speaks=True),
-        make=partial(_make, known, transport),
+        sender=partial(_beat, sender, {OWN_HOST: 1} if context.arguments.own else {}),
+        make=partial(_make, make, known, transport),
     )
     host = Host(shared, live, turns)
     live.on_gone = host.logs.gone
+    sender.start()
     listener.start()
     for name in names:
         host.take_on(name)
     if context.arguments.commands:
-        start_following(sys.stdin.buffer, {name: _verbs(host, name, loop) for name in names})
+        start_following(sys.stdin.buffer, commands_of(host, loop))
     await host.run()
 
 
-def _verbs(host: Host, name: str, loop: asyncio.AbstractEventLoop) -> dict[str, Callable[[], None]]:
-    """What can be done to a fragment from outside: as a signal does to a process."""
-    acts = {"kill": host.kill, "pause": host.pause, "resume": host.resume}
+def commands_of(host: Host, loop: asyncio.AbstractEventLoop) -> Commands:
+    """What can be done to a fragment from outside: as a signal does to a process, and a start."""
+    acts: dict[str, Callable[[str], object]] = {
+        "kill": host.kill,
+        "pause": host.pause,
+        "resume": host.resume,
+        ADD: host.take_on,
+        REMOVE: host.remove,
+    }
 
-    def soon(act: Callable[[str], None]) -> None:
-        loop.call_soon_threadsafe(act, name)
+    def carry_out(verb: str, name: str) -> None:
+        if (verb == ADD) == (name in host.fragments):
+            _log.warning("%s is %s here: no %s", name, "already" if verb == ADD else "not", verb)
+        else:
+            acts[verb](name)
 
-    return {verb: partial(soon, act) for verb, act in acts.items()}
+    def command(verb: str, name: str) -> Callable[[], None] | None:
+        try:
+            _check(name)
+        except UsageError:
+            return None
+        if verb not in acts:
+            return None
+        return partial(_soon, loop, partial(carry_out, verb, name))
+
+    return command
+
+
+def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(act)
 
 
 def _chooses(deployment: Deployment, names: Sequence[str]) -> bool:

@@ -8,6 +8,9 @@ nothing is flushed or noted. What it has handed to the client that writes may st
 a killed process has handed to the kernel may; a new life writes through the same client, so its
 START is behind all of that (rules 6 and 7).
 
+One whose turns are too long (``runtime.longturns``) is held back, so that the others have nearly
+all of the time, and its heartbeat tells of it: whoever keeps the host may give it one of its own.
+
 What has no owner is shared: the live consumer and its logs, the client that writes, the one that
 asks for ends, the heartbeats' sender and listener, what the registry has told. Whatever waits for
 the broker or for the registry does so in a thread or a task of its own fragment.
@@ -21,6 +24,7 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from slackwater.runtime.clock import SystemClock
@@ -29,7 +33,15 @@ from slackwater.runtime.entry import exit_code_of
 from slackwater.runtime.fragment import Fragment
 from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.log import named
-from slackwater.runtime.parts import FAILED_AT, FAILED_CODE, FAILURES, PartBeat
+from slackwater.runtime.longturns import HELD_BACK_FACTOR, LONG_US, EndlessTurn, LongTurns
+from slackwater.runtime.parts import (
+    ENDLESS_TURN,
+    FAILED_AT,
+    FAILED_CODE,
+    FAILURES,
+    LONG_TURN_MS,
+    PartBeat,
+)
 from slackwater.runtime.placement import BackOff
 from slackwater.runtime.sharedends import SharedEnds
 from slackwater.runtime.sharedlogs import Consumer, SharedLogs
@@ -82,8 +94,10 @@ class Host:
         self.turns = turns
         self.logs = SharedLogs(consumer)
         self.ends = SharedEnds(shared.transport)
-        self.driver = Driver(turns, shared.clock, self._failed)
+        self.driver = Driver(turns, shared.clock, self._failed, self._took)
         self._hosted: dict[str, Hosted] = {}
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._endless = EndlessTurn()
         self._coming = 0
         """Lives that have begun and do not read yet, but for those in ``_joining``."""
         self._joining: list[Driven] = []
@@ -96,14 +110,21 @@ class Host:
         return tuple(self._hosted)
 
     def take_on(self, name: str) -> None:
-        """Run this fragment too, from now on."""
+        """Run this fragment too, from now on; one that is just leaving leaves first."""
         assert name not in self._hosted, f"{name} is here already"
         hosted = self._hosted[name] = Hosted(name, self)
-        hosted.start()
+        hosted.start(self._leaving.get(name))
 
-    async def let_go(self, name: str) -> None:
-        """Run this fragment no more; the others go on."""
-        await self._hosted.pop(name).stop()
+    def remove(self, name: str) -> asyncio.Task[None]:
+        """Run this fragment no more; the others go on. The task ends when nothing of it is left."""
+        leaving = asyncio.get_running_loop().create_task(self._hosted.pop(name).stop())
+        self._leaving[name] = leaving
+        leaving.add_done_callback(partial(self._has_left, name))
+        return leaving
+
+    def _has_left(self, name: str, leaving: asyncio.Task[None]) -> None:
+        if self._leaving.get(name) is leaving:
+            del self._leaving[name]
 
     def kill(self, name: str) -> None:
         """End the life of this fragment as if its process had been killed."""
@@ -126,6 +147,14 @@ class Host:
         for hosted in tuple(self._hosted.values()):
             hosted.heard()
         self.turns.wake_from_thread()
+
+    def look(self) -> None:
+        """See whether the loop is stuck in a turn; from the heartbeats' thread, at each of them."""
+        number, driven = self.driver.turn or (0, None)
+        if self._endless.look(number) and driven is not None:
+            hosted = self._hosted.get(driven.session.fragment)
+            if hosted is not None:
+                hosted.is_stuck()
 
     # For its fragments.
 
@@ -198,6 +227,10 @@ class Host:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _took(self, driven: Driven, lasted_us: int) -> None:
+        if lasted_us >= LONG_US and (hosted := self._hosted.get(driven.session.fragment)):
+            hosted.took(driven, lasted_us)
+
     def _failed(self, driven: Driven, error: BaseException) -> None:
         hosted = self._hosted.get(driven.session.fragment)
         if hosted is not None:
@@ -211,6 +244,8 @@ class Hosted:
         self.name = name
         self._host = host
         self._failures = 0
+        self._long = LongTurns()
+        """Over all its lives."""
         self._driven: Driven | None = None
         self._reads_later = False
         """It would read, if it did not stand still."""
@@ -220,9 +255,9 @@ class Hosted:
         self._beat: PartBeat | None = None
         self._running: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin."""
-        self._running = asyncio.get_running_loop().create_task(self._run())
+    def start(self, behind: asyncio.Task[None] | None = None) -> None:
+        """Begin, when this has ended."""
+        self._running = asyncio.get_running_loop().create_task(self._run(behind))
 
     async def stop(self) -> None:
         """End; there is no other life."""
@@ -268,14 +303,34 @@ class Hosted:
         if driven is self._driven and self._ended is not None and not self._ended.done():
             self._ended.set_exception(error)
 
+    def took(self, driven: Driven, lasted_us: int) -> None:
+        """A long turn of it has ended."""
+        clock, long = self._host.shared.clock, self._long
+        if long.note(lasted_us, clock.monotonic_us()):
+            _log.warning("%s: its turns are too long: one took %d ms", self.name, lasted_us // 1000)
+        if not long.is_too_slow:
+            return
+        if self._beat is not None:
+            self._beat.keep_telling({LONG_TURN_MS: long.longest_us // 1000})
+        if len(self._host.fragments) > 1:
+            driven.not_before = clock.now_us() + HELD_BACK_FACTOR * lasted_us
+
+    def is_stuck(self) -> None:
+        """A turn of it does not end; from any thread."""
+        _log.error("%s: its turn does not end", self.name)
+        if self._beat is not None:
+            self._beat.keep_telling({ENDLESS_TURN: 1})
+
     def heard(self) -> None:
         """Somebody's output has changed its state; from any thread."""
         driven = self._driven
         if driven is not None and driven.hears_at_once:
             driven.make_due_soon()
 
-    async def _run(self) -> None:
+    async def _run(self, behind: asyncio.Task[None] | None) -> None:
         with named(self.name):
+            if behind is not None:
+                await asyncio.wait({behind})
             self._beat = self._host.shared.sender(self.name)
             try:
                 await self._live_on(self._beat)

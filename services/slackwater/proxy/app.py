@@ -41,7 +41,7 @@ from slackwater.runtime import entry
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.datadir import keep_prefix
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender, patient_gather_ms
-from slackwater.runtime.parts import PartBeat, start_following
+from slackwater.runtime.parts import PartBeat, of_parts, start_following
 from slackwater.runtime.registry import Registry
 from slackwater.runtime.topics import ensure_topics
 
@@ -67,7 +67,9 @@ def run(started: entry.Context) -> None:
         for serving in servings:
             serving.start()
         if started.arguments.commands:
-            start_following(sys.stdin.buffer, {each.name: each.verbs for each in servings})
+            start_following(
+                sys.stdin.buffer, of_parts({each.name: each.verbs for each in servings})
+            )
         started.stopping.wait()
         codes = [serving.error.exit_code for serving in servings if serving.error is not None]
         is_over = all(serving.is_over for serving in servings)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from slackwater.model.records import Heartbeat, HeartbeatPart, Hole
@@ -45,6 +45,7 @@ class Beat:
             ready=False,
             states={},
         )
+        self._lasting: dict[str, int] = {}
         self._updated_s = time.monotonic()
         self._lock = threading.Lock()
         self._is_silent = False
@@ -84,10 +85,17 @@ class Beat:
         self._is_silent = is_silent
         self._news()
 
+    def keep_telling(self, detail: Mapping[str, int]) -> None:
+        """Tell this from now on, beside what is updated, also while its owner says nothing."""
+        with self._lock:
+            self._lasting |= detail
+        self._news()
+
     def told(self, at: int, measured: dict[str, int]) -> Heartbeat:
         """What is told now, with what has been measured of the process."""
         with self._lock:
             beat, unsaid_s = replace(self._beat, at=at), self.unsaid_s
+            measured = self._lasting | measured
         if self._owner_speaks:
             beat = believable(beat, unsaid_s)
         return replace(beat, detail=beat.detail | measured) if measured else beat

@@ -32,6 +32,7 @@ from slackwater.protocols.dpc.root import Commit
 from slackwater.protocols.dpc.states import LineState
 from slackwater.runtime.catchup import CatchUpReader, Gone
 from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.cpu import ThreadWait
 from slackwater.runtime.decoding import decode, promise_of
 from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.log import named
@@ -173,6 +174,13 @@ class Driven:
         self._is_held = False
         self.due_at = 0
         """When the next turn is to be taken."""
+        self.not_before = 0
+        """No turn before this, whatever comes for it."""
+
+    @property
+    def turn_at(self) -> int:
+        """When it takes its next turn."""
+        return max(self.due_at, self.not_before)
 
     @property
     def forms(self) -> Mapping[Log, Form]:
@@ -466,6 +474,7 @@ class Driver:
         clock: tells the time.
         on_failure: told of a session that has ended, and why; it takes no turn any more. Without
             it the loop ends with the error.
+        on_turn: told of each turn how long it took (us), without what it waited for a core.
     """
 
     def __init__(
@@ -473,11 +482,16 @@ class Driver:
         turns: Turns,
         clock: SystemClock | None = None,
         on_failure: Callable[[Driven, BaseException], None] | None = None,
+        on_turn: Callable[[Driven, int], None] | None = None,
     ) -> None:
         self._turns = turns
         self._clock = clock or SystemClock()
         self._on_failure = on_failure
+        self._on_turn = on_turn
         self._driven: list[Driven] = []
+        self._taken = 0
+        self.turn: tuple[int, Driven] | None = None
+        """The number of the turn that is being taken, and whose it is."""
 
     def add(self, driven: Driven) -> None:
         """From now on it takes its turns; it has been started."""
@@ -491,18 +505,31 @@ class Driver:
 
     async def run(self) -> None:
         """For ever."""
+        wait = ThreadWait()
         while True:
             # One that fails is removed meanwhile: the others of this round take their turns.
             for driven in tuple(self._driven):
-                if driven.due_at <= self._clock.now_us():
-                    self._turn(driven)
+                if driven.turn_at <= self._clock.now_us():
+                    self._measured_turn(driven, wait)
             now = self._clock.now_us()
             idle = now + round(IDLE_S_MAX * 1e6)
-            due_at = min((driven.due_at for driven in self._driven), default=idle)
+            due_at = min((driven.turn_at for driven in self._driven), default=idle)
             if due_at <= now:
                 await asyncio.sleep(0)  # the live consumer first
             else:
                 await self._turns.wait(now, due_at)
+
+    def _measured_turn(self, driven: Driven, wait: ThreadWait) -> None:
+        if self._on_turn is None:
+            self._turn(driven)
+            return
+        began_us, waited_us = self._clock.monotonic_us(), wait.waited_us()
+        self._taken += 1
+        self.turn = self._taken, driven
+        self._turn(driven)
+        self.turn = None
+        lasted_us = self._clock.monotonic_us() - began_us
+        self._on_turn(driven, lasted_us - (wait.waited_us() - waited_us))
 
     def _turn(self, driven: Driven) -> None:
         with named(driven.session.fragment):

@@ -99,6 +99,7 @@ class HeartbeatSender:
         carries: the process only carries others, which have names of their own (``add_part``). One
             record tells of them all, from one thread, through one producer.
         cpu: of the process.
+        before: is called before each heartbeat, in its thread.
     """
 
     def __init__(
@@ -113,11 +114,13 @@ class HeartbeatSender:
         owner_speaks: bool = False,
         carries: bool = False,
         cpu: OwnCpu | None = None,
+        before: Callable[[], None] = lambda: None,
     ) -> None:
         self._process = process
         self._topic = names.heartbeats
         self._interval_s = interval_s
         self._cpu = cpu or OwnCpu()
+        self._before = before
         self._clock = clock or SystemClock()
         self._news = threading.Event()
         self._own = self._beat(process, owner_speaks=owner_speaks)
@@ -189,6 +192,7 @@ class HeartbeatSender:
                 due = time.monotonic()
 
     def _send(self) -> None:
+        self._before()
         beat = self._told()
         if self._carries and not beat.parts and not beat.repeats:
             return

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from slackwater.runtime.broker import EmbeddedBroker
+from slackwater.runtime.parts import ADD, REMOVE
 from slackwater.runtime.private import append_to
 from slackwater.runtime.process import spawn
 
@@ -49,6 +50,10 @@ class Launcher(Protocol):
         """Hand a command to the process, if it is there to take it."""
         ...
 
+    def serve(self, spec: ProcessSpec) -> None:
+        """Let the process serve these parts, now and after each start."""
+        ...
+
 
 class CommandLauncher:
     """Starts a command, its output appended to a log."""
@@ -59,13 +64,31 @@ class CommandLauncher:
 
     async def launch(self) -> int:
         """Start it."""
-        env = os.environ | dict(self._spec.env)
+        spec = self._spec
+        env = os.environ | dict(spec.env)
         with append_to(self._log) as log:
-            stdin = subprocess.PIPE if self._spec.parts else subprocess.DEVNULL
+            stdin = subprocess.PIPE if spec.parts else subprocess.DEVNULL
             self._process = await asyncio.to_thread(
-                spawn, self._spec.command, stdin=stdin, stdout=log, env=env
+                spawn, spec.command, stdin=stdin, stdout=log, env=env
             )
+        self._tell(spec.parts, self._spec.parts)
         return self._process.pid
+
+    def serve(self, spec: ProcessSpec) -> None:
+        """Let it serve these parts: from its next start on by its command, now by commands.
+
+        One that is just being started is told when it has been.
+        """
+        was, self._spec = self._spec, spec
+        self._tell(was.parts, spec.parts)
+
+    def _tell(self, was: Sequence[str], parts: Sequence[str]) -> None:
+        for part in was:
+            if part not in parts:
+                self.command(f"{REMOVE} {part}")
+        for part in parts:
+            if part not in was:
+                self.command(f"{ADD} {part}")
 
     def reap(self) -> int | None:
         """Its return code."""
@@ -78,7 +101,7 @@ class CommandLauncher:
     def command(self, line: str) -> None:
         """A line on its standard input."""
         if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(OSError):  # it has just ended
+            with contextlib.suppress(OSError, ValueError):  # it has just ended, or has been reaped
                 os.write(self._process.stdin.fileno(), f"{line}\n".encode())
 
     def give_up(self) -> None:
@@ -106,4 +129,7 @@ class BrokerLauncher:
         self._broker.give_up()
 
     def command(self, line: str) -> None:
+        """It has no parts."""
+
+    def serve(self, spec: ProcessSpec) -> None:
         """It has no parts."""

@@ -124,9 +124,9 @@ def fragment_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
     return [*aggregators, *hosts]
 
 
-def host_spec(name: str, fragments: Sequence[str], launch: Launch) -> ProcessSpec:
+def host_spec(name: str, fragments: Sequence[str], launch: Launch, *options: str) -> ProcessSpec:
     """A host of these fragments."""
-    options = ("--fragments", ",".join(fragments), "--commands")
+    options = ("--fragments", ",".join(fragments), "--commands", *options)
     return _spec(name, "slackwater.host", launch, options, tuple(fragments))
 
 

@@ -33,6 +33,20 @@ FAILED_AT: Final = "failed_at"
 """when that was last (us),"""
 FAILED_CODE: Final = "failed_code"
 """and the exit code that a process of its own would have ended with."""
+LONG_TURN_MS: Final = "long_turn_ms"
+"""In that of a fragment whose turns are too long (``runtime.longturns``): the longest so far."""
+ENDLESS_TURN: Final = "endless_turn"
+"""1 in that of a fragment whose turn does not end, so that its host obeys no command."""
+OWN_HOST: Final = "own_host"
+"""1 in that of a fragment that was given a host of its own for this."""
+
+ADD: Final = "add"
+"""A command to a host: run this fragment, too,"""
+REMOVE: Final = "remove"
+"""and: run it no more."""
+
+Commands = Callable[[str, str], Callable[[], None] | None]
+"""What a verb does to a part; None if there is no such verb or part."""
 
 
 class PartBeat:
@@ -58,15 +72,19 @@ class PartBeat:
         detail: dict[str, int] | None = None,
     ) -> None:
         """Tell this from now on; what is not given stays."""
-        told = None if detail is None else detail | self._lasting
-        self._beat.update(inc=inc, ready=ready, states=states, holes=holes, detail=told)
+        self._beat.update(inc=inc, ready=ready, states=states, holes=holes, detail=detail)
 
     def begin_again(self, lasting: Mapping[str, int] | None = None) -> None:
         """The part begins anew; ``lasting`` stays in its details from now on."""
         self._lasting |= lasting or {}
         self._beat = self._sender.add_part(self._name, owner_speaks=self._owner_speaks)
         self._beat.is_silent = self._is_silent
-        self._beat.update(detail=self._lasting)
+        self._beat.keep_telling(self._lasting)
+
+    def keep_telling(self, lasting: Mapping[str, int]) -> None:
+        """Tell this from now on, over all that is updated later, and at once."""
+        self._lasting |= lasting
+        self._beat.keep_telling(lasting)
 
     def hold(self) -> None:
         """Fall silent, as a paused process does."""
@@ -81,19 +99,22 @@ class PartBeat:
         self._sender.remove_part(self._name)
 
 
-def follow(lines: Iterable[bytes], verbs: Mapping[str, Mapping[str, Callable[[], None]]]) -> None:
-    """Carry out each command until the lines end; ``verbs`` are those of each part."""
+def of_parts(verbs: Mapping[str, Mapping[str, Callable[[], None]]]) -> Commands:
+    """The commands of a process whose parts stay; ``verbs`` are those of each part."""
+    return lambda verb, part: verbs.get(part, {}).get(verb)
+
+
+def follow(lines: Iterable[bytes], commands: Commands) -> None:
+    """Carry out each command until the lines end."""
     for line in lines:
         verb, _, part = line.decode(errors="replace").strip().partition(" ")
-        act = verbs.get(part, {}).get(verb)
+        act = commands(verb, part)
         if act is None:
             _log.warning("no command: %.200r", line)
             continue
         act()
 
 
-def start_following(
-    lines: Iterable[bytes], verbs: Mapping[str, Mapping[str, Callable[[], None]]]
-) -> None:
+def start_following(lines: Iterable[bytes], commands: Commands) -> None:
     """The same in a thread."""
-    threading.Thread(target=follow, args=(lines, verbs), name="commands", daemon=True).start()
+    threading.Thread(target=follow, args=(lines, commands), name="commands", daemon=True).start()

@@ -44,6 +44,7 @@ from slackwater.runtime.layout import (
     proxy_spec,
 )
 from slackwater.runtime.logtail import last_sentence
+from slackwater.runtime.ownhosts import OwnHosts
 from slackwater.runtime.parts import FAILED_CODE
 from slackwater.runtime.registration import Registration
 from slackwater.runtime.registry import QueryDefinition, Registry
@@ -177,6 +178,7 @@ class Stack:
         await asyncio.to_thread(self.registration.make_topics, input_partitions=inputs)
         self._listener = HeartbeatListener(self._transport).start()
         self._in_background(self._supervisor.watch_logs())
+        self._in_background(OwnHosts(self._supervisor, self._listener, self._launch).run())
         return cluster.bootstrap
 
     async def start_up(self) -> None:

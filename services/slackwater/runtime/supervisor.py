@@ -90,6 +90,29 @@ class Supervisor:
         self._parts |= dict.fromkeys(spec.parts, spec.name)
         await self._keep(spec.name, spec.stop_order, stop_s_max, launcher)
 
+    async def move(self, part: str, kept: ProcessSpec, to: ProcessSpec) -> None:
+        """Start a process that serves this part, too, and let its own serve ``kept`` from now on.
+
+        The part is away until the new process has begun it. If that cannot be started at all,
+        nothing has changed.
+        """
+        was = self._parts[part]
+        try:
+            await self.start(to)
+        except BaseException:
+            self._parts[part] = was
+            raise
+        self.serve(kept)
+        self.record(part, f"moved from {was} to {to.name}")
+
+    def serve(self, spec: ProcessSpec) -> None:
+        """Let a process that runs serve these parts from now on; the others in it go on."""
+        for part in self.parts(spec.name):
+            if part not in spec.parts:
+                self._parts.pop(part, None)
+        self._parts |= dict.fromkeys(spec.parts, spec.name)
+        self._children[spec.name].serve(spec)
+
     async def start_broker(self, broker: EmbeddedBroker) -> None:
         """Start the embedded broker and keep it running; returns when it answers.
 
@@ -113,6 +136,10 @@ class Supervisor:
         parts = [part for part, process in self._parts.items() if process in self._children]
         with_parts = {self._parts[part] for part in parts}
         return sorted([*(self._children.keys() - with_parts), *parts])
+
+    def process_of(self, part: str) -> str | None:
+        """The process that serves it; None if there is no such part."""
+        return self._parts.get(part)
 
     def parts(self, process: str) -> list[str]:
         """What a process serves; itself if it has no parts."""
@@ -270,6 +297,10 @@ class _Child:
     def command(self, line: str) -> None:
         """Hand it a command."""
         self._launcher.command(line)
+
+    def serve(self, spec: ProcessSpec) -> None:
+        """Let it serve these parts."""
+        self._launcher.serve(spec)
 
     def signal(self, signum: signal.Signals) -> bool:
         """Signal it and what it has started (Spark's JVM); False if it does not run."""

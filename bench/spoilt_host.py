@@ -1,0 +1,84 @@
+"""A host whose fragments may be spoilt, to see what one does to the others.
+
+Started in place of ``slackwater.host`` by a bench or a test, never by the product: faults are made
+here, around the making of a fragment. Each line of the file that ``SPOILT_BY`` names is a fragment
+and what each of its steps does: ``orderer/q.0.a raise``, ``root/q.0 sleep 0.2``. It is read again
+at each step.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from slackwater.host.app import MAKE, add_arguments, main
+from slackwater.runtime.entry import Context, run
+from slackwater.runtime.fragment import Fragment
+from slackwater.runtime.known import Known
+from slackwater.sessions.effects import Effect
+
+BY: Final = "SPOILT_BY"
+REPOSITORY: Final = Path(__file__).parents[1]
+PYTHON: Final = """\
+#!/bin/sh
+export {by}={file} PYTHONPATH={repository}
+if [ "$2" = slackwater.host ]; then shift 2; set -- -m bench.spoilt_host "$@"; fi
+exec {python} "$@"
+"""
+
+MakeOne = Callable[[str, Known, Any], Fragment]
+
+
+class SpoiltError(Exception):
+    """What a spoilt step raises."""
+
+
+def python_for(file: Path) -> str:
+    """An interpreter, made beside the file, that starts this host where it should start a host."""
+    made = file.with_name("python")
+    made.write_text(PYTHON.format(by=BY, file=file, repository=REPOSITORY, python=sys.executable))
+    made.chmod(0o755)
+    return str(made)
+
+
+def spoilt(make: MakeOne, kind: str) -> MakeOne:
+    """Make fragments of this kind, with steps that can be spoilt."""
+
+    def made(name: str, known: Known, transport: Any) -> Fragment:
+        fragment = make(name, known, transport)
+        _spoil(fragment, f"{kind}/{name}", Path(os.environ[BY]))
+        return fragment
+
+    return made
+
+
+def _spoil(fragment: Fragment, name: str, file: Path) -> None:
+    session: Any = fragment.session
+    whole: Callable[[int], Sequence[Effect]] = session.step
+
+    def step(now: int) -> Sequence[Effect]:
+        match _fault(file, name):
+            case ["raise"]:
+                raise SpoiltError(f"{file} says so")
+            case ["sleep", seconds]:
+                time.sleep(float(seconds))
+        return whole(now)
+
+    session.step = step
+
+
+def _fault(file: Path, name: str) -> list[str]:
+    lines = file.read_text().splitlines() if file.exists() else []
+    return next((line.split()[1:] for line in lines if line.split()[0] == name), [])
+
+
+def _main(context: Context) -> None:
+    main(context, {kind: spoilt(make, kind) for kind, make in MAKE.items()})
+
+
+if __name__ == "__main__":
+    run("host", _main, add_arguments=add_arguments)

@@ -1,0 +1,88 @@
+"""A fragment whose turns are too long, over real processes: it gets a host of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bench.spoilt_host import python_for
+from tests.waiting import eventually
+
+from slackwater.codec.results import parse_result
+from slackwater.runtime.deployment import load_deployment
+from slackwater.runtime.parts import LONG_TURN_MS, OWN_HOST
+from slackwater.runtime.stack import StackOptions, StackThread
+from slackwater.runtime.transport import read_to_end
+
+READINGS = 60
+E0_US = 1_600_000_000_000_000
+END_US = E0_US + READINGS * 100_000
+DEPLOYMENT = """\
+apiVersion: slackwater/v1
+clock: wall
+streams:
+  s1: {key: {value: a}, time: {column: t, unit: us}, fields: [x]}
+queries:
+  well: {from: [s1], bound: 2s, replicas: 1}
+  slow: {from: [s1], bound: 2s, replicas: 1}
+"""
+SLOW, ITS_ROOT = "orderer/slow.0.a", "root/slow.0"
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[StackThread]:
+    """Two queries in one host. The first orderer of all sleeps at each step, wherever it runs."""
+    file, data = tmp_path / "deployment.yaml", tmp_path / "s1.csv"
+    file.write_text(DEPLOYMENT)
+    rows = (f"{E0_US + 50_000 + i * 100_000},{i}" for i in range(READINGS))
+    data.write_text("\n".join(["t,x", *rows, ""]))
+    spoilt = tmp_path / "spoilt"
+    spoilt.write_text(f"{SLOW} sleep 0.2")
+    running = StackThread(
+        StackOptions(
+            file,
+            load_deployment(file),
+            tmp_path / "data",
+            proxy_options=("--end-boundary", str(END_US), "--input", f"s1={data}"),
+            python=python_for(spoilt),
+        )
+    )
+    yield running
+    running.stop()
+
+
+@pytest.mark.slow
+def test_one_that_sleeps_at_each_step_goes_on_in_a_host_of_its_own_and_loses_nothing(
+    stack: StackThread,
+) -> None:
+    stack.open()
+    stack.start_rehearsal(E0_US, 1.0)
+    stack.begin(E0_US, 1.0, END_US)
+    listener = stack.stack.listener
+
+    def is_moved() -> bool:
+        beat = listener.latest(SLOW)
+        return beat is not None and beat.detail.get(OWN_HOST) == 1 and beat.ready
+
+    eventually(is_moved, f"{SLOW} has a host of its own")
+    eventually(lambda: LONG_TURN_MS in listener.all()[SLOW].detail, "it is as slow as before")
+    pids, heard = stack.pids(), listener.all()
+    assert heard[SLOW].pid == pids["host/own-0"]
+    others = {heard[name].pid for name in (ITS_ROOT, "orderer/well.0.a", "root/well.0")}
+    assert others == {pids["host/0"]}
+    assert [name for name in pids if name.startswith("host/")] == ["host/0", "host/own-0"]
+
+    for query in ("well", "slow"):
+        eventually(lambda q=query: len(answered(stack, q)) >= READINGS, f"{query} is answered")  # type: ignore[misc]
+        assert answered(stack, query) == list(range(READINGS))
+    told = [event.event for event in stack.events() if event.process == SLOW]
+    assert told[-1] == "moved from host/0 to host/own-0"
+    assert not [e for e in stack.events() if e.process == "host/0" and e.event.startswith("ended")]
+
+
+def answered(stack: StackThread, query: str) -> list[float]:
+    """The readings in the stable results so far, in their order there."""
+    log = (stack.stack.transport.names.results(query, "stable"), 0)
+    rows = (parse_result(raw.value) for raw in read_to_end(stack.stack.transport, log))
+    return [row["fields"]["x"] for row in rows if row["kind"] == "stable"]
