@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -412,3 +413,48 @@ async def test_a_parked_cursor_passes_what_a_strangers_transaction_leaves_in_a_s
     await stop(running)
     core = cast(OrdererSession, process.driven[0].session).core
     assert not any(cursor.gaps for cursor in core._stable), "nothing is lost"
+
+
+# --- whose turn it is ------------------------------------------------------------------------------
+
+
+class Due:
+    """Something that is always due, and says whose turn it was."""
+
+    def __init__(self, name: str, taken: list[str]) -> None:
+        self.name, self.taken = name, taken
+        self.session = SimpleNamespace(fragment=name)
+        self.is_root = name.startswith("root/")
+        self.turn_at = 0
+
+    def turn(self) -> None:
+        self.taken.append(self.name)
+
+
+async def order_of(names: Sequence[str], turns: int) -> list[str]:
+    """The first turns of a driver that has these, all of which are always due."""
+    taken: list[str] = []
+    rng = random.Random(7)
+    driver = Driver(Turns(), SystemClock(wall_us=lambda: 1), choose=rng.choice)
+    for name in names:
+        driver.add(cast(Any, Due(name, taken)))
+    task = asyncio.create_task(driver.run())
+    while len(taken) < turns:
+        await asyncio.sleep(0)
+    task.cancel()
+    return taken[:turns]
+
+
+async def test_roots_come_before_orderers_but_leave_them_every_other_turn() -> None:
+    """A root that reads a long backlog is always due."""
+    taken = await order_of(["orderer/q.0.a", "root/q.0", "orderer/r.0.a"], 100)
+    assert {name.startswith("root/") for name in taken[::2]} == {True}
+    assert {"orderer/q.0.a", "orderer/r.0.a"} <= set(taken[1::2])
+
+
+async def test_nobody_is_always_last() -> None:
+    """In a fixed order the same query would be answered last at each bucket's end."""
+    names = [f"orderer/q{i}.0.a" for i in range(5)]
+    taken = await order_of(names, 500)
+    assert min(taken.count(name) for name in names) > 50
+    assert len({tuple(taken[i : i + 3]) for i in range(0, 500, 3)}) > 20, "in no fixed order"

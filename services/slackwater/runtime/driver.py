@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -176,6 +177,11 @@ class Driven:
         """When the next turn is to be taken."""
         self.not_before = 0
         """No turn before this, whatever comes for it."""
+
+    @property
+    def is_root(self) -> bool:
+        """Does it answer?"""
+        return self._committer is not None
 
     @property
     def turn_at(self) -> int:
@@ -474,6 +480,7 @@ class Driver:
         clock: tells the time.
         on_failure: told of a session that has ended, and why; it takes no turn any more. Without
             it the loop ends with the error.
+        choose: whose turn it is, of several that are due.
         on_turn: told of each turn how long it took (us), without what it waited for a core.
     """
 
@@ -483,12 +490,16 @@ class Driver:
         clock: SystemClock | None = None,
         on_failure: Callable[[Driven, BaseException], None] | None = None,
         on_turn: Callable[[Driven, int], None] | None = None,
+        *,
+        choose: Callable[[Sequence[Driven]], Driven] = random.choice,
     ) -> None:
         self._turns = turns
         self._clock = clock or SystemClock()
         self._on_failure = on_failure
         self._on_turn = on_turn
         self._driven: list[Driven] = []
+        self._choose = choose
+        self._was_root = False
         self._taken = 0
         self.turn: tuple[int, Driven] | None = None
         """The number of the turn that is being taken, and whose it is."""
@@ -507,17 +518,32 @@ class Driver:
         """For ever."""
         wait = ThreadWait()
         while True:
-            # One that fails is removed meanwhile: the others of this round take their turns.
-            for driven in tuple(self._driven):
-                if driven.turn_at <= self._clock.now_us():
-                    self._measured_turn(driven, wait)
             now = self._clock.now_us()
+            driven = self._next(now)
+            if driven is not None:
+                self._measured_turn(driven, wait)
+                await asyncio.sleep(0)  # what has come meanwhile
+                continue
             idle = now + round(IDLE_S_MAX * 1e6)
-            due_at = min((driven.turn_at for driven in self._driven), default=idle)
-            if due_at <= now:
-                await asyncio.sleep(0)  # the live consumer first
-            else:
-                await self._turns.wait(now, due_at)
+            await self._turns.wait(now, min((each.turn_at for each in self._driven), default=idle))
+
+    def _next(self, now: int) -> Driven | None:
+        """Any of those that are due; every other time a root, if one is.
+
+        All fragments are due at the same moments, when a bucket ends. By chance, for in a fixed
+        order one query would always be answered last; and replicas, which are at it in two hosts,
+        would make the same buckets at the same time, where the roots need one of each. Roots come
+        before the buckets that are still to be made, but not always: one with much to read would
+        keep the orderers from the present.
+        """
+        due = [driven for driven in self._driven if driven.turn_at <= now]
+        if not due:
+            return None
+        if not self._was_root:
+            due = [driven for driven in due if driven.is_root] or due
+        driven = self._choose(due)
+        self._was_root = driven.is_root
+        return driven
 
     def _measured_turn(self, driven: Driven, wait: ThreadWait) -> None:
         if self._on_turn is None:
