@@ -265,14 +265,16 @@ class Driven:
     def take(self, log: Log, offset: int, record: Record) -> None:
         """A record of the live consumer that it ``needs``; never raises."""
         try:
-            is_news = self._receive(log, offset, record)
+            may_wait_us = self._receive(log, offset, record)
         except Exception as error:  # noqa: BLE001 -- of this session; others read the log too
             self.fail(error)
         else:
-            if is_news:
+            if may_wait_us == 0:
                 self._make_due()
+            elif may_wait_us is not None:
+                self._make_due_by(self._clock.now_us() + may_wait_us)
 
-    def _receive(self, log: Log, offset: int, record: Record) -> bool:
+    def _receive(self, log: Log, offset: int, record: Record) -> int | None:
         self._follow(record)
         return self.session.receive(log, offset, record)
 
@@ -284,6 +286,11 @@ class Driven:
     def _make_due(self) -> None:
         self.due_at = 0
         self._wake()
+
+    def _make_due_by(self, latest: int) -> None:
+        if latest < self.due_at:
+            self.due_at = latest
+            self._wake()
 
     def make_due_soon(self) -> None:
         """The same, from any thread; whoever calls it wakes the loop."""
@@ -528,19 +535,18 @@ class Driver:
             await self._turns.wait(now, min((each.turn_at for each in self._driven), default=idle))
 
     def _next(self, now: int) -> Driven | None:
-        """Any of those that are due; every other time a root, if one is.
+        """Any of those that are due; roots and orderers by turns.
 
         All fragments are due at the same moments, when a bucket ends. By chance, for in a fixed
         order one query would always be answered last; and replicas, which are at it in two hosts,
-        would make the same buckets at the same time, where the roots need one of each. Roots come
-        before the buckets that are still to be made, but not always: one with much to read would
-        keep the orderers from the present.
+        would make the same buckets at the same time, where the roots need one of each. An answer
+        does not wait for all buckets that are still to be made, and a root with much to read does
+        not keep the orderers from the present.
         """
         due = [driven for driven in self._driven if driven.turn_at <= now]
         if not due:
             return None
-        if not self._was_root:
-            due = [driven for driven in due if driven.is_root] or due
+        due = [driven for driven in due if driven.is_root is not self._was_root] or due
         driven = self._choose(due)
         self._was_root = driven.is_root
         return driven

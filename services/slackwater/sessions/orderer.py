@@ -62,6 +62,9 @@ from slackwater.sessions.requests import (
 from slackwater.sessions.session import Form, Record, Report
 
 SAVE_PERIOD_US: Final = 1_000_000
+GATHER_US_MAX: Final = 20_000
+"""A record that does not complete a bucket waits so long for a turn: all streams have one at about
+the same time, and a turn for each would do nothing."""
 
 
 class OrdererSession:
@@ -260,17 +263,21 @@ class OrdererSession:
         stream = self._stream_of[log]
         return stream in self._arriving or self.core.needs(stream, offset)
 
-    def receive(self, log: Log, offset: int, record: Record) -> bool:
-        """A record of the live consumer; a turn is not worth while for a row alone."""
+    def receive(self, log: Log, offset: int, record: Record) -> int | None:
+        """A record of the live consumer; see ``Session``.
+
+        A row alone needs no turn. What does not complete a bucket can wait for the other streams,
+        which are read at about the same time.
+        """
         stream = self._stream_of[log]
         assembler = self._arriving.get(stream)
         if assembler is None:
             self.core.receive(stream, offset, self._source_record(stream, record))
-            return True
+            return GATHER_US_MAX if self.core.awaits_input else 0
         batch = assembler.take(offset, cast(bytes, record))
         if batch is not None:
             self.core.receive_results(stream, batch)
-        return batch is not None
+        return None if batch is None else 0
 
     def _source_record(self, stream: int, record: Record) -> SourceRecord:
         """What cannot be read may have held anything (R15)."""

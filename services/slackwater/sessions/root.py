@@ -210,14 +210,14 @@ class RootSession:
         """Each record has a seq, and none may be passed over (rule 10)."""
         return True
 
-    def receive(self, log: Log, offset: int, record: Record) -> bool:
-        """A record of the live consumer.
+    def receive(self, log: Log, offset: int, record: Record) -> int | None:
+        """A record of the live consumer; see ``Session``.
 
         A replica that comes back writes seconds of buckets at once, and the others' live ones stand
         among them: while a transaction is under way a turn for each would only keep them waiting.
         """
         self.core.receive(self._log_at[log], offset, self._record(log, offset, record))
-        return not self.core.awaits_commit
+        return None if self.core.awaits_commit else 0
 
     def _record(self, log: Log, offset: int, record: Record) -> BucketRecord:
         """The record, with its seq; VOID where it is none, or none that its orderer wrote.

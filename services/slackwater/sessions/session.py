@@ -108,8 +108,8 @@ class Session(Protocol):
         """Would ``receive`` look at the live consumer's record at ``offset``?"""
         ...
 
-    def receive(self, log: Log, offset: int, record: Record) -> bool:
-        """A record of the live consumer; says whether a turn is worth while."""
+    def receive(self, log: Log, offset: int, record: Record) -> int | None:
+        """A record of the live consumer; so long its turn may wait (us), None: it needs none."""
         ...
 
     def wanted(self) -> Mapping[tuple[LineName, Log], int]:

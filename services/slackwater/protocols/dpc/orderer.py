@@ -333,6 +333,15 @@ class OrdererCore:
 
     # What goes out.
 
+    @property
+    def awaits_input(self) -> bool:
+        """Would a step do nothing before more is received, or ``wake_at``? False if in doubt."""
+        if self.line.forked or self.mute or self.busy:
+            return False
+        start = self.line.live_next
+        end = self._config.grid.next_cut(start)
+        return any(self._passed(logs, start) < end for logs in self._config.inputs)
+
     def step(self, now: int) -> list[Effect]:
         """Do what is due at ``now`` (us of wall time), live work first (R14)."""
         effects: list[Effect] = []
