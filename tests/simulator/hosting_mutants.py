@@ -72,6 +72,12 @@ HOSTING_MUTANTS: Final = (
         f"{_of_logs}:test_a_log_is_read_until_the_last_who_reads_it_leaves",
     ),
     Mutant(
+        "a log that could not be removed is forgotten", "R5",
+        (Edit(f"{_runtime}.sharedlogs:SharedLogs._settle",
+              "self._read = left | self._logs", "self._read = dict(self._logs)"),),
+        f"{_of_logs}:test_a_removal_that_failed_harms_nobody_and_is_done_again",
+    ),
+    Mutant(
         "who waits for a log that cannot be read is told nothing", "G4",
         (Edit(f"{_runtime}.sharedlogs:SharedLogs._give_up", "driven.fail(error)", "pass"),),
         f"{_of_logs}:test_a_consumer_that_cannot_read_fails_those_who_wait_for_it_and_is_asked_again",

@@ -42,7 +42,7 @@ from slackwater.runtime.longturns import ENDLESS_LOOKS
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.parts import ENDLESS_TURN, FAILED_CODE, FAILURES, LONG_TURN_MS
 from slackwater.runtime.placement import BackOff
-from slackwater.runtime.transport import Isolation, Log, PositionGoneError, read_to_end
+from slackwater.runtime.transport import Isolation, Log, LogError, PositionGoneError, read_to_end
 from slackwater.runtime.turns import Turns
 from slackwater.sessions.orderer import OrdererSession
 
@@ -404,6 +404,30 @@ async def test_a_fragment_that_is_removed_leaves_the_others_and_its_logs() -> No
         await world.host.remove("orderer/q1.0.a")
         await until(lambda: not world.consumer.reads)
         assert world.host.fragments == ()
+
+
+async def test_a_log_that_could_not_be_removed_is_removed_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though nobody comes or leaves any more."""
+    monkeypatch.setattr("slackwater.host.host.REMOVE_AGAIN_S", 0.0)
+    asked: list[set[Log]] = []
+    async with running() as world:
+        remove = world.consumer.remove
+
+        async def refuses(logs: Iterable[Log]) -> None:
+            asked.append(set(logs))
+            if len(asked) < 3:
+                raise LogError("the broker is away")
+            await remove(asked[-1])
+
+        world.consumer.remove = refuses  # type: ignore[method-assign]
+        world.take_on("q1")
+        world.say(5)
+        await world.answered("q1")
+        await world.host.remove("orderer/q1.0.a")
+        await until(lambda: not world.consumer.reads)
+        assert asked == [{SOURCE}] * 3
 
 
 STEPS = ("needs", "receive", "step", "report", "live_at", "start", "wanted", "delivered")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.waiting import WAIT_S_MAX
 from slackwater.runtime.assigned import AssignedConsumer, Batch, Begin
 from slackwater.runtime.cluster import cluster_of
 from slackwater.runtime.faust_worker import LiveConsumer
-from slackwater.runtime.transport import Log
+from slackwater.runtime.transport import Isolation, Log, NoAnswerError
 
 A, B, C = ("a", 0), ("b", 0), ("b", 1)
 
@@ -92,8 +93,19 @@ async def test_any_order_of_changes_reads_each_log_from_its_beginning_on() -> No
 class Live(LiveConsumer):
     """One whose clients are not asked: only what is handed over is looked at."""
 
-    async def _change(self, *_change: Any) -> None:
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.refuses = False
+        self.changed: list[tuple[dict[Log, Begin], list[Log]]] = []
+
+    async def _change(
+        self, isolation: Isolation, begin: Mapping[Log, Begin], leave: Sequence[Log] = ()
+    ) -> None:
         await asyncio.sleep(0)
+        if self.refuses:
+            raise NoAnswerError("no broker")
+        self._clients.setdefault(isolation, asyncio.Future())
+        self.changed.append((dict(begin), list(leave)))
 
 
 @pytest.fixture(name="errors")
@@ -131,6 +143,56 @@ async def test_what_was_fetched_before_a_log_begins_anew_is_handed_to_nobody(liv
     await live.add({A: 4}, lambda _log, offset, _value: after.append(offset))
     live.hand_over([batch(A, 0, 11), batch(A, 1, 4, 5)])
     assert (before, after) == ([9, 10], [4, 5])
+
+
+async def test_a_log_whose_removal_failed_can_be_removed_again_and_is_handed_to_nobody(
+    live: Live,
+) -> None:
+    got: list[int] = []
+    await live.add({A: 0, B: 0}, lambda _log, offset, _value: got.append(offset))
+    live.refuses = True
+    with pytest.raises(NoAnswerError):
+        await live.remove([A])
+    live.hand_over([batch(A, 0, 0), batch(B, 0, 7)])
+    assert got == [7]
+    live.refuses = False
+    for _ in range(2):  # once is enough
+        await live.remove([A])
+    assert [leave for _, leave in live.changed] == [[], [A]]
+
+
+async def test_a_log_that_is_added_while_it_is_removed_is_read(live: Live) -> None:
+    got: list[int] = []
+    await live.add({A: 0}, lambda *_record: None)
+    removing = asyncio.create_task(live.remove([A]))
+    await asyncio.sleep(0)
+    await live.add({A: 4}, lambda _log, offset, _value: got.append(offset))
+    await removing
+    (since,) = {begin[A].since for begin, _ in live.changed if begin and begin[A].offset == 4}
+    live.hand_over([batch(A, since, 4)])
+    assert got == [4]
+
+
+async def test_a_client_that_could_not_be_opened_is_opened_again(
+    monkeypatch: pytest.MonkeyPatch, errors: list[Exception]
+) -> None:
+    """Else a process whose broker was away once would never read again."""
+    client, is_away = Fetching([]), True
+
+    async def opened(*_where: object) -> Fetching:
+        if is_away:
+            raise NoAnswerError("no broker answers")
+        return client
+
+    monkeypatch.setattr(AssignedConsumer, "open", opened)
+    live = LiveConsumer("host/1", cluster_of("127.0.0.1:1"), errors.append)
+    monkeypatch.setattr(live, "_in_thread", lambda work: work)
+    with pytest.raises(NoAnswerError):
+        await live.add({A: 0}, lambda *_record: None)
+    await live.remove([A])  # there is no client to tell
+    is_away = False
+    await live.add({A: 0}, lambda *_record: None)
+    assert await live.positions() == {A: (5, 4)}
 
 
 async def test_a_log_has_one_isolation(live: Live) -> None:

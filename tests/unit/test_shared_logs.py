@@ -22,9 +22,10 @@ class Consumer:
 
     def __init__(self) -> None:
         self.read: dict[Log, Isolation] = {}
+        self.began: dict[Log, list[int]] = {}
         self.at: dict[Log, tuple[int, int]] = {}
         self.receive: Receive | None = None
-        self.refuses = False
+        self.refuses = self.refuses_removal = False
 
     async def add(
         self,
@@ -36,9 +37,13 @@ class Consumer:
         if self.refuses:
             raise NoAnswerError("no broker")
         self.receive = receive
+        for log, offset in offsets.items():
+            self.began.setdefault(log, []).append(offset)
         self.read |= dict.fromkeys(offsets, isolation)
 
     async def remove(self, logs: Iterable[Log]) -> None:
+        if self.refuses_removal:
+            raise NoAnswerError("no broker")
         for log in logs:
             del self.read[log]
 
@@ -129,6 +134,41 @@ async def test_a_log_is_read_until_the_last_who_reads_it_leaves() -> None:
     leave(logs, other)
     await logs.settle()
     assert not consumer.read
+
+
+async def test_a_removal_that_failed_harms_nobody_and_is_done_again() -> None:
+    """Else the log would be fetched for nobody until the process ends."""
+    consumer, one, other = Consumer(), Reader(), Reader()
+    del one.live_offsets[RESULTS], other.live_offsets[SOURCE]
+    logs = SharedLogs(consumer)
+    join(logs, one)
+    await logs.settle()
+    consumer.refuses_removal = True
+    leave(logs, one)
+    join(logs, other)
+    await logs.settle()
+    assert not other.failed
+    assert consumer.read.keys() == {SOURCE, RESULTS}
+    assert not logs.is_settled
+    consumer.refuses_removal = False
+    await logs.settle()
+    assert consumer.read.keys() == {RESULTS}
+    assert logs.is_settled
+
+
+async def test_a_log_that_was_not_removed_begins_anew_for_who_joins_it() -> None:
+    consumer, one, other = Consumer(), Reader(), Reader(source=5)
+    logs = SharedLogs(consumer)
+    join(logs, one)
+    await logs.settle()
+    consumer.refuses_removal = True
+    leave(logs, one)
+    await logs.settle()
+    join(logs, other)
+    await logs.settle()
+    assert logs.is_settled
+    assert consumer.began[SOURCE] == [0, 5]
+    assert other.told == [], "it begins the log"
 
 
 async def test_a_log_that_lost_its_position_fails_its_readers_and_no_others() -> None:

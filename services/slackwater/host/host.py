@@ -60,6 +60,8 @@ READER_PREFETCH_KIB_MIN: Final = 512
 READER_PREFETCH_KIB_MAX: Final = 8 * 1024
 JOIN_S: Final = 1.0
 """How long a fragment that is ready to read waits for others that are starting."""
+REMOVE_AGAIN_S: Final = 1.0
+"""After so long a log that nobody wants, and that could not be removed, is removed again."""
 
 
 class Dropped(Exception):
@@ -218,8 +220,12 @@ class Host:
         self.background(self._settle())
 
     async def _settle(self) -> None:
-        with contextlib.suppress(LogError):  # those who wait for a log have been told
-            await self.logs.settle()
+        while True:
+            with contextlib.suppress(LogError):  # those who wait for a log have been told
+                await self.logs.settle()
+            if self.logs.is_settled:
+                return
+            await asyncio.sleep(REMOVE_AGAIN_S)
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
         """Do this too; nobody waits for it."""

@@ -18,7 +18,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import faust
@@ -101,13 +101,21 @@ class LiveConsumer:
         await self._change(isolation, {log: Begin(at, since) for log, at in offsets.items()})
 
     async def remove(self, logs: Iterable[Log]) -> None:
-        """Read these logs no more; no record of theirs is handed over from this call on."""
-        leaving: dict[Isolation, list[Log]] = {}
+        """Read these logs no more; no record of theirs is handed over from this call on.
+
+        If that fails their client may go on fetching them, until they are removed once more.
+        """
+        leaving: dict[Isolation, dict[Log, _Reader]] = {}
         for log in logs:
-            if (reader := self._readers.pop(log, None)) is not None:
-                leaving.setdefault(reader.isolation, []).append(log)
-        for isolation, left in leaving.items():
-            await self._change(isolation, {}, left)
+            if (known := self._readers.get(log)) is not None:
+                left = self._readers[log] = replace(known, since=next(self._beginnings))
+                leaving.setdefault(known.isolation, {})[log] = left
+        for isolation, readers in leaving.items():
+            if isolation in self._clients:
+                await self._change(isolation, {}, list(readers))
+            for log, left in readers.items():
+                if self._readers.get(log) is left:
+                    del self._readers[log]
 
     async def positions(self) -> dict[Log, tuple[int, int]]:
         """Per log its position, and the last record below it that was handed over (-1: none)."""
@@ -131,7 +139,11 @@ class LiveConsumer:
         return await asyncio.shield(opening)
 
     async def _open(self, isolation: Isolation) -> AssignedConsumer:
-        client = await self._in_thread(AssignedConsumer.open(self._cluster, isolation))
+        try:
+            client = await self._in_thread(AssignedConsumer.open(self._cluster, isolation))
+        except BaseException:
+            del self._clients[isolation]  # the next log that is added opens one
+            raise
         self._opened.put_nowait(client)
         return client
 

@@ -12,6 +12,7 @@ joins together begins together: at the smallest of their positions, so that nobo
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -26,6 +27,8 @@ from slackwater.sessions.session import Form, Record
 ISOLATION: Final[Mapping[bool, Isolation]] = {True: "read_committed", False: "read_uncommitted"}
 """Of results, which are written in transactions; no other log has any."""
 
+_log = logging.getLogger(__name__)
+
 
 class Consumer(Protocol):
     """What is needed of the live consumer; see ``faust_worker.LiveConsumer``."""
@@ -37,7 +40,7 @@ class Consumer(Protocol):
         ...
 
     async def remove(self, logs: Iterable[Log]) -> None:
-        """Read these logs no more."""
+        """Read these logs no more; one whose removal failed may be removed again."""
         ...
 
     async def positions(self) -> dict[Log, tuple[int, int]]:
@@ -118,14 +121,19 @@ class SharedLogs:
         doing.add_done_callback(self._changes.discard)
         await asyncio.shield(doing)
 
+    @property
+    def is_settled(self) -> bool:
+        """Does the consumer read nothing that nobody wants?"""
+        return self._read.keys() <= self._logs.keys()
+
     async def _settle(self) -> None:
         async with self._settling:
-            left = [log for log in self._read if log not in self._logs]
+            left = {log: at for log, at in self._read.items() if log not in self._logs}
             begun = {log: at for log, at in self._logs.items() if self._read.get(log) is not at}
-            self._read = dict(self._logs)
+            self._read = left | self._logs
+            if left:
+                await self._remove(left)
             try:
-                if left:
-                    await self._consumer.remove(left)
                 for of_results, isolation in ISOLATION.items():
                     offsets = {
                         log: shared.next
@@ -140,6 +148,15 @@ class SharedLogs:
                     if self._logs.get(log) is shared:
                         self._give_up(log, error)
                 raise
+
+    async def _remove(self, left: Mapping[Log, _Shared]) -> None:
+        """Nobody waits for it: if it fails, the next ``settle`` tries again."""
+        try:
+            await self._consumer.remove(left)
+        except SlackwaterError as error:
+            _log.warning("logs that nobody wants may still be read: %s", error)
+        else:
+            self._read = {log: at for log, at in self._read.items() if log not in left}
 
     async def positions(self) -> dict[Log, int]:
         """The consumer's, in those logs of which all that it has read has been handed over."""
