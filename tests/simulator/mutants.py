@@ -13,6 +13,7 @@ that have neither a scenario nor a plan.
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from os import cpu_count
@@ -951,7 +952,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=cpu_count() or 1)
     parser.add_argument("--find", action="store_true", help="search plans for those without")
     options = parser.parse_args()
-    with ProcessPoolExecutor(options.jobs) as pool:
+    # What fragments log when they fail is no row of the table.
+    with ProcessPoolExecutor(options.jobs, initializer=logging.disable) as pool:
         if options.find:
             plans = found_plans()
             wanted = [str(m) for m in MUTANTS if not m.scenario and str(m) not in plans]
