@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,6 +65,7 @@ class System:
         flush_us: how often a source speaks.
         keys: how many each stream has; 0: one, with the stream's name.
         only: kinds of processes to start.
+        python: runs them.
     """
 
     def __init__(
@@ -76,12 +78,14 @@ class System:
         flush_us: int = 100_000,
         keys: int = 0,
         only: tuple[str, ...] = ("aggregator", "orderer", "root"),
+        python: str = sys.executable,
     ) -> None:
         self.folder = folder
         path = folder / "deployment.yaml"
         path.write_text(text)
         self.deployment = load_deployment(path)
         self._path, self._only, self._w_us = path, only, w_us
+        self._python = python
         self._per_s, self._flush_us, self._keys = per_s, flush_us, keys
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -104,11 +108,15 @@ class System:
         self._feeder = Feeder(sources, per_s=self._per_s, flush_us=self._flush_us)
         if self._per_s:
             self._feeder.start()
-        launch = Launch(self._path, self._broker.bootstrap, self.folder)
-        specs = list(self._wanted(launch))
+        specs = list(self._wanted(self.launch))
         for spec in specs:
             self._wait(self.supervisor.start(spec))
         self.wait_ready(name for spec in specs for name in spec.parts or (spec.name,))
+
+    @property
+    def launch(self) -> Launch:
+        """How its processes are started, once its broker answers."""
+        return Launch(self._path, self._broker.bootstrap, self.folder, python=self._python)
 
     def _wanted(self, launch: Launch) -> Iterator[ProcessSpec]:
         """Hosts run only the kinds that are asked for."""
@@ -193,6 +201,18 @@ class System:
             time.sleep(0.001)
         self._wait(hold())
         return at
+
+    def serve(self, spec: ProcessSpec) -> None:
+        """Let a process serve these parts from now on."""
+
+        async def act() -> None:
+            self.supervisor.serve(spec)
+
+        self._wait(act())
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> Future[None]:
+        """Do this in the supervisor's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _pids(self) -> dict[str, int]:
         return self.supervisor.pids()

@@ -1,16 +1,18 @@
-"""A fragment whose turns are too long, over real processes: it gets a host of its own."""
+"""Fragments that change their host while the others go on, over real processes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from bench.spoilt_host import python_for
 from tests.waiting import eventually
 
 from slackwater.codec.results import parse_result
 from slackwater.runtime.deployment import load_deployment
+from slackwater.runtime.draining import Draining
 from slackwater.runtime.parts import LONG_TURN_MS, OWN_HOST
 from slackwater.runtime.stack import StackOptions, StackThread
 from slackwater.runtime.transport import read_to_end
@@ -32,13 +34,12 @@ SLOW, ITS_ROOT = "orderer/slow.0.a", "root/slow.0"
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[StackThread]:
-    """Two queries in one host. The first orderer of all sleeps at each step, wherever it runs."""
+    """Two queries in one host; the steps of fragments are spoilt by the file ``spoilt``."""
     file, data = tmp_path / "deployment.yaml", tmp_path / "s1.csv"
     file.write_text(DEPLOYMENT)
     rows = (f"{E0_US + 50_000 + i * 100_000},{i}" for i in range(READINGS))
     data.write_text("\n".join(["t,x", *rows, ""]))
     spoilt = tmp_path / "spoilt"
-    spoilt.write_text(f"{SLOW} sleep 0.2")
     running = StackThread(
         StackOptions(
             file,
@@ -54,8 +55,9 @@ def stack(tmp_path: Path) -> Iterator[StackThread]:
 
 @pytest.mark.slow
 def test_one_that_sleeps_at_each_step_goes_on_in_a_host_of_its_own_and_loses_nothing(
-    stack: StackThread,
+    stack: StackThread, tmp_path: Path
 ) -> None:
+    (tmp_path / "spoilt").write_text(f"{SLOW} sleep 0.2")
     stack.open()
     stack.start_rehearsal(E0_US, 1.0)
     stack.begin(E0_US, 1.0, END_US)
@@ -73,12 +75,39 @@ def test_one_that_sleeps_at_each_step_goes_on_in_a_host_of_its_own_and_loses_not
     assert others == {pids["host/0"]}
     assert [name for name in pids if name.startswith("host/")] == ["host/0", "host/own-0"]
 
-    for query in ("well", "slow"):
-        eventually(lambda q=query: len(answered(stack, q)) >= READINGS, f"{query} is answered")  # type: ignore[misc]
-        assert answered(stack, query) == list(range(READINGS))
+    all_are_answered(stack)
     told = [event.event for event in stack.events() if event.process == SLOW]
     assert told[-1] == "moved from host/0 to host/own-0"
     assert not [e for e in stack.events() if e.process == "host/0" and e.event.startswith("ended")]
+
+
+@pytest.mark.slow
+def test_a_host_is_drained_into_a_new_one_while_readings_come_and_nothing_is_lost(
+    stack: StackThread,
+) -> None:
+    stack.open()
+    stack.start_rehearsal(E0_US, 1.0)
+    before = stack.pids()
+    stack.begin(E0_US, 1.0, END_US)
+    eventually(lambda: len(answered(stack, "well")) > 5, "it is under way")
+    kept = stack.stack
+    draining = Draining(kept.supervisor, kept.listener, kept._required_launch)
+    stack._wait(draining.drain("host/0"))
+    after = stack.pids()
+    assert {name for name in after if name.startswith("host/")} == {"host/new-1"}
+    assert not psutil.pid_exists(before["host/0"])
+    all_are_answered(stack)
+    heard = kept.listener.all()
+    assert {heard[name].pid for name in (SLOW, ITS_ROOT)} == {after["host/new-1"]}
+    stack.kill("host/new-1")
+    eventually(lambda: stack.pids().get("host/new-1", after["host/new-1"]) != after["host/new-1"])
+    eventually(lambda: kept.listener.ready(SLOW) and kept.listener.ready("root/well.0"))
+
+
+def all_are_answered(stack: StackThread) -> None:
+    for query in ("well", "slow"):
+        eventually(lambda q=query: len(answered(stack, q)) >= READINGS, f"{query} is answered")  # type: ignore[misc]
+        assert answered(stack, query) == list(range(READINGS))
 
 
 def answered(stack: StackThread, query: str) -> list[float]:

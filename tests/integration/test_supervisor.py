@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,19 @@ async def test_a_part_may_be_taken_from_a_process_and_given_back(supervisor: Sup
     assert supervisor.names() == ["root/a.0", "root/b.0"]
     told = ["root/a.0,root/b.0", "remove root/b.0", "add root/b.0"]
     await eventually_async(lambda: log_lines(supervisor, "host/0") == told)
+
+
+async def test_a_process_may_begin_empty_and_be_ended_alone(supervisor: Supervisor) -> None:
+    empty = ProcessSpec("host/new-1", ("sh", "-c", "exec cat"), takes_commands=True)
+    await supervisor.start(hosting("host/0", "root/a.0"))
+    await supervisor.start(empty)
+    supervisor.serve(replace(hosting("host/0"), parts=()))
+    supervisor.serve(replace(empty, parts=("root/a.0",)))
+    assert supervisor.process_of("root/a.0") == "host/new-1"
+    await eventually_async(lambda: log_lines(supervisor, "host/new-1") == ["add root/a.0"])
+    await supervisor.end("host/0")
+    assert list(supervisor.pids()) == ["host/new-1"]
+    assert supervisor.names() == ["root/a.0"]
 
 
 async def test_a_part_whose_new_process_cannot_be_started_stays_where_it_is(

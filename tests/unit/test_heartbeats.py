@@ -207,6 +207,15 @@ def test_who_carries_nothing_tells_nothing(sent: tuple[HeartbeatSender, Sent]) -
     assert told == {"proxy/room", "proxy/lab"}
 
 
+def test_who_carries_nothing_yet_may_tell_that_it_is_ready_to(
+    sent: tuple[HeartbeatSender, Sent],
+) -> None:
+    sender, records = sent
+    sender.update(ready=True)
+    beat = records.until(lambda beat: beat.ready)
+    assert [each.process for each in beat.each()] == ["host/1"]
+
+
 def test_a_process_is_healthy_when_all_that_it_carries_is_ready(
     sent: tuple[HeartbeatSender, Sent], health: Path
 ) -> None:

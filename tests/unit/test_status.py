@@ -78,6 +78,12 @@ def test_a_fragment_whose_turns_are_too_long_is_told_with_its_place() -> None:
     assert "its turns" not in line(picture, "orderer/q.0.b")
 
 
+def test_a_host_is_shown_by_its_fragments_also_while_it_has_none() -> None:
+    picture = look(beat("host/new-1"), lives={"host/new-1": Life()})
+    assert [row.process for row in picture.rows] == list(ALL)
+    assert picture.wrong == []
+
+
 @pytest.mark.parametrize("process", ALL)
 def test_a_process_that_is_not_heard_is_missing_by_name(process: str) -> None:
     picture = look(without=(process,))

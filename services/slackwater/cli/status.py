@@ -25,7 +25,7 @@ from slackwater.runtime.beat import cpu_share
 from slackwater.runtime.cpu import is_starved
 from slackwater.runtime.datadir import Life
 from slackwater.runtime.heartbeats import stale_s
-from slackwater.runtime.layout import expected_names, stages
+from slackwater.runtime.layout import HOST, expected_names, stages
 from slackwater.runtime.parts import FAILED_AT, FAILURES, LONG_TURN_MS, OWN_HOST
 from slackwater.runtime.registry import QueryDefinition
 from slackwater.runtime.supervisor import BROKER
@@ -133,6 +133,7 @@ def look_at(
     rows = tuple(
         _row(name, name in expected, heard.get(name), (lives or {}).get(name), now_us)
         for name in [*expected, *sorted(heard.keys() - expected)]
+        if not name.startswith(f"{HOST}/")  # its fragments are shown
     )
     at_work = {row.process for row in rows if row.heard is not None and not row.failing}
     late = {

@@ -7,6 +7,8 @@
 (``orderer/climate.0.a``, ``root/climate.0``). Which of them share a host is for whoever starts it
 to say: replicas of one child and copies of one part never do (``runtime.layout``).
 
+It may begin without any (``--fragments ''``), and has a heartbeat of its own until it has one.
+
 A command is a line on its standard input: ``kill``, ``pause``, ``resume`` and ``remove FRAGMENT``
 for one that it runs, ``add FRAGMENT`` for another one. ``--own``: it was started for a fragment
 whose turns were too long for the others of its host; the fragment's heartbeat tells so.
@@ -87,7 +89,7 @@ def main(context: Context, make: Make = MAKE) -> None:
 
 
 def _names(given: str) -> tuple[str, ...]:
-    names = tuple(given.split(","))
+    names = tuple(given.split(",")) if given else ()
     for at, full in enumerate(names):
         _check(full)
         if full in names[:at]:
@@ -141,6 +143,7 @@ async def _run(context: Context, names: Sequence[str], make: Make, live: LiveCon
     )
     host = Host(shared, live, turns)
     live.on_gone = host.logs.gone
+    sender.update(ready=not names)
     sender.start()
     listener.start()
     for name in names:
@@ -184,7 +187,10 @@ def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
 
 
 def _chooses(deployment: Deployment, names: Sequence[str]) -> bool:
-    """Is any of them a replica, or chooses between replicas?"""
+    """Is any of them a replica, or chooses between replicas? Without names: may it be?"""
     of = [full.partition("/") for full in names]
     queries = {NAMES[kind](name).query for kind, _, name in of} & deployment.queries.keys()
-    return any(deployment.queries[query].replicas > 1 for query in queries)
+    return any(
+        deployment.queries[query].replicas > 1
+        for query in (queries if names else deployment.queries)
+    )

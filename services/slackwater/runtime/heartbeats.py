@@ -194,7 +194,7 @@ class HeartbeatSender:
     def _send(self) -> None:
         self._before()
         beat = self._told()
-        if self._carries and not beat.parts and not beat.repeats:
+        if self._carries and not (beat.parts or beat.repeats or beat.ready):
             return
         is_ready = all(each.ready for each in (self._full or beat).each())
         with contextlib.suppress(BufferError, KafkaException):  # the broker is away: forgotten

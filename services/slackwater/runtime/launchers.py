@@ -22,6 +22,7 @@ class ProcessSpec:
     """A process to keep running. It is stopped before those with a higher ``stop_order``.
 
     ``parts`` are the names of what it serves, if that is not one thing of the process's own name.
+    ``takes_commands``: it may be told on its standard input to serve others.
     """
 
     name: str
@@ -29,6 +30,7 @@ class ProcessSpec:
     stop_order: int = 0
     env: Mapping[str, str] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
+    takes_commands: bool = False
 
 
 class Launcher(Protocol):
@@ -67,7 +69,8 @@ class CommandLauncher:
         spec = self._spec
         env = os.environ | dict(spec.env)
         with append_to(self._log) as log:
-            stdin = subprocess.PIPE if spec.parts else subprocess.DEVNULL
+            is_told = spec.parts or spec.takes_commands
+            stdin = subprocess.PIPE if is_told else subprocess.DEVNULL
             self._process = await asyncio.to_thread(
                 spawn, spec.command, stdin=stdin, stdout=log, env=env
             )

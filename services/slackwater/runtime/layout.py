@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -125,9 +125,10 @@ def fragment_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
 
 
 def host_spec(name: str, fragments: Sequence[str], launch: Launch, *options: str) -> ProcessSpec:
-    """A host of these fragments."""
+    """A host of these fragments, which may be given others."""
     options = ("--fragments", ",".join(fragments), "--commands", *options)
-    return _spec(name, "slackwater.host", launch, options, tuple(fragments))
+    spec = _spec(name, "slackwater.host", launch, options, tuple(fragments))
+    return replace(spec, takes_commands=True)
 
 
 def topic_specs(deployment: Deployment, partitions_of: Mapping[str, int]) -> tuple[TopicSpec, ...]:

@@ -34,6 +34,7 @@ from slackwater.runtime.broker_security import CLIENT_FILE, security_of
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.cluster import Cluster, find_cluster
 from slackwater.runtime.datadir import DataDirectory, keep_prefix
+from slackwater.runtime.draining import Draining
 from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.launchers import ProcessSpec
@@ -178,7 +179,9 @@ class Stack:
         await asyncio.to_thread(self.registration.make_topics, input_partitions=inputs)
         self._listener = HeartbeatListener(self._transport).start()
         self._in_background(self._supervisor.watch_logs())
-        self._in_background(OwnHosts(self._supervisor, self._listener, self._launch).run())
+        kept = (self._supervisor, self._listener, self._launch)
+        self._in_background(OwnHosts(*kept).run())
+        self._in_background(Draining(*kept).run())
         return cluster.bootstrap
 
     async def start_up(self) -> None:

@@ -110,8 +110,16 @@ class Supervisor:
         for part in self.parts(spec.name):
             if part not in spec.parts:
                 self._parts.pop(part, None)
+        elsewhere = [p for p in spec.parts if self._parts.get(p, spec.name) != spec.name]
+        assert not elsewhere, f"{elsewhere} would run twice"
         self._parts |= dict.fromkeys(spec.parts, spec.name)
         self._children[spec.name].serve(spec)
+
+    async def end(self, name: str) -> None:
+        """Stop a process, and keep it no more."""
+        await self._children[name].stop()
+        del self._children[name]
+        self._changed()
 
     async def start_broker(self, broker: EmbeddedBroker) -> None:
         """Start the embedded broker and keep it running; returns when it answers.
