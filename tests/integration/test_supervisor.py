@@ -147,6 +147,7 @@ async def test_a_part_that_is_moved_while_its_process_starts_is_told_to_the_new_
         return spawn(*given, **named)
 
     monkeypatch.setattr("slackwater.runtime.launchers.spawn", slow)
+    await eventually_async(lambda: log_lines(supervisor, "host/0") == ["root/a.0,root/b.0"])
     supervisor.kill("host/0")
     await eventually_async(asked.is_set)
     own = hosting("host/own-0", "root/b.0")
@@ -164,6 +165,8 @@ async def test_a_killed_process_is_back_at_once(
     await supervisor.start(sleeper("root/q.0"))
     before = supervisor.pids()
     assert supervisor.names() == ["orderer/q.0.a", "orderer/q.0.b", "root/q.0"]
+    # One that is killed before it has said anything leaves a line less.
+    await eventually_async(lambda: log_lines(supervisor, "orderer/q.0.a") == ["orderer/q.0.a"])
     assert supervisor.kill("orderer/q.0") == ["orderer/q.0.a", "orderer/q.0.b"]
     await eventually_async(
         lambda: supervisor.pids().get("orderer/q.0.a", 0) not in {0, before["orderer/q.0.a"]}
