@@ -86,7 +86,17 @@ def make_session(
         e0=definition.e0_us,
         parts=definition.spec.parts,
         results={i: log.results for i, log in enumerate(logs) if log.results is not None},
+        lag_us=lag_us(definition.spec, of.replica),
     )
+
+
+def lag_us(spec: QuerySpec, replica: int) -> int:
+    """Replicas make a bucket one after the other, spread over the time until the next one.
+
+    At most a tenth of the bound goes by meanwhile: if the first one has died, the others' buckets
+    are still in time.
+    """
+    return min(replica * spec.bucket_us() // spec.replicas, spec.bound_us // 10)
 
 
 def config_of(

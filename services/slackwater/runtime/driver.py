@@ -479,6 +479,11 @@ class Driven:
         self.session.positions({log: at for log, at in found.items() if log in logs})
 
 
+LOOK_AT_WAIT_US: Final = 50_000
+"""A turn that took less is short, whatever it waited for. To ask costs more than the file: the call
+gives the interpreter's lock away, and another thread keeps it for milliseconds."""
+
+
 class Driver:
     """The loop over some sessions.
 
@@ -507,6 +512,7 @@ class Driver:
         self._driven: list[Driven] = []
         self._choose = choose
         self._was_root = False
+        self._waited_to_us = 0
         self._taken = 0
         self.turn: tuple[int, Driven] | None = None
         """The number of the turn that is being taken, and whose it is."""
@@ -532,6 +538,7 @@ class Driver:
                 await asyncio.sleep(0)  # what has come meanwhile
                 continue
             idle = now + round(IDLE_S_MAX * 1e6)
+            self._waited_us(wait)
             await self._turns.wait(now, min((each.turn_at for each in self._driven), default=idle))
 
     def _next(self, now: int) -> Driven | None:
@@ -555,13 +562,20 @@ class Driver:
         if self._on_turn is None:
             self._turn(driven)
             return
-        began_us, waited_us = self._clock.monotonic_us(), wait.waited_us()
+        began_us = self._clock.monotonic_us()
         self._taken += 1
         self.turn = self._taken, driven
         self._turn(driven)
         self.turn = None
         lasted_us = self._clock.monotonic_us() - began_us
-        self._on_turn(driven, lasted_us - (wait.waited_us() - waited_us))
+        if lasted_us >= LOOK_AT_WAIT_US:
+            lasted_us -= min(self._waited_us(wait), lasted_us)
+        self._on_turn(driven, lasted_us)
+
+    def _waited_us(self, wait: ThreadWait) -> int:
+        """For a core, since this was asked last; at most so much of a turn was that."""
+        before, self._waited_to_us = self._waited_to_us, wait.waited_us()
+        return self._waited_to_us - before
 
     def _turn(self, driven: Driven) -> None:
         with named(driven.session.fragment):

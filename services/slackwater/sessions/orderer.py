@@ -80,6 +80,8 @@ class OrdererSession:
         parts: of the query's results.
         results: those of the sources that are result topics of another query, by their number.
         save_period_us: between two state records.
+        lag_us: in normal operation a complete bucket may wait so long for its turn. All replicas
+            are due at the same moment, and their consumers need the bucket of one.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class OrdererSession:
         parts: int,
         results: Mapping[int, ResultStream] | None = None,
         save_period_us: int = SAVE_PERIOD_US,
+        lag_us: int = 0,
     ) -> None:
         self._query = query
         self._config = config
@@ -104,6 +107,7 @@ class OrdererSession:
         self._parts = parts
         self._results = dict(results or {})
         self._save_period_us = save_period_us
+        self._lag_us = lag_us
         self._stream_of = {log: i for i, log in enumerate(self._sources)}
         self._peers = {
             OrdererName(query, config.child, replica).process: replica
@@ -266,18 +270,23 @@ class OrdererSession:
     def receive(self, log: Log, offset: int, record: Record) -> int | None:
         """A record of the live consumer; see ``Session``.
 
-        A row alone needs no turn. What does not complete a bucket can wait for the other streams,
-        which are read at about the same time.
+        A row alone needs no turn.
         """
         stream = self._stream_of[log]
         assembler = self._arriving.get(stream)
         if assembler is None:
             self.core.receive(stream, offset, self._source_record(stream, record))
-            return GATHER_US_MAX if self.core.awaits_input else 0
+            return self._may_wait_us()
         batch = assembler.take(offset, cast(bytes, record))
         if batch is not None:
             self.core.receive_results(stream, batch)
         return None if batch is None else 0
+
+    def _may_wait_us(self) -> int:
+        """An incomplete bucket waits for the other streams, a complete one for ``lag_us``."""
+        if not self.core.is_in_normal_operation:
+            return 0
+        return GATHER_US_MAX if self.core.awaits_input else self._lag_us
 
     def _source_record(self, stream: int, record: Record) -> SourceRecord:
         """What cannot be read may have held anything (R15)."""

@@ -334,10 +334,13 @@ class OrdererCore:
     # What goes out.
 
     @property
+    def is_in_normal_operation(self) -> bool:
+        """The lines are one, and nothing else is to be done than the next bucket."""
+        return not (self.line.forked or self.mute or self.busy)
+
+    @property
     def awaits_input(self) -> bool:
-        """Would a step do nothing before more is received, or ``wake_at``? False if in doubt."""
-        if self.line.forked or self.mute or self.busy:
-            return False
+        """In normal operation: does the next bucket lack an input?"""
         start = self.line.live_next
         end = self._config.grid.next_cut(start)
         return any(self._passed(logs, start) < end for logs in self._config.inputs)
