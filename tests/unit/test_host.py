@@ -333,7 +333,7 @@ async def test_each_log_is_read_once_and_each_record_decoded_once(
         decoded.append(offset)
         return decode(form, log, offset, value)
 
-    monkeypatch.setattr("slackwater.runtime.sharedlogs.decode", counted)
+    monkeypatch.setattr("slackwater.runtime.decoding.decode", counted)
     async with running() as world:
         world.take_on("q1", "q2", "q3")
         await until(lambda: world.consumer.reads == {SOURCE})

@@ -28,6 +28,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.decoding import Decoded
 from slackwater.runtime.driver import Driven, Driver
 from slackwater.runtime.entry import exit_code_of
 from slackwater.runtime.fragment import Fragment
@@ -94,7 +95,8 @@ class Host:
     def __init__(self, shared: Shared, consumer: Consumer, turns: Turns) -> None:
         self.shared = shared
         self.turns = turns
-        self.logs = SharedLogs(consumer)
+        self.decode = Decoded()
+        self.logs = SharedLogs(consumer, self.decode)
         self.ends = SharedEnds(shared.transport)
         self.driver = Driver(turns, shared.clock, self._failed, self._took)
         self._hosted: dict[str, Hosted] = {}
@@ -432,6 +434,7 @@ class Hosted:
             committer=fragment.committer,
             heartbeat_period_us=fragment.heartbeat_period_us,
             prefetch_kib_max=host.prefetch_kib_max,
+            decode=host.decode,
             clock=shared.clock,
         )
 

@@ -34,7 +34,7 @@ from slackwater.protocols.dpc.states import LineState
 from slackwater.runtime.catchup import CatchUpReader, Gone
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.cpu import ThreadWait
-from slackwater.runtime.decoding import decode, promise_of
+from slackwater.runtime.decoding import Decode, decode, promise_of
 from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.log import named
 from slackwater.runtime.procedures import Committer, perform
@@ -116,6 +116,7 @@ class Driven:
         heartbeat_period_us: how often the sender is told what the session reports.
         prefetch_kib_max: of each of its catch-up readers.
         clock: tells the time.
+        decode: of what it reads itself; what the host remembers is not decoded again.
     """
 
     def __init__(
@@ -135,8 +136,10 @@ class Driven:
         heartbeat_period_us: int = HEARTBEAT_PERIOD_US,
         prefetch_kib_max: int = CATCH_UP_PREFETCH_KIB,
         clock: SystemClock | None = None,
+        decode: Decode = decode,
     ) -> None:
         self.session = session
+        self._decode = decode
         self._transport = transport
         self._heartbeats = heartbeats
         self._listener = listener
@@ -313,7 +316,7 @@ class Driven:
             if not is_rows:
                 self._pass_unseen(line, positions, found)
             for raw in found:
-                record = decode(self._forms[raw.log], raw.log, raw.offset, raw.value)
+                record = self._decode(self._forms[raw.log], raw.log, raw.offset, raw.value)
                 self._follow(record)
                 session.catch_up(line, raw.log, raw.offset, record)
             for log in positions if is_rows else ():

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from slackwater.model.errors import SlackwaterError
-from slackwater.runtime.decoding import decode
+from slackwater.runtime.decoding import Decode, decode
 from slackwater.runtime.driver import Driven
 from slackwater.runtime.faust_worker import Receive
 from slackwater.runtime.transport import Isolation, Log, PositionGoneError
-from slackwater.sessions.session import Form, Record
+from slackwater.sessions.session import Form
 
 ISOLATION: Final[Mapping[bool, Isolation]] = {True: "read_committed", False: "read_uncommitted"}
 """Of results, which are written in transactions; no other log has any."""
@@ -61,8 +61,9 @@ class _Shared:
 class SharedLogs:
     """Who reads what. For the event loop's thread."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, decode: Decode = decode) -> None:
         self._consumer = consumer
+        self._decode = decode
         self._logs: dict[Log, _Shared] = {}
         self._read: dict[Log, _Shared] = {}
         """What the consumer has been told to read; ``settle`` makes it ``_logs``."""
@@ -174,6 +175,6 @@ class SharedLogs:
         wanting = [driven for driven in shared.readers if driven.needs(log, offset)]
         if not wanting:
             return
-        record: Record = decode(shared.form, log, offset, value)
+        record = self._decode(shared.form, log, offset, value)
         for driven in wanting:
             driven.take(log, offset, record)
