@@ -2,8 +2,8 @@
 
 A process costs its base, what each of its fragments adds while hardly anything happens, and what
 each reading adds that it handles. Measured, on two cores of an AMD EPYC, are those that name a
-bench. The others are estimates, and say so. Of one and of ten queries of bench.queries the sums are
-0.62 and 1.38 cores; the processes took 0.58 and 1.34.
+bench. The others are estimates, and say so. Of 1, 10 and 20 queries of bench.queries the sums are
+0.38, 0.71 and 1.08 cores; 0.38, 0.78 and 1.15 were taken, with what replays and checks (0.09 of 20).
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ class Cost:
 
 PROCESSES: Final[Mapping[str, Cost]] = {
     "supervisor": Cost(95.0, 0.01),
-    "broker": Cost(300.0, 0.18),
-    "proxy": Cost(105.0, 0.02),
-    "host": Cost(100.0, 0.06),
-    "aggregator": Cost(600.0, 0.055),
+    "broker": Cost(300.0, 0.12),
+    "proxy": Cost(105.0, 0.01),
+    "host": Cost(100.0, 0.04),
+    "aggregator": Cost(600.0, 0.045),
 }
 """Of one without any fragment: what it takes with one, less what that one adds. Memory:
-bench.pipeline, first row. Cores: the host's and the aggregator's from one and ten queries of
-bench.queries (a host 0.07 to 0.10 and 0.25, an aggregator with its JVM 0.07 and 0.19), the broker's
-from bench.pipeline's first row; the supervisor's and the proxy's are estimates.
+bench.pipeline, first row. Cores: from bench.queries with 1, 10 and 20 queries; with 20, a host
+takes 0.22, an aggregator with its JVM 0.115, the broker 0.35, the proxy of four streams 0.03. The
+supervisor's is an estimate.
 """
 
 FRAGMENTS: Final[Mapping[str, Cost]] = {
     # A topic of JSON: bench.json_input, its readings a second of CPU time.
-    "proxy": Cost(3.0, 0.02, 1e6 / 472_615),
+    "proxy": Cost(3.0, 0.005, 1e6 / 472_615),
     # What bench.pipeline's columns rise by from 10,000 to 1,000,000 readings/s.
-    "orderer": Cost(1.0, 0.009, 0.19),
-    "root": Cost(1.0, 0.02),
-    "aggregator": Cost(8.0, 0.013, 0.24),
+    "orderer": Cost(1.0, 0.0055, 0.19),
+    "root": Cost(1.0, 0.008),
+    "aggregator": Cost(5.0, 0.0035, 0.24),
 }
 """Of each fragment of a process: a stream of the proxy, an orderer or a root of a host. Cores as
-above, but for the proxy's; memory is estimated.
+above; memory is estimated, but a query takes 15 MB in all processes together (bench.queries).
 """
 
-BROKER_A_LOG: Final = 0.004
-"""Cores of the broker for each log with ten appends a second and one reader. An estimate."""
+BROKER_A_LOG: Final = 0.0022
+"""Cores of the broker for each log with four appends a second and one reader (bench.queries)."""
 BROKER_US_A_READING: Final = 0.15
 """For each log that a reading goes through (bench.pipeline)."""
 ROOT_US_A_KEY: Final = 1.0
