@@ -3,7 +3,7 @@
 A process costs its base, what each of its fragments adds while hardly anything happens, and what
 each reading adds that it handles. Measured, on two cores of an AMD EPYC, are those that name a
 bench. The others are estimates, and say so. Of 1, 10 and 20 queries of bench.queries the sums are
-0.38, 0.71 and 1.08 cores; 0.38, 0.78 and 1.15 were taken, with what replays and checks (0.09 of 20).
+0.38, 0.71 and 1.08 cores; 0.38, 0.78 and 1.15 were taken, 0.09 of the last by the rehearsal.
 """
 
 from __future__ import annotations
