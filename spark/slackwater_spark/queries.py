@@ -13,7 +13,8 @@ fragment whose logs cannot be read ends up alone, and the others run.
 
 A reader that misses a record (rule 11) gets it from a *replay*: a second query over the fragments
 concerned, from where their roots are, for as long as anybody misses something and a while longer.
-The first one goes on meanwhile.
+The first one goes on meanwhile. Where a replay fails too (a cluster may have no slots for its
+tasks), the fragments' own query is started again.
 """
 
 from __future__ import annotations
@@ -152,7 +153,6 @@ class _Group:
                 part,
                 not_before_us=self.not_before_us,
                 back_off_s=self.back_off_s,
-                hole_at_us=self.hole_at_us,
             )
             for part in parts
         )
@@ -320,10 +320,19 @@ class Aggregator:
         group.back_off_s = min(2 * group.back_off_s, _BACK_OFF_S_MAX)
         group.query, group.running = None, False
         self._restarts += 1
-        if again and len(group.fragments) > 1:
-            among = self._groups if group in self._groups else self._replays
-            among.remove(group)
-            among += group.halves()
+        if again and group in self._replays:
+            self._replays.remove(group)
+            self._begin_anew(group.fragments, now_us)
+        elif again and len(group.fragments) > 1:
+            self._groups.remove(group)
+            self._groups += group.halves()
+
+    def _begin_anew(self, fragments: Sequence[Fragment], now_us: int) -> None:
+        """Their own queries, where a replay beside them has failed twice in a row."""
+        for group in [*self._groups]:
+            if group.query is not None and not set(fragments).isdisjoint(group.fragments):
+                self._stop(group.query)
+                self._ended(group, now_us, "a reader misses a record, and a replay has failed")
 
     def _at_work(self, group: _Group) -> bool:
         assert group.query is not None, "it has been started"

@@ -129,6 +129,8 @@ class World:
         self.stops = True
         self.refused: set[Log] = set()
         """A query that reads one of these fails at once."""
+        self.refuses_seconds = False
+        """A query fails at once while another one runs."""
         clock = SystemClock(wall_us=lambda: self.now_us, monotonic_us=lambda: self.now_us)
         spark = SimpleNamespace(process=SimpleNamespace(poll=lambda: None), session=None)
         of_all = QuerySettings("0", folder, "real-time", 60_000)
@@ -138,9 +140,9 @@ class World:
 
     def _start(self, session: object, job: Job) -> Query:
         query = Query(job, stops=self.stops)
-        self.queries.append(query)
-        if query.logs & self.refused:
+        if query.logs & self.refused or (self.refuses_seconds and self.running):
             query.fail()
+        self.queries.append(query)
         return query
 
     def look(self, after_s: float = 0.1, holes: Iterable[Log] = ()) -> None:
@@ -318,6 +320,18 @@ def test_rule_11_a_replay_that_did_not_help_begins_again(three: World) -> None:
     assert len(three.queries) == 3
     assert three.queries[1].stopped
     assert three.running == [three.queries[0], three.queries[2]]
+
+
+def test_rule_11_where_no_replay_can_run_the_query_itself_is_started_again(three: World) -> None:
+    """On a cluster without spare slots the tasks of a second query are never started."""
+    three.look(3)
+    own = three.queries[0]
+    three.refuses_seconds = True
+    for _ in range(20):
+        three.look(holes=[HOLE])
+    assert own.stopped
+    assert three.running[0].logs == own.logs
+    assert len(three.running) == 1
 
 
 def test_rule_11_what_is_missed_just_after_a_start_is_on_its_way(three: World) -> None:
