@@ -3,7 +3,7 @@
 The source is *assigned* the partitions of its fragments (of each its replica's stable and live log)
 at given offsets; the sink gets topic and partition with each row. To start a query costs 1.5 CPU
 seconds, whatever the number of its fragments, so those that begin together share one
-(``app.py``). Where the query begins is decided by the roots
+(``queries.py``). Where the query begins is decided by the roots
 (rule 26), never by a checkpoint of Spark's: Spark looks at ``startingOffsets`` only where it finds
 no checkpoint, so each start gets a fresh one, and what it writes there is read by nobody. That is
 also why the sink may be at-least-once: a delta is identified by (child, replica, log, seq), and the
