@@ -81,7 +81,7 @@ def best_ns(call: Callable[[], object], times: int = 20) -> float:
 
 def cold_read(data: bytes) -> None:
     """As the first record with these keys: nothing is recognised."""
-    codec.records.codec("source").key_lists.clear()
+    codec.schemas.codec("source").key_lists.clear()
     load(data)
 
 

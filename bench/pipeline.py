@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from slackwater.codec.records import encode_source
+from slackwater.codec.source_records import encode_source
 from slackwater.model.deployment import bucket_of_windows_us
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord

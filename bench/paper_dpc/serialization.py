@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from bench.paper_dpc.system import System, deployment_text, running
 
-from slackwater.codec.records import decode_ordered, decode_source
+from slackwater.codec.ordered_records import decode_ordered
+from slackwater.codec.source_records import decode_source
 from slackwater.model.names import Names
 from slackwater.model.records import Kind
 from slackwater.runtime.topics import ordered_partition

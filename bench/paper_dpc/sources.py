@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from slackwater.codec.records import encode_source
+from slackwater.codec.source_records import encode_source
 from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.runtime.kafka import KafkaTransport, start_incarnation

@@ -34,7 +34,8 @@ from slackwater.runtime.incarnation import append_and_wait
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.topics import QueryShape, ensure_topics, topics_for
 from slackwater.runtime.transport import Writer
-from slackwater_spark.audit import AuditReport, audit
+from slackwater_spark.audit import audit
+from slackwater_spark.audit_comparison import AuditReport
 from slackwater_spark.session import SessionSettings, start_spark
 
 pytestmark = [

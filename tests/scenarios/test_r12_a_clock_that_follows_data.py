@@ -15,7 +15,7 @@ from tests.handing import hand_over
 from tests.paper.stage import MS, Settings, Source
 
 from slackwater.codec import encode_source
-from slackwater.codec.records import decode_ordered
+from slackwater.codec.ordered_records import decode_ordered
 from slackwater.primitives.eventclock import DataClock
 from slackwater.protocols.dpc.line import Schedule
 from slackwater.protocols.dpc.orderer import OrdererConfig

@@ -15,15 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.paper.stage import FIELDS, MS, Orderer, Root, Settings, Source, aggregated
 
-from slackwater.codec.records import encode_delta, encode_ordered
-from slackwater.model.records import (
-    DeltaRecord,
-    Gap,
-    Kind,
-    OrderedRecord,
-    Position,
-    SourceColumns,
-)
+from slackwater.codec.delta_records import encode_delta
+from slackwater.codec.ordered_records import encode_ordered
+from slackwater.model.records import DeltaRecord, Gap, Kind, OrderedRecord, Position, SourceColumns
 from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.answers import StableWindow, TentativeWindow
 from slackwater.protocols.dpc.line import LineName

@@ -123,7 +123,7 @@ MUTANTS = (
     ),
     Mutant(
         "tentative buckets of two replicas are added", "R7",
-        (Edit(f"{_dpc}.replicated:LiveInput.ingredients",
+        (Edit(f"{_dpc}.live_input:LiveInput.ingredients",
               "if best is None or said.rank > best.rank:",
               "if best is not None and not best.stable and not said.stable:\n"
               "                more = {p + 100: r for p, r in said.pieces.items()}\n"
@@ -133,7 +133,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is ahead is dropped", "R8",
-        (Edit(f"{_dpc}.replicated:StableInput._hold", "cursor.return_to(place)", "pass"),),
+        (Edit(f"{_dpc}.stable_input:StableInput._hold", "cursor.return_to(place)", "pass"),),
         f"{_scenarios}.test_r08_a_record_ahead_waits:test_a_new_replica_continues_when_the_other_dies_where_it_began",
     ),
     Mutant(
@@ -242,7 +242,7 @@ MUTANTS = (
     ),
     Mutant(
         "any greater seq counts", "R9",
-        (Edit(f"{_dpc}.replicated:DeltaCursor.admits",
+        (Edit(f"{_dpc}.delta_cursor:DeltaCursor.admits",
               "self._strict and 0 <= self.next_seq < record.seq", "False"),),
         f"{_scenarios}.test_r01_world:test_the_writer_sends_again_from_the_hole",
         ("aggregator/0",),
@@ -282,7 +282,7 @@ MUTANTS = (
     ),
     Mutant(
         "pieces are ignored", "R32",
-        (Edit(f"{_dpc}.replicated:behind",
+        (Edit(f"{_dpc}.delta_cursor:behind",
               "record.kind is not Kind.BOUNDARY and record.piece + 1 < record.pieces", "False"),),
         f"{_scenarios}.test_r32_buckets_in_pieces:test_every_piece_counts",
     ),
@@ -341,7 +341,7 @@ MUTANTS = (
     ),
     Mutant(
         "Table II is forgotten", "R34",
-        (Edit(f"{_dpc}.replicated:LiveInput.live_to",
+        (Edit(f"{_dpc}.live_input:LiveInput.live_to",
               "if says_stable and view.tentative_to <= view.stable_to:", "if False:"),),
         f"{_scenarios}.test_r34_one_sick_replica:test_the_healthy_replica_is_waited_for", (2,),
     ),
@@ -561,14 +561,15 @@ MUTANTS = (
     ),
     Mutant(
         "what is left of another version is the rest of the bucket", "R32",
-        (Edit(f"{_dpc}.replicated:StableInput.take",
+        (Edit(f"{_dpc}.stable_input:StableInput.take",
               "_version(record) != self._version", "False"),),
         f"{_scenarios}.test_r32_a_bucket_in_several_records"
         ":test_r32_a_bucket_begun_without_a_gap_is_completed_with_one", (2, 9),
     ),
     Mutant(
         "a bucket that has been begun is never given up", "R32",
-        (Edit(f"{_dpc}.replicated:StableInput.take", "if not self.rivals(replica):", "if False:"),),
+        (Edit(f"{_dpc}.stable_input:StableInput.take",
+              "if not self.rivals(replica):", "if False:"),),
         f"{_scenarios}.test_r32_a_bucket_in_several_records"
         ":test_r32_a_bucket_begun_without_a_gap_is_completed_with_one", (2, 9),
     ),
@@ -580,7 +581,7 @@ MUTANTS = (
     ),
     Mutant(
         "a gap is taken though a replica has none", "R15",
-        (Edit(f"{_dpc}.replicated:StableInput._may_take",
+        (Edit(f"{_dpc}.stable_input:StableInput._may_take",
               "return not self.rivals(replica)", "return True"),),
         f"{_gaps}:test_the_root_takes_the_replica_that_lost_nothing",
     ),
@@ -658,12 +659,12 @@ MUTANTS = (
     ),
     Mutant(
         "a delta that does not decode takes no seq", "R11",
-        (Edit(f"{_dpc}.replicated:DeltaCursor.admits", "self.unread += 1", "pass"),),
+        (Edit(f"{_dpc}.delta_cursor:DeltaCursor.admits", "self.unread += 1", "pass"),),
         f"{_scenarios}.test_r11_a_damaged_delta:test_a_stable_delta", (1, 1),
     ),
     Mutant(
         "a hole is its predecessor's if its writer's START is gone", "R11",
-        (Edit(f"{_dpc}.replicated:DeltaCursor.admits", "self.inc = record.inc", "pass"),),
+        (Edit(f"{_dpc}.delta_cursor:DeltaCursor.admits", "self.inc = record.inc", "pass"),),
         f"{_scenarios}.test_r11_a_damaged_stable_record:test_a_hole_is_named_by_its_writer_though_its_start_is_gone",
         (1,),
     ),

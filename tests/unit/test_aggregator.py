@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from tests.contracts.transport import no_failure
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.codec.records import encode_root_state
+from slackwater.codec.state_records import encode_root_state
 from slackwater.model.names import Names, OrdererName
 from slackwater.model.records import LogPosition, LogState, Position, RootState
 from slackwater.runtime.clock import SystemClock

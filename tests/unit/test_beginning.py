@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.contracts.transport import no_failure
 
-from slackwater.codec.records import encode_source
+from slackwater.codec.source_records import encode_source
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.runtime.beginning import beginning, first_event_time
 from slackwater.runtime.memory import MemoryBroker

@@ -15,7 +15,7 @@ from tests.paper.stage import MS, Settings, Source
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec import encode_ordered, encode_source
-from slackwater.codec.records import decode_ordered
+from slackwater.codec.ordered_records import decode_ordered
 from slackwater.model.records import Hole, Kind, OrderedRecord, OrdererState, Position
 from slackwater.protocols.dpc.orderer import OrdererConfig
 from slackwater.protocols.dpc.states import LineState

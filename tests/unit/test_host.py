@@ -19,17 +19,11 @@ from tests.paper.stage import MS, Settings, Source
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec import encode_source
-from slackwater.codec.records import decode_ordered
+from slackwater.codec.ordered_records import decode_ordered
 from slackwater.codec.result_batches import ResultStream
 from slackwater.codec.results import Answer, Figures, encode_boundary, encode_rows
 from slackwater.host.app import commands_of
-from slackwater.host.host import (
-    IN_FLIGHT_BYTES_MAX,
-    PREFETCH_KIB_MAX,
-    Host,
-    Shared,
-    in_thread,
-)
+from slackwater.host.host import IN_FLIGHT_BYTES_MAX, PREFETCH_KIB_MAX, Host, Shared, in_thread
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.primitives.windows import Grid

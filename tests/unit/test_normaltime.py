@@ -8,7 +8,7 @@ import pytest
 from tests.contracts.transport import no_failure
 from tests.waiting import eventually
 
-from slackwater.codec.records import encode_registry
+from slackwater.codec.state_records import encode_registry
 from slackwater.model.deployment import (
     Deployment,
     FieldSpec,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.contracts.transport import no_failure
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.codec.records import decode_registry, encode_registry, encode_root_state
+from slackwater.codec.state_records import decode_registry, encode_registry, encode_root_state
 from slackwater.model.deployment import QuerySpec, WindowSpec
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import (

@@ -21,8 +21,8 @@ from slackwater.cli.rehearse.report import Outcome, disturbances
 from slackwater.cli.rehearse.run import Quiet, Rehearsal, verify
 from slackwater.cli.rehearse.stage import Event
 from slackwater.client.check import Disturbance
-from slackwater.codec.records import encode_registry
 from slackwater.codec.results import parse_time
+from slackwater.codec.state_records import encode_registry
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.primitives.lateness import Step

@@ -14,7 +14,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import ConcurrentTransactions, InvalidTimestampError
 from aiokafka.producer.sender import AddPartitionsToTxnHandler
 
-from slackwater.codec.records import decode_root_state
+from slackwater.codec.state_records import decode_root_state
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.names import Names
 from slackwater.model.records import Position, RootState

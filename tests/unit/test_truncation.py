@@ -11,7 +11,7 @@ from tests.contracts.transport import no_failure
 from tests.unit.test_layout import query
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.codec.records import encode_root_state
+from slackwater.codec.state_records import encode_root_state
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import LogPosition, LogState, OrdererState, Position, RootState
 from slackwater.runtime import admin, topics

@@ -23,14 +23,14 @@ import pytest
 from tests.unit.test_driver import Others, stop, until
 
 from slackwater.codec import encode_source
-from slackwater.codec.records import (
-    decode_delta,
+from slackwater.codec.delta_records import decode_delta
+from slackwater.codec.ordered_records import decode_ordered
+from slackwater.codec.source_records import decode_source
+from slackwater.codec.state_records import (
     decode_heartbeat,
-    decode_ordered,
     decode_orderer_state,
     decode_registry,
     decode_root_state,
-    decode_source,
 )
 from slackwater.model.errors import DeploymentError
 from slackwater.model.names import OrdererName

@@ -1,25 +1,18 @@
 """Bytes to model and back, through the schemas in `schemas/`."""
 
-from slackwater.codec.records import (
-    FIGURES,
-    SCHEMAS,
-    decode_delta,
+from slackwater.codec.delta_records import FIGURES, decode_delta, encode_delta
+from slackwater.codec.ordered_records import decode_ordered, encode_ordered
+from slackwater.codec.schemas import SCHEMAS, fingerprint, older_versions, schema_json
+from slackwater.codec.source_records import decode_source, encode_source
+from slackwater.codec.state_records import (
     decode_heartbeat,
-    decode_ordered,
     decode_orderer_state,
     decode_registry,
     decode_root_state,
-    decode_source,
-    encode_delta,
     encode_heartbeat,
-    encode_ordered,
     encode_orderer_state,
     encode_registry,
     encode_root_state,
-    encode_source,
-    fingerprint,
-    older_versions,
-    schema_json,
 )
 
 __all__ = [

@@ -33,7 +33,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import orjson
 
-from slackwater.codec.records import FIGURES
+from slackwater.codec.delta_records import FIGURES
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import type_f64, type_i64
 

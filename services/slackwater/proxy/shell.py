@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from slackwater.codec.records import encode_registry
+from slackwater.codec.state_records import encode_registry
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock

@@ -24,7 +24,7 @@ from typing import Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.producer import sender as aiokafka_sender
 
-from slackwater.codec.records import encode_root_state
+from slackwater.codec.state_records import encode_root_state
 from slackwater.model.names import Names, ResultKind
 from slackwater.protocols.dpc.root import Commit
 from slackwater.root.results import Lines, ResultsWriter

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from slackwater.codec.records import decode_source
+from slackwater.codec.source_records import decode_source
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Kind
 from slackwater.runtime.skipped import SKIPPED

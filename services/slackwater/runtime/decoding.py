@@ -13,7 +13,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from slackwater.codec.records import decode_delta, decode_ordered, decode_source
+from slackwater.codec.delta_records import decode_delta
+from slackwater.codec.ordered_records import decode_ordered
+from slackwater.codec.source_records import decode_source
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Kind, OrderedRecord, SourceRecord
 from slackwater.runtime.skipped import SKIPPED

@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from slackwater.codec.records import encode_ordered
+from slackwater.codec.ordered_records import encode_ordered
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import Hole
 from slackwater.protocols.dpc.line import LINES, LineName

@@ -35,7 +35,7 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from slackwater.codec.records import decode_heartbeat, encode_heartbeat
+from slackwater.codec.state_records import decode_heartbeat, encode_heartbeat
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.names import Names
 from slackwater.model.records import Heartbeat, Hole

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from slackwater.codec.records import encode_ordered, encode_orderer_state
+from slackwater.codec.ordered_records import encode_ordered
+from slackwater.codec.state_records import encode_orderer_state
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import Kind
 from slackwater.protocols.dpc.root import Commit

@@ -26,7 +26,7 @@ from typing import Any, Final, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from slackwater.codec.records import decode_registry, encode_registry
+from slackwater.codec.state_records import decode_registry, encode_registry
 from slackwater.model.deployment import QuerySpec
 from slackwater.model.errors import EnvironmentProblem, MalformedRecordError
 from slackwater.model.records import RegistryRecord

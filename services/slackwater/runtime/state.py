@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from slackwater.codec.records import (
+from slackwater.codec.state_records import (
     decode_orderer_state,
     decode_root_state,
     encode_orderer_state,

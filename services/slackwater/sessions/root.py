@@ -30,10 +30,10 @@ from slackwater.model.records import (
 )
 from slackwater.protocols.dpc import root as dpc
 from slackwater.protocols.dpc.answers import GapNote
+from slackwater.protocols.dpc.delta_cursor import damaged_delta
 from slackwater.protocols.dpc.downstream import word_of
 from slackwater.protocols.dpc.inputs import ProbeEnds
 from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.replicated import damaged_delta
 from slackwater.protocols.dpc.root import (
     Commit,
     DeltaLog,
@@ -46,15 +46,7 @@ from slackwater.protocols.dpc.root import (
 from slackwater.protocols.dpc.states import LineState
 from slackwater.protocols.dpc.upstream import Switched
 from slackwater.sessions.boundwatch import BoundWatch
-from slackwater.sessions.effects import (
-    Effect,
-    Fail,
-    FetchEnds,
-    LogLine,
-    Perform,
-    Refute,
-    Skipped,
-)
+from slackwater.sessions.effects import Effect, Fail, FetchEnds, LogLine, Perform, Refute, Skipped
 from slackwater.sessions.requests import (
     PROBE_TIMEOUT_US,
     TIMEOUT_US,

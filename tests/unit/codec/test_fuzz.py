@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.codec.build import DECODE, ENCODE, RECORDS
 
 from slackwater.codec import SCHEMAS, fingerprint
-from slackwater.codec.avro import long_bytes
+from slackwater.codec.avro_types import long_bytes
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import (
     DeltaRecord,

@@ -28,7 +28,8 @@ from slackwater.codec import (
     fingerprint,
     schema_json,
 )
-from slackwater.codec.avro import KeyLists, long_bytes, read_long
+from slackwater.codec.avro_types import long_bytes, read_long
+from slackwater.codec.key_lists import KeyLists
 from slackwater.model.errors import MalformedRecordError, SlackwaterError
 from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, SourceColumns, SourceRecord
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.codec.records import FIGURES
+from slackwater.codec.delta_records import FIGURES
 from slackwater.codec.results import (
     AGGREGATES,
     Answer,

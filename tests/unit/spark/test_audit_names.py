@@ -22,7 +22,8 @@ from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater.primitives.expressions import compile_projection
-from slackwater_spark.audit import _aggregate, _decoded, _read_headers, _rows
+from slackwater_spark.audit_logs import decoded, read_headers
+from slackwater_spark.audit_query import aggregated, input_rows
 from slackwater_spark.expressions import with_columns
 
 # Names become positions before Spark has them, so here are those that its own columns have.
@@ -60,15 +61,15 @@ def log(session: SparkSession, *streams: str) -> DataFrame:
             "value": [encode_source(record) for record in records],
         }
     )
-    return _decoded(session.createDataFrame(raw))
+    return decoded(session.createDataFrame(raw))
 
 
 def computed(session: SparkSession, query: QuerySpec) -> dict[tuple[int, str], list[list[object]]]:
     """(window, key) -> the figures of each field."""
     deployment = Deployment("data", {n: stream(n) for n in query.sources}, {query.name: query})
     records = log(session, *query.sources)
-    taken = _read_headers(session, records, deployment).accepted
-    frame = _aggregate(_rows(records, taken, deployment, query, 0), deployment, query)
+    taken = read_headers(session, records, deployment).accepted
+    frame = aggregated(input_rows(records, taken, deployment, query, 0), deployment, query)
     width = len(query.aggregate)
     return {
         (row.window_start, row.key_): [list(figures[:width]) for figures in row[2:]]

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slackwater.model.records import Gap, ResultBatch, SourceColumns, SourcePosition
-from slackwater.protocols.dpc.cursor import NEVER
+from slackwater.protocols.dpc.log_cursor import NEVER
 
 _chunk_bytes: Final = 512
 """What a batch without rows takes in memory, about."""

@@ -26,181 +26,15 @@ skipped or lost is then felt for that much longer.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import Any, Final, Protocol
 
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
-
-NEVER: Final = -(2**63)
-"""Before every event time."""
-
-
-class Cursor(Protocol):
-    """A line's place in one log, whatever the log holds; see ``SourceCursor``."""
-
-    offset: int
-    boundary: int
-    attached: bool
-    hole_inc: int | None
-    bytes_held: int
-
-    @property
-    def bytes_behind(self) -> int:
-        """About what is kept of what the line has passed."""
-        ...
-
-    def offer(self, offset: int, record: Any) -> bool:
-        """Take the record at ``offset`` into account; says whether it counted."""
-        ...
-
-    def jump(self, beginning: int) -> None:
-        """Retention took what was to be read next."""
-        ...
-
-    def skip_to(self, offset: int) -> None:
-        """The live consumer went on at ``offset``, beyond the record that was next."""
-        ...
-
-    def columns(self, start: int, end: int) -> Iterable[tuple[SourceColumns, int]]:
-        """The columns that hold readings of [start, end), and the floor of each."""
-        ...
-
-    def next_reading(self, start: int) -> int | None:
-        """A lower bound of the smallest stime >= start that is buffered."""
-        ...
-
-    def pass_to(self, start: int) -> None:
-        """The line has taken everything below ``start``: forget it."""
-        ...
-
-    @property
-    def next(self) -> SourcePosition:
-        """Where what the line has not passed yet begins."""
-        ...
-
-    @property
-    def rebuild(self) -> SourcePosition:
-        """Where to read from to have all again that the line still needs."""
-        ...
-
-    def park(self) -> None:
-        """Forget what is buffered; a catch-up reader reads it again."""
-        ...
-
-    @property
-    def gaps(self) -> Sequence[tuple[int, int, Gap]]:
-        """What retention took, and the event times it may have lain in."""
-        ...
-
-    @property
-    def buffered_to(self) -> int:
-        """The largest event time the buffer reaches."""
-        ...
-
-
-class LiveCursor(Cursor, Protocol):
-    """The live line's, which may leave things out (rule 13)."""
-
-    def seek(self, end: int) -> None:
-        """Leave out a backlog."""
-        ...
-
-    def passed(self, start: int) -> int:
-        """How far the log is complete, for a line whose next bucket begins at ``start``."""
-        ...
-
-
-@dataclass(slots=True)
-class Chunk:
-    """A record with readings, or a promise, that the line has not passed yet.
-
-    ``floor`` is the promise that held before it: a reading below it broke the promise, and is
-    skipped by everybody alike (R23).
-    """
-
-    offset: int
-    record: SourceRecord
-    floor: int
-    inc: int
-    loaded: SourceColumns | None = None
-
-    def load(self) -> SourceColumns:
-        """The readings, decoded once."""
-        if self.loaded is None:
-            assert self.record.columns is not None
-            self.loaded = self.record.columns.load()
-        return self.loaded
-
-    @property
-    def bytes_held(self) -> int:
-        """About what the record takes in memory."""
-        return 24 + self.record.readings * 24
-
-    def since(self, low: int) -> Chunk:
-        """The same without the readings below ``low``; as it is if it cannot be read."""
-        try:
-            whole = self.load()
-        except MalformedRecordError:
-            return self
-        kept = whole.stimes >= low
-        if not kept.any():
-            return self
-        stimes, index = whole.stimes[kept], whole.key_index[kept]
-        values = tuple(column[kept] for column in whole.values)
-        columns = SourceColumns(stimes, index, whole.keys, whole.fields, values)
-        record = replace(self.record, stime_min=int(stimes.min()), columns=columns)
-        return replace(self, record=record, loaded=columns)
-
-
-@dataclass(slots=True)
-class Aside:
-    """Readings that the promises have passed and whose time has not come, by their times."""
-
-    chunks: list[Chunk] = field(default_factory=list)
-
-    def put(self, chunk: Chunk, low: int) -> None:
-        """What the record holds from ``low`` on."""
-        insort(self.chunks, chunk.since(low), key=_time_of)
-
-    def pass_to(self, low: int) -> None:
-        """Forget what lies below ``low``."""
-        passed = 0
-        while passed < len(self.chunks) and _time_of(self.chunks[passed]) < low:
-            passed += 1
-        begun, self.chunks[:passed] = self.chunks[:passed], []
-        for chunk in begun:
-            if chunk.record.stime_max >= low:
-                self.put(chunk, low)
-
-    def within(self, start: int, end: int) -> Iterator[Chunk]:
-        """What may have readings in [start, end)."""
-        for chunk in self.chunks:
-            if _time_of(chunk) >= end:
-                return
-            if chunk.record.stime_max >= start:
-                yield chunk
-
-    @property
-    def bytes_held(self) -> int:
-        """About what it takes in memory."""
-        return sum(24 + 24 * len(c.loaded.stimes) for c in self.chunks if c.loaded is not None)
-
-    def keep_below(self, offset: int) -> None:
-        """Forget what is read again from ``offset`` on."""
-        self.chunks = [chunk for chunk in self.chunks if chunk.offset < offset]
-
-
-def _time_of(chunk: Chunk) -> int:
-    return chunk.record.stime_min
-
-
-def _offset_of(chunk: Chunk) -> int:
-    return chunk.offset
+from slackwater.protocols.dpc.chunks import Aside, Chunk, offset_of
+from slackwater.protocols.dpc.log_cursor import NEVER
 
 
 class SourceCursor:
@@ -405,7 +239,7 @@ class SourceCursor:
 
     def _within(self, start: int, end: int) -> Iterator[Chunk]:
         """What may have readings in [start, end), in the order of the log."""
-        aside = deque(sorted(self._aside.within(start, end), key=_offset_of))
+        aside = deque(sorted(self._aside.within(start, end), key=offset_of))
         for chunk in chain(self._behind, self._chunks):
             record = chunk.record
             if record.readings and record.stime_max >= start and record.stime_min < end:
@@ -490,7 +324,7 @@ class SourceCursor:
         """Where to read from to have all of these."""
         if not chunks and not aside:
             return SourcePosition(self.offset, self.next_id, self.inc, self.boundary)
-        head = min([*aside, *([chunks[0]] if chunks else [])], key=_offset_of)
+        head = min([*aside, *([chunks[0]] if chunks else [])], key=offset_of)
         return SourcePosition(head.offset, head.record.first_id, head.inc, head.floor)
 
     @property

@@ -31,8 +31,9 @@ from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import Answers, Ready, Transaction
 from slackwater.protocols.dpc.ends import step_us_max
 from slackwater.protocols.dpc.line import Answer, Line, Policy, ReadToEnd, Schedule, Verdict, Wait
+from slackwater.protocols.dpc.live_input import LiveInput
 from slackwater.protocols.dpc.overload import Overload
-from slackwater.protocols.dpc.replicated import LiveInput, StableInput
+from slackwater.protocols.dpc.stable_input import StableInput
 from slackwater.protocols.dpc.states import LineState
 from slackwater.protocols.dpc.upstream import Upstream, suspends
 

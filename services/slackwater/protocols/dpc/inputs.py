@@ -1,8 +1,8 @@
 """The logs that a stage reads: who feeds each cursor, and how far the logs are known to be read.
 
 An orderer reads source logs and result topics, a root delta logs. Which records count, and what
-they leave, is decided by the cursors of each kind (``cursor.py``, ``chain.py``, ``replicated.py``).
-What is the same for all of them is here:
+they leave, is decided by the cursors of each kind (``cursor.py``, ``chain.py``,
+``delta_cursor.py``). What is the same for all of them is here:
 
 * A cursor is attached to the live consumer or parked at an offset (rule 12). A parked cursor is fed
   by a catch-up reader and attached again where it has reached the live consumer. Positions below

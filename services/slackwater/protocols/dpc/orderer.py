@@ -44,7 +44,7 @@ from slackwater.protocols.dpc.chain import (
     live_missing,
     passed,
 )
-from slackwater.protocols.dpc.cursor import Cursor, LiveCursor, SourceCursor
+from slackwater.protocols.dpc.cursor import SourceCursor
 from slackwater.protocols.dpc.downstream import Downstream, near_buckets_default
 from slackwater.protocols.dpc.ends import step_us_max
 from slackwater.protocols.dpc.inputs import InputLog, Inputs, ProbeEnds
@@ -59,6 +59,7 @@ from slackwater.protocols.dpc.line import (
     Schedule,
     Wait,
 )
+from slackwater.protocols.dpc.log_cursor import Cursor, LiveCursor
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.staggering import Stagger, lease_us_default
 from slackwater.protocols.dpc.states import LineState

@@ -31,13 +31,7 @@ from slackwater.model.records import (
     RootState,
 )
 from slackwater.primitives.deltas import Aggregates, KeyTable
-from slackwater.primitives.panes import (
-    Contents,
-    LivePanes,
-    Notes,
-    PaneStore,
-    Share,
-)
+from slackwater.primitives.panes import Contents, LivePanes, Notes, PaneStore, Share
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import Answered, Answers, Transaction, rows_of
 from slackwater.protocols.dpc.decision import (
@@ -49,20 +43,12 @@ from slackwater.protocols.dpc.decision import (
     Windows,
     earliest,
 )
+from slackwater.protocols.dpc.delta_cursor import DeltaCursor
 from slackwater.protocols.dpc.inputs import InputLog, Inputs, ProbeEnds
-from slackwater.protocols.dpc.line import (
-    PROCESS,
-    Line,
-    LineName,
-    Policy,
-    Schedule,
-)
+from slackwater.protocols.dpc.line import PROCESS, Line, LineName, Policy, Schedule
+from slackwater.protocols.dpc.live_input import LiveInput
 from slackwater.protocols.dpc.overload import Overload
-from slackwater.protocols.dpc.replicated import (
-    DeltaCursor,
-    LiveInput,
-    StableInput,
-)
+from slackwater.protocols.dpc.stable_input import StableInput
 from slackwater.protocols.dpc.states import LineState
 from slackwater.protocols.dpc.upstream import Switched, Upstream, stale_us_max
 

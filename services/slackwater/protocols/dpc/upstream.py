@@ -2,7 +2,7 @@
 
 DPC, section 4.3: a consumer knows of each replica whether it is STABLE, in UP_FAILURE, in
 STABILIZATION, or gone, and Table II says whom it listens to. Here it hears all replicas' logs at
-once (``replicated.py``), so a switch costs nothing; what takes time is to find out that there is
+once (``live_input.py``), so a switch costs nothing; what takes time is to find out that there is
 nothing more to wait for. A tentative bucket of one replica is not used as long as another one says
 STABLE (R34): if that one has just died, every answer waits until its last word is stale.
 

@@ -1,0 +1,285 @@
+"""Readers and writers of Avro's types: one function each way for a type.
+
+A reader takes the bytes and a position and returns the value and the position behind it; a writer
+appends the bytes of a value to a list. ``slackwater.codec.avro`` puts them together by a schema.
+
+A length that is read is checked against the bytes that are left before anything is allocated for
+it, and lists of objects (where one byte can ask for a hundred) have limits of their own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Buffer = bytes | memoryview
+Reader = Callable[[bytes, int], tuple[Any, int]]
+Writer = Callable[[list[Buffer], Any], None]
+items_max: Final = 65_536
+"""Most entries of a list of records, of a map, or of columns: each costs an object."""
+_LONG_MAX: Final = 2**63
+_INT_MAX: Final = 2**31
+_U64: Final = 2**64 - 1
+SMALL_LONGS: Final = tuple(bytes([n]) for n in range(128))
+END: Final = b"\x00"
+
+
+class DamageError(ValueError):
+    """The bytes are not what the schema says."""
+
+
+def read_long(buf: bytes, pos: int) -> tuple[int, int]:
+    """A zigzag varint of at most ten bytes; a longer or larger one is damage."""
+    byte = buf[pos]
+    pos += 1
+    if byte < 128:
+        return (byte >> 1) ^ -(byte & 1), pos
+    value = byte & 127
+    shift = 7
+    while True:
+        byte = buf[pos]
+        pos += 1
+        if byte < 128:
+            break
+        value |= (byte & 127) << shift
+        shift += 7
+        if shift > 63:
+            raise DamageError("a number of more than ten bytes")
+    value |= byte << shift
+    if value > _U64:
+        raise DamageError("a number of more than 64 bits")
+    return (value >> 1) ^ -(value & 1), pos
+
+
+def long_bytes(value: int) -> bytes:
+    """The zigzag varint of an int64."""
+    if not -_LONG_MAX <= value < _LONG_MAX:
+        raise ValueError(f"{value} is not an int64")
+    left = (value << 1) ^ (value >> 63)
+    if left < 128:
+        return SMALL_LONGS[left]
+    out = bytearray()
+    while left > 127:
+        out.append(left & 127 | 128)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
+
+
+def read_int(buf: bytes, pos: int) -> tuple[int, int]:
+    """A long that fits 32 bits."""
+    value, pos = read_long(buf, pos)
+    if not -_INT_MAX <= value < _INT_MAX:
+        raise DamageError(f"int {value} has more than 32 bits")
+    return value, pos
+
+
+def read_text(buf: bytes, pos: int) -> tuple[str, int]:
+    """A string: its length in bytes, then UTF-8."""
+    size, pos = read_long(buf, pos)
+    end = pos + size
+    if size < 0 or end > len(buf):
+        raise DamageError(f"a string of {size} bytes where {len(buf) - pos} are left")
+    return str(buf[pos:end], "utf-8"), end
+
+
+def read_block(buf: bytes, pos: int, item_bytes_min: int) -> tuple[int, int]:
+    """Count of the next block. A negative count is followed by the block's size in bytes."""
+    count, pos = read_long(buf, pos)
+    if count < 0:
+        count = -count
+        size, pos = read_long(buf, pos)
+        if not 0 <= size <= len(buf) - pos:
+            raise DamageError(f"a block of {size} bytes where {len(buf) - pos} are left")
+    if count * item_bytes_min > len(buf) - pos:
+        raise DamageError(f"{count} items where {len(buf) - pos} bytes are left")
+    return count, pos
+
+
+def number_reader(dtype: np.dtype[Any]) -> Reader:
+    """Reader of an array of numbers, as one numpy array."""
+    width = dtype.itemsize
+
+    def read(buf: bytes, pos: int) -> tuple[npt.NDArray[Any], int]:
+        count, pos = read_block(buf, pos, width)
+        if not count:
+            return np.empty(0, dtype), pos
+        first = np.frombuffer(buf, dtype, count, pos)
+        pos += count * width
+        if buf[pos] == 0:
+            # Copied to where numbers are aligned: numpy picks from unaligned ones six times slower.
+            return first.copy(), pos + 1
+        blocks = [first]
+        while True:
+            count, pos = read_block(buf, pos, width)
+            if not count:
+                return np.concatenate(blocks), pos
+            blocks.append(np.frombuffer(buf, dtype, count, pos))
+            pos += count * width
+            if len(blocks) > items_max:
+                raise DamageError(f"a column of more than {items_max} blocks")
+
+    return read
+
+
+def number_writer(dtype: np.dtype[Any]) -> Writer:
+    """Writer of an array of numbers, from anything that numpy takes for one."""
+
+    def write(out: list[Buffer], value: npt.ArrayLike) -> None:
+        array = np.ascontiguousarray(value, dtype)
+        if array.ndim != 1:
+            raise ValueError(f"a column has one dimension, not {array.ndim}")
+        if array.size:
+            out.append(long_bytes(array.size))
+            out.append(array.data)
+        out.append(END)
+
+    return write
+
+
+def list_reader(item: Reader, count_max: int) -> Reader:
+    """Reader of an array of at most ``count_max`` items, as a tuple."""
+
+    def read(buf: bytes, pos: int) -> tuple[tuple[Any, ...], int]:
+        items: list[Any] = []
+        while True:
+            count, pos = read_block(buf, pos, 1)
+            if not count:
+                return tuple(items), pos
+            if len(items) + count > count_max:
+                raise DamageError(f"more than {count_max} items")
+            for _ in range(count):
+                value, pos = item(buf, pos)
+                items.append(value)
+
+    return read
+
+
+def list_writer(item: Writer) -> Writer:
+    """Writer of an array."""
+
+    def write(out: list[Buffer], values: Sequence[Any]) -> None:
+        if len(values):
+            out.append(long_bytes(len(values)))
+            for value in values:
+                item(out, value)
+        out.append(END)
+
+    return write
+
+
+def map_reader(item: Reader) -> Reader:
+    """Reader of a map, as a dict."""
+
+    def read_entry(buf: bytes, pos: int) -> tuple[tuple[str, Any], int]:
+        name, pos = read_text(buf, pos)
+        value, pos = item(buf, pos)
+        return (name, value), pos
+
+    entries = list_reader(read_entry, items_max)
+
+    def read(buf: bytes, pos: int) -> tuple[dict[str, Any], int]:
+        pairs, pos = entries(buf, pos)
+        return dict(pairs), pos
+
+    return read
+
+
+def map_writer(item: Writer) -> Writer:
+    """Writer of a map."""
+
+    def write(out: list[Buffer], values: Mapping[str, Any]) -> None:
+        if values:
+            out.append(long_bytes(len(values)))
+            for name, value in values.items():
+                write_text(out, name)
+                item(out, value)
+        out.append(END)
+
+    return write
+
+
+def write_long(out: list[Buffer], value: int) -> None:
+    """Append a long."""
+    out.append(long_bytes(value))
+
+
+def write_int(out: list[Buffer], value: int) -> None:
+    """Append an int; a number that needs more than 32 bits is a ``ValueError``."""
+    if not -_INT_MAX <= value < _INT_MAX:
+        raise ValueError(f"{value} is not an int32")
+    out.append(long_bytes(value))
+
+
+def write_text(out: list[Buffer], value: str) -> None:
+    """Append a string."""
+    data = value.encode()
+    out.append(long_bytes(len(data)))
+    out.append(data)
+
+
+def read_boolean(buf: bytes, pos: int) -> tuple[bool, int]:
+    """A boolean: one byte, 0 or 1."""
+    if buf[pos] > 1:
+        raise DamageError(f"boolean {buf[pos]}")
+    return buf[pos] == 1, pos + 1
+
+
+def write_boolean(out: list[Buffer], value: bool) -> None:
+    """Append a boolean."""
+    out.append(b"\x01" if value else b"\x00")
+
+
+def real(form: str) -> tuple[Reader, Writer]:
+    """Reader and writer of a float or a double, ``form`` as in ``struct``."""
+    packed = struct.Struct(form)
+
+    def read(buf: bytes, pos: int) -> tuple[float, int]:
+        if pos + packed.size > len(buf):
+            raise DamageError("ends within a number")
+        return packed.unpack_from(buf, pos)[0], pos + packed.size
+
+    def write(out: list[Buffer], value: float) -> None:
+        out.append(packed.pack(value))
+
+    return read, write
+
+
+def enumeration(symbols: int) -> tuple[Reader, Writer]:
+    """Reader and writer of an enum with so many symbols, as the symbol's number."""
+
+    def read(buf: bytes, pos: int) -> tuple[int, int]:
+        value, pos = read_long(buf, pos)
+        if not 0 <= value < symbols:
+            raise DamageError(f"symbol {value} of {symbols}")
+        return value, pos
+
+    def write(out: list[Buffer], value: int) -> None:
+        if not 0 <= value < symbols:
+            raise ValueError(f"symbol {value} of {symbols}")
+        out.append(long_bytes(value))
+
+    return read, write
+
+
+def record(fields: list[tuple[Reader, Writer]]) -> tuple[Reader, Writer]:
+    """Reader and writer of a record, as a tuple of its fields' values."""
+    readers = [reader for reader, _ in fields]
+    writers = [writer for _, writer in fields]
+
+    def read(buf: bytes, pos: int) -> tuple[tuple[Any, ...], int]:
+        values = []
+        for reader in readers:
+            value, pos = reader(buf, pos)
+            values.append(value)
+        return tuple(values), pos
+
+    def write(out: list[Buffer], values: Sequence[Any]) -> None:
+        for writer, value in zip(writers, values, strict=True):
+            writer(out, value)
+
+    return read, write

@@ -1,0 +1,117 @@
+"""Delta records as bytes, and back: the partial aggregates of one piece of a bucket."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from slackwater.codec.avro_types import DamageError
+from slackwater.codec.record_fields import (
+    KINDS,
+    NO_FRONTIER,
+    Bytes,
+    check_place,
+    decode,
+    start_frontier,
+)
+from slackwater.codec.schemas import codec
+from slackwater.model.records import DeltaRecord, Gap, type_f64
+
+FIGURES: Final = ("count", "sum", "m2", "min", "max")
+_ABSENT: Final = {"m2": 0.0, "min": math.nan, "max": math.nan}
+"""What stands for a figure that was not computed, since no aggregate of the query needs it."""
+
+
+def encode_delta(record: DeltaRecord) -> bytes:
+    """Bytes of a delta record. In production Spark writes these; tests and the merger do here."""
+    shape = (len(record.fields), len(record.keys))
+    figures = (record.count, record.sum, record.m2, record.min, record.max)
+    for name, figure in zip(FIGURES, figures, strict=True):
+        if figure.shape != shape:
+            raise ValueError(f"{name} has shape {figure.shape}, not {shape}")
+    frontier = record.frontier or NO_FRONTIER
+    return codec("delta").encode(
+        record.kind,
+        record.child,
+        record.replica,
+        record.inc,
+        record.bucket_start,
+        record.bucket_end,
+        record.seq,
+        record.piece,
+        record.pieces,
+        record.first_id,
+        record.last_id,
+        frontier.bucket_start,
+        frontier.piece,
+        record.missing,
+        record.gap,
+        record.keys,
+        record.keys_hash,
+        record.fields,
+        *figures,
+    )
+
+
+def decode_delta(
+    buf: Bytes, where: object = "", known: Mapping[int, Sequence[str]] | None = None
+) -> DeltaRecord:
+    """A delta record, decoded whole.
+
+    A key list met lately is recognised by its bytes and not decoded. ``known`` (key lists by
+    ``keys_hash``) makes ``record.keys`` the caller's own object, so that it may compare by ``is``.
+    """
+    return decode("delta", buf, where, lambda values: _make_delta(values, known))
+
+
+def _make_delta(values: list[Any], known: Mapping[int, Sequence[str]] | None) -> DeltaRecord:
+    kind, child, replica, inc, start, end, seq, piece, pieces, first, last = values[:11]
+    bucket, frontier_piece, missing, gap, keys, keys_hash, fields = values[11:18]
+    check_place(start, end, piece, pieces)
+    mine = None if known is None else known.get(keys_hash)
+    if mine is not None and mine is not keys and tuple(mine) == keys:
+        keys = mine
+    shape = (len(fields), len(keys))
+    figures = [
+        _matrix(name, columns, shape) for name, columns in zip(FIGURES, values[18:], strict=True)
+    ]
+    return DeltaRecord(
+        KINDS[kind],
+        child,
+        replica,
+        inc,
+        start,
+        end,
+        seq,
+        piece,
+        pieces,
+        first,
+        last,
+        start_frontier(kind, bucket, frontier_piece),
+        missing,
+        tuple(map(Gap._make, gap)),
+        keys,
+        keys_hash,
+        fields,
+        *figures,
+    )
+
+
+def _matrix(name: str, columns: Sequence[type_f64], shape: tuple[int, int]) -> type_f64:
+    """The columns of one figure as an array (fields, keys); the neutral value if it is absent."""
+    if not columns and name in _ABSENT:
+        return np.full(shape, _ABSENT[name])
+    if len(columns) != shape[0]:
+        raise DamageError(f"{len(columns)} columns of {name} for {shape[0]} fields")
+    for column in columns:
+        if len(column) != shape[1]:
+            raise DamageError(f"{len(column)} values of {name} for {shape[1]} keys")
+    if shape[0] == 1:
+        return columns[0].reshape(shape)
+    matrix = np.empty(shape)
+    for row, column in zip(matrix, columns, strict=True):
+        row[:] = column
+    return matrix

@@ -1,0 +1,186 @@
+"""Source records as bytes, and back: the readings of one stream, in columns.
+
+A source record is decoded in two steps. A reader that looks for its place in a log needs headers
+only (rule 13), so ``decode_source`` reads the header and leaves the columns as bytes until
+``columns.load()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from slackwater.codec.avro_types import DamageError
+from slackwater.codec.record_fields import (
+    KINDS,
+    Bytes,
+    keys_max,
+    one_of,
+    same,
+    span_us_max,
+    split_times,
+    whole_key_index,
+    whole_numbers,
+)
+from slackwater.codec.schemas import codec
+from slackwater.model.errors import MalformedRecordError
+from slackwater.model.records import Gap, SourceColumns, SourceRecord
+
+_HEADER_FIELDS: Final = 11  # kind .. gap: what decode_source reads at once
+
+
+def encode_source(record: SourceRecord) -> bytes:
+    """Bytes of a source record; its columns must fit its header."""
+    columns = None if record.columns is None else record.columns.load()
+    base = record.stime_min
+    times: Any = ()
+    times64: Any = ()
+    keys: Sequence[str] = ()
+    index: Any = ()
+    fields: tuple[str, ...] = ()
+    values: tuple[Any, ...] = ()
+    if columns is None or not len(columns.stimes):
+        if record.readings:
+            raise ValueError("readings without columns")
+    else:
+        _check_columns(record, columns)
+        times, times64 = split_times(columns.stimes, base, record.stime_max)
+        keys, fields, values = columns.keys, columns.fields, columns.values
+        index = columns.key_index.astype(np.float32)
+    return codec("source").encode(
+        record.kind,
+        record.stream,
+        record.inc,
+        record.first_id,
+        record.last_id,
+        record.boundary,
+        record.stime_min,
+        record.stime_max,
+        record.input_position,
+        record.spool,
+        record.gap,
+        base,
+        times,
+        times64,
+        keys,
+        index,
+        fields,
+        values,
+    )
+
+
+def _check_columns(record: SourceRecord, columns: SourceColumns) -> None:
+    """Our own mistakes, found before they are in a log for good."""
+    n = record.readings
+    lengths = {len(columns.stimes), len(columns.key_index), *map(len, columns.values)}
+    if lengths != {n}:
+        raise ValueError(f"{n} readings in columns of {sorted(lengths)}")
+    if len(columns.values) != len(columns.fields):
+        raise ValueError(f"{len(columns.values)} columns for {len(columns.fields)} fields")
+    low, high = int(columns.stimes.min()), int(columns.stimes.max())
+    if low != record.stime_min or high != record.stime_max:
+        raise ValueError(f"times from {low} to {high} are not those of the header")
+    if high - low >= span_us_max:
+        raise ValueError(f"a span of {high - low} us")
+    if len(columns.keys) >= keys_max:
+        raise ValueError(f"{len(columns.keys)} keys")
+    if columns.key_index.min() < 0 or columns.key_index.max() >= len(columns.keys):
+        raise ValueError("a key index without a key")
+
+
+class _StoredColumns:
+    """Columns of a source record as bytes, checked and decoded at the first ``load``.
+
+    The fragments of a host hold one record together, and read it one after the other; so it keeps
+    what the first of them has decoded.
+    """
+
+    __slots__ = ("_buf", "_loaded", "_pos", "_readings", "_span", "_where")
+
+    def __init__(
+        self, buf: bytes, pos: int, readings: int, span: tuple[int, int], where: object
+    ) -> None:
+        self._buf = buf
+        self._pos = pos
+        self._readings = readings
+        self._span = span
+        self._where = where
+        self._loaded: SourceColumns | None = None
+
+    def load(self) -> SourceColumns:
+        """The readings, not to be changed; ``MalformedRecordError`` if the bytes are damaged."""
+        if self._loaded is None:
+            try:
+                self._loaded = self._load()
+            except DamageError as error:
+                raise MalformedRecordError(self._where, f"source record: {error}") from error
+        return self._loaded
+
+    def _load(self) -> SourceColumns:
+        source = codec("source")
+        values, pos = source.read_fields(self._buf, self._pos, _HEADER_FIELDS, len(source.fields))
+        if pos != len(self._buf):
+            raise DamageError(f"{len(self._buf) - pos} bytes too many")
+        base, times, times64, keys, index, fields, columns = values
+        n = self._readings
+        low, high = self._span
+        offsets = one_of(times, times64)
+        same(len(offsets), n, "times", "readings")
+        same(len(index), n, "key indices", "readings")
+        same(len(columns), len(fields), "columns", "fields")
+        for column in columns:
+            same(len(column), n, "values", "readings")
+        if n == 0:
+            same(len(keys), 0, "keys", "readings")
+            return SourceColumns(np.empty(0, np.int64), np.empty(0, np.int32), (), fields, columns)
+        if base != low or offsets.min() != 0 or offsets.max() != high - low:
+            raise DamageError("the times are not those of the header")
+        stimes = whole_numbers(offsets, np.int64, "time")
+        stimes += low
+        places = whole_key_index(index, len(keys))
+        for shared in (stimes, places, *columns):
+            shared.flags.writeable = False
+        return SourceColumns(stimes, places, keys, fields, columns)
+
+
+def decode_source(buf: Bytes, where: object = "", offset: int | None = None) -> SourceRecord:
+    """The header of a source record; its columns are decoded by ``record.columns.load()``.
+
+    ``offset``, where it was read from a log, tells a record that nobody can have written: its
+    incarnation is the offset of a START before it (rule 6). Readers that believed a greater one
+    would drop for ever what its log's writer says (rule 10).
+    """
+    source = codec("source")
+    data = bytes(buf)
+    try:
+        values, pos = source.read_fields(data, source.check_header(data), 0, _HEADER_FIELDS)
+        kind, stream, inc, first_id, last_id, boundary, low, high, position, spool, gap = values
+        readings = last_id - first_id + 1
+        # Each reading takes at least a 4-byte time and a 4-byte index.
+        if not 0 <= readings * 8 <= len(data) - pos:
+            raise DamageError(f"{readings} readings in {len(data) - pos} bytes")
+        if low > high or high - low >= span_us_max:
+            raise DamageError(f"times from {low} to {high}")
+        if offset is not None and inc > offset:
+            raise DamageError(f"incarnation {inc} has not begun before offset {offset}")
+    except DamageError as error:
+        raise MalformedRecordError(where, f"source record: {error}") from error
+    stored = _StoredColumns(data, pos, readings, (low, high), where)
+    if not readings:
+        stored.load()
+    return SourceRecord(
+        KINDS[kind],
+        stream,
+        inc,
+        first_id,
+        last_id,
+        boundary,
+        low,
+        high,
+        position,
+        spool,
+        tuple(map(Gap._make, gap)) if gap else (),
+        stored if readings else None,
+    )

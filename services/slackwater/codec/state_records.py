@@ -1,0 +1,186 @@
+"""State records, heartbeats and entries of the registry as bytes, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from slackwater.codec.record_fields import Bytes, decode
+from slackwater.codec.schemas import codec
+from slackwater.model.records import (
+    Heartbeat,
+    HeartbeatPart,
+    Hole,
+    LogPosition,
+    LogState,
+    OrdererState,
+    Position,
+    RegistryRecord,
+    RootState,
+    SourcePosition,
+    StreamPositions,
+)
+
+
+def _source_position(at: SourcePosition) -> tuple[int, int, int, int]:
+    return at.offset, at.next_id, at.inc, at.boundary
+
+
+def encode_orderer_state(state: OrdererState) -> bytes:
+    """Bytes of an orderer's state record."""
+    return codec("orderer_state").encode(
+        state.fragment,
+        state.frontier,
+        state.last_id,
+        state.live_frontier,
+        state.stable_offset,
+        state.live_offset,
+        [
+            (
+                positions.stream,
+                _source_position(positions.next),
+                _source_position(positions.rebuild),
+                _source_position(positions.live),
+            )
+            for positions in state.streams
+        ],
+    )
+
+
+def decode_orderer_state(buf: Bytes, where: object = "") -> OrdererState:
+    """An orderer's state record."""
+    return decode("orderer_state", buf, where, _make_orderer_state)
+
+
+def _make_orderer_state(values: list[Any]) -> OrdererState:
+    streams = tuple(
+        StreamPositions(name, *(SourcePosition(*position) for position in positions))
+        for name, *positions in values[-1]
+    )
+    fragment, frontier, last_id, live_frontier, stable_offset, live_offset = values[:-1]
+    return OrdererState(
+        fragment, frontier, last_id, live_frontier, stable_offset, live_offset, streams
+    )
+
+
+def _log_position(at: LogPosition) -> tuple[int, int, int, Position]:
+    return at.offset, at.next_seq, at.inc, at.frontier
+
+
+def encode_root_state(state: RootState) -> bytes:
+    """Bytes of a root copy's state record."""
+    return codec("root_state").encode(
+        state.fragment,
+        state.placement,
+        state.next_seq,
+        state.epoch,
+        state.stable_from,
+        state.answered_to,
+        state.child_frontiers,
+        [
+            (
+                log.child,
+                log.replica,
+                log.line,
+                _log_position(log.stable),
+                _log_position(log.live),
+                log.whole,
+            )
+            for log in state.logs
+        ],
+    )
+
+
+def decode_root_state(buf: Bytes, where: object = "") -> RootState:
+    """A root copy's state record."""
+    return decode("root_state", buf, where, _make_root_state)
+
+
+def _make_log_position(values: tuple[Any, ...]) -> LogPosition:
+    offset, next_seq, inc, frontier = values
+    return LogPosition(offset, next_seq, inc, Position(*frontier))
+
+
+def _make_root_state(values: list[Any]) -> RootState:
+    fragment, placement, next_seq, epoch, stable_from, answered_to = values[:6]
+    frontiers = tuple(Position(*frontier) for frontier in values[6])
+    logs = tuple(
+        LogState(child, replica, line, _make_log_position(stable), _make_log_position(live), whole)
+        for child, replica, line, stable, live, whole in values[7]
+    )
+    return RootState(
+        fragment, placement, next_seq, epoch, stable_from, answered_to, frontiers, logs
+    )
+
+
+def encode_heartbeat(beat: Heartbeat) -> bytes:
+    """Bytes of a heartbeat."""
+    return codec("heartbeat").encode(
+        beat.process,
+        beat.pid,
+        beat.started_at,
+        beat.at,
+        beat.inc,
+        beat.ready,
+        beat.states,
+        _hole_values(beat.holes),
+        beat.detail,
+        [
+            (
+                part.process,
+                part.started_at,
+                part.inc,
+                part.ready,
+                part.states,
+                _hole_values(part.holes),
+                part.detail,
+            )
+            for part in beat.parts
+        ],
+        beat.repeats,
+    )
+
+
+def decode_heartbeat(buf: Bytes, where: object = "") -> Heartbeat:
+    """A heartbeat."""
+    return decode("heartbeat", buf, where, _make_heartbeat)
+
+
+def _make_heartbeat(values: list[Any]) -> Heartbeat:
+    process, pid, started_at, at, inc, ready, states, holes, detail, parts, repeats = values
+    return Heartbeat(
+        process,
+        pid,
+        started_at,
+        at,
+        inc,
+        ready,
+        states,
+        _holes(holes),
+        detail,
+        tuple(map(_make_part, parts)),
+        repeats,
+    )
+
+
+def _make_part(values: Sequence[Any]) -> HeartbeatPart:
+    process, started_at, inc, ready, states, holes, detail = values
+    return HeartbeatPart(process, started_at, inc, ready, states, _holes(holes), detail)
+
+
+def _hole_values(holes: Iterable[Hole]) -> list[tuple[str, int, int]]:
+    return [(hole.topic, hole.partition, hole.inc) for hole in holes]
+
+
+def _holes(values: Iterable[Sequence[Any]]) -> tuple[Hole, ...]:
+    return tuple(Hole(*hole) for hole in values)
+
+
+def encode_registry(record: RegistryRecord) -> bytes:
+    """Bytes of an entry of the registry."""
+    return codec("registry").encode(record.name, record.definition)
+
+
+def decode_registry(buf: Bytes, where: object = "") -> RegistryRecord:
+    """An entry of the registry."""
+    return decode("registry", buf, where, lambda values: RegistryRecord(*values))

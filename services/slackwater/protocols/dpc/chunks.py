@@ -1,0 +1,104 @@
+"""What a cursor keeps of a source log: records with readings that its line still needs.
+
+A sensor's clock may be wrong, and a reading stamped hours ahead of its stream's watermark. What the
+line needs is not a stretch of the log then. Such readings are kept in ``Aside``, without the rest
+of their records, until their time comes: the records around them are released all the same.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from slackwater.model.errors import MalformedRecordError
+from slackwater.model.records import SourceColumns, SourceRecord
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A record with readings, or a promise, that the line has not passed yet.
+
+    ``floor`` is the promise that held before it: a reading below it broke the promise, and is
+    skipped by everybody alike (R23).
+    """
+
+    offset: int
+    record: SourceRecord
+    floor: int
+    inc: int
+    loaded: SourceColumns | None = None
+
+    def load(self) -> SourceColumns:
+        """The readings, decoded once."""
+        if self.loaded is None:
+            assert self.record.columns is not None
+            self.loaded = self.record.columns.load()
+        return self.loaded
+
+    @property
+    def bytes_held(self) -> int:
+        """About what the record takes in memory."""
+        return 24 + self.record.readings * 24
+
+    def since(self, low: int) -> Chunk:
+        """The same without the readings below ``low``; as it is if it cannot be read."""
+        try:
+            whole = self.load()
+        except MalformedRecordError:
+            return self
+        kept = whole.stimes >= low
+        if not kept.any():
+            return self
+        stimes, index = whole.stimes[kept], whole.key_index[kept]
+        values = tuple(column[kept] for column in whole.values)
+        columns = SourceColumns(stimes, index, whole.keys, whole.fields, values)
+        record = replace(self.record, stime_min=int(stimes.min()), columns=columns)
+        return replace(self, record=record, loaded=columns)
+
+
+@dataclass(slots=True)
+class Aside:
+    """Readings that the promises have passed and whose time has not come, by their times."""
+
+    chunks: list[Chunk] = field(default_factory=list)
+
+    def put(self, chunk: Chunk, low: int) -> None:
+        """What the record holds from ``low`` on."""
+        insort(self.chunks, chunk.since(low), key=_time_of)
+
+    def pass_to(self, low: int) -> None:
+        """Forget what lies below ``low``."""
+        passed = 0
+        while passed < len(self.chunks) and _time_of(self.chunks[passed]) < low:
+            passed += 1
+        begun, self.chunks[:passed] = self.chunks[:passed], []
+        for chunk in begun:
+            if chunk.record.stime_max >= low:
+                self.put(chunk, low)
+
+    def within(self, start: int, end: int) -> Iterator[Chunk]:
+        """What may have readings in [start, end)."""
+        for chunk in self.chunks:
+            if _time_of(chunk) >= end:
+                return
+            if chunk.record.stime_max >= start:
+                yield chunk
+
+    @property
+    def bytes_held(self) -> int:
+        """About what it takes in memory."""
+        return sum(24 + 24 * len(c.loaded.stimes) for c in self.chunks if c.loaded is not None)
+
+    def keep_below(self, offset: int) -> None:
+        """Forget what is read again from ``offset`` on."""
+        self.chunks = [chunk for chunk in self.chunks if chunk.offset < offset]
+
+
+def _time_of(chunk: Chunk) -> int:
+    return chunk.record.stime_min
+
+
+def offset_of(chunk: Chunk) -> int:
+    """Where the record lies in its log."""
+    return chunk.offset

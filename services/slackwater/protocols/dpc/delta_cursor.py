@@ -1,0 +1,172 @@
+"""A line's place in one delta log: which records count, and where to read them again.
+
+An aggregator may send a record twice (rule 19), and a writer that was replaced may still write. The
+cursor accepts the next seq only, and drops what is of an older incarnation than the highest START
+read (rule 10).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from slackwater.model.records import BucketRecord, DeltaRecord, Kind, LogPosition, Position
+
+UNKNOWN_SEQ: Final = -1
+
+
+def damaged_delta(child: int, replica: int) -> DeltaRecord:
+    """What does not decode stands as VOID in the place of one seq, or of none.
+
+    It may have been the next one, a copy of another, or nothing that an aggregator has written:
+    the seq that comes behind it tells. If it was the next one it leaves a hole, and the orderer
+    says it again (rule 11).
+    """
+    return DeltaRecord(Kind.VOID, child, replica, 0, 0, 0, UNKNOWN_SEQ)
+
+
+class Trail:
+    """Where a log stood each time it crossed a window's edge, to know where to read again from.
+
+    A line that must rebuild its windows from time t reads a log again from the last place at
+    which the log had not yet passed t.
+    """
+
+    def __init__(self, position: LogPosition, pane_of: Callable[[int], int]) -> None:
+        self._pane_of = pane_of
+        self._places: deque[LogPosition] = deque([position])
+
+    def mark(self, position: LogPosition) -> None:
+        """The log stands here; only the first place in each pane counts."""
+        last = self._places[-1].frontier
+        if position.frontier <= last:
+            return
+        pane = self._pane_of(position.frontier.bucket_start)
+        if last.bucket_start < pane:
+            self._places.append(position)
+
+    def reset(self, position: LogPosition) -> None:
+        """The log's frontier was set back by a START: what it passed before counts no more."""
+        while len(self._places) > 1 and self._places[-1].frontier >= position.frontier:
+            self._places.pop()
+        self.mark(position)
+
+    def at(self, start: int) -> LogPosition:
+        """Where to read from to see all of event time from ``start`` on."""
+        best = self._places[0]
+        for place in self._places:
+            if place.frontier > Position(start):
+                break
+            best = place
+        return best
+
+    def __len__(self) -> int:
+        """How many places are remembered."""
+        return len(self._places)
+
+    def forget_before(self, start: int) -> None:
+        """Nothing below ``start`` will be asked for again."""
+        while len(self._places) > 1 and self._places[1].frontier <= Position(start):
+            self._places.popleft()
+
+
+class DeltaCursor:
+    """One line's place in one deltas partition: offset, next seq, incarnation, and L of rule 11.
+
+    ``strict`` is the stable line's cursor: only the next seq counts (rule 10). The live line's
+    skips holes, and after a seek takes what comes (rule 13).
+    """
+
+    def __init__(
+        self, position: LogPosition, pane_of: Callable[[int], int], *, strict: bool
+    ) -> None:
+        self._strict = strict
+        self.offset = position.offset
+        self.next_seq = position.next_seq
+        self.inc = position.inc
+        self.frontier = position.frontier
+        self.attached = False
+        self.stray: LogPosition | None = None
+        """Where a seq beyond the next one was dropped, as long as the next has not come."""
+        self.unread = 0
+        """Records since the last one that counted that did not decode: so many seqs may be gone."""
+        self._unread_from: LogPosition | None = None
+        self.trail = Trail(position, pane_of)
+
+    def position(self) -> LogPosition:
+        """Where to read on: behind the last record that is known to count, or to be none."""
+        return self._unread_from or LogPosition(self.offset, self.next_seq, self.inc, self.frontier)
+
+    def reaches(self, offset: int, whole: int, seq: int) -> bool:
+        """Is ``seq``, read next, what follows ``whole``, but for what did not decode?"""
+        is_next = self.offset == offset and self.next_seq == whole and self.stray is None
+        return is_next and whole <= seq <= whole + self.unread
+
+    def admits(self, record: BucketRecord) -> bool:
+        """Rule 10, and START: sets the incarnation and L. Moves past the record if it counts."""
+        if record.seq == UNKNOWN_SEQ:
+            if self.next_seq >= 0 and self.stray is None:
+                self._unread_from = self.position()
+                self.unread += 1
+            return False
+        if record.seq < self.next_seq:
+            return False
+        if self._strict and 0 <= self.next_seq < record.seq - self.unread:
+            self.stray = self.stray or self.position()
+            return False
+        self.next_seq, self.stray = record.seq + 1, None
+        self._all_is_known()
+        if record.kind is Kind.START:
+            self.inc = max(self.inc, record.seq if record.inc < 0 else record.inc)
+            if record.frontier is not None and self._strict:
+                self.frontier = record.frontier
+                self.trail.reset(self.position())
+            return False
+        if record.kind is Kind.VOID or record.inc < self.inc:
+            return False
+        self.inc = record.inc  # its START may be gone, but a hole must be named by who can mend it
+        return True
+
+    def jump_to_seq(self, seq: int) -> None:
+        """Nobody can send what lies below ``seq``: what was dropped may be next now (rule 28)."""
+        assert self.stray is not None
+        assert self.next_seq < seq
+        self.return_to(replace(self.stray, next_seq=seq))
+        self.stray = None
+        self.attached = False
+
+    def jump(self, beginning: int) -> None:
+        """Retention took what was to be read next: go on with what comes at ``beginning``."""
+        assert self.offset < beginning
+        self.offset, self.next_seq, self.stray = beginning, -1, None
+        self._all_is_known()
+
+    def skip_to(self, offset: int) -> None:
+        """Nothing: the seqs of records tell what is lacking."""
+
+    @property
+    def boundary(self) -> int:
+        """The event time up to which whole buckets have been read."""
+        return self.frontier.bucket_start
+
+    def return_to(self, position: LogPosition) -> None:
+        """Read again from ``position``."""
+        self._all_is_known()
+        self.offset, self.next_seq, self.inc, self.frontier = (
+            position.offset,
+            position.next_seq,
+            position.inc,
+            position.frontier,
+        )
+
+    def _all_is_known(self) -> None:
+        self.unread, self._unread_from = 0, None
+
+
+def behind(record: BucketRecord) -> Position:
+    """The position behind a record: the next piece, or the next bucket (R32)."""
+    if record.kind is not Kind.BOUNDARY and record.piece + 1 < record.pieces:
+        return Position(record.bucket_start, record.piece + 1)
+    return Position(record.bucket_end)

@@ -1,0 +1,163 @@
+"""The audit's input: which readings of the source logs count, as a reader of the logs decides.
+
+Rule 10 is applied to the headers of all records, in Python; the columns stay in Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.avro.functions import from_avro
+
+from slackwater.codec import fingerprint, schema_json
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.records import Kind
+
+_NEVER = -(2**62)
+_HEADER_BYTES = 10
+
+
+class Header(NamedTuple):
+    """What the acceptance of a source record depends on."""
+
+    offset: int
+    kind: str
+    inc: int
+    first_id: int
+    last_id: int
+    boundary: int
+    anew: bool = False
+    """Of a START: the ids begin anew."""
+
+
+def accepted(headers: Iterable[Header]) -> Iterator[tuple[int, int]]:
+    """Offsets of the records whose readings count, each with the promise that held before it.
+
+    Rule 10 over a log from its beginning: what is below the highest START is dropped, then exactly
+    the record whose first id is next is taken, its boundary with it. A reading below the promise
+    before it broke that promise, and is skipped by everybody alike (R23). What is ahead behind
+    damage is next: what lies between is lost (rule 28).
+    """
+    inc, next_id, boundary = -1, -1, _NEVER
+    torn = holed = False
+    for header in headers:
+        if header.kind == Kind.START.name:
+            inc = max(inc, header.offset)
+            next_id = -1 if header.anew else next_id
+        elif header.kind == Kind.VOID.name or header.inc > header.offset:
+            torn = not holed
+            continue
+        elif header.inc < inc:
+            continue
+        else:
+            inc = header.inc
+        is_ahead = header.first_id > next_id
+        if next_id not in (-1, header.first_id) and not (is_ahead and torn):
+            holed |= is_ahead
+            continue
+        torn = holed = False
+        if header.last_id >= header.first_id:
+            yield header.offset, boundary
+        next_id = header.last_id + 1
+        boundary = max(boundary, header.boundary)
+
+
+class AcceptedLogs(NamedTuple):
+    """What was accepted, and what retention has left."""
+
+    accepted: DataFrame
+    readings: int
+    whole_from_us: int
+    truncated: tuple[str, ...]
+
+
+def read_topics(
+    session: SparkSession, kafka: Mapping[str, str], what: Mapping[str, str]
+) -> DataFrame:
+    """What ``what`` subscribes to, from the beginnings to the ends as of now, committed only."""
+    return (
+        session.read.format("kafka")
+        .options(**kafka)
+        .option("kafka.isolation.level", "read_committed")
+        .option("kafka.max.partition.fetch.bytes", str(17 * 1024 * 1024))
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", "latest")
+        .options(**what)
+        .load()
+    )
+
+
+def source_records(
+    session: SparkSession, kafka: Mapping[str, str], deployment: Deployment, spec: QuerySpec
+) -> DataFrame:
+    """Records of all source logs of the query, ``r`` null where one does not decode."""
+    names = dict.fromkeys(deployment.streams_of(spec))
+    pattern = "|".join(source_topics(name, deployment) for name in names)
+    return decoded(read_topics(session, kafka, {"subscribePattern": pattern}))
+
+
+def decoded(raw: DataFrame) -> DataFrame:
+    """The records as structs ``r``; null where one is not a source record of today's schema."""
+    header = b"\xc3\x01" + fingerprint("source")
+    ours = sf.expr(f"substring(value, 1, {_HEADER_BYTES})") == sf.lit(header)
+    body = sf.expr(f"substring(value, {_HEADER_BYTES + 1}, {2**31 - 1})")
+    record = from_avro(body, schema_json("source"), {"mode": "PERMISSIVE"})
+    return raw.select("topic", "offset", sf.when(ours, record).alias("r"))
+
+
+def source_topics(stream: str, deployment: Deployment) -> str:
+    """Pattern of a stream's source logs: each partition of an existing topic is one."""
+    partition = r"\.\d+" if deployment.streams[stream].topic else ""
+    return f"{re.escape(deployment.names.source(stream))}{partition}"
+
+
+def read_headers(session: SparkSession, records: DataFrame, deployment: Deployment) -> AcceptedLogs:
+    """Decide which records count, per source log, and where retention has cut."""
+    names = ("inc", "first_id", "last_id", "boundary")
+    headers = (
+        records.select(
+            "topic",
+            "offset",
+            sf.expr(f"coalesce(r.kind, '{Kind.VOID.name}')"),
+            *(sf.expr(f"coalesce(r.{name}, 0)") for name in names),
+            sf.expr("coalesce(size(r.gap) > 0, false)"),
+        )
+        .orderBy("topic", "offset")
+        .toArrow()
+    )
+    by_topic: dict[str, list[Header]] = {}
+    for row in zip(*(headers.column(i).to_pylist() for i in range(8)), strict=True):
+        by_topic.setdefault(row[0], []).append(Header(*row[1:]))
+    taken = [(topic, *at) for topic, of in by_topic.items() for at in accepted(of)]
+    cut = {
+        topic: next((h for h in of if h.kind != Kind.VOID.name), of[0])
+        for topic, of in by_topic.items()
+        if of[0].offset > 0
+    }
+    # Below the boundary that held behind the first record left, and up to ``disorder`` above it,
+    # there may have been readings before it.
+    whole = [h.boundary + _stream(topic, deployment).disorder_us for topic, h in cut.items()]
+    table = pa.table(
+        {
+            "topic": pa.array([topic for topic, _, _ in taken], pa.string()),
+            "offset": pa.array([offset for _, offset, _ in taken], pa.int64()),
+            "floor": pa.array([floor for _, _, floor in taken], pa.int64()),
+        }
+    )
+    counts = {(t, h.offset): h.last_id - h.first_id + 1 for t, of in by_topic.items() for h in of}
+    return AcceptedLogs(
+        session.createDataFrame(table),
+        sum(counts[topic, offset] for topic, offset, _ in taken),
+        max(whole, default=_NEVER),
+        tuple(sorted(cut)),
+    )
+
+
+def _stream(topic: str, deployment: Deployment) -> Any:
+    name = topic.removeprefix(deployment.names.source(""))
+    return deployment.streams[name if name in deployment.streams else name.rpartition(".")[0]]
