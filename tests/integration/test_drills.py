@@ -29,7 +29,7 @@ from tests.waiting import WAIT_S_MAX
 
 from slackwater.model.names import Names
 from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root import DeltaLog
+from slackwater.protocols.dpc.root_config import DeltaLog
 from slackwater.runtime.datadir import read_run
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.topics import ordered_partition

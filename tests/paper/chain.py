@@ -27,7 +27,7 @@ from slackwater.codec.result_batches import ResultStream
 from slackwater.model.names import ResultKind
 from slackwater.primitives.panes import Share
 from slackwater.protocols.dpc.answers import Transaction
-from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.protocols.dpc.orderer_config import OrdererConfig
 from slackwater.root.results import ResultsWriter
 
 AGGREGATE = ("count", "sum", "avg")

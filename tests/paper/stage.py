@@ -44,8 +44,10 @@ from slackwater.protocols.dpc.answers import (
 from slackwater.protocols.dpc.join import SJoin
 from slackwater.protocols.dpc.line import PROCESS, LineName, Policy, Schedule
 from slackwater.protocols.dpc.operators import Operators
-from slackwater.protocols.dpc.orderer import OrdererConfig, OrdererCore
-from slackwater.protocols.dpc.root import Commit, RootConfig, RootCore
+from slackwater.protocols.dpc.orderer import OrdererCore
+from slackwater.protocols.dpc.orderer_config import OrdererConfig
+from slackwater.protocols.dpc.root import RootCore
+from slackwater.protocols.dpc.root_config import Commit, RootConfig
 from slackwater.sessions.effects import (
     Append,
     Effect,

@@ -50,7 +50,7 @@ from slackwater.protocols.dpc.answers import (
     Undo,
 )
 from slackwater.protocols.dpc.line import PROCESS, LineName, Policy
-from slackwater.protocols.dpc.root import DeltaLog
+from slackwater.protocols.dpc.root_config import DeltaLog
 from slackwater.protocols.dpc.states import LineState
 from slackwater.proxy.sensors import hand_over
 from slackwater.proxy.sourcelog import SourceLog
@@ -1277,7 +1277,7 @@ def test_8_1_no_buffer_grows_with_the_length_of_a_failure() -> None:
 
     for step in range(1, 6):  # 20 x the bound between one look and the next
         stage.run_to(2_000 + step * 40_000)
-        cursors = [*stage.orderer.core._stable, *stage.orderer.core._live]
+        cursors = [*stage.orderer.core.logs.stable, *stage.orderer.core.logs.live]
         held.append(sum(cursor.bytes_held for cursor in cursors))
     stage.orderer.save()
     parked = {s.stream: s.next.next_id for s in stage.orderer.saved.streams}

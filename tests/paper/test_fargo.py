@@ -37,7 +37,7 @@ from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import StableWindow
 from slackwater.protocols.dpc.cursor import SourceCursor
 from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root import Commit
+from slackwater.protocols.dpc.root_config import Commit
 
 Readings = dict[str, list[float]]
 

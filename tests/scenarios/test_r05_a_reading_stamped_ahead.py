@@ -26,7 +26,7 @@ class Reads:
 
     def __init__(self, orderer: Orderer) -> None:
         self.count = 0
-        for cursor in (*orderer.core._stable, *orderer.core._live):
+        for cursor in (*orderer.core.logs.stable, *orderer.core.logs.live):
             cursor.offer = self._counted(cursor.offer)  # type: ignore[method-assign]
 
     def _counted(self, offer: Callable[..., bool]) -> Callable[..., bool]:
@@ -49,7 +49,7 @@ def test_what_follows_is_neither_kept_nor_read_again(every: int) -> None:
         orderer.listen()
         orderer.step(now)
         held.append(orderer.core.held_bytes)
-        assert all(c.attached for c in orderer.core._stable)
+        assert all(c.attached for c in orderer.core.logs.stable)
     ticks = 120_000 // TICK
     assert reads.count <= 2 * (len(one.log) + len(two.log))
     ahead = ticks if every == TICK else 1

@@ -12,7 +12,8 @@ from tests.simulator.story import Story
 
 from slackwater.model.records import DeltaRecord, Kind, Position
 from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root import Commit, DeltaLog, RootCore, initial_state
+from slackwater.protocols.dpc.root import RootCore
+from slackwater.protocols.dpc.root_config import Commit, DeltaLog, initial_state
 from slackwater.protocols.dpc.upstream import only_stale_us_max
 
 HOUR_S = 3_600
@@ -83,7 +84,9 @@ def test_a_stream_that_runs_ahead_of_its_orderer_is_parked_for_both_lines() -> N
     orderer.listen()
     orderer.step(1_000)
 
-    held = [c.bytes_held for line in (orderer.core._stable, orderer.core._live) for c in line]
+    held = [
+        c.bytes_held for line in (orderer.core.logs.stable, orderer.core.logs.live) for c in line
+    ]
     assert 0 < max(held) < 700 * 60
     behind.say([], 600_000)
     orderer.listen()

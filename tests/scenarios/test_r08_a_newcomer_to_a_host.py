@@ -61,7 +61,7 @@ def test_it_reads_what_the_host_has_read_and_writes_what_the_others_write(
     assert newcomer is not None
     assert said(newcomer) == said(veteran)
     assert newcomer.core.line.state is veteran.core.line.state
-    assert all(c.attached for c in (*newcomer.core._stable, *newcomer.core._live))
+    assert all(c.attached for c in (*newcomer.core.logs.stable, *newcomer.core.logs.live))
 
 
 @pytest.mark.parametrize("more", [0, 1], ids=["between windows", "within one"])

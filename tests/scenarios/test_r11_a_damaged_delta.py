@@ -15,7 +15,7 @@ from tests.simulator.story import Story
 
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root import DeltaLog
+from slackwater.protocols.dpc.root_config import DeltaLog
 
 
 def starts(story: Story, replica: int = 0) -> int:

@@ -18,7 +18,7 @@ from slackwater.codec import encode_source
 from slackwater.codec.ordered_records import decode_ordered
 from slackwater.primitives.eventclock import DataClock
 from slackwater.protocols.dpc.line import Schedule
-from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.protocols.dpc.orderer_config import OrdererConfig
 from slackwater.runtime.driver import Driven, Driver
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.transport import read_to_end

@@ -15,7 +15,7 @@ from slackwater.model.records import Kind, OrderedRecord
 from slackwater.protocols.dpc.answers import TentativeWindow
 from slackwater.protocols.dpc.decision import LIVE_ROWS_MAX
 from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root import Commit
+from slackwater.protocols.dpc.root_config import Commit
 from slackwater.protocols.dpc.states import LineState
 
 

@@ -16,7 +16,8 @@ from tests.simulator.story import Story, us
 from slackwater.model.records import DeltaRecord, Kind
 from slackwater.protocols.dpc.answers import GapNote
 from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root import DeltaLog, FetchOrdered, RootCore, initial_state
+from slackwater.protocols.dpc.root import RootCore
+from slackwater.protocols.dpc.root_config import DeltaLog, FetchOrdered, initial_state
 
 
 def notes(story: Story) -> list[GapNote]:

@@ -17,7 +17,7 @@ from tests.paper.test_dpc import check_history, without_runs
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.protocols.dpc.inputs import ProbeEnds
 from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.orderer import Emit
+from slackwater.protocols.dpc.orderer_config import Emit
 from slackwater.protocols.dpc.states import LineState
 
 JOIN = Settings(join_within_ms=250)

@@ -22,7 +22,7 @@ from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.answers import StableWindow, TentativeWindow
 from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.operators import Operators
-from slackwater.protocols.dpc.root import DeltaLog
+from slackwater.protocols.dpc.root_config import DeltaLog
 from slackwater.runtime.topics import record_bytes_max
 
 KEYS = [f"k{i}" for i in range(10)]

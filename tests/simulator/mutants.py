@@ -97,14 +97,14 @@ MUTANTS = (
     ),
     Mutant(
         "nothing is parked", "R5",
-        (Edit(f"{_dpc}.orderer:OrdererCore._bound", "self._park(line, stream)", "pass"),
-         Edit(f"{_dpc}.orderer:OrdererCore.wanted", "if hungry or (", "if True or (")),
+        (Edit(f"{_dpc}.orderer_logs:OrdererLogs._bound", "self.park(line, stream)", "pass"),
+         Edit(f"{_dpc}.orderer_logs:OrdererLogs.wanted", "if hungry or (", "if True or (")),
         f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:memory_stays_flat_without_a_source",
         (1_200,),
     ),
     Mutant(
         "the root keeps every bucket it has seen", "R5",
-        (Edit(f"{_dpc}.root:RootCore._settle", "child.live.forget_before(child.chosen.to)",
+        (Edit(f"{_dpc}.root_children:settle", "child.live.forget_before(child.chosen.to)",
               "pass"),),
         f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:test_a_long_life_without_failure_leaves_memory_flat",
     ),
@@ -145,7 +145,7 @@ MUTANTS = (
     Mutant(
         "a host does not say where it reads", "R8",
         (Edit(f"{_sessions}.orderer:OrdererSession.live_at",
-              "self.core.live_at(stream, offset)", "pass"),),
+              "self.core.logs.live_at(stream, offset)", "pass"),),
         f"{_newcomer}"
         ":test_an_orderer_that_starts_again_in_a_host_loses_nothing_and_claims_no_loss", (1,),
     ),
@@ -208,7 +208,7 @@ MUTANTS = (
     ),
     Mutant(
         "a root fences who was placed when it was", "R17",
-        (Edit(f"{_dpc}.root:stays_down", "state.placement >= placement",
+        (Edit(f"{_dpc}.root_config:stays_down", "state.placement >= placement",
               "state.placement > placement"),),
         f"{_root_session}:test_a_copy_that_was_placed_no_later_stays_down_and_fences_nobody", (5,),
     ),
@@ -347,10 +347,10 @@ MUTANTS = (
     ),
     Mutant(
         "the live line's seek moves the stable line's counters", "R35",
-        (Edit(f"{_dpc}.orderer:OrdererCore.ends", "cursor.seek(end)",
+        (Edit(f"{_dpc}.orderer_logs:OrdererLogs.ends", "cursor.seek(end)",
               "cursor.seek(end)\n"
-              "            self._stable[stream].next_id = -1\n"
-              "            self._stable[stream].offset = end"),),
+              "            self.stable[stream].next_id = -1\n"
+              "            self.stable[stream].offset = end"),),
         f"{_scenarios}.test_r35_after_a_seek:test_the_live_line_hears_the_stream_again",
     ),
     Mutant(
@@ -442,15 +442,16 @@ MUTANTS = (
     ),
     Mutant(
         "what a source query lacked is not named", "R20",
-        (Edit(f"{_dpc}.orderer:OrdererCore._missing",
-              "names.update(live_missing(*self._live_pair(logs), start, end))", "pass"),),
+        (Edit(f"{_dpc}.orderer_live:LiveInputs.missing",
+              "names.update(live_missing(*self._pair(logs), start, end))", "pass"),),
         f"{_chains}:test_what_the_source_query_lacked_is_named_by_its_source",
     ),
     Mutant(
         "a parked cursor waits for a marker's offset", "R20",
-        (Edit(f"{_dpc}.orderer:OrdererCore.caught_up_to",
+        (Edit(f"{_dpc}.orderer_logs:OrdererLogs.caught_up_to",
               "cursor.read_to(position)", "pass"),
-         Edit(f"{_dpc}.orderer:OrdererCore.read_to", "cursor.read_to(position)", "pass")),
+         Edit(f"{_dpc}.orderer_logs:OrdererLogs.read_to",
+              "cursor.read_to(position)", "pass")),
         f"{_chains}:test_the_reader_s_orderer_restarts_while_its_source_query_is_tentative",
     ),
     Mutant(
@@ -478,12 +479,13 @@ MUTANTS = (
     ),
     Mutant(
         "what is stable of one bucket is said with the next", "R16",
-        (Edit(f"{_dpc}.orderer:OrdererCore._take_stable", "nearest = self._nearest(start)",
+        (Edit(f"{_dpc}.orderer:OrdererCore._take_stable",
+              "nearest = self.logs.nearest_reading(start)",
               "further = self._config.grid.next_cut(end)\n"
               "    is_first = self._config.replica == 0\n"
               "    if self.line.forked and is_first and stable_to >= further:\n"
               "        end = further\n"
-              "    nearest = self._nearest(start)"),),
+              "    nearest = self.logs.nearest_reading(start)"),),
     ),
     Mutant(
         "an UNDO goes one window too far", "R4",
@@ -516,7 +518,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is held ahead does not count from the lateness", "R12",
-        (Edit(f"{_dpc}.orderer:OrdererConfig.apart_us",
+        (Edit(f"{_dpc}.orderer_config:OrdererConfig.apart_us",
               "self.lateness(e) + self.in_time_us", "self.in_time_us"),),
     ),
     Mutant(
@@ -587,13 +589,13 @@ MUTANTS = (
     ),
     Mutant(
         "a replica that has nothing to offer is waited for", "R15",
-        (Edit(f"{_dpc}.root:RootCore.ordered",
+        (Edit(f"{_dpc}.root_lost_seqs:LostSeqs.ordered",
               "cursor.next_seq + cursor.unread >= end or beginning == end", "False"),),
         f"{_gaps}:test_a_gap_that_every_replica_has_is_named",
     ),
     Mutant(
         "a seq that retention took is waited for", "R15",
-        (Edit(f"{_dpc}.root:RootCore.ordered", "cursor.next_seq < beginning", "False"),),
+        (Edit(f"{_dpc}.root_lost_seqs:LostSeqs.ordered", "cursor.next_seq < beginning", "False"),),
         f"{_gaps}:test_the_ordered_log_was_cut_before_an_aggregator_read_it", (1,),
     ),
     Mutant(
@@ -632,7 +634,7 @@ MUTANTS = (
     ),
     Mutant(
         "a join goes on where its output ended", "R26",
-        (Edit(f"{_dpc}.orderer:OrdererCore.snapshot", "of.next, of.rebuild, live.rebuild",
+        (Edit(f"{_dpc}.orderer_logs:OrdererLogs.positions", "of.next, of.rebuild, live.rebuild",
               "of.next, of.next, live.next"),),
         f"{_joins}:test_r26_a_restart_at_any_time_writes_what_would_have_been_written", (600, 50),
     ),
@@ -770,7 +772,7 @@ def a_zombie_lies() -> None:
     story.time_passes(1.5)
     now = story.world.scheduler.now
     assert isinstance(zombie, SimProxy)
-    cursor = story.orderer()._stable[0]
+    cursor = story.orderer().logs.stable[0]
     assert isinstance(cursor, SourceCursor)
     next_id = cursor.next_id
     lie = SourceRecord(

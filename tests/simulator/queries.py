@@ -25,8 +25,8 @@ from slackwater.primitives.deltas import KeyTable, Slice
 from slackwater.primitives.rows import RowContents, Rows
 from slackwater.protocols.dpc.answers import Transaction
 from slackwater.protocols.dpc.line import LineName, Schedule
-from slackwater.protocols.dpc.orderer import OrdererConfig
-from slackwater.protocols.dpc.root import Commit, DeltaLog, RootConfig
+from slackwater.protocols.dpc.orderer_config import OrdererConfig
+from slackwater.protocols.dpc.root_config import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.staggering import lease_us_default
 from slackwater.root.results import ResultsWriter
 from slackwater.sessions.requests import State, fits_any

@@ -17,7 +17,7 @@ from tests.waiting import WAIT_S_MAX
 from slackwater.codec import encode_ordered, encode_source
 from slackwater.codec.ordered_records import decode_ordered
 from slackwater.model.records import Hole, Kind, OrderedRecord, OrdererState, Position
-from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.protocols.dpc.orderer_config import OrdererConfig
 from slackwater.protocols.dpc.states import LineState
 from slackwater.runtime import driver as driver_module
 from slackwater.runtime.clock import SystemClock
@@ -415,7 +415,7 @@ async def test_a_parked_cursor_passes_what_a_strangers_transaction_leaves_in_a_s
     await until(lambda: process.stable(0)[-1].bucket_end == TICKS * 100 * MS, running)
     await stop(running)
     core = cast(OrdererSession, process.driven[0].session).core
-    assert not any(cursor.gaps for cursor in core._stable), "nothing is lost"
+    assert not any(cursor.gaps for cursor in core.logs.stable), "nothing is lost"
 
 
 # --- whose turn it is -----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec import encode_ordered
 from slackwater.primitives.rows import RowContents
-from slackwater.protocols.dpc.root import Commit, RootConfig
+from slackwater.protocols.dpc.root_config import Commit, RootConfig
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.driver import Driven, Driver, SessionEndedError
 from slackwater.runtime.memory import MemoryBroker

@@ -27,7 +27,7 @@ from slackwater.host.host import IN_FLIGHT_BYTES_MAX, PREFETCH_KIB_MAX, Host, Sh
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.protocols.dpc.orderer_config import OrdererConfig
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.decoding import decode
 from slackwater.runtime.faust_worker import Receive

@@ -20,7 +20,7 @@ from slackwater.model.records import (
     SourceRecord,
 )
 from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.protocols.dpc.orderer_config import OrdererConfig
 from slackwater.sessions.effects import Append, Effect, Fail, Perform, Refute, WriteState
 from slackwater.sessions.orderer import SAVE_PERIOD_US, OrdererSession
 from slackwater.sessions.requests import (
@@ -362,7 +362,7 @@ def test_what_cannot_be_decoded_takes_its_offset_and_says_nothing() -> None:
     host.session.receive(S1, 0, source.log[0])
     host.session.receive(S1, 1, None)
     assert host.session.needs(S1, 2)
-    assert [cursor.offset for cursor in host.session.core._stable] == [2]
+    assert [cursor.offset for cursor in host.session.core.logs.stable] == [2]
 
 
 def test_the_others_words_reach_the_core() -> None:
@@ -388,9 +388,9 @@ def test_a_newcomer_to_a_host_has_its_cursors_parked_where_it_begins() -> None:
     host.session.live_at(S1, 301)
     assert host.session.wanted() == {(line, S1): 0 for line in LineName}
     host.session.receive(S1, 301, SourceRecord(Kind.BOUNDARY, "s1", 0, 300, 299, 40 * S, 0, 0))
-    assert [c.offset for c in host.session.core._stable] == [0]
+    assert [c.offset for c in host.session.core.logs.stable] == [0]
     for line in LineName:
         for offset, record in enumerate(source.log):
             host.session.catch_up(line, S1, offset, record)
-    assert not any(gaps for c in host.session.core._stable for gaps in [c.gaps])
-    assert [c.offset for c in host.session.core._stable] == [301]
+    assert not any(gaps for c in host.session.core.logs.stable for gaps in [c.gaps])
+    assert [c.offset for c in host.session.core.logs.stable] == [301]

@@ -17,7 +17,7 @@ from slackwater.model.records import Gap
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import Answered, Answers, Ready, Transaction
-from slackwater.protocols.dpc.root import Commit
+from slackwater.protocols.dpc.root_config import Commit
 from slackwater.root import committer as committing
 from slackwater.root.committer import PartCommitter
 from slackwater.root.transactions import Transactions

@@ -21,7 +21,7 @@ from slackwater.model.records import Position, RootState
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import Answered, Answers, Ready, Transaction
-from slackwater.protocols.dpc.root import Commit
+from slackwater.protocols.dpc.root_config import Commit
 from slackwater.root.results import ResultsWriter
 from slackwater.root.transactions import MARKERS_S, Transactions, follow_closely
 

@@ -46,16 +46,11 @@ from slackwater.model.records import (
 )
 from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.recovery import is_within
-from slackwater.protocols.dpc.root import DeltaLog
+from slackwater.protocols.dpc.root_config import DeltaLog
 from slackwater.protocols.dpc.staggering import Word
 from slackwater.protocols.dpc.states import LineState
 from slackwater.runtime.decoding import decode, decode_ordered_record
-from slackwater.runtime.heartbeats import (
-    REFUTED_S,
-    HeartbeatListener,
-    HeartbeatView,
-    stale_s,
-)
+from slackwater.runtime.heartbeats import REFUTED_S, HeartbeatListener, HeartbeatView, stale_s
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.skipped import SKIPPED
 from slackwater.runtime.state import read_root_state, read_states

@@ -13,7 +13,7 @@ from slackwater.primitives.expressions import compile_predicate, compile_project
 from slackwater.protocols.dpc.join import SJoin
 from slackwater.protocols.dpc.line import Policy, Schedule
 from slackwater.protocols.dpc.operators import Operators, Piece
-from slackwater.protocols.dpc.orderer import OrdererConfig
+from slackwater.protocols.dpc.orderer_config import OrdererConfig
 from slackwater.protocols.dpc.shared_buckets import SharedBuckets
 from slackwater.runtime.fragment import Fragment
 from slackwater.runtime.kafka import KafkaTransport

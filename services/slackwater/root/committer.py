@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from slackwater.model.names import Names
-from slackwater.protocols.dpc.root import Commit
+from slackwater.protocols.dpc.root_config import Commit
 from slackwater.root.results import ResultsWriter
 from slackwater.root.transactions import Transactions, follow_closely
 from slackwater.runtime.cluster import Cluster

@@ -13,7 +13,7 @@ from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.names import RootName
 from slackwater.primitives.rows import RowContents
 from slackwater.protocols.dpc.line import Policy, Schedule
-from slackwater.protocols.dpc.root import RootConfig
+from slackwater.protocols.dpc.root_config import RootConfig
 from slackwater.protocols.dpc.upstream import only_stale_us_max, stale_us_max
 from slackwater.root.committer import PartCommitter
 from slackwater.runtime.fragment import Fragment

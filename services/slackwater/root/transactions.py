@@ -26,7 +26,7 @@ from aiokafka.producer import sender as aiokafka_sender
 
 from slackwater.codec.state_records import encode_root_state
 from slackwater.model.names import Names, ResultKind
-from slackwater.protocols.dpc.root import Commit
+from slackwater.protocols.dpc.root_config import Commit
 from slackwater.root.results import Lines, ResultsWriter
 
 MARKERS_S: Final = 0.002

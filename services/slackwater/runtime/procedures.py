@@ -14,7 +14,7 @@ from slackwater.codec.ordered_records import encode_ordered
 from slackwater.codec.state_records import encode_orderer_state
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import Kind
-from slackwater.protocols.dpc.root import Commit
+from slackwater.protocols.dpc.root_config import Commit
 from slackwater.runtime.decoding import decode_ordered_record
 from slackwater.runtime.incarnation import append_and_wait, has_begun, start_incarnation
 from slackwater.runtime.state import read_root_state, read_states

@@ -27,9 +27,10 @@ from slackwater.protocols.dpc.downstream import word_of
 from slackwater.protocols.dpc.inputs import ProbeEnds
 from slackwater.protocols.dpc.line import LINES, LineName
 from slackwater.protocols.dpc.operators import Operators
-from slackwater.protocols.dpc.orderer import Emit, OrdererConfig, OrdererCore, Recovered, SaveState
+from slackwater.protocols.dpc.orderer import OrdererCore
+from slackwater.protocols.dpc.orderer_config import Emit, OrdererConfig, Recovered, SaveState
 from slackwater.protocols.dpc.recovery import first_state, is_within, recover, say_again
-from slackwater.protocols.dpc.root import answered_by_all
+from slackwater.protocols.dpc.root_config import answered_by_all
 from slackwater.protocols.dpc.staggering import Word
 from slackwater.protocols.dpc.states import LineState
 from slackwater.sessions.deliveries import Deliveries
@@ -198,7 +199,7 @@ class OrdererSession:
             inc=self.inc,
             mute_until={i: ends[log] for log, i in self._stream_of.items()},
         )
-        core.begin_at(source_beginnings)
+        core.logs.begin_at(source_beginnings)
         self._started = core, Deliveries(self.inc, live_from)
         return [self._append(LineName.LIVE, self._start_record(self.inc, recovered))]
 
@@ -251,12 +252,12 @@ class OrdererSession:
     @property
     def live_offsets(self) -> Mapping[Log, int]:
         """Where the live consumer is to begin."""
-        return dict(zip(self._sources, self.core.live_offsets, strict=True))
+        return dict(zip(self._sources, self.core.logs.live_offsets, strict=True))
 
     def live_at(self, log: Log, offset: int) -> None:
         """The live consumer is there already; the cursors are not."""
         stream = self._stream_of[log]
-        self.core.live_at(stream, offset)
+        self.core.logs.live_at(stream, offset)
         if stream in self._arriving:
             self._arriving[stream].restart(offset)
 
@@ -265,7 +266,7 @@ class OrdererSession:
     def needs(self, log: Log, offset: int) -> bool:
         """Rows of results are all needed: only together they are a window."""
         stream = self._stream_of[log]
-        return stream in self._arriving or self.core.needs(stream, offset)
+        return stream in self._arriving or self.core.logs.needs(stream, offset)
 
     def receive(self, log: Log, offset: int, record: Record) -> int | None:
         """A record of the live consumer; see ``Session``.
@@ -275,11 +276,11 @@ class OrdererSession:
         stream = self._stream_of[log]
         assembler = self._arriving.get(stream)
         if assembler is None:
-            self.core.receive(stream, offset, self._source_record(stream, record))
+            self.core.logs.receive(stream, offset, self._source_record(stream, record))
             return self._may_wait_us()
         batch = assembler.take(offset, cast(bytes, record))
         if batch is not None:
-            self.core.receive_results(stream, batch)
+            self.core.logs.receive_results(stream, batch)
         return None if batch is None else 0
 
     def _may_wait_us(self) -> int:
@@ -307,22 +308,22 @@ class OrdererSession:
         stream = self._stream_of[log]
         assembler = self._replaying.get((line, stream))
         if assembler is None:
-            self.core.catch_up(line, stream, offset, self._source_record(stream, record))
+            self.core.logs.catch_up(line, stream, offset, self._source_record(stream, record))
             return
         batch = assembler.take(offset, cast(bytes, record))
         if batch is not None:
-            self.core.catch_up_results(line, stream, batch)
+            self.core.logs.catch_up_results(line, stream, batch)
 
     def caught_up_to(self, line: LineName, log: Log, position: int) -> None:
         """Where transactions have left markers, only a reader's position tells (R11)."""
         stream = self._stream_of[log]
         assembler = self._replaying.get((line, stream))
         if assembler is not None and assembler.is_between:
-            self.core.caught_up_to(line, stream, position)
+            self.core.logs.caught_up_to(line, stream, position)
 
     def position_gone(self, line: LineName, log: Log, beginning: int) -> None:
         """Retention took the record that a parked cursor needs next (rule 28)."""
-        self.core.position_gone(line, self._stream_of[log], beginning)
+        self.core.logs.position_gone(line, self._stream_of[log], beginning)
 
     def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
         """The broker's answer to ``FetchEnds``."""
@@ -334,7 +335,7 @@ class OrdererSession:
         for log, position in positions.items():
             stream = self._stream_of[log]
             if stream in self._arriving and self._arriving[stream].is_between:
-                self.core.read_to(stream, position)
+                self.core.logs.read_to(stream, position)
 
     def delivered(self, log: Log, offset: int) -> None:
         """The next record of an own log is in it."""
@@ -423,7 +424,7 @@ class OrdererSession:
                     effects.append(FetchEnds(tuple(self._sources[i] for i in streams)))
                 case SaveState():
                     self._saved_at = now - self._save_period_us
-        if self.core.asks_positions and not self._asks_positions:
+        if self.core.logs.asks_positions and not self._asks_positions:
             self._asks_positions = True
             effects.append(FetchPositions(tuple(self._sources[i] for i in self._results)))
         effects += self._look_after_logs(now)

@@ -28,17 +28,17 @@ from slackwater.model.records import (
     OrderedRecord,
     RootState,
 )
-from slackwater.protocols.dpc import root as dpc
+from slackwater.protocols.dpc import root_config as dpc
 from slackwater.protocols.dpc.answers import GapNote
 from slackwater.protocols.dpc.delta_cursor import damaged_delta
 from slackwater.protocols.dpc.downstream import word_of
 from slackwater.protocols.dpc.inputs import ProbeEnds
 from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root import (
+from slackwater.protocols.dpc.root import RootCore
+from slackwater.protocols.dpc.root_config import (
     Commit,
     DeltaLog,
     RootConfig,
-    RootCore,
     fits,
     initial_state,
     stays_down,

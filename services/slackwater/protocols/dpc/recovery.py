@@ -20,7 +20,7 @@ from slackwater.model.records import (
     SourcePosition,
     StreamPositions,
 )
-from slackwater.protocols.dpc.orderer import OrdererConfig, Recovered
+from slackwater.protocols.dpc.orderer_config import OrdererConfig, Recovered
 
 
 def initial_state(config: OrdererConfig, e0: int, offsets: Sequence[int]) -> OrdererState:

@@ -15,164 +15,30 @@ take-over (rule 27): restore the state record, read the delta logs to their ends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
-from slackwater.model.deployment import BOUND_TOLERANCE_US
-from slackwater.model.names import UNPREFIXED, Names
-from slackwater.model.records import (
-    BucketRecord,
-    Hole,
-    Kind,
-    LogPosition,
-    LogState,
-    Position,
-    RootState,
-)
-from slackwater.primitives.deltas import Aggregates, KeyTable
-from slackwater.primitives.panes import Contents, LivePanes, Notes, PaneStore, Share
-from slackwater.primitives.windows import Grid
+from slackwater.model.records import BucketRecord, Hole, Kind, LogState, Position, RootState
+from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.panes import Notes, Share
 from slackwater.protocols.dpc.answers import Answered, Answers, Transaction, rows_of
 from slackwater.protocols.dpc.decision import (
     LIVE_ROWS_MAX,
     Child,
-    Chosen,
     Decider,
     Decision,
     Windows,
     earliest,
 )
 from slackwater.protocols.dpc.delta_cursor import DeltaCursor
-from slackwater.protocols.dpc.inputs import InputLog, Inputs, ProbeEnds
-from slackwater.protocols.dpc.line import PROCESS, Line, LineName, Policy, Schedule
-from slackwater.protocols.dpc.live_input import LiveInput
+from slackwater.protocols.dpc.inputs import Inputs, ProbeEnds
+from slackwater.protocols.dpc.line import Line, LineName
 from slackwater.protocols.dpc.overload import Overload
-from slackwater.protocols.dpc.stable_input import StableInput
+from slackwater.protocols.dpc.root_children import input_log, log_of, restore_child, settle
+from slackwater.protocols.dpc.root_config import Commit, DeltaLog, Effect, RootConfig, state_after
+from slackwater.protocols.dpc.root_lost_seqs import LostSeqs
 from slackwater.protocols.dpc.states import LineState
-from slackwater.protocols.dpc.upstream import Switched, Upstream, stale_us_max
-
-LIVE_WINDOWS_PER_STEP_MAX: Final = 64
-ORDERED_PERIOD_US: Final = 200_000
-
-
-class DeltaLog(NamedTuple):
-    """One partition of ``sw.deltas.<query>.<part>``."""
-
-    child: int
-    replica: int
-    line: LineName
-
-    def partition(self, replicas: int) -> int:
-        """Its number."""
-        return (self.child * replicas + self.replica) * 2 + self.line
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Write this transaction, and ``state`` as its last record; then call ``committed``."""
-
-    transaction: Transaction[Share[Any]]
-    state: RootState
-
-
-@dataclass(frozen=True, slots=True)
-class FetchOrdered:
-    """Ask where the ordered logs behind these delta logs begin and end; answer with ``ordered``.
-
-    No answer is one too: the next question comes behind it.
-    """
-
-    logs: tuple[DeltaLog, ...]
-
-
-Effect = Commit | ProbeEnds[DeltaLog] | FetchOrdered | Switched
-
-
-@dataclass(frozen=True, slots=True)
-class RootConfig:
-    """What a root copy is told. ``children`` are the stream names of each child (R31).
-
-    ``e0`` is the query's start (R24). ``bound_us`` is X, ``tolerance_us`` with what lateness is
-    judged (``overload.py``). ``ahead_buckets_max`` and ``ahead_bytes_max`` are H of rule
-    12; the bytes are those of all children. ``contents`` says what
-    an answer is made of, figures of deltas or rows as they come (R21): the lines, the cursors and
-    the order of what is written are the same for both.
-    """
-
-    fragment: str
-    query: str
-    part: int
-    placement: int
-    children: tuple[tuple[str, ...], ...]
-    replicas: int
-    fields: tuple[str, ...]
-    grid: Grid
-    schedule: Schedule
-    e0: int
-    bound_us: int
-    ahead_buckets_max: int = 600
-    ahead_bytes_max: int = 256 << 20
-    contents: Callable[[KeyTable, tuple[str, ...]], Contents[Any]] = Aggregates
-    empty_wait_us: int = 0
-    """So long after its normal time an answer without rows may wait for others, to be one run."""
-    tolerance_us: int = BOUND_TOLERANCE_US
-    live_windows_max: int = LIVE_WINDOWS_PER_STEP_MAX
-    policy: Policy = PROCESS
-    stale_us: int = stale_us_max
-    """How long a replica's last word counts (``upstream.py``)."""
-    topics: Names = UNPREFIXED
-    """What the logs are called in which holes are told."""
-
-    @property
-    def logs(self) -> list[DeltaLog]:
-        """All the delta logs of the part."""
-        return [
-            DeltaLog(child, replica, line)
-            for child in range(len(self.children))
-            for replica in range(self.replicas)
-            for line in LineName
-        ]
-
-
-def initial_state(config: RootConfig) -> RootState:
-    """The state of a part that was never answered: S = T = the first window that holds E0."""
-    first = config.grid.first_window_holding(config.e0)
-    start = Position(config.grid.bucket_start(config.e0))
-    position = LogPosition(0, 0, -1, start)
-    return RootState(
-        config.fragment,
-        placement=-1,
-        next_seq=0,
-        epoch=0,
-        stable_from=first,
-        answered_to=first,
-        child_frontiers=(start,) * len(config.children),
-        logs=tuple(
-            LogState(log.child, log.replica, log.line, position, position, 0) for log in config.logs
-        ),
-    )
-
-
-def fits(config: RootConfig, state: object) -> bool:
-    """Can this state record be of a copy of this part: has it a place in each of its logs?"""
-    if not isinstance(state, RootState) or state.fragment != config.fragment:
-        return True  # of another fragment: whether it fits is not for this one to say
-    logs = [(log.child, log.replica, log.line) for log in state.logs]
-    return len(state.child_frontiers) == len(config.children) and sorted(logs) == sorted(
-        (log.child, log.replica, int(log.line)) for log in config.logs
-    )
-
-
-def stays_down(state: RootState | None, placement: int) -> bool:
-    """Only a greater placement number may fence (R17); ``state`` is the log's."""
-    return state is not None and state.placement >= placement
-
-
-def answered_by_all(states: Iterable[RootState | None]) -> int | None:
-    """S of the part that is last: before it nobody needs anything. None while a part is silent."""
-    answered = [None if state is None else state.stable_from for state in states]
-    return None if None in answered else min((s for s in answered if s is not None), default=None)
+from slackwater.protocols.dpc.upstream import Switched
 
 
 class RootCore:
@@ -209,9 +75,9 @@ class RootCore:
             LIVE_ROWS_MAX,
         )
         self._logs = config.logs
-        self._whole = {self._log_of(s): s.whole for s in state.logs}
+        self._whole = {log_of(s): s.whole for s in state.logs}
         children = range(len(config.children))
-        self._children = [self._restore(child, state) for child in children]
+        self._children = [restore_child(config, child, state, self._contents) for child in children]
         self._decider = Decider(
             config.grid,
             config.schedule,
@@ -224,50 +90,16 @@ class RootCore:
         )
         self._logs_of = [[log for log in self._logs if log.child == child] for child in children]
         self._inputs: Inputs[DeltaLog, DeltaCursor] = Inputs(
-            {log: self._input_log(log) for log in self._logs}, self._logs_of, mute_until
+            {log: input_log(self._children[log.child], log) for log in self._logs},
+            self._logs_of,
+            mute_until,
         )
-        self._ordered_asked_at = -(2**62)
-        self._ordered_awaited = False
-        self._unsent: dict[DeltaLog, int] = {}
+        self._lost_seqs = LostSeqs(self._children, self._inputs, self._whole)
         self._in_flight: Transaction[Share[Any]] | None = None
         self._live_alone = 0
         self._now = 0
         self.busy = False
         self.wake_at: int | None = None
-
-    def _restore(self, child: int, state: RootState) -> Child:
-        config = self._config
-        logs = {self._log_of(s): s for s in state.logs}
-        pane_of = self._grid.pane_start
-
-        def cursor(replica: int, line: LineName, *, strict: bool) -> DeltaCursor:
-            log = logs[DeltaLog(child, replica, line)]
-            return DeltaCursor(log.stable if strict else log.live, pane_of, strict=strict)
-
-        frontier = state.child_frontiers[child]
-        stable = StableInput(
-            [cursor(r, LineName.STABLE, strict=True) for r in range(config.replicas)],
-            frontier,
-            config.ahead_buckets_max * self._grid.w_us,
-        )
-        panes = PaneStore(self._grid, self._contents, state.stable_from)
-        live_panes = LivePanes(self._grid, self._contents, panes, streams=config.children[child])
-        if frontier.bucket_start > state.stable_from:
-            panes.advance(frontier.bucket_start)  # before E0 there is nothing
-        start = max(state.answered_to, self._grid.bucket_start(config.e0))
-        live = LiveInput(
-            [
-                (
-                    cursor(r, LineName.STABLE, strict=False),
-                    cursor(r, LineName.LIVE, strict=False),
-                )
-                for r in range(config.replicas)
-            ],
-            start,
-            config.ahead_buckets_max * self._grid.w_us,
-        )
-        chosen = Chosen(self._contents, live_panes, start)
-        return Child(stable, panes, live, chosen, Upstream(config.replicas, config.stale_us))
 
     # What comes in.
 
@@ -320,26 +152,8 @@ class RootCore:
         self._inputs.position_gone(line, log, beginning)
 
     def ordered(self, spans: Mapping[DeltaLog, tuple[int, int]]) -> None:
-        """Where some ordered logs begin and end.
-
-        A seq below the beginning is sent by nobody any more: whoever waits for it at the end of
-        its deltas goes on at the beginning (rule 28). One that is still there can be sent again:
-        retention of the deltas was quicker than this root, and their writer goes on as if nothing
-        were missing until a heartbeat says so (rule 11). And a log of which every seq has been read
-        has nothing to offer in the place of a record with a gap (R15). Logs may be lacking: the
-        broker gave no answer.
-        """
-        self._ordered_awaited = False
-        for log, (beginning, end) in spans.items():
-            cursor, stable = self._inputs.stable(log), self._children[log.child].stable
-            at_end = self._inputs.has_reached_consumer(LineName.STABLE, log)
-            if cursor.stray is not None and at_end and cursor.next_seq < beginning:
-                cursor.jump_to_seq(beginning)
-                self._whole[log] = max(self._whole[log], beginning)
-            elif cursor.stray is not None and at_end and cursor.next_seq < end:
-                self._unsent[log] = cursor.next_seq
-            elif cursor.next_seq + cursor.unread >= end or beginning == end:
-                stable.exhausted[log.replica] = stable.frontier
+        """Where some ordered logs begin and end."""
+        self._lost_seqs.ordered(spans)
 
     def committed(self, now: int) -> None:
         """The transaction under way is in the log."""
@@ -376,7 +190,7 @@ class RootCore:
             child.upstream.has_come(child.live.each_stable_to)
         stale_at = earliest(*[child.upstream.notice(now) for child in self._children])
         for child in self._children:
-            self._settle(child, now)
+            settle(self._config, child, now)
         return stale_at
 
     def decide(self, now: int) -> Decision:
@@ -394,7 +208,7 @@ class RootCore:
             if i in decision.doubted:
                 child.upstream.doubt(now)
         effects: list[Effect] = []
-        ordered_at = self._look_for_lost_seqs(now, effects)
+        ordered_at = self._lost_seqs.look(now, effects)
         self._ask(decision.unread, effects)
         self.busy = decision.busy
         self.wake_at = earliest(decision.wake_at, ordered_at, stale_at)
@@ -424,34 +238,6 @@ class RootCore:
                 child.upstream.lost = None
                 found.append(Switched(i, lost.replica, lost.heard_at, lost.detected_at, now))
         return found
-
-    def _choose(self, child: Child, start: int, end: int) -> None:
-        child.chosen.choose(child.live, start, end)
-        child.chosen.panes.seal()
-
-    def _settle(self, child: Child, now: int) -> None:
-        """Keep few buckets apart, however long the windows are (G5).
-
-        What the stable line has, need not be chosen. In a failure, what lies far back and is past
-        its own deadline is chosen now: what came later would be left to the stable line anyway.
-        """
-        settled = child.stable.frontier.bucket_start
-        reached = self._grid.bucket_start(child.live.reaches_to - child.live.ahead_us_max)
-        if reached > max(settled, child.chosen.to):
-            deadline = self._config.schedule.deadline(reached)
-            if deadline is not None and deadline <= now:
-                self._choose(child, max(child.chosen.to, settled), reached)
-        if max(settled, child.chosen.to) > child.live.low:
-            child.chosen.to = max(child.chosen.to, settled)
-            child.live.forget_before(child.chosen.to)
-        share = self._config.ahead_bytes_max // len(self._children)
-        while child.live.bytes_held > share:
-            following = self._grid.next_cut(child.chosen.to)
-            deadline = self._config.schedule.deadline(following)
-            if deadline is None or deadline > now or following > child.live.reaches_to:
-                return
-            self._choose(child, child.chosen.to, following)
-            child.live.forget_before(following)
 
     # Stable line.
 
@@ -496,7 +282,6 @@ class RootCore:
 
     def _state_after(self, after: Answered) -> RootState:
         """The state record of a transaction: what a restart needs (rules 23, 27)."""
-        start = self._grid.bucket_start(self._config.e0)
         logs = []
         for log in self._logs:
             live = self._inputs.live(log).trail.at(after.answered_to)
@@ -504,16 +289,7 @@ class RootCore:
             if log.line is LineName.STABLE:
                 stable = self._inputs.stable(log).trail.at(after.stable_from)
             logs.append(LogState(log.child, log.replica, log.line, stable, live, self._whole[log]))
-        return RootState(
-            self._config.fragment,
-            placement=self._config.placement,
-            next_seq=after.next_seq,
-            epoch=after.epoch,
-            stable_from=after.stable_from,
-            answered_to=after.answered_to,
-            child_frontiers=(Position(max(after.stable_from, start)),) * len(self._children),
-            logs=tuple(logs),
-        )
+        return state_after(self._config, after, logs)
 
     def _count(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         whole = self._whole[log]
@@ -531,48 +307,10 @@ class RootCore:
             logs = self._inputs.probe(log for child in asked for log in self._logs_of[child])
             effects.append(ProbeEnds(logs))
 
-    def _look_for_lost_seqs(self, now: int, effects: list[Effect]) -> int | None:
-        """Ask for the extent of ordered logs that a delta log seems to lack something of.
-
-        If it is too soon to ask again, when it will not be.
-        """
-        logs = () if self._ordered_awaited else self._doubtful
-        if not logs:
-            return None
-        if now - self._ordered_asked_at < ORDERED_PERIOD_US:
-            return self._ordered_asked_at + ORDERED_PERIOD_US
-        self._ordered_asked_at, self._ordered_awaited = now, True
-        effects.append(FetchOrdered(logs))
-        return None
-
-    @property
-    def _doubtful(self) -> tuple[DeltaLog, ...]:
-        """Logs that have a later seq than the next, or are waited for in the place of a gap."""
-        found = []
-        for child, of in enumerate(self._children):
-            awaited = of.stable.awaited
-            found += [
-                DeltaLog(child, replica, LineName.STABLE)
-                for replica, cursor in enumerate(of.stable.cursors)
-                if cursor.stray is not None or replica in awaited
-            ]
-        return tuple(found)
-
     def _note_read(self, passed_us: int = 0) -> None:
         """Tell the line which children have been read to the ends that were asked for."""
         for child, fetched_at in self._inputs.read_through(passed_us):
             self.line.note_read(child, fetched_at)
-
-    def _log_of(self, state: LogState) -> DeltaLog:
-        return DeltaLog(state.child, state.replica, LineName(state.line))
-
-    def _input_log(self, log: DeltaLog) -> InputLog[DeltaCursor]:
-        child = self._children[log.child]
-        is_stable = log.line is LineName.STABLE
-        return InputLog(
-            child.live.cursors[log.replica][log.line],
-            child.stable.cursors[log.replica] if is_stable else None,
-        )
 
     def _due_at(self, end: int) -> int:
         normal = self._config.schedule.normal_time(end)
@@ -645,8 +383,7 @@ class RootCore:
             for replica, inc in state.stable.torn.items()
         ]
         unsent = [
-            Hole(topics.deltas(query, self._config.part), log.partition(replicas), cursor.inc)
-            for log, seq in self._unsent.items()
-            if (cursor := self._inputs.stable(log)).stray is not None and cursor.next_seq == seq
+            Hole(topics.deltas(query, self._config.part), log.partition(replicas), inc)
+            for log, inc in self._lost_seqs.unsent
         ]
         return (*torn, *unsent)

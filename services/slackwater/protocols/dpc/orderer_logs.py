@@ -1,0 +1,288 @@
+"""The logs of an orderer: a cursor of each line in every source log and result topic.
+
+A cursor is fed by the live consumer while it is attached, and by a catch-up reader while it is
+parked. One that has read too far ahead of its line is parked, so that memory is bounded however far
+a stream runs ahead or however long a failure lasts (rule 12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slackwater.model.records import (
+    Hole,
+    OrdererState,
+    ResultBatch,
+    SourcePosition,
+    SourceRecord,
+    StreamPositions,
+)
+from slackwater.protocols.dpc.chain import ResultCursor, Unread
+from slackwater.protocols.dpc.cursor import SourceCursor
+from slackwater.protocols.dpc.inputs import InputLog, Inputs
+from slackwater.protocols.dpc.line import LINES, Line, LineName
+from slackwater.protocols.dpc.log_cursor import Cursor, LiveCursor
+from slackwater.protocols.dpc.orderer_config import OrdererConfig
+
+
+class OrdererLogs:
+    """Feeds the cursors of both lines, and parks those that are too far ahead.
+
+    Args:
+        config: what the orderer is told.
+        line: where the two lines stand; only read here.
+        state: the state record, with a position of each line in each log.
+        lookback_us: how long what a line has passed is still needed.
+        mute_until: per log, its end seen at START (R6).
+    """
+
+    def __init__(
+        self,
+        config: OrdererConfig,
+        line: Line,
+        state: OrdererState,
+        lookback_us: int,
+        mute_until: Mapping[int, int],
+    ) -> None:
+        self._config = config
+        self._line = line
+        self._lookback_us = lookback_us
+        self.stable: list[Cursor] = []
+        self.live: list[LiveCursor] = []
+        for log, positions in enumerate(state.streams):
+            self._open(log, positions.rebuild, positions.live if line.forked else positions.rebuild)
+        cursors = zip(self.live, self.stable, strict=True)
+        self.inputs: Inputs[int, Cursor] = Inputs(
+            {i: InputLog(live, of, self._backlog_max(i)) for i, (live, of) in enumerate(cursors)},
+            config.inputs,
+            mute_until,
+        )
+
+    def _open(self, log: int, stable: SourcePosition, live: SourcePosition) -> None:
+        """The two lines' cursors in one log."""
+        config = self._config
+        name, disorder_us = (
+            config.names[log],
+            config.disorders_us[log] if config.disorders_us else 0,
+        )
+        if log in config.results:
+            self.stable.append(ResultCursor(stable, name, strict=True))
+            self.live.append(ResultCursor(live, name, strict=False))
+        elif log - 1 in config.results:
+            self.stable.append(Unread())
+            self.live.append(ResultCursor(live, name, strict=False))
+        else:
+            bounds = {"disorder_us": disorder_us, "lookback_us": self._lookback_us}
+            self.stable.append(SourceCursor(stable, strict=True, **bounds))
+            self.live.append(SourceCursor(live, strict=False, **bounds))
+
+    # Records.
+
+    def begin_at(self, beginnings: Sequence[int]) -> None:
+        """Before anything is read: retention may have been there first (rule 28)."""
+        self.inputs.begin_at(dict(enumerate(beginnings)))
+
+    def live_at(self, stream: int, offset: int) -> None:
+        """The live consumer reads the log for others already: its next record is at ``offset``."""
+        self.inputs.live_at(stream, offset)
+
+    def needs(self, stream: int, offset: int) -> bool:
+        """Would a record of the live consumer at ``offset`` be looked at? Else need not be read."""
+        return self.inputs.needs(stream, offset)
+
+    def receive(self, stream: int, offset: int, record: SourceRecord) -> None:
+        """A record from the live consumer: it feeds the attached cursors (rule 12)."""
+        for _, cursor in self.inputs.receive(stream, offset):
+            cursor.offer(offset, record)
+        self._bound(stream)
+
+    def catch_up(self, line: LineName, stream: int, offset: int, record: SourceRecord) -> None:
+        """A record from the catch-up reader of one line: it feeds that line's parked cursor."""
+        cursor = self.inputs.replaying(line, stream, offset)
+        if cursor is not None:
+            cursor.offer(offset, record)
+            self.inputs.attach(line, stream)
+
+    # Result topics: their offsets have holes, where markers of transactions lie.
+
+    def receive_results(self, stream: int, batch: ResultBatch) -> None:
+        """A window from the live consumer: it feeds the attached cursors (rule 12)."""
+        for _, cursor in self.inputs.receive_batch(stream, batch.offset, batch.next_offset):
+            cursor.offer(batch.offset, batch)
+        self._bound(stream)
+
+    def catch_up_results(self, line: LineName, stream: int, batch: ResultBatch) -> None:
+        """A window from the catch-up reader of one line, which reads in order from its cursor."""
+        cursor = self.cursors(line)[stream]
+        if not cursor.attached and batch.next_offset > cursor.offset:
+            cursor.offer(batch.offset, batch)
+            self.inputs.attach(line, stream)
+
+    def read_to(self, stream: int, position: int) -> None:
+        """The live consumer has handed over all that can be seen below ``position`` (R11)."""
+        for _, cursor in self.inputs.read_to(stream, position):
+            if isinstance(cursor, ResultCursor):
+                cursor.read_to(position)
+
+    def caught_up_to(self, line: LineName, stream: int, position: int) -> None:
+        """The catch-up reader of one line has handed over all below ``position``."""
+        cursor = self.cursors(line)[stream]
+        if isinstance(cursor, ResultCursor) and not cursor.attached:
+            cursor.read_to(position)
+            self.inputs.attach(line, stream)
+
+    def position_gone(self, line: LineName, stream: int, beginning: int) -> None:
+        """Retention took the record a parked cursor needs next (rule 28)."""
+        self.inputs.position_gone(line, stream, beginning)
+
+    def ends(self, ends: Mapping[int, int | None], fetched_at: int) -> int:
+        """The ends of some logs as of ``fetched_at``; None: the broker gave no answer.
+
+        A live cursor with a backlog leaves it out (rule 13); the sum of the records left out.
+        """
+        self.inputs.answer(ends, fetched_at)
+        skipped = 0
+        for stream, end in ends.items():
+            cursor = self.live[stream]
+            behind = cursor.boundary < self._line.live_next
+            if end is not None and behind and self._is_backlog(stream, end):
+                skipped += end - cursor.offset
+                cursor.seek(end)
+        return skipped
+
+    def _is_backlog(self, stream: int, end: int) -> bool:
+        ahead = end - self.live[stream].offset
+        return self._line.forked and ahead > self._backlog_max(stream)
+
+    def _backlog_max(self, stream: int) -> int:
+        config = self._config
+        is_rows = stream in config.results or stream - 1 in config.results
+        return config.backlog_rows_max if is_rows else config.backlog_records_max
+
+    # Where the cursors are.
+
+    def cursors(self, line: LineName) -> Sequence[Cursor]:
+        """The cursors of one line, one for each log."""
+        return self.stable if line is LineName.STABLE else self.live
+
+    def _next_of(self, line: LineName) -> int:
+        return self._line.stable_next if line is LineName.STABLE else self._line.live_next
+
+    def nearest_reading(self, start: int) -> int:
+        """Nothing that is buffered lies between ``start`` and this time, and no gap does."""
+        times = [t for c in self.stable if (t := c.next_reading(start)) is not None]
+        back = start - self._lookback_us
+        times += [max(g[0], start) for c in self.stable for g in c.gaps if g[1] > back]
+        return min(times, default=2**62)
+
+    def park(self, line: LineName, stream: int) -> None:
+        """Forget what the cursor has buffered; a catch-up reader reads it again."""
+        self.cursors(line)[stream].park()
+        self.inputs.attach_parked(line, stream)
+
+    def _lookahead_us(self, line: LineName) -> int:
+        config = self._config
+        if line is LineName.STABLE and self._line.forked:
+            return config.parked_lookahead_buckets * config.grid.w_us
+        return config.ahead_buckets_max * config.grid.w_us
+
+    def _bound(self, stream: int) -> None:
+        """Park the cursors that have read too far ahead of their line (rules 12, G5).
+
+        What they keep behind it for a join does not count: to park would read it again.
+        """
+        for line in LINES:
+            cursor = self.cursors(line)[stream]
+            start = self._next_of(line)
+            if not cursor.attached or cursor.boundary < self._config.grid.next_cut(start):
+                continue
+            span = self._lookahead_us(line) + self._config.apart_us(start)
+            held_max = self._config.ahead_bytes_max // len(self._config.logs)
+            if cursor.buffered_to - start > span or cursor.bytes_held > held_max:
+                self.park(line, stream)
+
+    def wanted(self, *, held_back: bool) -> dict[tuple[LineName, int], int]:
+        """Where the catch-up readers shall read: (line, stream) -> offset, for hungry cursors.
+
+        ``held_back``: the stable line is not caught up now, it is another replica's turn (D12).
+        """
+        wanted = {}
+        for line in LINES:
+            if line is LineName.STABLE and held_back:
+                continue
+            parked = self.inputs.parked(line)
+            if not parked:
+                continue
+            start = self._next_of(line)
+            span = self._lookahead_us(line) // 2 + self._config.apart_us(start)
+            held_max = self._config.ahead_bytes_max // len(self._config.logs) // 2
+            for stream, cursor in parked:
+                hungry = cursor.boundary < self._config.grid.next_cut(start)
+                if hungry or (cursor.buffered_to - start < span and cursor.bytes_held < held_max):
+                    wanted[line, stream] = cursor.offset
+        return wanted
+
+    @property
+    def has_to_catch_up(self) -> bool:
+        """Are the lines apart, and is there in the logs what the stable line waited for?"""
+        if not self._line.forked or all(cursor.attached for cursor in self.stable):
+            return False
+        end = self._config.grid.next_cut(self._line.stable_next)
+        return all(cursor.boundary >= end for cursor in self.live)
+
+    def pass_all(self) -> None:
+        """Let every cursor forget what its line has passed."""
+        for line in LINES:
+            for cursor in self.cursors(line):
+                cursor.pass_to(self._next_of(line))
+
+    def behind_the_live_line(self) -> tuple[int, ...]:
+        """Logs that the live line waits for, and whose end is not being asked for."""
+        return tuple(
+            i
+            for i, cursor in enumerate(self.live)
+            if cursor.boundary < self._line.live_next and not self.inputs.is_probed(i)
+        )
+
+    def far_ahead(self) -> list[int]:
+        """Streams whose live cursor is parked ahead of a line that is suspended (rule 12).
+
+        They are not read on, so nothing can be said of their silence.
+        """
+        if self._config.policy.stabilization != "suspend":
+            return []
+        end = self._config.grid.next_cut(self._line.live_next)
+        ahead = [not c.attached and c.boundary >= end for c in self.live]
+        return [i for i, logs in enumerate(self._config.inputs) if any(ahead[log] for log in logs)]
+
+    @property
+    def live_offsets(self) -> list[int]:
+        """Where the live consumer starts in each log."""
+        return list(self.inputs.positions.values())
+
+    @property
+    def asks_positions(self) -> bool:
+        """Does it matter now how far the readers of result topics are, beyond the last record?"""
+        return any(isinstance(self.live[log], ResultCursor) for log in self.inputs.awaited)
+
+    @property
+    def held_bytes(self) -> int:
+        """About what the cursors hold in memory (G5)."""
+        return sum(c.bytes_held + c.bytes_behind for line in LINES for c in self.cursors(line))
+
+    @property
+    def holes(self) -> tuple[Hole, ...]:
+        """Holes in the source logs: their writers send again (rule 11)."""
+        return tuple(
+            Hole(self._config.topics.source(log), 0, cursor.hole_inc)
+            for log, cursor in zip(self._config.logs, self.stable, strict=True)
+            if cursor.hole_inc is not None
+        )
+
+    def positions(self) -> tuple[StreamPositions, ...]:
+        """Where to go on in each log after a restart (rule 5)."""
+        return tuple(
+            StreamPositions(log, of.next, of.rebuild, live.rebuild)
+            for log, stable, live in zip(self._config.logs, self.stable, self.live, strict=True)
+            for of in [live if isinstance(stable, Unread) else stable]
+        )
