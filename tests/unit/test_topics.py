@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from slackwater.codec.paths import schemas_dir
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.runtime import broker, topics
-from slackwater.runtime.paths import schemas_dir
 from slackwater.runtime.topics import QueryShape, TopicSpec, topics_for
 
 

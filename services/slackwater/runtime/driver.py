@@ -25,11 +25,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from slackwater.codec.ordered_records import encode_ordered
+from slackwater.codec.records import encode_ordered
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import Hole
 from slackwater.protocols.dpc.line import LINES, LineName
-from slackwater.protocols.dpc.root_config import Commit
+from slackwater.protocols.dpc.root import Commit
 from slackwater.protocols.dpc.states import LineState
 from slackwater.runtime.catchup import CatchUpReader, Gone
 from slackwater.runtime.clock import SystemClock

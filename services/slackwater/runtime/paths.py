@@ -4,14 +4,13 @@ import os
 import shutil
 from pathlib import Path
 
-from slackwater.codec.paths import home, jars_dir, schemas_dir
+from slackwater.codec.paths import home, jars_dir
 from slackwater.model.errors import EnvironmentProblem
 
 __all__ = [
     "broker_jars",
     "home",
     "java_executable",
-    "schemas_dir",
     "spark_jars",
 ]
 

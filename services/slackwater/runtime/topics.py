@@ -19,11 +19,11 @@ from typing import Any, Literal
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from slackwater.codec.paths import schemas_dir
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import UNPREFIXED, Names
 from slackwater.runtime.admin import Admin
 from slackwater.runtime.cluster import Where, cluster_of
-from slackwater.runtime.paths import schemas_dir
 
 Config = dict[str, Any]
 

@@ -40,6 +40,8 @@ from slackwater.protocols.dpc.root_lost_seqs import LostSeqs
 from slackwater.protocols.dpc.states import LineState
 from slackwater.protocols.dpc.upstream import Switched
 
+__all__ = ["Commit", "RootCore"]  # the driver imports the effect from here
+
 
 class RootCore:
     """One copy of one root part. Always built from a state record, the first from the initial one.
