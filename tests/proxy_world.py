@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from tests.quarantined import DistinctCounts
 
 from slackwater.codec import decode_source, encode_source
 from slackwater.model.deployment import (
@@ -26,7 +27,7 @@ from slackwater.model.records import Kind, SourcePosition, SourceRecord
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.cursor import SourceCursor
-from slackwater.proxy.quarantine import DistinctCounts, Quarantine
+from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.replaying import ReplayInput
 from slackwater.proxy.sensors import SensorInput, inbox_of
 from slackwater.proxy.shell import Context, Input, Silence, turn
@@ -91,7 +92,7 @@ class World:
             cluster="",
             writer=writer,
             quarantine=Quarantine(writer, self.spec.name, Names()),
-            spool=Spool(self.folder / data / "proxy" / f"{STREAM}.sqlite", spool_bytes_max),
+            spool=Spool.open(self.folder / data / "proxy" / f"{STREAM}.sqlite", spool_bytes_max),
             clock=SystemClock(wall_us=lambda: self.now_us, monotonic_us=lambda: self.now_us),
             stop=threading.Event(),
             silences=self.silences,

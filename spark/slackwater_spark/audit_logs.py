@@ -16,9 +16,9 @@ from pyspark.sql.avro.functions import from_avro
 
 from slackwater.codec import fingerprint, schema_json
 from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.limits import NEVER, RECORD_BATCH_BYTES_MAX
 from slackwater.model.records import Kind
 
-_NEVER = -(2**62)
 _HEADER_BYTES = 10
 
 
@@ -43,7 +43,7 @@ def accepted(headers: Iterable[Header]) -> Iterator[tuple[int, int]]:
     before it broke that promise, and is skipped by everybody alike (R23). What is ahead behind
     damage is next: what lies between is lost (rule 28).
     """
-    inc, next_id, boundary = -1, -1, _NEVER
+    inc, next_id, boundary = -1, -1, NEVER
     torn = holed = False
     for header in headers:
         if header.kind == Kind.START.name:
@@ -84,7 +84,7 @@ def read_topics(
         session.read.format("kafka")
         .options(**kafka)
         .option("kafka.isolation.level", "read_committed")
-        .option("kafka.max.partition.fetch.bytes", str(17 * 1024 * 1024))
+        .option("kafka.max.partition.fetch.bytes", str(RECORD_BATCH_BYTES_MAX))
         .option("startingOffsets", "earliest")
         .option("endingOffsets", "latest")
         .options(**what)
@@ -153,7 +153,7 @@ def read_headers(session: SparkSession, records: DataFrame, deployment: Deployme
     return AcceptedLogs(
         session.createDataFrame(table),
         sum(counts[topic, offset] for topic, offset, _ in taken),
-        max(whole, default=_NEVER),
+        max(whole, default=NEVER),
         tuple(sorted(cut)),
     )
 

@@ -33,6 +33,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from slackwater.codec.paths import class_sharing, jars_dir
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.limits import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,11 +82,11 @@ _OPENED_PACKAGES = (
 
 # A damaged record may claim arrays and strings of any length. Avro makes room for what is claimed
 # before it reads, and an OutOfMemoryError, unlike an exception, ends the whole application; no
-# record is larger than 16 MiB, so nothing honest exceeds these.
+# record is larger than RECORD_BYTES_MAX, so nothing honest exceeds these.
 _AVRO = (
-    f"-Dorg.apache.avro.limits.collectionItems.maxLength={16 * 1024 * 1024 // 8}",
+    f"-Dorg.apache.avro.limits.collectionItems.maxLength={RECORD_BYTES_MAX // 8}",
     f"-Dorg.apache.avro.limits.string.maxLength={1024 * 1024}",
-    f"-Dorg.apache.avro.limits.bytes.maxLength={16 * 1024 * 1024}",
+    f"-Dorg.apache.avro.limits.bytes.maxLength={RECORD_BYTES_MAX}",
 )
 
 CLUSTER_SECURITY: Final = {

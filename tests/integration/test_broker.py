@@ -15,8 +15,9 @@ from tests.making import make_topics
 from tests.waiting import WAIT_S_MAX, eventually
 
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.limits import RECORD_BATCH_BYTES_MAX
 from slackwater.runtime.admin import Admin
-from slackwater.runtime.broker import RECORD_BATCH_BYTES_MAX, EmbeddedBroker, answers
+from slackwater.runtime.broker import EmbeddedBroker, answers
 
 
 @pytest.fixture(scope="module")

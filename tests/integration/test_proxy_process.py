@@ -18,6 +18,7 @@ import numpy as np
 import orjson
 import pytest
 from confluent_kafka import Producer
+from tests.quarantined import DistinctCounts
 from tests.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec import decode_source
@@ -25,7 +26,6 @@ from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourcePosition, SourceRecord
 from slackwater.primitives.eventclock import AnchoredClock, EventClock, WallClock
 from slackwater.protocols.dpc.cursor import SourceCursor
-from slackwater.proxy.quarantine import DistinctCounts
 from slackwater.proxy.sensors import hand_over
 from slackwater.runtime.broker import EmbeddedBroker
 from slackwater.runtime.heartbeats import HeartbeatListener

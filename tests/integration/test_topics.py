@@ -11,6 +11,7 @@ from confluent_kafka.admin._resource import ResourceType
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.limits import RECORD_BYTES_MAX
 from slackwater.model.names import Names
 from slackwater.runtime import topics
 from slackwater.runtime.admin import Admin
@@ -94,7 +95,7 @@ async def test_the_largest_record_passes_through_both_libraries(bootstrap: str) 
     topics.ensure_topics(bootstrap, topics_for(["large"], []), WAIT_S_MAX)
     name = Names().source("large")
     # The limit is the record's; headers of the batch are the reason for the room above it.
-    value = b"\0" * (topics.record_bytes_max() - 256)
+    value = b"\0" * (RECORD_BYTES_MAX - 256)
     producer = Producer(topics.confluent_producer(bootstrap))
     producer.produce(name, value, partition=0)
     assert producer.flush(WAIT_S_MAX) == 0

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.deltamap import DeltaMap
 from tests.paper.stage import FIELDS, MS, Orderer, Root, Settings, Source, aggregated, label
 from tests.window_starts import starts_covering
 
@@ -30,7 +31,6 @@ from slackwater.model.records import (
     SourcePosition,
     SourceRecord,
 )
-from slackwater.primitives.deltamap import DeltaMap
 from slackwater.primitives.deltas import Aggregates, KeyTable, Slice, fold
 from slackwater.primitives.panes import PaneStore, window_of
 from slackwater.primitives.windows import Grid

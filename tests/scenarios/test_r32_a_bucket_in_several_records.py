@@ -17,13 +17,13 @@ from tests.paper.stage import FIELDS, MS, Orderer, Root, Settings, Source, aggre
 
 from slackwater.codec.delta_records import encode_delta
 from slackwater.codec.ordered_records import encode_ordered
+from slackwater.model.limits import RECORD_BYTES_MAX
 from slackwater.model.records import DeltaRecord, Gap, Kind, OrderedRecord, Position, SourceColumns
 from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.answers import StableWindow, TentativeWindow
 from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.root_config import DeltaLog
-from slackwater.runtime.topics import record_bytes_max
 
 KEYS = [f"k{i}" for i in range(10)]
 
@@ -308,8 +308,8 @@ def test_r32_what_is_made_of_a_piece_fits_a_record_too(
             Kind.INSERTION, 0, 0, 0, 0, 100 * MS, 0, i, len(pieces), 0, -1, None,
             (), (), p.keys, 0, p.fields, ones, ones, ones, ones, ones,
         )  # fmt: skip
-        assert len(encode_ordered(p)) <= record_bytes_max()
-        assert len(encode_delta(delta)) <= record_bytes_max()
+        assert len(encode_ordered(p)) <= RECORD_BYTES_MAX
+        assert len(encode_delta(delta)) <= RECORD_BYTES_MAX
 
 
 @pytest.mark.parametrize("distinct", [20_000, 10])
@@ -323,4 +323,4 @@ def test_r32_rows_with_long_keys_fit_a_record(distinct: int) -> None:
     pieces = records(columns, operators=operators)
 
     assert sum(len(p.stimes) for p in pieces) == 20_000
-    assert all(len(encode_ordered(p)) <= record_bytes_max() for p in pieces)
+    assert all(len(encode_ordered(p)) <= RECORD_BYTES_MAX for p in pieces)

@@ -126,7 +126,7 @@ def test_what_is_made_is_private(tmp_path: Path) -> None:
     directory.write_run("127.0.0.1:9092", tmp_path / "d.yaml", {})
     supervisor = Supervisor(directory.path)
     append_to(supervisor.log_path("root/q.0")).close()
-    spool = Spool(directory.path / "proxy" / "s.sqlite")
+    spool = Spool.open(directory.path / "proxy" / "s.sqlite")
     spool.append((), 0, {"job": 1})
     hand_over(directory.path, "s", "1-a.csv", tmp_path / "a.csv")
     directory.release()

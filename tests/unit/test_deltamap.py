@@ -13,16 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.deltamap import ANY_REPLICA, BucketDelta, DeltaKey, DeltaMap, Rank, delta_of
 
 from slackwater.model.records import DeltaRecord, Gap, Kind
-from slackwater.primitives.deltamap import (
-    ANY_REPLICA,
-    BucketDelta,
-    DeltaKey,
-    DeltaMap,
-    Rank,
-    delta_of,
-)
 from slackwater.primitives.deltas import KeyTable
 
 FIELDS = ("f",)

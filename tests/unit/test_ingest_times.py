@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.proxy_world import S, World
 
-from slackwater.protocols.dpc.source import NEVER
+from slackwater.model.limits import NEVER
 from slackwater.proxy.replay import without_leaps
 from slackwater.proxy.sensors import hand_over, inbox_of
 

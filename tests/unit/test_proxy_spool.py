@@ -33,11 +33,11 @@ def record(first: int, readings: int = 10) -> SourceRecord:
 
 
 def test_what_was_appended_is_there_after_a_crash_byte_for_byte(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "s.sqlite")
+    spool = Spool.open(tmp_path / "s.sqlite")
     records = [record(0), record(10)]
     spool.append(records, largest=19, positions={"job": 21})
     # Not closed: a second connection sees what a process that was killed has left.
-    again = Spool(tmp_path / "s.sqlite")
+    again = Spool.open(tmp_path / "s.sqlite")
     assert [encode_source(r) for r in again.unsent()] == [encode_source(r) for r in records]
     assert again.identity == spool.identity
     assert again.spooled() == Spooled(next_id=20, promise=19, largest=19)
@@ -46,11 +46,11 @@ def test_what_was_appended_is_there_after_a_crash_byte_for_byte(tmp_path: Path) 
 
 
 def test_two_spools_have_two_identities(tmp_path: Path) -> None:
-    assert Spool(tmp_path / "a.sqlite").identity != Spool(tmp_path / "b.sqlite").identity
+    assert Spool.open(tmp_path / "a.sqlite").identity != Spool.open(tmp_path / "b.sqlite").identity
 
 
 def test_acknowledged_prefixes_are_deleted(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "s.sqlite")
+    spool = Spool.open(tmp_path / "s.sqlite")
     spool.append([record(0), record(10), record(20)], 29)
     spool.acknowledge(19)
     assert [r.first_id for r in spool.unsent()] == [20]
@@ -61,7 +61,7 @@ def test_acknowledged_prefixes_are_deleted(tmp_path: Path) -> None:
 
 def test_full_is_push_back_and_changes_nothing(tmp_path: Path) -> None:
     size = len(encode_source(record(0)))
-    spool = Spool(tmp_path / "s.sqlite", bytes_max=2 * size + 10)
+    spool = Spool.open(tmp_path / "s.sqlite", bytes_max=2 * size + 10)
     spool.append([record(0), record(10)], 19)
     with pytest.raises(PushBackError, match="is full"):
         spool.append([record(20)], 29)
@@ -72,7 +72,7 @@ def test_full_is_push_back_and_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_push_back_too(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "s.sqlite")
+    spool = Spool.open(tmp_path / "s.sqlite")
     spool.append([record(0)], 9)
     pages = spool._db.execute("PRAGMA page_count").fetchone()[0]
     spool._db.execute(f"PRAGMA max_page_count={pages + 1}")
@@ -88,7 +88,7 @@ def test_a_full_disk_is_push_back_too(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_ends_the_start_with_code_3(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EnvironmentProblem, match="cannot be opened") as error:
-        Spool(tmp_path / "file" / "s.sqlite")
+        Spool.open(tmp_path / "file" / "s.sqlite")
     assert error.value.exit_code == 3
 
 
@@ -200,7 +200,7 @@ def test_a_job_that_cannot_be_done_is_refused_and_the_next_one_runs(tmp_path: Pa
 
 
 def test_sqlite_is_as_durable_as_it_is_said_to_be(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "s.sqlite")
+    spool = Spool.open(tmp_path / "s.sqlite")
     normal, full = 1, 2
     assert spool._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     spool.keep_promise(5)

@@ -91,7 +91,7 @@ class Process:
             listener=listener,
             registry=registry,
             watch=RegistryWatch(registry),
-            faults=Faults(folder / "proxy", "a"),
+            faults=Faults.open(folder / "proxy", "a"),
             sender=self._sender,
             make_topics=lambda _: None,
         )

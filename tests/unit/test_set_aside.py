@@ -27,8 +27,8 @@ import os, signal, sys
 from pathlib import Path
 from slackwater.proxy.aside import Aside, Faults
 
-faults = Faults(Path(sys.argv[1]), "lab")
-aside, room = (Aside(Path(sys.argv[1]), stream, faults) for stream in ("lab", "room"))
+faults = Faults.open(Path(sys.argv[1]), "lab")
+aside, room = (Aside.open(Path(sys.argv[1]), stream, faults) for stream in ("lab", "room"))
 faults.watch()
 die = lambda: os.kill(os.getpid(), int(sys.argv[2]))
 room.attempt("room:0", 1, 4, lambda: None)
@@ -45,8 +45,8 @@ from tests.unit.test_set_aside import LAB, ROOM, messages
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    faults = Faults(folder, "lab")
-    aside = Aside(folder, "lab", faults)
+    faults = Faults.open(folder, "lab")
+    aside = Aside.open(folder, "lab", faults)
     faults.watch()
     if sys.argv[2] == "json":
         sent = messages()
@@ -91,7 +91,7 @@ def run(script: str, *arguments: str, pythonpath: str = "") -> subprocess.Comple
 
 
 def opened(folder: Path, stream: str = "lab", process: str = "lab") -> Aside:
-    return Aside(folder, stream, Faults(folder, process))
+    return Aside.open(folder, stream, Faults.open(folder, process))
 
 
 def _picky(_: object, items: Sequence[int]) -> int:

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.model.deployment import WindowSpec
+from slackwater.model.limits import NEVER
 from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
 from slackwater.primitives.ids import ANY, Contiguous
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.cursor import SourceCursor
 from slackwater.protocols.dpc.source import (
-    NEVER,
     Arrived,
     LogScan,
     Resume,

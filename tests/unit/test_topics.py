@@ -8,8 +8,10 @@ import pytest
 
 from slackwater.codec.paths import schemas_dir
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.limits import RECORD_BATCH_BYTES_MAX, RECORD_BYTES_MAX
 from slackwater.model.names import RESULT_KINDS, Names
-from slackwater.runtime import broker, topics
+from slackwater.runtime import topics, transport
+from slackwater.runtime.broker import HOST
 from slackwater.runtime.topics import QueryShape, TopicSpec, topics_for
 
 
@@ -86,11 +88,12 @@ def test_logs_whose_offsets_must_be_contiguous_are_never_compacted() -> None:
 
 
 def test_every_limit_lets_the_largest_record_pass(data: dict[str, Any]) -> None:
-    record = topics.record_bytes_max()
+    record = data["limits"]["record_bytes_max"]
+    assert record == RECORD_BYTES_MAX == transport.record_bytes_max
     assert topics.piece_bytes_max() * 2 <= record
     for spec in topics_for(["s"], [QueryShape("q")]):
         if "max.message.bytes" in spec.config:
-            assert int(spec.config["max.message.bytes"]) == broker.RECORD_BATCH_BYTES_MAX, spec.name
+            assert int(spec.config["max.message.bytes"]) == RECORD_BATCH_BYTES_MAX, spec.name
     clients = data["clients"]
     limits = [
         clients["confluent"]["producer"]["message.max.bytes"],
@@ -101,7 +104,7 @@ def test_every_limit_lets_the_largest_record_pass(data: dict[str, Any]) -> None:
         int(clients["spark"]["source"]["kafka.max.partition.fetch.bytes"]),
     ]
     assert min(limits) >= record
-    assert max(limits) <= broker.RECORD_BATCH_BYTES_MAX
+    assert max(limits) <= RECORD_BATCH_BYTES_MAX
     fetch = clients["confluent"]["consumer"]
     # librdkafka refuses to start otherwise.
     assert fetch["receive.message.max.bytes"] >= fetch["fetch.max.bytes"] + 512
@@ -119,7 +122,7 @@ def test_client_settings_take_extra_ones_without_changing_the_data() -> None:
 
 def test_an_unreachable_broker_is_named() -> None:
     with socket.socket() as unused:
-        unused.bind((broker.HOST, 0))
-        bootstrap = f"{broker.HOST}:{unused.getsockname()[1]}"
+        unused.bind((HOST, 0))
+        bootstrap = f"{HOST}:{unused.getsockname()[1]}"
     with pytest.raises(EnvironmentProblem, match=f"no broker answers on {bootstrap}"):
         topics.ensure_topics(bootstrap, topics_for(["s"], []), timeout_s=0.2)

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from slackwater.model.names import RootName, is_orderer_of, kind_of, own_name, proxy_process
 from slackwater.model.records import Heartbeat
 from slackwater.runtime.beat import cpu_share
 from slackwater.runtime.cpu import is_starved
@@ -187,7 +188,7 @@ def _why_late(
     roots = [
         each.beat
         for part in range(query.spec.parts)
-        if (each := heard.get(f"root/{query.name}.{part}")) is not None and each.is_fresh
+        if (each := heard.get(RootName(query.name, part).process)) is not None and each.is_fresh
     ]
     overdue_ms = max((beat.detail.get("overdue_ms", 0) for beat in roots), default=0)
     recent = [beat for beat in roots if _late_lately(beat)]
@@ -216,7 +217,7 @@ def _reasons(
 ) -> Iterator[str]:
     """What can be seen from outside, the surest first."""
     mine = {name for copies in stages(query.spec) for name in copies}
-    mine |= {f"proxy/{source}" for source in query.spec.sources}
+    mine |= {proxy_process(source) for source in query.spec.sources}
     starved = [
         (share.waited + share.used, f"{name} {share.phrase()}")
         for name in mine & heard.keys()
@@ -237,7 +238,7 @@ def _behind(
     reached = [
         max(detail.get("live_to", 0), detail.get("stable_to", 0))
         for name, each in heard.items()
-        if name.startswith(f"orderer/{query.name}.") and (detail := each.beat.detail)
+        if is_orderer_of(name, query.name) and (detail := each.beat.detail)
     ]
     for root in roots:
         if not reached or "answered_to" not in root.detail or not root.detail.get("overdue_ms"):
@@ -256,9 +257,9 @@ def _gaps(heard: Iterable[Heard]) -> Counter[str]:
     """Per query, the windows with a gap that its roots have answered since they started."""
     gaps: Counter[str] = Counter()
     for each in heard:
-        kind, _, name = each.beat.process.partition("/")
-        if kind == "root" and each.beat.detail.get("gaps"):
-            gaps[name.rpartition(".")[0]] += each.beat.detail["gaps"]
+        process = each.beat.process
+        if kind_of(process) == "root" and each.beat.detail.get("gaps"):
+            gaps[own_name(process).rpartition(".")[0]] += each.beat.detail["gaps"]
     return gaps
 
 

@@ -31,6 +31,7 @@ import orjson
 
 from slackwater.codec.results import parse_result, parse_time
 from slackwater.model.errors import MalformedRecordError
+from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Kind, ResultBatch, SourceColumns, type_f64
 
 _log = logging.getLogger(__name__)
@@ -40,7 +41,6 @@ _DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError)
 """What reading the text of a row may raise if it is not what a root has written."""
 _count_max: Final = 2**53
 """Counts and seqs lie below it."""
-_time_max: Final = 2**62
 """Event times lie below it, on both sides of 1970."""
 _row_bytes: Final = 64
 """What a row takes beside its text."""
@@ -131,7 +131,7 @@ class Assembler:
             and 0 <= line["keys"] <= line["seq"] < _count_max
             and self._last_seq < line["seq"] - line["keys"]
             and 0 < line["windows"] < _count_max
-            and -_time_max < window[0] < window[1] < _time_max
+            and NEVER < window[0] < window[1] < FOREVER
             and all(isinstance(name, str) for name in line["missing"])
             and isinstance(lost, dict)
             and all(isinstance(n, int) and 0 <= n < _count_max for n in lost.values())

@@ -19,6 +19,7 @@ from prometheus_client.utils import floatToGoString
 
 from slackwater.codec.results import parse_time
 from slackwater.model.deployment import Deployment
+from slackwater.model.names import own_name
 from slackwater.model.records import Heartbeat
 from slackwater.proxy.quarantine import REASONS
 from slackwater.runtime.beat import CPU_MS, CPU_WAIT_MS
@@ -231,7 +232,7 @@ def heartbeat_metrics(
             if name in FRONTIERS and event_us is not None:
                 lag.add_metric([process, FRONTIERS[name]], (event_us - count) / 1e6)
             elif name in REASONS:
-                refused.add_metric([process.partition("/")[2], name], count)
+                refused.add_metric([own_name(process), name], count)
             elif name in gauges and heard:
                 gauges[name].add_metric([process], count / 1e3)
     return ready, state, lag, refused, *gauges.values()

@@ -94,6 +94,31 @@ class RootName:
 FragmentName: TypeAlias = OrdererName | RootName
 
 
+def proxy_process(stream: str) -> str:
+    """The proxy of a stream, or its part of the proxy of all streams: ``proxy/room-1``."""
+    return f"proxy/{stream}"
+
+
+def aggregator_process(replica: int) -> str:
+    """The aggregator of all fragments with this replica number: ``aggregator/0``."""
+    return f"aggregator/{replica}"
+
+
+def kind_of(process: str) -> str:
+    """``orderer`` of ``orderer/climate.0.a``; a process without a name of its own is its kind."""
+    return process.partition("/")[0]
+
+
+def own_name(process: str) -> str:
+    """``climate.0.a`` of ``orderer/climate.0.a``; empty if it has none."""
+    return process.partition("/")[2]
+
+
+def is_orderer_of(process: str, query: str) -> bool:
+    """Is it an orderer of this query?"""
+    return process.startswith(f"orderer/{query}.")
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """The names of the deployment with this prefix; ``""``: the only one on its cluster."""

@@ -4,11 +4,12 @@ Fargo (section 3.5) sends window aggregates up its tree as delta-CRDTs, whose jo
 again, late, or in another order (Enes et al., as summed up in its section 2.5.4). A sum is no join
 by itself: added twice it is wrong, and "take the larger", Fargo's own way out, holds only for
 values that never shrink. So nothing is ever added on arrival. The lattice here is a *map of
-identified slices*: ``DeltaMap`` takes (child, replica, bucket) to the pieces that were written for
+identified slices*: it takes (child, replica, bucket) to the pieces that were written for
 it, each under a version, and joining two maps keeps the pieces of the greatest versions. Sums are
 taken afterwards, by a left fold of a fixed shape over what the map holds (rule 21, R28), which
 gives two copies the same bits, where adding on arrival would give the bits of the arrival order.
-The map is in ``slackwater.primitives.deltamap``; here are the values and their fold.
+A root holds the part of the map that it still needs as panes (``panes.py``); here are the values
+and their fold.
 
 A ``Slice`` holds five figures per key and field: count, sum, m2 (squared deviations from the
 slice's own mean), min, max. m2 is merged by Chan's formula, because a sum of squares loses a small

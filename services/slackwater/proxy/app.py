@@ -97,7 +97,7 @@ def _shared(started: entry.Context, specs: Sequence[StreamSpec]) -> Shared:
     deployment, transport, clock = started.deployment, started.transport(), SystemClock()
     names = deployment.names
     keep_prefix(started.data_dir, names)
-    faults = Faults(started.data_dir / "proxy", specs[0].name)
+    faults = Faults.open(started.data_dir / "proxy", specs[0].name)
     faults.watch()
     registry = Registry(transport)
     heartbeats = HeartbeatSender(

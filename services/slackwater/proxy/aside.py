@@ -39,10 +39,17 @@ class Faults:
     """
 
     def __init__(self, folder: Path, name: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.name = name
         self._folder = folder
-        self._last = self._in_file(name)
+        self._last = ""
+
+    @classmethod
+    def open(cls, folder: Path, name: str) -> Faults:
+        """Make the folder, and read how the last process of this name ended."""
+        folder.mkdir(parents=True, exist_ok=True)
+        faults = cls(folder, name)
+        faults._last = faults._in_file(name)
+        return faults
 
     def watch(self) -> None:
         """Note how this process ends, should it end by a fault of its own."""
@@ -64,13 +71,22 @@ class Faults:
 class Aside:
     """What has been set aside of one stream, and what is being read of it now."""
 
-    def __init__(self, folder: Path, stream: str, faults: Faults) -> None:
+    def __init__(self, stream: str, faults: Faults, list_path: Path, mark: int) -> None:
         self._faults, self._stream = faults, stream
-        self._list_path = folder / f"{stream}.aside.json"
-        self._mark = os.open(folder / f"{stream}.reading", os.O_RDWR | os.O_CREAT, 0o600)
-        self._found = self._load()
-        self._suspect = self._last_fault()
-        self._clear()
+        self._list_path = list_path
+        self._mark = mark
+        self._found: dict[str, list[int]] = {}
+        self._suspect: tuple[str, int, int] | None = None
+
+    @classmethod
+    def open(cls, folder: Path, stream: str, faults: Faults) -> Aside:
+        """The stream's, with what was set aside before and what the last run died over."""
+        mark = os.open(folder / f"{stream}.reading", os.O_RDWR | os.O_CREAT, 0o600)
+        aside = cls(stream, faults, folder / f"{stream}.aside.json", mark)
+        aside._found = aside._load()
+        aside._suspect = aside._last_fault()
+        aside._clear()
+        return aside
 
     def close(self) -> None:
         """Give the file back; what has been set aside stays so."""

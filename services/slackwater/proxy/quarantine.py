@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -111,19 +111,3 @@ class Quarantine:
                 return False
             self._waiting = False
         return True
-
-
-class DistinctCounts:
-    """Counts entries of quarantine topics once each, whatever was written twice (R23)."""
-
-    def __init__(self) -> None:
-        self._seen: set[tuple[str, str]] = set()
-        self.counts: dict[str, Counter[str]] = {}
-
-    def add(self, value: bytes) -> None:
-        """One record of a quarantine topic."""
-        entry: dict[str, Any] = orjson.loads(value)
-        identity = entry["stream"], entry["position"]
-        if identity not in self._seen:
-            self._seen.add(identity)
-            self.counts.setdefault(entry["stream"], Counter())[entry["reason"]] += 1

@@ -25,14 +25,14 @@ import numpy as np
 
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import SlackwaterError
+from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import type_i64
-from slackwater.protocols.dpc.source import NEVER, Arrived, Refused, day_us
+from slackwater.protocols.dpc.source import Arrived, Refused, day_us
 from slackwater.proxy.csvfile import CsvFile, Guard, Piece
 from slackwater.proxy.quarantine import Entry
 
 piece_bytes_paced: Final = 512 * 1024
 """A piece is parsed in one go, while boundaries wait: about 10 ms."""
-FOREVER: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from slackwater.model.errors import DeploymentError
+from slackwater.model.limits import FOREVER, NEVER
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.source import NEVER, SourceRules
+from slackwater.protocols.dpc.source import SourceRules
 from slackwater.proxy.csvfile import piece_bytes_default
 from slackwater.proxy.quarantine import Entry
-from slackwater.proxy.replay import FOREVER, Due, Replay, piece_bytes_paced
+from slackwater.proxy.replay import Due, Replay, piece_bytes_paced
 from slackwater.proxy.shell import Context
 from slackwater.proxy.sourcelog import SourceLog
 

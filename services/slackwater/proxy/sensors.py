@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from slackwater.model.errors import SlackwaterError
+from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
-from slackwater.protocols.dpc.source import NEVER, SourceCore, SourceRules
+from slackwater.protocols.dpc.source import SourceCore, SourceRules
 from slackwater.proxy.csvfile import piece_bytes_default
 from slackwater.proxy.quarantine import Entry
-from slackwater.proxy.replay import FOREVER, Due, Replay, piece_bytes_paced
+from slackwater.proxy.replay import Due, Replay, piece_bytes_paced
 from slackwater.proxy.shell import Context
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import PushBackError

@@ -22,12 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from slackwater.model.deployment import Deployment, StreamSpec
-from slackwater.model.errors import (
-    DeploymentError,
-    EnvironmentProblem,
-    SlackwaterError,
-    UsageError,
-)
+from slackwater.model.errors import DeploymentError, EnvironmentProblem, SlackwaterError, UsageError
+from slackwater.model.names import proxy_process
 from slackwater.proxy.aside import Aside, Faults
 from slackwater.proxy.inputs import StreamOptions, make_input
 from slackwater.proxy.quarantine import Quarantine
@@ -139,7 +135,7 @@ class Serving:
         options: StreamOptions,
         on_change: Callable[[], None],
     ) -> None:
-        self.name = f"proxy/{spec.name}"
+        self.name = proxy_process(spec.name)
         self.stream = spec.name
         self.rein = Rein()
         self.error: SlackwaterError | None = None
@@ -248,9 +244,9 @@ class Serving:
     def _context(self, writer: Writer, failures: list[str], held: ExitStack) -> Context:
         shared, spec = self._shared, self._spec
         folder = shared.data_dir / "proxy"
-        aside = Aside(folder, spec.name, shared.faults)
+        aside = Aside.open(folder, spec.name, shared.faults)
         held.callback(aside.close)
-        spool = Spool(folder / f"{spec.name}.sqlite", self._options.spool_bytes_max)
+        spool = Spool.open(folder / f"{spec.name}.sqlite", self._options.spool_bytes_max)
         held.callback(spool.close)
         return Context(
             aside=aside,

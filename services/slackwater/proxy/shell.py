@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from slackwater.codec.state_records import encode_registry
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import SlackwaterError
+from slackwater.model.names import proxy_process
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
 from slackwater.primitives.lateness import LEARNING, Learning, Step
 from slackwater.primitives.windows import Grid
@@ -240,7 +241,7 @@ class Shell:
         self._sender = sender
         self._listener = listener
         self._registry = registry
-        self._process = f"proxy/{context.spec.name}"
+        self._process = proxy_process(context.spec.name)
         self._known = 0
         self._hint_at_us = 0
 

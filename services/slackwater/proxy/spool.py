@@ -32,8 +32,8 @@ from typing import Any, Final
 
 from slackwater.codec import decode_source, encode_source
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
+from slackwater.model.limits import NEVER
 from slackwater.model.records import SourceRecord
-from slackwater.protocols.dpc.source import NEVER
 from slackwater.runtime.private import FILE_MODE, make_private
 
 bytes_default_max: Final = 1024 * 1024 * 1024
@@ -67,24 +67,33 @@ class Spooled:
 class Spool:
     """One stream's spool. For one thread."""
 
-    def __init__(self, path: Path, bytes_max: int = bytes_default_max) -> None:
+    def __init__(self, path: Path, db: sqlite3.Connection, bytes_max: int) -> None:
         self.path = path
+        self._db = db
         self._bytes_max = bytes_max
+        self.identity = ""
+        self.bytes_held = 0
+
+    @classmethod
+    def open(cls, path: Path, bytes_max: int = bytes_default_max) -> Spool:
+        """The spool in this file, which is made if it is not there."""
         try:
             make_private(path.parent)
             # SQLite gives the files beside it the mode of this one.
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, FILE_MODE))
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.executescript(_TABLES)
-            self._db.execute(
+            db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            db.execute("PRAGMA journal_mode=WAL")
+            db.executescript(_TABLES)
+            db.execute(
                 "INSERT OR IGNORE INTO meta VALUES ('identity', ?)", (secrets.token_hex(16),)
             )
         except (OSError, sqlite3.Error) as error:
             raise EnvironmentProblem(f"the spool {path} cannot be opened: {error}") from error
-        self.identity: str = self._meta("identity", "")
-        total = self._db.execute("SELECT coalesce(sum(bytes), 0) FROM batches").fetchone()
-        self.bytes_held: int = total[0]
+        spool = cls(path, db, bytes_max)
+        spool.identity = spool._meta("identity", "")
+        total = db.execute("SELECT coalesce(sum(bytes), 0) FROM batches").fetchone()
+        spool.bytes_held = total[0]
+        return spool
 
     def close(self) -> None:
         """Close the file; what is in it stays."""

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Sequence
 
 from slackwater.model.errors import DeploymentError, SlackwaterError, UsageError
+from slackwater.model.names import proxy_process
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.entry import Context
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender, HeartbeatView
@@ -36,7 +37,7 @@ async def main(context: Context, stopping: asyncio.Event) -> None:
     sender = HeartbeatSender(context.cluster, context.process, names=transport.names).start()
     listener = HeartbeatListener(transport).start()
     truncation = Truncation(transport, deployment.queries.values())
-    proxies = [f"proxy/{stream}" for stream in deployment.streams]
+    proxies = [proxy_process(stream) for stream in deployment.streams]
     try:
         async with asyncio.TaskGroup() as group:
             registering = group.create_task(register(registration, listener, proxies))

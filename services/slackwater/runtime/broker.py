@@ -31,6 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from slackwater.codec.paths import class_sharing
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.limits import RECORD_BATCH_BYTES_MAX
 from slackwater.runtime.broker_security import BrokerSecurity
 from slackwater.runtime.cluster import Cluster, Where
 from slackwater.runtime.paths import broker_jars, home, java_executable
@@ -46,8 +47,6 @@ STOP_S_MAX = 15.0
 # A broker whose parent was killed dies at once, but its threads take a moment to be gone.
 LOCK_S_MAX = 2.0
 PORT_ATTEMPTS_MAX = 3
-# 16 MiB of record and what the batch around it needs; schemas/topics.toml says the same per topic.
-RECORD_BATCH_BYTES_MAX = 16 * 2**20 + 64 * 2**10
 
 
 class EmbeddedBroker:

@@ -21,14 +21,16 @@ from pathlib import Path
 from typing import Final
 
 from slackwater.model.deployment import Deployment, QuerySpec
-from slackwater.model.names import OrdererName, RootName
+from slackwater.model.names import (
+    OrdererName,
+    RootName,
+    aggregator_process,
+    own_name,
+    proxy_process,
+)
 from slackwater.runtime.launchers import ProcessSpec
 from slackwater.runtime.supervisor import BROKER
-from slackwater.runtime.topics import (
-    QueryShape,
-    TopicSpec,
-    topics_for,
-)
+from slackwater.runtime.topics import QueryShape, TopicSpec, topics_for
 
 # Proxies first, so that nothing more comes in; then all who only pass on; the broker is last.
 _stop_first, _stop_then = 0, 1
@@ -87,7 +89,7 @@ def stages(query: QuerySpec) -> tuple[tuple[str, ...], ...]:
     is away is what the bound is for, and so is a query that another one reads (R20).
     """
     orderers = [[of.process for of in _replicas(query, child)] for child in range(query.children)]
-    aggregators = [f"aggregator/{replica}" for replica in range(query.replicas)]
+    aggregators = [aggregator_process(replica) for replica in range(query.replicas)]
     roots = [[RootName(query.name, part).process] for part in range(query.parts)]
     windowed = [aggregators] if query.window is not None else []
     return tuple(map(tuple, [[BROKER], *orderers, *windowed, *roots]))
@@ -172,7 +174,7 @@ def _names(streams: Iterable[str], queries: Iterable[QuerySpec]) -> tuple[str, .
 
 
 def _proxies(streams: Iterable[str]) -> dict[str, str]:
-    return {f"proxy/{stream}": stream for stream in streams}
+    return {proxy_process(stream): stream for stream in streams}
 
 
 def _orderers(queries: Iterable[QuerySpec]) -> list[str]:
@@ -183,7 +185,7 @@ def _aggregators(queries: Iterable[QuerySpec]) -> dict[str, list[str]]:
     placed: dict[str, list[str]] = {}
     windowed = (query for query in queries if query.window is not None)
     for of in sorted(_fragments(windowed), key=lambda of: of.replica):
-        placed.setdefault(f"aggregator/{of.replica}", []).append(str(of))
+        placed.setdefault(aggregator_process(of.replica), []).append(str(of))
     return placed
 
 
@@ -220,7 +222,7 @@ def _spec(
     options: Sequence[str] = (),
     parts: tuple[str, ...] = (),
 ) -> ProcessSpec:
-    name = process.partition("/")[2]
+    name = own_name(process)
     command = _command(module, (name,), launch, options)
     return ProcessSpec(process, command, _stop_then, env=launch.environment, parts=parts)
 

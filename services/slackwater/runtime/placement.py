@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from slackwater.model.errors import UsageError
+from slackwater.model.names import kind_of
 
 
 class BackOff:
@@ -50,7 +51,7 @@ def matching(target: str, names: Iterable[str]) -> list[str]:
     found = (
         [name for name in names if name.startswith(target)]
         if slash
-        else [name for name in names if name.partition("/")[0] == kind]
+        else [name for name in names if kind_of(name) == kind]
     )
     if not found:
         raise UsageError(f"no process is called {target}; there are {', '.join(names) or 'none'}")

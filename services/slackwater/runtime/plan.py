@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.names import kind_of
 from slackwater.runtime import costs
 from slackwater.runtime.costs import Cost
 from slackwater.runtime.launchers import ProcessSpec
@@ -128,7 +129,7 @@ def _base(kind: str) -> tuple[float, float]:
 
 
 def _process(spec: ProcessSpec, deployment: Deployment, load: Load) -> Process:
-    kind, fragments = _kind(spec.name), _fragments(spec)
+    kind, fragments = kind_of(spec.name), _fragments(spec)
     memory_mb, cores = _base(kind)
     for fragment in fragments:
         of, _, name = fragment.rpartition("/")
@@ -136,10 +137,6 @@ def _process(spec: ProcessSpec, deployment: Deployment, load: Load) -> Process:
         memory_mb += cost.memory_mb
         cores += cost.cores + 1e-6 * _work_us(cost, of or kind, name, deployment, load)
     return Process(spec.name, len(fragments), memory_mb, cores)
-
-
-def _kind(name: str) -> str:
-    return name.partition("/")[0]
 
 
 def _fragments(spec: ProcessSpec) -> Sequence[str]:

@@ -24,6 +24,7 @@ from slackwater.codec.state_records import (
     encode_orderer_state,
 )
 from slackwater.model.errors import MalformedRecordError
+from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.names import Names, RootName
 from slackwater.model.records import OrdererState, RootState
 from slackwater.runtime.skipped import SKIPPED
@@ -35,7 +36,6 @@ Fits: TypeAlias = Callable[[State], bool]
 OFFSET_MAX: Final = 2**48
 """Offsets, ids, seqs, incarnations and placement numbers lie below it: 9 years of a million each
 millisecond."""
-EVENT_US_MAX: Final = 2**62
 """Event times lie below it, on both sides of 1970."""
 
 
@@ -140,7 +140,7 @@ def _is_possible_orderer(state: OrdererState) -> bool:
         and _are_counts(*(n + 1 for n in (state.last_id, *(p.next_id for p in positions))))
         and _are_counts(*(p.inc + 1 for p in positions))
         and _are_times(state.frontier, state.live_frontier)
-        and all(p.boundary < EVENT_US_MAX for p in positions)
+        and all(p.boundary < FOREVER for p in positions)
     )
 
 
@@ -162,4 +162,4 @@ def _are_counts(*numbers: int) -> bool:
 
 
 def _are_times(*times: int) -> bool:
-    return all(-EVENT_US_MAX <= time <= EVENT_US_MAX for time in times)
+    return all(NEVER <= time <= FOREVER for time in times)

@@ -88,11 +88,6 @@ def topics_for(
     return tuple(specs)
 
 
-def record_bytes_max() -> int:
-    """The largest record that an internal topic carries."""
-    return int(_file()["limits"]["record_bytes_max"])
-
-
 def piece_bytes_max() -> int:
     """Where the content of a bucket is cut into pieces."""
     return int(_file()["limits"]["piece_bytes_max"])

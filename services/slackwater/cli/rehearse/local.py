@@ -22,6 +22,7 @@ from slackwater.cli.rehearse.plan import Plan
 from slackwater.cli.rehearse.stage import Event
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.names import kind_of
 from slackwater.model.records import Heartbeat
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.cpu import Load, LoadMeter
@@ -174,7 +175,7 @@ class LocalStage:
 
 def at_work(beat: Heartbeat) -> bool:
     """Ready, and not mute any more, where it may be mute (rules 25 and 27)."""
-    may_be_mute = beat.process.partition("/")[0] in {"orderer", "root"}
+    may_be_mute = kind_of(beat.process) in {"orderer", "root"}
     return beat.ready and not beat.detail.get("mute", int(may_be_mute))
 
 

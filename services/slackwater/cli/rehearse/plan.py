@@ -20,18 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from slackwater.client.batch import (
-    BatchResult,
-    RowsResult,
-    compute_all,
-    end_boundary,
-)
+from slackwater.client.batch import BatchResult, RowsResult, compute_all, end_boundary
 from slackwater.client.check import Checker, Terms
 from slackwater.client.check_rows import RowChecker
 from slackwater.client.readings import StreamInput, read_stream
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.durations import format_duration_us, parse_duration_us
 from slackwater.model.errors import DeploymentError, UsageError
+from slackwater.model.names import kind_of
 from slackwater.proxy.csvfile import CsvFile
 
 Verb = Literal["silence", "kill", "pause"]
@@ -222,7 +218,7 @@ def targets(name: str, processes: Iterable[str]) -> list[str]:
     be written out, so that a slip of the pen does not kill everything.
     """
     name = name.removesuffix("/*")
-    if name.partition("/")[0] not in KINDS:
+    if kind_of(name) not in KINDS:
         return []
     known = list(processes)
     return [name] if name in known else [p for p in known if p.startswith(name)]

@@ -28,6 +28,7 @@ from slackwater.client.follow import Follower, Seen
 from slackwater.client.latency import Commits, read_commits
 from slackwater.client.merge import Cut
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
+from slackwater.model.names import proxy_process
 from slackwater.primitives.lateness import lateness_of
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.registry import Registry
@@ -287,7 +288,7 @@ class Rehearsal:
         for fault in self._plan.faults:
             at, end = anchor_wall + fault.at_us, anchor_wall + fault.at_us + fault.for_us
             if fault.verb == "silence":
-                name = f"proxy/{fault.target}"
+                name = proxy_process(fault.target)
                 self._at(at, self._noting(name, "silenced", f"silence {fault.target}"))
                 self._at(end, self._noting(name, "heard", f"{fault.target} is heard again"))
                 continue

@@ -25,8 +25,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Gap, ResultBatch, SourceColumns, SourcePosition
-from slackwater.protocols.dpc.log_cursor import NEVER
 
 _chunk_bytes: Final = 512
 """What a batch without rows takes in memory, about."""
@@ -230,7 +230,7 @@ class Unread:
     """The stable line's cursor in a tentative topic: it never looks at one (R20)."""
 
     offset = 0
-    boundary = 2**62
+    boundary = FOREVER
     hole_inc: int | None = None
     bytes_held = 0
     bytes_behind = 0

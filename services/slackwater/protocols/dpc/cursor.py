@@ -32,9 +32,9 @@ from dataclasses import replace
 from itertools import chain
 
 from slackwater.model.errors import MalformedRecordError
+from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
 from slackwater.protocols.dpc.chunks import Aside, Chunk, offset_of
-from slackwater.protocols.dpc.log_cursor import NEVER
 
 
 class SourceCursor:
@@ -68,7 +68,7 @@ class SourceCursor:
         self.bytes_held = 0
         """About what is buffered ahead of the line; what is behind it is not in it."""
         self._bytes_behind = 0
-        self._low = -(2**62)
+        self._low = NEVER
         self._behind: deque[Chunk] = deque()
         self._chunks: deque[Chunk] = deque()
         self._aside = Aside()
@@ -78,8 +78,8 @@ class SourceCursor:
         self._before_loss: SourcePosition | None = position if is_cut else None
         # A live cursor without a next id has left something out, unless it never read a thing.
         self._skipped = not strict and position.next_id < 0 <= position.inc
-        self.whole_from = NEVER
-        """From here on nothing that was skipped can be missing."""
+        self.whole_from: int | None = None
+        """From here on nothing that was skipped can be missing; None: nothing was skipped."""
         self.gaps: list[tuple[int, int, Gap]] = []
         """(from, to, gap): readings lost to retention, and the event times they may lie in."""
 
@@ -150,7 +150,8 @@ class SourceCursor:
             self._skipped = True
         self._lost_from = None
         if self._skipped:
-            self.whole_from = max(self.whole_from, self._felt_before(record))
+            felt_to, before = self._felt_before(record), self.whole_from
+            self.whole_from = felt_to if before is None else max(before, felt_to)
             self._skipped = False
         return True
 
@@ -223,7 +224,7 @@ class SourceCursor:
         self._low, self._bytes_behind = whole._low, whole._bytes_behind
         self._behind, self._chunks = whole._behind.copy(), whole._chunks.copy()
         self._aside = Aside(whole._aside.chunks.copy())
-        self.whole_from = NEVER
+        self.whole_from = None
 
     # What goes out.
 
@@ -256,7 +257,7 @@ class SourceCursor:
 
     def next_reading(self, start: int) -> int | None:
         """A lower bound of the smallest stime >= start that is buffered, None if there is none."""
-        aside = next(self._aside.within(start, 2**62), None)
+        aside = next(self._aside.within(start, FOREVER), None)
         best = None if aside is None else max(aside.record.stime_min, start)
         for chunk in self._chunks:
             if best == start:
@@ -301,7 +302,7 @@ class SourceCursor:
         Where the line still feels what it has skipped that is nowhere, however far the log is read:
         an input whose boundary keeps its deadlines must not be waited for (rule 14).
         """
-        if start - self._lookback_us >= self.whole_from:
+        if self.whole_from is None or start - self._lookback_us >= self.whole_from:
             return self.boundary
         return NEVER
 
@@ -330,7 +331,7 @@ class SourceCursor:
     @property
     def _is_torn(self) -> bool:
         """Has it skipped what the line still needs? Without a next id a restart knows it too."""
-        return self._low - self._lookback_us < self.whole_from
+        return self.whole_from is not None and self._low - self._lookback_us < self.whole_from
 
     def park(self) -> None:
         """Forget what is buffered; a catch-up reader reads it again from where it begins.

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from slackwater.model.records import Gap, SourceColumns, SourcePosition
-
-NEVER: Final = -(2**63)
-"""Before every event time."""
 
 
 class Cursor(Protocol):

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from slackwater.model.limits import NEVER
 from slackwater.model.records import Gap, Hole, Kind, OrderedRecord, OrdererState, SourceColumns
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.cursor import SourceCursor
@@ -114,7 +115,7 @@ class OrdererCore:
         self.downstream = Downstream(near_us, config.turn_lease_us)
         self._held_back = False
         self._stepped_at: int | None = None
-        self._seek_asked_at = -(2**62)
+        self._seek_asked_at = NEVER
         self.busy = False
         self.wake_at: int | None = None
         self.counters = _Counters()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from slackwater.model.limits import FOREVER
 from slackwater.model.records import (
     Hole,
     OrdererState,
@@ -173,7 +174,7 @@ class OrdererLogs:
         times = [t for c in self.stable if (t := c.next_reading(start)) is not None]
         back = start - self._lookback_us
         times += [max(g[0], start) for c in self.stable for g in c.gaps if g[1] > back]
-        return min(times, default=2**62)
+        return min(times, default=FOREVER)
 
     def park(self, line: LineName, stream: int) -> None:
         """Forget what the cursor has buffered; a catch-up reader reads it again."""

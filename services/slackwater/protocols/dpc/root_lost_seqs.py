@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from slackwater.model.limits import NEVER
 from slackwater.protocols.dpc.decision import Child
 from slackwater.protocols.dpc.delta_cursor import DeltaCursor
 from slackwater.protocols.dpc.inputs import Inputs
@@ -38,7 +39,7 @@ class LostSeqs:
         self._children = children
         self._inputs = inputs
         self._whole = whole
-        self._asked_at = -(2**62)
+        self._asked_at = NEVER
         self._is_awaited = False
         self._unsent: dict[DeltaLog, int] = {}
 

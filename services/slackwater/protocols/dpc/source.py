@@ -32,6 +32,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from slackwater.model.limits import NEVER
 from slackwater.model.records import (
     Gap,
     Kind,
@@ -48,8 +49,6 @@ from slackwater.primitives.windows import Grid
 Reason = Literal["malformed", "crash", "late", "before_start", "future", "superseded"]
 LateRule = Literal["input", "promise"]
 
-NEVER: Final = -(2**62)
-"""Before all event times; far enough from the end of int64 that a duration can be taken off."""
 day_us: Final = 86_400_000_000
 readings_default_max: Final = 10_000
 bytes_default_max: Final = 256 * 1024

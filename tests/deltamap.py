@@ -1,4 +1,6 @@
-"""The join of delta-CRDTs: a map of identified slices, in which versions decide.
+"""The join of delta-CRDTs as Fargo has it, which the panes of the root are held against.
+
+A map of identified slices, in which versions decide. No process uses it: a root has its panes.
 
 Fargo (section 3.5) keeps, per replica, a value that only grows, and joins by taking the larger. A
 sum of readings of both signs does not only grow, so here the pair (version, value) takes its place
