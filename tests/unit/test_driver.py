@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 from tests.handing import hand_over
@@ -272,12 +273,15 @@ async def test_what_a_session_raises_at_a_record_takes_the_record_from_nobody(st
     setattr(one.session, step, raises)
     for other in others:
         setattr(other.session, "receive", receives)  # noqa: B010 -- mypy
-    logs = SharedLogs(cast(Any, None))
+    consumer = SimpleNamespace(add=AsyncMock())
+    logs = SharedLogs(cast(Any, consumer))
     for driven in process.driven:
         await driven.start()
     logs.join(process.driven)
+    await logs.settle()
+    hand_over_record = consumer.add.await_args.args[1]
     try:
-        logs._on_record(SOURCE, 0, encode_source(Source("s1").log[0]))
+        hand_over_record(SOURCE, 0, encode_source(Source("s1").log[0]))
     except RuntimeError:
         pytest.fail("it ends whoever hands over")
     assert len(received) == 2

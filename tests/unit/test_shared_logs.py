@@ -202,3 +202,39 @@ async def test_a_consumer_that_cannot_read_fails_those_who_wait_for_it_and_is_as
     assert consumer.read.keys() == {SOURCE, RESULTS}
     assert not second.failed
     assert second.told == [], "it begins the logs"
+
+
+async def test_what_an_older_reading_still_brings_is_not_for_who_begins_the_log_anew() -> None:
+    """It lies further ahead: the newcomer's cursors would pass what they have not read."""
+    consumer, one, other = Consumer(), Reader(source=50), Reader(source=5)
+    logs = SharedLogs(consumer)
+    join(logs, one)
+    await logs.settle()
+    older = consumer.receive
+    assert older is not None
+    leave(logs, one)
+    join(logs, other)
+    older(SOURCE, 50, b"x")
+    await logs.settle()
+    assert consumer.began[SOURCE] == [50, 5]
+    assert other.taken == []
+    assert consumer.receive is not None
+    consumer.receive(SOURCE, 5, b"x")
+    assert other.taken == [(SOURCE, 5)]
+
+
+async def test_what_was_read_is_remembered_while_the_log_is_read_but_no_results() -> None:
+    consumer, reader = Consumer(), Reader(source=3)
+    logs = SharedLogs(consumer)
+    join(logs, reader)
+    await logs.settle()
+    assert consumer.receive is not None
+    consumer.receive(SOURCE, 3, b"x")
+    consumer.receive(RESULTS, 0, b"y")
+    found = logs.recent.read(SOURCE, 3, 10)
+    assert found is not None
+    assert [(each.offset, each.value) for each in found] == [(3, b"x")]
+    assert logs.recent.read(RESULTS, 0, 10) is None
+    leave(logs, reader)
+    assert logs.recent.read(SOURCE, 3, 10) is None
+    assert logs.recent.bytes == 0

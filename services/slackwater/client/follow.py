@@ -42,6 +42,8 @@ From = Literal["beginning", "end"]
 KINDS: Final = frozenset({"stable", "tentative", "boundary", "undo", "rec_done", "gap"})
 gap_wait_us: Final = 20_000
 """The other topics' records of a transaction usually come this soon; then nobody need be asked."""
+FETCH_WAIT_MS_MAX: Final = 250
+"""Twenty followers of three topics each took a tenth of a broker with fetches every 50 ms."""
 poll_records_max: Final = 2_000
 
 
@@ -90,7 +92,9 @@ class Follower:
             begins, first = dict(self._present), self._behind(begins)
         topics = list(self._kinds)
         self._merges = [PartMerge[Seen](p, topics, first.get(p)) for p in range(parts)]
-        self._reader = transport.reader(isolation="read_committed")
+        self._reader = transport.reader(
+            isolation="read_committed", fetch_wait_ms_max=FETCH_WAIT_MS_MAX
+        )
         self._reader.assign(begins)
         for log, offset in begins.items():
             self._merges[log[1]].reached(log[0], offset)

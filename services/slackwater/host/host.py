@@ -435,6 +435,7 @@ class Hosted:
             heartbeat_period_us=fragment.heartbeat_period_us,
             prefetch_kib_max=host.prefetch_kib_max,
             decode=host.decode,
+            recent=host.logs.recent,
             clock=shared.clock,
         )
 

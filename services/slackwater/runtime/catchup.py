@@ -1,5 +1,8 @@
 """The catch-up reader: replays logs from parked positions, beside the live consumer (rule 12).
 
+What the live consumer has brought lately is handed out again from memory (``recent.py``); a client
+of the broker reads what is older.
+
 A parked cursor is a position and nothing else. Whoever holds parked cursors says after each step
 which positions it wants next; what is unchanged goes on undisturbed, so the steady state costs a
 comparison of two small dictionaries. The alternative, seeking the live consumer back and forth,
@@ -13,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from slackwater.runtime.recent import RecentRecords
 from slackwater.runtime.transport import (
     Isolation,
     Log,
@@ -42,8 +46,10 @@ class CatchUpReader:
         *,
         isolation: Isolation = "read_uncommitted",
         prefetch_kib_max: int = 16 * 1024,
+        recent: RecentRecords | None = None,
     ) -> None:
         self._transport = transport
+        self._recent = recent or RecentRecords()
         self._make = partial(
             transport.reader, isolation=isolation, prefetch_kib_max=prefetch_kib_max
         )
@@ -89,13 +95,31 @@ class CatchUpReader:
 
     def read(self, positions: Mapping[Log, int], records_max: int) -> list[RawRecord] | Gone:
         """Want these positions; the records that are there, or what stands in their way."""
-        self.want(positions)
+        found, older = self._from_memory(positions, records_max)
+        self.want(older)
         try:
-            return self.poll(0.0, records_max)
+            return found + self.poll(0.0, records_max)
         except PositionGoneError as gone:
             beginning = self._transport.beginning_offsets([gone.log])[gone.log]
             _log.warning("%s; reading goes on at %d", gone, beginning)
             return Gone(gone.log, beginning)
+
+    def _from_memory(
+        self, positions: Mapping[Log, int], records_max: int
+    ) -> tuple[list[RawRecord], dict[Log, int]]:
+        """What is held of these logs, and where the others are to be read from the broker."""
+        found: list[RawRecord] = []
+        older: dict[Log, int] = {}
+        share = max(records_max // max(len(positions), 1), 1)
+        for log, offset in positions.items():
+            records = self._recent.read(
+                log, offset, share, is_nearly_enough=log not in self._resume_from
+            )
+            if records is None:
+                older[log] = offset
+            else:
+                found += records
+        return found, older
 
     def position(self, log: Log) -> int:
         """Every visible record of the log below it has been handed over."""

@@ -38,6 +38,7 @@ from slackwater.runtime.decoding import Decode, decode, promise_of
 from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.log import named
 from slackwater.runtime.procedures import Committer, perform
+from slackwater.runtime.recent import RecentRecords
 from slackwater.runtime.sharedends import SharedEnds
 from slackwater.runtime.skipped import SKIPPED
 from slackwater.runtime.state import write_orderer_state
@@ -117,6 +118,7 @@ class Driven:
         prefetch_kib_max: of each of its catch-up readers.
         clock: tells the time.
         decode: of what it reads itself; what the host remembers is not decoded again.
+        recent: what the live consumer has brought lately, for its catch-up readers.
     """
 
     def __init__(
@@ -137,6 +139,7 @@ class Driven:
         prefetch_kib_max: int = CATCH_UP_PREFETCH_KIB,
         clock: SystemClock | None = None,
         decode: Decode = decode,
+        recent: RecentRecords | None = None,
     ) -> None:
         self.session = session
         self._decode = decode
@@ -160,7 +163,7 @@ class Driven:
         self._forms = dict(session.inputs)
         self._catch_up = {
             (line, isolation): CatchUpReader(
-                transport, isolation=isolation, prefetch_kib_max=prefetch_kib_max
+                transport, isolation=isolation, prefetch_kib_max=prefetch_kib_max, recent=recent
             )
             for line in LINES
             for isolation in {self._isolation(log) for log in self._forms}

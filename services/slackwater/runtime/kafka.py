@@ -32,6 +32,7 @@ from slackwater.runtime.kafka_writer import LogProducer, LogWriter
 from slackwater.runtime.offsets import OffsetsClient
 from slackwater.runtime.topics import confluent_consumer, delete_records
 from slackwater.runtime.transport import (
+    FETCH_WAIT_MS,
     Isolation,
     Log,
     LogError,
@@ -80,7 +81,6 @@ _client_log.addFilter(_OncePerOutage())
 
 # A batch around the largest record; the broker and the topics allow the same.
 _batch_bytes_max = record_bytes_max + 64 * 1024
-_fetch_wait_ms = 50
 
 
 # What every client shares beyond topics.toml: quick to come back, quiet while it cannot.
@@ -146,6 +146,7 @@ class KafkaTransport:
         isolation: Isolation = "read_uncommitted",
         prefetch_kib_max: int = 16 * 1024,
         gather_ms: int = 0,
+        fetch_wait_ms_max: int = FETCH_WAIT_MS,
     ) -> LogReader:
         """A reader without any log yet."""
         return LogReader(
@@ -154,6 +155,7 @@ class KafkaTransport:
             isolation=isolation,
             prefetch_kib_max=prefetch_kib_max,
             gather_ms=gather_ms,
+            fetch_wait_ms_max=fetch_wait_ms_max,
         )
 
     def end_offsets(
@@ -224,6 +226,7 @@ class LogReader:
         isolation: Isolation = "read_uncommitted",
         prefetch_kib_max: int = 16 * 1024,
         gather_ms: int = 0,
+        fetch_wait_ms_max: int = FETCH_WAIT_MS,
     ) -> None:
         self._positions: dict[Log, int] = {}
         self._pending: list[LogError] = []
@@ -235,9 +238,7 @@ class LogReader:
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
                 "isolation.level": isolation,
-                # Also how long the end of a log behind a transaction's marker takes to be seen,
-                # and how long a newly assigned log waits for a fetch under way.
-                "fetch.wait.max.ms": gather_ms or _fetch_wait_ms,
+                "fetch.wait.max.ms": gather_ms or fetch_wait_ms_max,
                 "fetch.min.bytes": 1024 * prefetch_kib_max if gather_ms else 1,
                 "fetch.queue.backoff.ms": 5,  # by default a full prefetch costs a pause of 1 s
                 "queued.max.messages.kbytes": prefetch_kib_max,

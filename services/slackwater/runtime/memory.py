@@ -19,6 +19,7 @@ from types import TracebackType
 
 from slackwater.model.names import UNPREFIXED, Names
 from slackwater.runtime.transport import (
+    FETCH_WAIT_MS,
     Isolation,
     Log,
     Marker,
@@ -156,6 +157,7 @@ class MemoryBroker:
         isolation: Isolation = "read_uncommitted",
         prefetch_kib_max: int = 16 * 1024,
         gather_ms: int = 0,
+        fetch_wait_ms_max: int = FETCH_WAIT_MS,
     ) -> MemoryReader:
         """A reader without any log yet; here nothing is fetched, so nothing is gathered."""
         return MemoryReader(self, isolation)

@@ -7,6 +7,9 @@ raises is its own affair (``Driven.take``).
 Who joins while a log is read already is told where the consumer is, in the step of the event loop
 from which on it is handed records; what lies before it reads by itself (rule 12, decision 57). Who
 joins together begins together: at the smallest of their positions, so that nobody is parked.
+
+What was read last stays in memory (``recent``) for cursors that are parked meanwhile. Results do
+not: how far they are read is told by the client's position, which passes markers (R11).
 """
 
 from __future__ import annotations
@@ -15,12 +18,14 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 from slackwater.model.errors import SlackwaterError
 from slackwater.runtime.decoding import Decode, decode
 from slackwater.runtime.driver import Driven
 from slackwater.runtime.faust_worker import Receive
+from slackwater.runtime.recent import RecentRecords
 from slackwater.runtime.transport import Isolation, Log, PositionGoneError
 from slackwater.sessions.session import Form
 
@@ -64,6 +69,7 @@ class SharedLogs:
     def __init__(self, consumer: Consumer, decode: Decode = decode) -> None:
         self._consumer = consumer
         self._decode = decode
+        self.recent = RecentRecords()
         self._logs: dict[Log, _Shared] = {}
         self._read: dict[Log, _Shared] = {}
         """What the consumer has been told to read; ``settle`` makes it ``_logs``."""
@@ -84,6 +90,8 @@ class SharedLogs:
             if shared is None:
                 form = next(iter(joining)).forms[log]
                 shared = self._logs[log] = _Shared(form, min(joining.values()))
+                if form != "results":
+                    self.recent.begin(log, shared.next)
             for driven, offset in joining.items():
                 # Who is where the consumer begins to read is attached already.
                 if not is_new or offset != shared.next:
@@ -101,6 +109,7 @@ class SharedLogs:
                 shared.readers.remove(driven)
             if not shared.readers:
                 del self._logs[log]
+                self.recent.forget(log)
 
     def gone(self, error: PositionGoneError) -> None:
         """Retention was quicker than the consumer: who reads the log begins anew (rule 28)."""
@@ -108,6 +117,7 @@ class SharedLogs:
 
     def _give_up(self, log: Log, error: SlackwaterError) -> None:
         shared = self._logs.pop(log, None)
+        self.recent.forget(log)
         for driven in [] if shared is None else shared.readers:
             driven.fail(error)
 
@@ -142,7 +152,8 @@ class SharedLogs:
                         if (shared.form == "results") == of_results
                     }
                     if offsets:
-                        await self._consumer.add(offsets, self._on_record, isolation=isolation)
+                        receive = partial(self._receive, begun)
+                        await self._consumer.add(offsets, receive, isolation=isolation)
             except SlackwaterError as error:
                 # Nobody knows which of them are read: all who wait for them begin anew.
                 for log, shared in begun.items():
@@ -167,11 +178,17 @@ class SharedLogs:
             if (shared := self._logs.get(log)) is not None and shared.handed >= read_to
         }
 
-    def _on_record(self, log: Log, offset: int, value: bytes) -> None:
-        shared = self._logs.get(log)
-        if shared is None:
+    def _receive(self, begun: Mapping[Log, _Shared], log: Log, offset: int, value: bytes) -> None:
+        """A record, for those that have begun the log with ``begun``.
+
+        Others may have begun it anew meanwhile, elsewhere: what still comes of the old reading
+        would take their cursors past what they have not read.
+        """
+        shared = begun[log]
+        if self._logs.get(log) is not shared:
             return
         shared.next, shared.handed = offset + 1, offset
+        self.recent.note(log, offset, value)
         wanting = [driven for driven in shared.readers if driven.needs(log, offset)]
         if not wanting:
             return

@@ -27,7 +27,7 @@ What an implementation guarantees:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
 from slackwater.model.names import Names
@@ -39,6 +39,10 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 
 record_bytes_max = 16 * 1024 * 1024
 """The largest record of an internal topic; pieces are cut at half of it (R32)."""
+
+
+FETCH_WAIT_MS: Final = 50
+"""Of a reader whose logs change, or that must see the ends of logs soon."""
 
 
 class RawRecord(NamedTuple):
@@ -199,8 +203,14 @@ class Transport(Protocol):
         isolation: Isolation = "read_uncommitted",
         prefetch_kib_max: int = 16 * 1024,
         gather_ms: int = 0,
+        fetch_wait_ms_max: int = FETCH_WAIT_MS,
     ) -> Reader:
-        """A reader without any log yet; ``gather_ms``: how long records may be gathered."""
+        """A reader without any log yet; ``gather_ms``: how long records may be gathered.
+
+        ``fetch_wait_ms_max``: how long a fetch may wait while nothing comes. A record ends the wait
+        at once. What is late by it is a log that is assigned meanwhile, and the sight of a log's
+        end behind a transaction's marker.
+        """
         ...
 
     def end_offsets(
