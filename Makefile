@@ -34,7 +34,7 @@ BROKER_CLASSES := $(JARS)/broker/classes.jsa
 BROKER_POM   := services/slackwater/runtime/broker-pom/pom.xml
 SPARK_POM    := spark/pom.xml
 
-.PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers drills sim mutants bench bench-queries paper-dpc clean
+.PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers drills sim mutants bench bench-queries bench-peers paper-dpc clean
 
 help: ## this list
 	@echo "slackwater: windows over sensor streams that never stall and never lie"
@@ -143,10 +143,13 @@ bench: setup ## measure this machine; writes bench/README.md
 bench-queries: setup ## what 1, 3, 10, 20, 30 queries cost on this machine, 15 minutes; ARGS="--queries 1,3"
 	@$(BIN)/python -m bench.queries $(ARGS)
 
+bench-peers: setup ## Kafka Streams, Flink, Spark, Quix beside slackwater, 40 minutes; fetches them; writes bench/peers/README.md
+	@MVN=$(MVN) $(BIN)/python -m bench.peers.run $(ARGS)
+
 paper-dpc: setup ## the DPC paper's experiments, 20 minutes; writes docs/results/dpc.md
 	@$(BIN)/python -m bench.paper_dpc $(ARGS)
 
 clean: ## remove what setup and the tools made here; data directories stay
-	@rm -rf $(VENV) $(JARS) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(JARS) build bench/peers/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@find . -name '*.egg-info' -type d -prune -exec rm -rf {} +
