@@ -23,7 +23,7 @@ _of_parts = "tests.unit.test_parts"
 HOSTING_MUTANTS: Final = (
     Mutant(
         "a record is handed to one fragment only", "G1",
-        (Edit(f"{_runtime}.sharedlogs:SharedLogs._on_record",
+        (Edit(f"{_runtime}.sharedlogs:SharedLogs._receive",
               "for driven in wanting:", "for driven in wanting[:1]:"),),
         f"{_of_logs}:test_each_record_reaches_all_who_read_its_log",
     ),
