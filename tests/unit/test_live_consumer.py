@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.subscription_state import SubscriptionState
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.runtime.assigned import AssignedConsumer, Batch, Begin
@@ -21,73 +25,180 @@ from slackwater.runtime.transport import Isolation, Log, NoAnswerError
 A, B, C = ("a", 0), ("b", 0), ("b", 1)
 
 
+def record_batch(offset: int) -> bytes:
+    """One record, as a broker sends it."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1_000)
+    builder.append(0, 0, None, b"x", [])
+    batch = bytearray(builder.build())
+    struct.pack_into(">q", batch, 0, offset)
+    return bytes(batch)
+
+
+class Network:
+    """What aiokafka sends to the broker: fetches, which wait until some log has more."""
+
+    _metadata_max_age_ms = 300_000
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.cluster = SimpleNamespace(
+            leader_for_partition=lambda _: 1, broker_metadata=lambda _: object()
+        )
+        self.ends: dict[TopicPartition, int] = {}
+        self.fetched: list[dict[TopicPartition, int]] = []
+        """What each fetch asked for."""
+        self.is_asked = asyncio.Event()
+        self._appended = asyncio.Event()
+
+    def append(self, *logs: Log) -> None:
+        """One record each, at once."""
+        for log in logs:
+            self.ends[TopicPartition(*log)] += 1
+        self._appended.set()
+
+    def set_topics(self, topics: Sequence[str]) -> None: ...
+
+    async def send(self, _node: int, request: Any) -> Any:
+        asked = {
+            TopicPartition(topic, partition): offset
+            for topic, partitions in request.topics
+            for partition, offset, _ in partitions
+        }
+        self.fetched.append(asked)
+        self.is_asked.set()
+        while not any(offset < self.ends[at] for at, offset in asked.items()):
+            self._appended.clear()
+            await self._appended.wait()
+        answered = (
+            (at, offset, record_batch(offset) if offset < self.ends[at] else b"")
+            for at, offset in asked.items()
+        )
+        topics = [
+            (at.topic, [(at.partition, 0, offset, offset, None, records)])
+            for at, offset, records in answered
+        ]
+        return SimpleNamespace(API_VERSION=4, topics=topics)
+
+
 class Client:
-    """What an aiokafka consumer does with assignments, over its own bookkeeping."""
+    """An aiokafka consumer without a group: its own bookkeeping and fetches, and no network."""
 
     def __init__(self) -> None:
         self._subscription = SubscriptionState()
-        self.at_the_broker: dict[TopicPartition, int] = {}
+        self._client = Network()
+        self._fetcher = Fetcher(
+            self._client,
+            self._subscription,
+            auto_offset_reset="none",
+            fetcher_timeout=10 * WAIT_S_MAX,  # it does not look by itself for what it has missed
+        )
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         self._subscription.assign_from_user(partitions)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        self._subscription.seek(partition, offset)
+        self._fetcher.seek_to(partition, offset)
 
-    async def getmany(self, **_bounds: int) -> dict[TopicPartition, list[Any]]:
-        """The next record of each log."""
-        found = {}
-        for partition in self._subscription.assigned_partitions():
-            state = self._subscription.subscription.assignment.state_value(partition)
-            if state.position < self.at_the_broker.get(partition, 0):
-                found[partition] = [SimpleNamespace(offset=state.position, value=b"x")]
-                state.consumed_to(state.position + 1)
-        return found
+    async def getmany(self, *, max_records: int, **_bounds: int) -> dict[TopicPartition, list[Any]]:
+        async with asyncio.timeout(WAIT_S_MAX):
+            found = await self._fetcher.fetched_records((), 10 * WAIT_S_MAX, max_records)
+            return dict(found)
+
+
+@asynccontextmanager
+async def reading(ends: Mapping[Log, int]) -> AsyncIterator[tuple[AssignedConsumer, Network]]:
+    """A consumer of a broker whose logs end there."""
+    client = Client()
+    client._client.ends = {TopicPartition(*log): end for log, end in ends.items()}
+    try:
+        yield AssignedConsumer(client), client._client
+    finally:
+        await client._fetcher.close()
+
+
+async def taken(consumer: AssignedConsumer, *logs: Log) -> dict[Log, tuple[int, int]]:
+    """The next record of each of these logs: number of the beginning, and offset."""
+    found: dict[Log, tuple[int, int]] = {}
+    while not found.keys() >= set(logs):
+        for batch in await consumer.take():
+            found.setdefault(batch.log, (batch.since, batch.records[0].offset))
+    return found
 
 
 async def test_a_change_leaves_the_others_where_they_are() -> None:
-    client = Client()
-    consumer = AssignedConsumer(client)
-    client.at_the_broker = {TopicPartition(*log): 100 for log in (A, B, C)}
-    consumer.change({A: Begin(7, 0), B: Begin(0, 0)})
-    assert consumer.positions() == {A: (7, -1), B: (0, -1)}
-    await consumer.take()
-    consumer.change({C: Begin(40, 1)}, [B])
-    assert consumer.positions() == {A: (8, 7), C: (40, -1)}
-    taken = {(batch.log, batch.since, batch.records[0].offset) for batch in await consumer.take()}
-    assert taken == {(A, 0, 8), (C, 1, 40)}
+    async with reading(dict.fromkeys((A, B, C), 100)) as (consumer, _):
+        consumer.change({A: Begin(7, 0), B: Begin(0, 0)})
+        assert consumer.positions() == {A: (7, -1), B: (0, -1)}
+        assert await taken(consumer, A, B) == {A: (0, 7), B: (0, 0)}
+        consumer.change({C: Begin(40, 1)}, [B])
+        at, handed = consumer.positions()[A]
+        assert at == handed + 1
+        assert consumer.positions() == {A: (at, handed), C: (40, -1)}
+        assert await taken(consumer, A, C) == {A: (0, at), C: (1, 40)}
+
+
+async def test_a_change_that_meets_an_answer_takes_it_from_nobody() -> None:
+    """The answer has come, and the client has not looked at it yet."""
+    async with reading({A: 7, B: 0, C: 40}) as (consumer, network):
+        consumer.change({A: Begin(7, 0), B: Begin(0, 0)})
+        taking = asyncio.create_task(consumer.take())
+        await network.is_asked.wait()
+        network.append(A, B)
+        consumer.change({C: Begin(40, 1)}, [B])
+        (batch,) = await taking
+        assert (batch.log, batch.since, batch.records[0].offset) == (A, 0, 7)
+        network.append(C)
+        assert await taken(consumer, C) == {C: (1, 40)}
+        first, *later = network.fetched
+        assert first == {TopicPartition(*A): 7, TopicPartition(*B): 0}
+        assert {at for fetch in later for at in fetch} == {TopicPartition(*A), TopicPartition(*C)}
+        assert {fetch.get(TopicPartition(*A), 8) for fetch in later} == {8}, "it is not read again"
+
+
+async def test_a_fetch_that_waits_goes_on_through_changes() -> None:
+    """What is taken out, and entered again elsewhere, while its fetch is under way."""
+    async with reading({A: 7, B: 5}) as (consumer, network):
+        consumer.change({A: Begin(7, 0), B: Begin(5, 0)})
+        taking = asyncio.create_task(consumer.take())
+        await network.is_asked.wait()
+        consumer.change({}, [B])
+        consumer.change({B: Begin(2, 2)})
+        network.append(A, B)
+        found = {batch.log: batch for batch in await taking}
+        assert found[A].records[0].offset == 7
+        assert B not in found, "that answer is of the earlier beginning"
+        assert await taken(consumer, B) == {B: (2, 2)}
 
 
 async def test_a_log_that_begins_anew_has_handed_out_nothing_yet() -> None:
-    client = Client()
-    consumer = AssignedConsumer(client)
-    client.at_the_broker = {TopicPartition(*A): 100}
-    consumer.change({A: Begin(50, 0)})
-    await consumer.take()
-    consumer.change({A: Begin(3, 1)})
-    assert consumer.positions() == {A: (3, -1)}
-    (batch,) = await consumer.take()
-    assert (batch.since, batch.records[0].offset) == (1, 3)
-    consumer.change({}, [A])
-    assert consumer.positions() == {}
+    async with reading({A: 100}) as (consumer, _):
+        consumer.change({A: Begin(50, 0)})
+        await taken(consumer, A)
+        consumer.change({A: Begin(3, 1)})
+        assert consumer.positions() == {A: (3, -1)}
+        assert await taken(consumer, A) == {A: (1, 3)}
+        consumer.change({}, [A])
+        assert consumer.positions() == {}
 
 
 async def test_any_order_of_changes_reads_each_log_from_its_beginning_on() -> None:
     """Against what it must be: a dictionary of positions."""
-    rng, client = random.Random(11), Client()
-    consumer, logs = AssignedConsumer(client), [("t", p) for p in range(6)]
-    client.at_the_broker = {TopicPartition(*log): 1_000_000 for log in logs}
-    expected: dict[Log, int] = {}
-    for since in range(300):
-        begin = {log: Begin(rng.randrange(1000), since) for log in rng.sample(logs, 2)}
-        leave = [log for log in rng.sample(logs, 2) if log not in begin]
-        consumer.change(begin, leave)
-        for log in leave:
-            expected.pop(log, None)
-        expected |= {log: offset for log, (offset, _) in begin.items()}
-        for batch in await consumer.take():
-            assert batch.records[0].offset == expected[batch.log]
-            expected[batch.log] += 1
+    rng, logs = random.Random(11), [("t", p) for p in range(6)]
+    async with reading(dict.fromkeys(logs, 1_000_000)) as (consumer, _):
+        expected: dict[Log, int] = {}
+        for since in range(300):
+            begin = {log: Begin(rng.randrange(1000), since) for log in rng.sample(logs, 2)}
+            leave = [log for log in rng.sample(logs, 2) if log not in begin]
+            consumer.change(begin, leave)
+            for log in leave:
+                expected.pop(log, None)
+            expected |= {log: offset for log, (offset, _) in begin.items()}
+            for _ in range(rng.randrange(3)):
+                await asyncio.sleep(0)
+            for batch in await consumer.take():
+                for record in batch.records:
+                    assert record.offset == expected[batch.log]
+                    expected[batch.log] += 1
 
 
 class Live(LiveConsumer):

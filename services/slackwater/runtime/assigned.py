@@ -3,21 +3,25 @@
 No consumer group: positions live in state records (rule 5), so nothing is committed, nothing is
 balanced, and no start waits for a dead member's session. What is to be read is assigned.
 
-aiokafka replaces the whole assignment at each ``assign``, and all positions are dropped with it. So
-they are read and sought again in the same step, without an ``await`` in between: nothing can be
-handed out meanwhile. What had been fetched ahead is fetched again; the client discards what is in
-flight. A record that was handed out before its log was removed, or begun anew, is told by its
-``since``: the caller numbers each beginning, and every batch carries the number of its own.
+aiokafka replaces the whole assignment at each ``assign``. All positions are dropped, what has been
+fetched ahead is fetched again, and an answer that arrives in the same moment is taken for one that
+is still under way: then nothing is fetched for 200 ms, of any log. So only the first logs are
+assigned. Later ones are entered into the assignment that there is, and those that leave are taken
+out of it; the others, and their fetches, are left alone. It happens in one step, without an
+``await``: nothing can be handed out meanwhile. A record that was handed out before its log was
+removed, or begun anew, is told by its ``since``: the caller numbers each beginning, and every batch
+carries the number of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.consumer.subscription_state import TopicPartitionState
 from aiokafka.errors import KafkaConnectionError, KafkaError, OffsetOutOfRangeError
 
 from slackwater.runtime.cluster import Cluster
@@ -31,8 +35,7 @@ FETCH_WAIT_MS_MAX: Final = 500
 """So long the broker holds a fetch while all logs are silent; a record ends the wait at once. A log
 that is added while all are silent waits so long for its first fetch, no other is late by it."""
 # aiokafka's own ``consumer_timeout_ms`` of 200 ms is left alone: so often it looks at its fetches,
-# and after an assignment it may have missed that the connection is free again. With a longer one
-# nothing was read for 30 s (seen once in a hundred changes).
+# which mends whatever wake-up it has missed.
 OPEN_S_MAX: Final = 60.0
 OPEN_AGAIN_S: Final = 0.1
 
@@ -87,18 +90,35 @@ class AssignedConsumer:
 
         Must not await: see the module's first lines.
         """
-        at = {log: position for log, (position, _) in self.positions().items()}
+        leave = list(leave)
         for log in leave:
-            at.pop(log, None)
             self._since.pop(log, None)
         for log in [*leave, *begin]:
             self._handed.pop(log, None)
-        for log, (offset, since) in begin.items():
-            at[log], self._since[log] = offset, since
-        partitions = {TopicPartition(*log): offset for log, offset in at.items()}
-        self._consumer.assign(list(partitions))
+        partitions = {TopicPartition(*log): offset for log, (offset, _) in begin.items()}
+        self._assign(partitions.keys(), {TopicPartition(*log) for log in leave} - partitions.keys())
         for partition, offset in partitions.items():
             self._consumer.seek(partition, offset)
+        self._since |= {log: since for log, (_, since) in begin.items()}
+
+    def _assign(self, begin: Set[TopicPartition], leave: Set[TopicPartition]) -> None:
+        consumer, assignment = self._consumer, self._assignment
+        if assignment is None:
+            consumer.assign(list(begin))
+            return
+        for partition in leave & assignment.tps:
+            # The state stays, without a position: an answer under way looks it up, and is dropped.
+            assignment.state_value(partition).await_reset(None)
+            consumer._fetcher._records.pop(partition, None)
+        for partition in begin - assignment.tps:
+            assignment._tp_state[partition] = TopicPartitionState(assignment)
+        assignment._topic_partitions = (assignment.tps - leave).union(begin)
+        consumer._client.set_topics([partition.topic for partition in assignment.tps])
+
+    @property
+    def _assignment(self) -> Any:
+        subscription = self._consumer._subscription.subscription
+        return None if subscription is None else subscription.assignment
 
     async def take(self) -> list[Batch]:
         """Records that are there; waits for the first, up to ``TAKE_MS_MAX``.
@@ -127,10 +147,10 @@ class AssignedConsumer:
         In a log of transactions the markers take offsets and are never handed out: only the
         client's own position passes them (R11).
         """
-        subscription = self._consumer._subscription.subscription
-        if subscription is None or subscription.assignment is None:
+        assignment = self._assignment
+        if assignment is None:
             return {}
-        states = {tp: subscription.assignment.state_value(tp) for tp in subscription.assignment.tps}
+        states = {tp: assignment.state_value(tp) for tp in assignment.tps}
         return {
             (tp.topic, tp.partition): (
                 state.position,
