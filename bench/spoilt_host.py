@@ -3,7 +3,8 @@
 Started in place of ``slackwater.host`` by a bench or a test, never by the product: faults are made
 here, around the making of a fragment. Each line of the file that ``SPOILT_BY`` names is a fragment
 and what each of its steps does: ``orderer/q.0.a raise``, ``root/q.0 sleep 0.2``. It is read again
-at each step.
+at each step. An orderer that begins while its line is ``orderer/q.0.a leak 1000`` releases nothing
+that it has read, and its H is 1,000 bytes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,8 +61,16 @@ def spoilt(make: MakeOne, kind: str) -> MakeOne:
 def _spoil(fragment: Fragment, name: str, file: Path) -> None:
     session: Any = fragment.session
     whole: Callable[[int], Sequence[Effect]] = session.step
+    leaks = False
+    match _fault(file, name):
+        case ["leak", bytes_max]:
+            session._config = replace(session._config, ahead_bytes_max=int(bytes_max))
+            leaks = True
 
     def step(now: int) -> Sequence[Effect]:
+        if leaks:
+            for cursor in (*session.core.logs.stable, *session.core.logs.live):
+                cursor.pass_to = _nothing
         match _fault(file, name):
             case ["raise"]:
                 raise SpoiltError(f"{file} says so")
@@ -69,6 +79,10 @@ def _spoil(fragment: Fragment, name: str, file: Path) -> None:
         return whole(now)
 
     session.step = step
+
+
+def _nothing(_start: int) -> None:
+    """Release nothing."""
 
 
 def _fault(file: Path, name: str) -> list[str]:

@@ -13,7 +13,13 @@ from tests.waiting import eventually
 from slackwater.codec.results import parse_result
 from slackwater.runtime.deployment import load_deployment
 from slackwater.runtime.draining import Draining
-from slackwater.runtime.parts import LONG_TURN_MS, OWN_HOST
+from slackwater.runtime.parts import (
+    FAILURES,
+    HELD_BYTES,
+    HELD_BYTES_MAX,
+    LONG_TURN_MS,
+    OWN_HOST,
+)
 from slackwater.runtime.stack import StackOptions, StackThread
 from slackwater.runtime.transport import read_to_end
 
@@ -102,6 +108,32 @@ def test_a_host_is_drained_into_a_new_one_while_readings_come_and_nothing_is_los
     stack.kill("host/new-1")
     eventually(lambda: stack.pids().get("host/new-1", after["host/new-1"]) != after["host/new-1"])
     eventually(lambda: kept.listener.ready(SLOW) and kept.listener.ready("root/well.0"))
+
+
+@pytest.mark.slow
+def test_one_that_keeps_all_it_reads_is_built_anew_beside_the_others_and_loses_nothing(
+    stack: StackThread, tmp_path: Path
+) -> None:
+    spoilt = tmp_path / "spoilt"
+    spoilt.write_text(f"{SLOW} leak 500")
+    stack.open()
+    stack.start_rehearsal(E0_US, 1.0)
+    stack.begin(E0_US, 1.0, END_US)
+    listener = stack.stack.listener
+
+    def has_ended_by_it() -> bool:
+        return HELD_BYTES in listener.all()[SLOW].detail
+
+    eventually(has_ended_by_it, f"{SLOW} has kept too much")
+    told = listener.all()[SLOW].detail
+    assert told[HELD_BYTES] > told[HELD_BYTES_MAX] == 500
+    assert told[FAILURES] >= 1
+    spoilt.unlink()
+    all_are_answered(stack)
+    heard = listener.all()
+    assert {heard[name].pid for name in (SLOW, "orderer/well.0.a")} == {stack.pids()["host/0"]}
+    assert FAILURES not in heard["orderer/well.0.a"].detail
+    assert FAILURES not in heard["root/well.0"].detail
 
 
 def all_are_answered(stack: StackThread) -> None:

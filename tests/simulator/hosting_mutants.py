@@ -144,6 +144,11 @@ HOSTING_MUTANTS: Final = (
         f"{_of_parts}:test_a_part_that_stands_still_is_silent_over_its_lives",
     ),
     Mutant(
+        "what a fragment has kept is told to nobody", "R5",
+        (Edit(f"{_host}:Hosted._noted", "if isinstance(error, HeldTooMuchError):", "if False:"),),
+        f"{_of_host}:test_one_that_keeps_too_much_is_built_anew_alone_and_tells_how_much_it_was",
+    ),
+    Mutant(
         "a part that has failed is still ready", "R34",
         (Edit(f"{_runtime}.parts:PartBeat.begin_again",
               "self._beat = self._sender.add_part(self._name, owner_speaks=self._owner_speaks)",

@@ -42,6 +42,7 @@ _newcomer = f"{_scenarios}.test_r08_a_newcomer_to_a_host"
 _chains = f"{_scenarios}.test_r20_a_query_as_a_source"
 _losses = f"{_scenarios}.test_r15_every_answer_says_what_is_lost"
 _gaps = f"{_scenarios}.test_r15_retention_is_outrun"
+_held = f"{_scenarios}.test_r05_what_is_held_for_nothing"
 _joins = f"{_scenarios}.test_r26_stateful_operators"
 _turns = f"{_scenarios}.test_r30_replicas_take_turns"
 _overload = f"{_scenarios}.test_r38_overload"
@@ -101,6 +102,25 @@ MUTANTS = (
          Edit(f"{_dpc}.orderer_logs:OrdererLogs.wanted", "if hungry or (", "if True or (")),
         f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:memory_stays_flat_without_a_source",
         (1_200,),
+    ),
+    Mutant(
+        "a cursor keeps what nobody looks back to", "R5",
+        (Edit(f"{_dpc}.cursor:SourceCursor.pass_to",
+              "while self._behind and self._is_done(self._behind[0], needed_from):",
+              "while False:"),),
+        f"{_held}:test_one_that_does_not_leak_goes_on", (False,),
+    ),
+    Mutant(
+        "who runs ahead is parked too late", "R5",
+        (Edit(f"{_dpc}.orderer_logs:OrdererLogs._bound",
+              "cursor.bytes_held > self._bytes_max", "cursor.bytes_held > 9 * self._bytes_max"),),
+        f"{_held}:test_one_that_does_not_leak_goes_on", (True,),
+    ),
+    Mutant(
+        "who keeps too much goes on", "R5",
+        (Edit(f"{_dpc}.orderer_logs:OrdererLogs.check_excess",
+              "excess > before.get((line, log), excess)", "False"),),
+        f"{_held}:test_a_session_that_leaks_ends", ("it releases nothing", False),
     ),
     Mutant(
         "the root keeps every bucket it has seen", "R5",
@@ -361,7 +381,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was skipped is missed after it was read", "R35",
-        (Edit(f"{_dpc}.orderer:OrdererCore._mend", "live.mend(stable)", "pass"),),
+        (Edit(f"{_dpc}.orderer_logs:OrdererLogs.mend", "live.mend(stable)", "pass"),),
         f"{_scenarios}.test_r35_what_was_skipped_is_there_again"
         ":test_a_stream_that_is_whole_again_is_not_missed_for_its_disorder",
     ),

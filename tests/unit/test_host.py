@@ -24,7 +24,7 @@ from slackwater.codec.result_batches import ResultStream
 from slackwater.codec.results import Answer, Figures, encode_boundary, encode_rows
 from slackwater.host.app import commands_of
 from slackwater.host.host import IN_FLIGHT_BYTES_MAX, PREFETCH_KIB_MAX, Host, Shared, in_thread
-from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.errors import EnvironmentProblem, HeldTooMuchError
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.orderer_config import OrdererConfig
@@ -34,7 +34,14 @@ from slackwater.runtime.faust_worker import Receive
 from slackwater.runtime.fragment import Fragment
 from slackwater.runtime.longturns import ENDLESS_LOOKS
 from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.parts import ENDLESS_TURN, FAILED_CODE, FAILURES, LONG_TURN_MS
+from slackwater.runtime.parts import (
+    ENDLESS_TURN,
+    FAILED_CODE,
+    FAILURES,
+    HELD_BYTES,
+    HELD_BYTES_MAX,
+    LONG_TURN_MS,
+)
 from slackwater.runtime.placement import BackOff
 from slackwater.runtime.transport import Isolation, Log, LogError, PositionGoneError, read_to_end
 from slackwater.runtime.turns import Turns
@@ -165,6 +172,7 @@ class World:
         self.spoil: Callable[[OrdererSession], None] = lambda session: None
         self.consumer = Consumer(self.broker)
         self.is_chain = False
+        self.ahead_bytes_max = 256 << 20
         shared = Shared(
             transport=self.broker,
             producer=self.broker.producer(in_flight_bytes_max=1 << 20),
@@ -193,7 +201,7 @@ class World:
             query,
             OrdererConfig(
                 name, 0, 0, ("s1",), ("s1",), Grid(TICK_MS * MS, settings.grid.window),
-                settings.schedule(1),
+                settings.schedule(1), ahead_bytes_max=self.ahead_bytes_max,
             ),
             settings.operators(1),
             sources=[SOURCE],
@@ -463,6 +471,43 @@ async def test_a_fragment_that_raises_at_any_step_is_built_anew_and_harms_nobody
         assert world.beats["orderer/q1.0.a"].lives == 1
         assert sum(record.kind is Kind.START for record in world.stable("q1")) == 1
         assert world.consumer.handed[SOURCE] == list(range(len(world.source.log)))
+
+
+async def test_one_that_keeps_too_much_is_built_anew_alone_and_tells_how_much_it_was() -> None:
+    """Rule 12: the first life of it lets go of nothing; the second is right."""
+    ended: list[HeldTooMuchError] = []
+
+    def spoil(session: OrdererSession) -> None:
+        if session.fragment != "orderer/q2.0.a" or world.made.count("orderer/q2.0.a") > 1:
+            return
+        whole = session.step
+
+        def step(now: int) -> Any:
+            for cursor in (*session.core.logs.stable, *session.core.logs.live):
+                cursor.pass_to = lambda start: None  # type: ignore[method-assign]
+            try:
+                return whole(now)
+            except HeldTooMuchError as error:
+                ended.append(error)
+                raise
+
+        session.step = step  # type: ignore[method-assign]
+
+    async with running() as world:
+        world.ahead_bytes_max = 500
+        world.spoil = spoil
+        world.take_on("q1", "q2")
+        async with asyncio.timeout(WAIT_S_MAX):
+            while not ended:
+                world.say(1)
+                await asyncio.sleep(0.005)
+        await world.answered("q1", "q2")
+        assert world.buckets("q1") == world.buckets("q2") == world.expected()
+        leaked, well = world.beats["orderer/q2.0.a"], world.beats["orderer/q1.0.a"]
+        told = {name: leaked.lasting.get(name) for name in (FAILURES, HELD_BYTES, HELD_BYTES_MAX)}
+        (error,) = ended
+        assert told == {FAILURES: 1, HELD_BYTES: error.held, HELD_BYTES_MAX: 500}
+        assert (leaked.lives, well.lives) == (2, 1)
 
 
 def sleeping(world: World, fragment: str) -> list[int]:

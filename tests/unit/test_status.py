@@ -78,6 +78,13 @@ def test_a_fragment_whose_turns_are_too_long_is_told_with_its_place() -> None:
     assert "its turns" not in line(picture, "orderer/q.0.b")
 
 
+def test_a_fragment_that_kept_too_much_is_told_with_how_much_that_was() -> None:
+    kept = beat("orderer/q.0.a", held_bytes=48 << 20, held_bytes_max=32 << 20)
+    told = " was built anew: it kept 48.0 MiB of an input, of 32.0 that it may"
+    assert line(look(kept), "orderer/q.0.a").endswith(told)
+    assert "built anew" not in line(look(kept), "orderer/q.0.b")
+
+
 def test_a_host_is_shown_by_its_fragments_also_while_it_has_none() -> None:
     picture = look(beat("host/new-1"), lives={"host/new-1": Life()})
     assert [row.process for row in picture.rows] == list(ALL)

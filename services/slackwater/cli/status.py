@@ -27,7 +27,14 @@ from slackwater.runtime.cpu import is_starved
 from slackwater.runtime.datadir import Life
 from slackwater.runtime.heartbeats import stale_s
 from slackwater.runtime.layout import HOST, expected_names, stages
-from slackwater.runtime.parts import FAILED_AT, FAILURES, LONG_TURN_MS, OWN_HOST
+from slackwater.runtime.parts import (
+    FAILED_AT,
+    FAILURES,
+    HELD_BYTES,
+    HELD_BYTES_MAX,
+    LONG_TURN_MS,
+    OWN_HOST,
+)
 from slackwater.runtime.registry import QueryDefinition
 from slackwater.runtime.supervisor import BROKER
 
@@ -72,6 +79,7 @@ class Row:
             parts += [f"{output}={state}" for output, state in beat.states.items()]
             parts += [f" {name}={n}" for name, n in sorted(beat.detail.items())]
             parts += _place(beat)
+            parts += _held(beat)
         if self.life is not None and self.life.last_exit is not None:
             parts.append(f" restarts={self.life.restarts} last exit {self._last_exit(now_us)}")
         return " ".join(parts).rstrip()
@@ -166,6 +174,13 @@ def _place(beat: Heartbeat) -> Iterator[str]:
         yield " in a host of its own: its turns were too long"
     elif LONG_TURN_MS in beat.detail:
         yield " held back: its turns are too long"
+
+
+def _held(beat: Heartbeat) -> Iterator[str]:
+    """Of a fragment that has kept too much in memory."""
+    if HELD_BYTES in beat.detail:
+        held, bound = (beat.detail[each] / 2**20 for each in (HELD_BYTES, HELD_BYTES_MAX))
+        yield f" was built anew: it kept {held:.1f} MiB of an input, of {bound:.1f} that it may"
 
 
 def _crashes(life: Life | None, now_us: int) -> bool:

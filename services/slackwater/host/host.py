@@ -8,6 +8,9 @@ nothing is flushed or noted. What it has handed to the client that writes may st
 a killed process has handed to the kernel may; a new life writes through the same client, so its
 START is behind all of that (rules 6 and 7).
 
+So ends one that keeps more in memory than rule 12 lets it: its session finds that itself, and the
+host tells how much it was.
+
 One whose turns are too long (``runtime.longturns``) is held back, so that the others have nearly
 all of the time, and its heartbeat tells of it: whoever keeps the host may give it one of its own.
 
@@ -27,6 +30,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from slackwater.model.errors import HeldTooMuchError
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.decoding import Decoded
 from slackwater.runtime.driver import Driven, Driver
@@ -40,6 +44,8 @@ from slackwater.runtime.parts import (
     FAILED_AT,
     FAILED_CODE,
     FAILURES,
+    HELD_BYTES,
+    HELD_BYTES_MAX,
     LONG_TURN_MS,
     PartBeat,
 )
@@ -363,11 +369,14 @@ class Hosted:
     def _noted(self, error: BaseException) -> Mapping[str, int]:
         """Log it; what the heartbeat tells of it."""
         self._failures += 1
-        return {
+        told = {
             FAILURES: self._failures,
             FAILED_AT: self._host.shared.clock.now_us(),
             FAILED_CODE: exit_code_of(error),
         }
+        if isinstance(error, HeldTooMuchError):
+            told |= {HELD_BYTES: error.held, HELD_BYTES_MAX: error.bound}
+        return told
 
     async def _live(self, beat: PartBeat) -> None:
         """From its beginning to what ends it, which is raised."""

@@ -44,6 +44,23 @@ class EnvironmentProblem(SlackwaterError):
     exit_code = 3
 
 
+class HeldTooMuchError(SlackwaterError):
+    """A session keeps more in memory than rule 12 lets it: a fault of ours that its life ends with.
+
+    ``held`` and ``bound`` are bytes of one input.
+    """
+
+    exit_code = 1
+
+    def __init__(self, fragment: str, held: int, bound: int) -> None:
+        super().__init__(
+            f"{fragment} keeps {held} bytes of an input without need, of {bound} that it may keep:"
+            " it is built anew from its logs"
+        )
+        self.held = held
+        self.bound = bound
+
+
 class MalformedRecordError(SlackwaterError):
     """Bytes from a log that are no record: damaged, or of another schema.
 

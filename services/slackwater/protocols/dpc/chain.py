@@ -23,10 +23,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Gap, ResultBatch, SourceColumns, SourcePosition
+from slackwater.protocols.dpc.chunks import bytes_beyond
 
 _chunk_bytes: Final = 512
 """What a batch without rows takes in memory, about."""
@@ -41,6 +43,11 @@ class Chunk:
     gaps: tuple[tuple[int, int, Gap], ...] = ()
     is_loaded: bool = False
     """Its rows have been read once, so ``gaps`` has those that cannot be."""
+
+    @property
+    def boundary(self) -> int:
+        """The end of its time."""
+        return self.batch.boundary
 
     @property
     def bytes_held(self) -> int:
@@ -68,7 +75,7 @@ class ResultCursor:
         self.hole_inc: int | None = None
         """Always None: a log of transactions has no holes that its writer could fill."""
         self.bytes_held = 0
-        self.bytes_behind = 0
+        self.bytes_behind = self.bytes_aside = 0
         self._low = NEVER
         self._chunks: deque[Chunk] = deque()
 
@@ -166,6 +173,11 @@ class ResultCursor:
             self.bytes_held -= chunk.bytes_held
             self._base = max(self._base, chunk.batch.boundary)
 
+    def excess_bytes(self, start: int, end: int) -> int:
+        """About what a line whose next bucket is [start, end) does not need (rule 12)."""
+        overdue = takewhile(lambda chunk: chunk.boundary <= start, self._chunks)
+        return bytes_beyond(self._chunks, end) + sum(chunk.bytes_held for chunk in overdue)
+
     def _within(self, start: int, end: int) -> Iterator[Chunk]:
         for chunk in self._chunks:
             if chunk.batch.stime_max >= start and chunk.batch.stime_min < end:
@@ -232,8 +244,7 @@ class Unread:
     offset = 0
     boundary = FOREVER
     hole_inc: int | None = None
-    bytes_held = 0
-    bytes_behind = 0
+    bytes_held = bytes_behind = bytes_aside = 0
     buffered_to = NEVER
     gaps: tuple[tuple[int, int, Gap], ...] = ()
 
@@ -271,6 +282,10 @@ class Unread:
 
     def next_reading(self, start: int) -> None:
         """None."""
+
+    def excess_bytes(self, start: int, end: int) -> int:
+        """Nothing."""
+        return 0
 
     def pass_to(self, start: int) -> None:
         """Nothing to forget."""

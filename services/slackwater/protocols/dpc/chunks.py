@@ -8,8 +8,9 @@ of their records, until their time comes: the records around them are released a
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Reversible
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import SourceColumns, SourceRecord
@@ -37,6 +38,11 @@ class Chunk:
         return self.loaded
 
     @property
+    def boundary(self) -> int:
+        """The promise that it carries itself."""
+        return self.record.boundary
+
+    @property
     def bytes_held(self) -> int:
         """About what the record takes in memory."""
         return 24 + self.record.readings * 24
@@ -55,6 +61,33 @@ class Chunk:
         columns = SourceColumns(stimes, index, whole.keys, whole.fields, values)
         record = replace(self.record, stime_min=int(stimes.min()), columns=columns)
         return replace(self, record=record, loaded=columns)
+
+
+class Buffered(Protocol):
+    """What a cursor keeps of one record, or of one window."""
+
+    @property
+    def boundary(self) -> int:
+        """The promise that it carries."""
+        ...
+
+    @property
+    def bytes_held(self) -> int:
+        """About what it takes in memory."""
+        ...
+
+
+def bytes_beyond(chunks: Reversible[Buffered], end: int) -> int:
+    """What lies behind the first chunk whose promise reaches ``end``.
+
+    Looks at these chunks, from the last one on, and at no other.
+    """
+    held = behind = 0
+    for chunk in reversed(chunks):
+        if chunk.boundary < end:
+            break
+        held, behind = held + behind, chunk.bytes_held
+    return held
 
 
 @dataclass(slots=True)

@@ -29,12 +29,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, takewhile
 
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
-from slackwater.protocols.dpc.chunks import Aside, Chunk, offset_of
+from slackwater.protocols.dpc.chunks import Aside, Chunk, bytes_beyond, offset_of
 
 
 class SourceCursor:
@@ -67,7 +67,8 @@ class SourceCursor:
         """Incarnation of the writer that left a hole here, until the hole is filled (rule 11)."""
         self.bytes_held = 0
         """About what is buffered ahead of the line; what is behind it is not in it."""
-        self._bytes_behind = 0
+        self.bytes_behind = 0
+        """About what the line has passed, but for what is put aside."""
         self._low = NEVER
         self._behind: deque[Chunk] = deque()
         self._chunks: deque[Chunk] = deque()
@@ -128,12 +129,12 @@ class SourceCursor:
             self._aside.put(chunk, self._low - self._lookback_us)
         else:
             self._behind.append(chunk)
-            self._bytes_behind += chunk.bytes_held
+            self.bytes_behind += chunk.bytes_held
 
     def _forget(self) -> None:
         self._behind.clear()
         self._chunks.clear()
-        self.bytes_held = self._bytes_behind = 0
+        self.bytes_held = self.bytes_behind = 0
 
     def _is_next(self, record: SourceRecord) -> bool:
         if self.next_id < 0 or record.first_id == self.next_id:
@@ -221,7 +222,7 @@ class SourceCursor:
         self.offset, self.next_id = whole.offset, whole.next_id
         self.inc, self.boundary = whole.inc, whole.boundary
         self.attached, self.bytes_held = whole.attached, whole.bytes_held
-        self._low, self._bytes_behind = whole._low, whole._bytes_behind
+        self._low, self.bytes_behind = whole._low, whole.bytes_behind
         self._behind, self._chunks = whole._behind.copy(), whole._chunks.copy()
         self._aside = Aside(whole._aside.chunks.copy())
         self.whole_from = None
@@ -280,7 +281,7 @@ class SourceCursor:
             self._put_behind(chunk)
         self._aside.pass_to(needed_from)
         while self._behind and self._is_done(self._behind[0], needed_from):
-            self._bytes_behind -= self._behind.popleft().bytes_held
+            self.bytes_behind -= self._behind.popleft().bytes_held
         self.gaps = [gap for gap in self.gaps if gap[1] > needed_from]
         if not self.gaps and self._lost_from is None:
             self._before_loss = None
@@ -290,9 +291,20 @@ class SourceCursor:
         return record.boundary <= start and (not record.readings or record.stime_max < start)
 
     @property
-    def bytes_behind(self) -> int:
-        """About what is kept of what the line has passed, for its readings ahead too."""
-        return self._bytes_behind + self._aside.bytes_held
+    def bytes_aside(self) -> int:
+        """About what is kept of readings that are stamped ahead of what was promised."""
+        return self._aside.bytes_held
+
+    def excess_bytes(self, start: int, end: int) -> int:
+        """About what a line whose next bucket is [start, end) does not need (rule 12)."""
+        overdue = sum(chunk.bytes_held for chunk in self._overdue(start))
+        return bytes_beyond(self._chunks, end) + overdue
+
+    def _overdue(self, start: int) -> Iterator[Chunk]:
+        """What ``pass_to`` should have released, or put behind."""
+        needed_from = start - self._lookback_us
+        yield from takewhile(lambda chunk: self._is_done(chunk, needed_from), self._behind)
+        yield from takewhile(lambda chunk: chunk.boundary <= start, self._chunks)
 
     # Where it is.
 

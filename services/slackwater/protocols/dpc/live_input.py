@@ -9,8 +9,9 @@ counted twice however often a bucket is sent.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from slackwater.model.records import BucketRecord, Gap
 from slackwater.protocols.dpc.delta_cursor import DeltaCursor, behind
@@ -109,6 +110,10 @@ class _ReplicaView:
             self._drop(self.starts[kept])
             kept += 1
         del self.starts[:kept]
+
+    def before(self, is_past: Callable[[int], bool]) -> Iterable[Said]:
+        """What comes before the first that does not end in the past."""
+        return takewhile(lambda said: is_past(said.end), (self.said[at] for at in self.starts))
 
     def _drop(self, start: int) -> None:
         self.bytes_held -= self.said.pop(start).nbytes
@@ -209,6 +214,10 @@ class LiveInput:
     def bytes_held(self) -> int:
         """About what these buckets take in memory."""
         return sum(view.bytes_held for view in self._views)
+
+    def bytes_before(self, is_past: Callable[[int], bool]) -> int:
+        """About what those take that come before the first that does not end in the past."""
+        return sum(said.nbytes for view in self._views for said in view.before(is_past))
 
     @property
     def stable_to(self) -> int:

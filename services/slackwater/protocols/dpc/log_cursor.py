@@ -16,10 +16,22 @@ class Cursor(Protocol):
     attached: bool
     hole_inc: int | None
     bytes_held: int
+    """About what is buffered ahead of the line: what H bounds (rule 12)."""
+    bytes_behind: int
+    """About what is kept of what the line has passed, for an operator that looks back."""
 
     @property
-    def bytes_behind(self) -> int:
-        """About what is kept of what the line has passed."""
+    def bytes_aside(self) -> int:
+        """About what is kept of readings that are stamped ahead of what was promised."""
+        ...
+
+    def excess_bytes(self, start: int, end: int) -> int:
+        """About what is held without need by a line whose next bucket is [start, end).
+
+        That is what lies ahead of the bucket, and what should have been released. What the line
+        needs for the bucket is not in it, nor what an operator looks back to: both are as large as
+        the readings are many.
+        """
         ...
 
     def offer(self, offset: int, record: Any) -> bool:

@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from slackwater.model.limits import NEVER
 from slackwater.model.records import Gap, Hole, Kind, OrderedRecord, OrdererState, SourceColumns
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.cursor import SourceCursor
 from slackwater.protocols.dpc.downstream import Downstream
 from slackwater.protocols.dpc.ends import step_us_max
 from slackwater.protocols.dpc.inputs import ProbeEnds
@@ -156,6 +155,7 @@ class OrdererCore:
         if self.line.stable_next < self.line.live_next and self._take_stable(now, effects):
             self.busy = True
         self.logs.pass_all()
+        self.logs.check_excess()
         self._look_for_backlog(now, effects)
         return effects
 
@@ -203,9 +203,7 @@ class OrdererCore:
         It would else miss it for as long as a stream's readings may be out of order.
         """
         if self.line.forked and self.line.stable_next == self.line.live_next:
-            for live, stable in zip(self.logs.live, self.logs.stable, strict=True):
-                if isinstance(live, SourceCursor) and isinstance(stable, SourceCursor):
-                    live.mend(stable)
+            self.logs.mend()
 
     def _ask(self, inputs: tuple[int, ...], effects: list[Effect]) -> None:
         logs = (log for i in inputs for log in self._config.inputs[i])

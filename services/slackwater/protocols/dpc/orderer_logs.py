@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from slackwater.model.errors import HeldTooMuchError
 from slackwater.model.limits import FOREVER
 from slackwater.model.records import (
     Hole,
@@ -52,6 +53,8 @@ class OrdererLogs:
         self.live: list[LiveCursor] = []
         for log, positions in enumerate(state.streams):
             self._open(log, positions.rebuild, positions.live if line.forked else positions.rebuild)
+        self._excess: dict[tuple[LineName, int], int] = {}
+        """By line and log: what exceeds a share of H, unless the cursor has been parked since."""
         cursors = zip(self.live, self.stable, strict=True)
         self.inputs: Inputs[int, Cursor] = Inputs(
             {i: InputLog(live, of, self._backlog_max(i)) for i, (live, of) in enumerate(cursors)},
@@ -179,6 +182,7 @@ class OrdererLogs:
     def park(self, line: LineName, stream: int) -> None:
         """Forget what the cursor has buffered; a catch-up reader reads it again."""
         self.cursors(line)[stream].park()
+        self._excess.pop((line, stream), None)
         self.inputs.attach_parked(line, stream)
 
     def _lookahead_us(self, line: LineName) -> int:
@@ -198,9 +202,35 @@ class OrdererLogs:
             if not cursor.attached or cursor.boundary < self._config.grid.next_cut(start):
                 continue
             span = self._lookahead_us(line) + self._config.apart_us(start)
-            held_max = self._config.ahead_bytes_max // len(self._config.logs)
-            if cursor.buffered_to - start > span or cursor.bytes_held > held_max:
+            if cursor.buffered_to - start > span or cursor.bytes_held > self._bytes_max:
                 self.park(line, stream)
+
+    @property
+    def _bytes_max(self) -> int:
+        """The share of H that a line has in each log (rule 12)."""
+        return self._config.ahead_bytes_max // len(self._config.logs)
+
+    def check_excess(self) -> None:
+        """Raise if a cursor holds more than its share of H without need, once a step (rule 12).
+
+        A cursor is not read on beyond its share: one that the live consumer feeds is parked with
+        the record that exceeds it, and one that is parked is not asked for. What a catch-up reader
+        brings in one turn may exceed it, for it comes in one go. So, unless the cursor has been
+        parked since the step before and is read again, an excess does not grow. If it does, what
+        should be released is kept, or what should be parked is read on.
+        """
+        before, self._excess = self._excess, {}
+        for line in LINES:
+            start = self._next_of(line)
+            for log, cursor in enumerate(self.cursors(line)):
+                if cursor.bytes_held + cursor.bytes_behind <= self._bytes_max:
+                    continue
+                excess = cursor.excess_bytes(start, self._config.grid.next_cut(start))
+                if excess <= self._bytes_max:
+                    continue
+                if excess > before.get((line, log), excess):
+                    raise HeldTooMuchError(self._config.fragment, excess, self._bytes_max)
+                self._excess[line, log] = excess
 
     def wanted(self, *, held_back: bool) -> dict[tuple[LineName, int], int]:
         """Where the catch-up readers shall read: (line, stream) -> offset, for hungry cursors.
@@ -216,7 +246,7 @@ class OrdererLogs:
                 continue
             start = self._next_of(line)
             span = self._lookahead_us(line) // 2 + self._config.apart_us(start)
-            held_max = self._config.ahead_bytes_max // len(self._config.logs) // 2
+            held_max = self._bytes_max // 2
             for stream, cursor in parked:
                 hungry = cursor.boundary < self._config.grid.next_cut(start)
                 if hungry or (cursor.buffered_to - start < span and cursor.bytes_held < held_max):
@@ -266,10 +296,27 @@ class OrdererLogs:
         """Does it matter now how far the readers of result topics are, beyond the last record?"""
         return any(isinstance(self.live[log], ResultCursor) for log in self.inputs.awaited)
 
+    def mend(self) -> None:
+        """Give the live line what it once left out; the lines have met (rule 13)."""
+        for log, (live, stable) in enumerate(zip(self.live, self.stable, strict=True)):
+            if isinstance(live, SourceCursor) and isinstance(stable, SourceCursor):
+                live.mend(stable)
+                self._excess.pop((LineName.LIVE, log), None)
+
+    @property
+    def ahead_bytes(self) -> int:
+        """About what the cursors hold ahead of their lines: what H bounds (rule 12)."""
+        return sum(cursor.bytes_held for line in LINES for cursor in self.cursors(line))
+
     @property
     def held_bytes(self) -> int:
-        """About what the cursors hold in memory (G5)."""
-        return sum(c.bytes_held + c.bytes_behind for line in LINES for c in self.cursors(line))
+        """About what the cursors hold in memory (G5).
+
+        Besides what H bounds: what a join looks back to (decision 22), and readings that are
+        stamped ahead of what was promised.
+        """
+        cursors = (cursor for line in LINES for cursor in self.cursors(line))
+        return self.ahead_bytes + sum(c.bytes_behind + c.bytes_aside for c in cursors)
 
     @property
     def holes(self) -> tuple[Hole, ...]:

@@ -34,7 +34,13 @@ from slackwater.protocols.dpc.delta_cursor import DeltaCursor
 from slackwater.protocols.dpc.inputs import Inputs, ProbeEnds
 from slackwater.protocols.dpc.line import Line, LineName
 from slackwater.protocols.dpc.overload import Overload
-from slackwater.protocols.dpc.root_children import input_log, log_of, restore_child, settle
+from slackwater.protocols.dpc.root_children import (
+    check_excess,
+    input_log,
+    log_of,
+    restore_child,
+    settle,
+)
 from slackwater.protocols.dpc.root_config import Commit, DeltaLog, Effect, RootConfig, state_after
 from slackwater.protocols.dpc.root_lost_seqs import LostSeqs
 from slackwater.protocols.dpc.states import LineState
@@ -193,6 +199,7 @@ class RootCore:
         stale_at = earliest(*[child.upstream.notice(now) for child in self._children])
         for child in self._children:
             settle(self._config, child, now)
+            check_excess(self._config, child, now)
         return stale_at
 
     def decide(self, now: int) -> Decision:
@@ -366,7 +373,7 @@ class RootCore:
 
     @property
     def held_bytes(self) -> int:
-        """About what the live line keeps apart, of all children (G5)."""
+        """About what the live line keeps apart, of all children: what H bounds (rule 12)."""
         return sum(child.live.bytes_held for child in self._children)
 
     @property

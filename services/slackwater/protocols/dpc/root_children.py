@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from slackwater.model.errors import HeldTooMuchError
 from slackwater.model.records import LogState, RootState
 from slackwater.primitives.panes import Contents, LivePanes, PaneStore
 from slackwater.protocols.dpc.decision import Child, Chosen
@@ -74,14 +75,38 @@ def settle(config: RootConfig, child: Child, now: int) -> None:
     if max(settled, child.chosen.to) > child.live.low:
         child.chosen.to = max(child.chosen.to, settled)
         child.live.forget_before(child.chosen.to)
-    share = config.ahead_bytes_max // len(config.children)
-    while child.live.bytes_held > share:
+    while child.live.bytes_held > _bytes_max(config):
         following = config.grid.next_cut(child.chosen.to)
         deadline = config.schedule.deadline(following)
         if deadline is None or deadline > now or following > child.live.reaches_to:
             return
         _choose(child, child.chosen.to, following)
         child.live.forget_before(following)
+
+
+def _bytes_max(config: RootConfig) -> int:
+    """The share of H that the buckets of a child have (rule 12)."""
+    return config.ahead_bytes_max // len(config.children)
+
+
+def check_excess(config: RootConfig, child: Child, now: int) -> None:
+    """Raise if more than a share of H is kept apart without need; behind ``settle`` (rule 12).
+
+    What is chosen has been released, and what is past its deadline has been chosen until no more
+    than the share was left. So beyond the share there is only what may not be chosen yet.
+    """
+    if child.live.bytes_held <= _bytes_max(config):
+        return
+    chosen_to = max(child.chosen.to, child.stable.frontier.bucket_start)
+
+    def is_past(end: int) -> bool:
+        deadline = config.schedule.deadline(end)
+        is_due = deadline is not None and deadline <= now and end <= child.live.reaches_to
+        return is_due or end <= chosen_to
+
+    excess = child.live.bytes_before(is_past)
+    if excess > _bytes_max(config):
+        raise HeldTooMuchError(config.fragment, excess, _bytes_max(config))
 
 
 def _choose(child: Child, start: int, end: int) -> None:
