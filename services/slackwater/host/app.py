@@ -13,6 +13,10 @@ A command is a line on its standard input: ``kill``, ``pause``, ``resume`` and `
 for one that it runs, ``add FRAGMENT`` for another one. ``--own``: it was started for a fragment
 whose turns were too long for the others of its host; the fragment's heartbeat tells so.
 
+What is loaded before the first fragment is kept from the garbage collector: some 100,000 objects,
+all of which stay. A full collection that looks at them takes 50 ms of a core, in which no fragment
+takes a turn; each fragment that comes and goes brings the next one nearer.
+
 It ends when it is told to, at once, and when its consumer cannot read any more. What befalls a
 fragment while the others go on is told by its heartbeat.
 """
@@ -22,6 +26,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -143,6 +148,7 @@ async def _run(context: Context, names: Sequence[str], make: Make, live: LiveCon
     )
     host = Host(shared, live, turns)
     live.on_gone = host.logs.gone
+    gc.freeze()  # see the module's first lines
     sender.update(ready=not names)
     sender.start()
     listener.start()
