@@ -18,7 +18,7 @@ from tests.proxy_world import LOG, STREAM, World
 
 from slackwater.model.records import Gap, Kind, SourcePosition, SourceRecord
 from slackwater.protocols.dpc.cursor import SourceCursor
-from slackwater.protocols.dpc.source import LogScan
+from slackwater.protocols.dpc.source_scan import LogScan
 
 Raw = list[tuple[int, SourceRecord]]
 

@@ -692,7 +692,7 @@ MUTANTS = (
     ),
     Mutant(
         "ids of what is damaged at a log's end are used again", "R15",
-        (Edit(f"{_dpc}.source:LogScan.give_up", "next_id > self.ids.next_id", "False"),),
+        (Edit(f"{_dpc}.source_scan:LogScan.give_up", "next_id > self.ids.next_id", "False"),),
         f"{_scenarios}.test_r15_damage_at_the_end_of_a_source_log:test_in_the_simulator_two_replicas_and_one_of_them_is_down",
         (1,),
     ),

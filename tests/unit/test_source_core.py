@@ -13,14 +13,8 @@ from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, S
 from slackwater.primitives.ids import ANY, Contiguous
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.cursor import SourceCursor
-from slackwater.protocols.dpc.source import (
-    Arrived,
-    LogScan,
-    Resume,
-    SourceCore,
-    SourceRules,
-    day_us,
-)
+from slackwater.protocols.dpc.source import Arrived, SourceCore, SourceRules, day_us
+from slackwater.protocols.dpc.source_scan import LogScan, Resume
 
 DISORDER = 7
 

@@ -25,7 +25,8 @@ from slackwater.codec import decode_source, encode_source
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Kind, SourceRecord
 from slackwater.primitives.ids import ANY, Contiguous
-from slackwater.protocols.dpc.source import LogScan, SourceCore, SourceRules
+from slackwater.protocols.dpc.source import SourceCore, SourceRules
+from slackwater.protocols.dpc.source_scan import LogScan
 from slackwater.proxy.spool import Spooled
 from slackwater.runtime.incarnation import has_begun, start_incarnation
 from slackwater.runtime.skipped import SKIPPED

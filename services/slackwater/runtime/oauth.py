@@ -18,7 +18,7 @@ from typing import Any, Final
 from aiokafka.abc import AbstractTokenProvider
 
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.runtime.security import OAuthClient
+from slackwater.runtime.oauth_client import OAuthClient
 
 ANSWER_S_MAX: Final = 10.0
 ANSWER_BYTES_MAX: Final = 1024 * 1024

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from slackwater.runtime.certificates import Identity, tls_context
+from slackwater.runtime.oauth_client import OAuthClient
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
@@ -39,17 +40,6 @@ class Login:
 
     username: str
     password: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class OAuthClient:
-    """What is exchanged for a token (OAuth 2.0 client credentials)."""
-
-    token_url: str
-    client_id: str
-    client_secret: str = field(repr=False)
-    scope: str = ""
-    extensions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

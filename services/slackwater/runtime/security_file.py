@@ -30,8 +30,9 @@ from slackwater.runtime.certificates import (
     tls_context,
 )
 from slackwater.runtime.jaas import parse_jaas
+from slackwater.runtime.oauth_client import OAuthClient
 from slackwater.runtime.properties import PropertiesError, Property, parse_properties
-from slackwater.runtime.security import Login, OAuthClient, Protocol, Role, Security
+from slackwater.runtime.security import Login, Protocol, Role, Security
 
 _T = TypeVar("_T")
 

@@ -18,18 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slackwater.model.records import BucketRecord, Hole, Kind, LogState, Position, RootState
+from slackwater.model.records import BucketRecord, Hole, LogState, RootState
 from slackwater.primitives.deltas import KeyTable
-from slackwater.primitives.panes import Notes, Share
+from slackwater.primitives.panes import Share
 from slackwater.protocols.dpc.answers import Answered, Answers, Transaction, rows_of
-from slackwater.protocols.dpc.decision import (
-    LIVE_ROWS_MAX,
-    Child,
-    Decider,
-    Decision,
-    Windows,
-    earliest,
-)
+from slackwater.protocols.dpc.decision import LIVE_ROWS_MAX, Decider, Decision, Windows, earliest
 from slackwater.protocols.dpc.delta_cursor import DeltaCursor
 from slackwater.protocols.dpc.inputs import Inputs, ProbeEnds
 from slackwater.protocols.dpc.line import Line, LineName
@@ -40,6 +33,7 @@ from slackwater.protocols.dpc.root_children import (
     log_of,
     restore_child,
     settle,
+    take_stable,
 )
 from slackwater.protocols.dpc.root_config import Commit, DeltaLog, Effect, RootConfig, state_after
 from slackwater.protocols.dpc.root_lost_seqs import LostSeqs
@@ -131,7 +125,7 @@ class RootCore:
     def _offer(self, line: LineName, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         child = self._children[log.child]
         if line is LineName.STABLE:
-            self._take_stable(child, log, offset, record)
+            take_stable(child, self._contents, log, offset, record, self._needed_to)
         else:
             child.live.take(log.replica, log.line, offset, record)
 
@@ -249,25 +243,6 @@ class RootCore:
         return found
 
     # Stable line.
-
-    def _take_stable(self, child: Child, log: DeltaLog, offset: int, record: BucketRecord) -> None:
-        before = child.stable.frontier
-        is_taken = child.stable.take(log.replica, offset, record, self._needed_to)
-        if child.stable.frontier < before:
-            child.panes.begin_again()
-        if not is_taken:
-            return
-        notes = Notes.of((), record.gap)
-        if record.kind is Kind.BOUNDARY:
-            child.panes.advance(record.bucket_end, notes)
-        else:
-            child.panes.add(
-                Position(record.bucket_start, record.piece),
-                record.bucket_end,
-                self._contents.of(record),
-                notes,
-                last=record.piece + 1 == record.pieces,
-            )
 
     @property
     def _needed_to(self) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from slackwater.model.errors import HeldTooMuchError
-from slackwater.model.records import LogState, RootState
-from slackwater.primitives.panes import Contents, LivePanes, PaneStore
+from slackwater.model.records import BucketRecord, Kind, LogState, Position, RootState
+from slackwater.primitives.panes import Contents, LivePanes, Notes, PaneStore
 from slackwater.protocols.dpc.decision import Child, Chosen
 from slackwater.protocols.dpc.delta_cursor import DeltaCursor
 from slackwater.protocols.dpc.inputs import InputLog
@@ -121,3 +121,31 @@ def input_log(child: Child, log: DeltaLog) -> InputLog[DeltaCursor]:
         child.live.cursors[log.replica][log.line],
         child.stable.cursors[log.replica] if is_stable else None,
     )
+
+
+def take_stable(
+    child: Child,
+    contents: Contents[Any],
+    log: DeltaLog,
+    offset: int,
+    record: BucketRecord,
+    needed_to: int,
+) -> None:
+    """A record of a replica's stable log, for the stable line: folded into panes if it counts."""
+    before = child.stable.frontier
+    is_taken = child.stable.take(log.replica, offset, record, needed_to)
+    if child.stable.frontier < before:
+        child.panes.begin_again()
+    if not is_taken:
+        return
+    notes = Notes.of((), record.gap)
+    if record.kind is Kind.BOUNDARY:
+        child.panes.advance(record.bucket_end, notes)
+    else:
+        child.panes.add(
+            Position(record.bucket_start, record.piece),
+            record.bucket_end,
+            contents.of(record),
+            notes,
+            last=record.piece + 1 == record.pieces,
+        )
