@@ -28,7 +28,7 @@ from slackwater.runtime.broker import EmbeddedBroker
 from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.topics import QueryShape, ensure_topics, topics_for
+from slackwater.runtime.topics import QueryTopics, ensure_topics, topics_for
 from slackwater.runtime.transport import Reader, Writer
 
 ORDERED = ("sw.ordered.bench.0", 0)
@@ -108,7 +108,7 @@ def main() -> None:
 
 def run(options: argparse.Namespace, bootstrap: str, folder: Path) -> None:
     transport = KafkaTransport(bootstrap)
-    ensure_topics(bootstrap, topics_for([], [QueryShape("bench", 1, 1, options.parts)]))
+    ensure_topics(bootstrap, topics_for([], [QueryTopics("bench", 1, 1, options.parts)]))
     spec = QuerySpec(
         name="bench",
         sources=("s",),

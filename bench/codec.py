@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from slackwater import codec
-from slackwater.codec.results import Answer, Figures, encode_rows
+from slackwater.codec.results import AggregateColumns, ResultRows, encode_rows
 from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, SourceColumns, SourceRecord
 
 READINGS = 10_000
@@ -55,13 +55,13 @@ def delta_record() -> DeltaRecord:
     )  # fmt: skip
 
 
-def answer(keys: int) -> Answer:
+def answer(keys: int) -> ResultRows:
     """A window of one field with six aggregates."""
     figure = np.random.default_rng(4).normal(size=(1, keys))
-    return Answer(
+    return ResultRows(
         query="climate", part=0, first_seq=1, label="stable", epoch=0, window_start=START_US,
         window_end=START_US + 1_000_000, keys=tuple(f"sensor-{i:05d}" for i in range(keys)),
-        fields=("temperature",), figures=Figures(np.abs(figure) * 10, *[figure] * 4),
+        fields=("temperature",), figures=AggregateColumns(np.abs(figure) * 10, *[figure] * 4),
         aggregate=("count", "sum", "avg", "min", "max", "range"), due_at=START_US,
         emitted_at=START_US,
     )  # fmt: skip

@@ -4,7 +4,7 @@
 
 No process runs: readings are taken to arrive when they were measured, which is what their times
 say, and the rules do the rest. A window's answer is tentative if no reading has passed its end by
-the orderer's deadline (rule 15). That is a false alarm if the gap in which the window ends is no
+the orderer's deadline (rule-15). That is a false alarm if the gap in which the window ends is no
 longer than 60 s: a silence that `auto` may learn to wait for. In longer gaps the stream was really
 away; the windows that end in them are windows too, and no false alarms.
 """

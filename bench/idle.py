@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from bench.live import STREAMS, Answers, Feeder, Up
+from bench.live import STREAMS, Feeder, LiveAnswers, Up
 from bench.wakeups import Wakeups, kind_of
 
 SETTLE_S = 8.0
@@ -46,7 +46,7 @@ def main() -> int:
 def table(up: Up, rate: int, seconds: float) -> None:
     """One rate."""
     feeder = Feeder(up.bootstrap, rate // len(STREAMS)) if rate else None
-    seen = Answers(up.bootstrap)
+    seen = LiveAnswers(up.bootstrap)
     if feeder is not None:
         feeder.start()
     seen.start()

@@ -60,7 +60,7 @@ class First:
 
 
 @dataclass
-class Answers(threading.Thread):
+class QueryAnswers(threading.Thread):
     """Reads the results of some queries as any consumer would."""
 
     bootstrap: str
@@ -125,7 +125,7 @@ class Bench:
     def __init__(self, system: System, queries: tuple[str, ...], file: Path, rate: int) -> None:
         self.system, self.file, self.rate = system, file, rate
         self.others, self.bad = queries[:-1], queries[-1]
-        self.answers = Answers(system.transport.bootstrap, queries)
+        self.answers = QueryAnswers(system.transport.bootstrap, queries)
         self.usual: dict[str, float] = {}
         self.failed = False
         self._seconds = 0.0
@@ -194,14 +194,14 @@ class Bench:
         begin_s = time.time()
         parts = self.system.supervisor.parts("host/0")
         assert fragment in parts, f"{fragment} has been moved"
-        whole, rest = (
+        complete, rest = (
             host_spec("host/0", some, self.system.launch)
             for some in (parts, [part for part in parts if part != fragment])
         )
         for _ in range(times):
             was_us = self._started_at(fragment)
             self.system.serve(rest)
-            self.system.serve(whole)
+            self.system.serve(complete)
             self._wait_ready(fragment, was_us)
         return begin_s
 

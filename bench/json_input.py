@@ -22,7 +22,7 @@ from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.protocols.dpc.source import Arrived, SourceCore, SourceRules
 from slackwater.proxy.json_input import JsonReader
 from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.topics import TopicSpec, confluent_consumer, ensure_topics
+from slackwater.runtime.topics import TopicLayout, confluent_consumer, ensure_topics
 
 TOPIC = "bench-readings"
 SPEC = StreamSpec(
@@ -102,7 +102,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         EmbeddedBroker(Path(folder) / "broker") as broker,
     ):
-        ensure_topics(broker.bootstrap, [TopicSpec(TOPIC, 1, {})])
+        ensure_topics(broker.bootstrap, [TopicLayout(TOPIC, 1, {})])
         size = fill(broker.bootstrap, messages)
         runs = [drain(broker.bootstrap, messages) for _ in range(3)]
     best = min(runs, key=lambda spent: spent["cpu"])

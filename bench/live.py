@@ -98,7 +98,7 @@ class Feeder(threading.Thread):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LiveAnswer:
     """A window's stable answer: its normal time and when it was seen (s), what it counts."""
 
     due_s: float
@@ -112,11 +112,11 @@ class Answer:
 
 
 @dataclass
-class Answers(threading.Thread):
+class LiveAnswers(threading.Thread):
     """Reads the query's results for as long as the program runs."""
 
     bootstrap: str
-    stable: list[Answer] = field(default_factory=list)
+    stable: list[LiveAnswer] = field(default_factory=list)
     first_late_s: list[float] = field(default_factory=list)
     """Of each window's first answer, stable or not, after its normal time."""
 
@@ -150,7 +150,7 @@ class Answers(threading.Thread):
             answered.add(end)
             self.first_late_s.append(now_s - due_s)
         if row["label"] == "stable":
-            self.stable.append(Answer(due_s, now_s, counted.pop(end, 0)))
+            self.stable.append(LiveAnswer(due_s, now_s, counted.pop(end, 0)))
 
 
 class Up:

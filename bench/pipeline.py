@@ -26,7 +26,7 @@ import numpy as np
 import psutil
 
 from slackwater.codec.source_records import encode_source
-from slackwater.model.deployment import bucket_of_windows_us
+from slackwater.model.deployment import BUCKET_OF_WINDOWS_US
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.primitives.eventclock import WallClock
@@ -36,11 +36,11 @@ from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.kafka import KafkaTransport, start_incarnation
 from slackwater.runtime.process import spawn
 from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.topics import QueryShape, ensure_topics, topics_for
+from slackwater.runtime.topics import QueryTopics, ensure_topics, topics_for
 
 STREAMS = ("s1", "s2", "s3", "s4")
 KEYS = tuple(f"sensor-{i:04d}" for i in range(1_000))
-BUCKET_US = bucket_of_windows_us
+BUCKET_US = BUCKET_OF_WINDOWS_US
 RECORD_READINGS_MAX = 10_000
 BOUND_S = 2.0
 SILENCE_RATE = 100_000
@@ -206,7 +206,7 @@ class Stack:
         spec = deployment.queries["bench"]
         self.broker = EmbeddedBroker(folder / "broker")
         self.broker.start()
-        shape = QueryShape("bench", spec.children, spec.replicas, spec.parts)
+        shape = QueryTopics("bench", spec.children, spec.replicas, spec.parts)
         ensure_topics(self.broker.bootstrap, topics_for(deployment.streams, [shape]))
         self.transport = KafkaTransport(self.broker.bootstrap)
         registry = Registry(self.transport)
@@ -221,9 +221,9 @@ class Stack:
             "root": ["slackwater.host", "1", "--fragments", "root/bench.0"],
         }
         listener = HeartbeatListener(self.transport).start()
-        e0 = int(time.time() * 1e6) // 1_000_000 * 1_000_000
+        start_time = int(time.time() * 1e6) // 1_000_000 * 1_000_000
         registry.publish_queries(
-            QueryDefinition(name="bench", generation=0, e0_us=e0, w_us=BUCKET_US, spec=spec)
+            QueryDefinition(name="bench", generation=0, e0_us=start_time, w_us=BUCKET_US, spec=spec)
         )
         self.children = {}
         for name, (module, *rest) in commands.items():
@@ -352,8 +352,8 @@ def silence(stack: Stack, results: Results, bucket: int) -> None:
     stack.generators[0].silent = False
     end = bucket / 1e6
     bucket = run_phase(stack, SILENCE_RATE, 5, bucket)
-    whole = -bucket % 1_000_000
-    run_phase(stack, 0, whole / 1e6 + 1.2, bucket)  # boundaries only, past the last window's end
+    complete = -bucket % 1_000_000
+    run_phase(stack, 0, complete / 1e6 + 1.2, bucket)  # boundaries only, past the last window's end
     time.sleep(1)
     first = [late for due, late in results.seen.first.items() if begin < due <= end]
     stable = {due: late for due, late in results.seen.stable.items() if begin < due <= end}

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.live import STREAMS, Answer, Answers, Feeder, Up
+from bench.live import STREAMS, Feeder, LiveAnswer, LiveAnswers, Up
 
 from slackwater.runtime.broker import answers
 from slackwater.runtime.cluster import Cluster
@@ -65,7 +65,7 @@ def row(folder: Path, replicas: int, rate: int) -> int:
     up.start()
     try:
         up.wait_ready()
-        feeder, seen = Feeder(up.bootstrap, rate // len(STREAMS)), Answers(up.bootstrap)
+        feeder, seen = Feeder(up.bootstrap, rate // len(STREAMS)), LiveAnswers(up.bootstrap)
         feeder.start()
         seen.start()
         in_time(seen.stable, 0.0)
@@ -95,7 +95,7 @@ def row(folder: Path, replicas: int, rate: int) -> int:
         up.stop()
 
 
-def in_time(stable: Sequence[Answer], since_s: float) -> Answer:
+def in_time(stable: Sequence[LiveAnswer], since_s: float) -> LiveAnswer:
     """Wait for a run of stable answers in time, seen since then; the first of them."""
     deadline = time.monotonic() + WAIT_S_MAX
     while time.monotonic() < deadline:

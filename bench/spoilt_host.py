@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from slackwater.host.app import MAKE, add_arguments, main
-from slackwater.runtime.entry import Context, run
+from slackwater.runtime.entry import ProcessContext, run
 from slackwater.runtime.fragment import Fragment
-from slackwater.runtime.known import Known
+from slackwater.runtime.known import RegistryView
 from slackwater.sessions.effects import Effect
 
 BY: Final = "SPOILT_BY"
@@ -32,7 +32,7 @@ if [ "$2" = slackwater.host ]; then shift 2; set -- -m bench.spoilt_host "$@"; f
 exec {python} "$@"
 """
 
-MakeOne = Callable[[str, Known, Any], Fragment]
+MakeOne = Callable[[str, RegistryView, Any], Fragment]
 
 
 class SpoiltError(Exception):
@@ -50,7 +50,7 @@ def python_for(file: Path) -> str:
 def spoilt(make: MakeOne, kind: str) -> MakeOne:
     """Make fragments of this kind, with steps that can be spoilt."""
 
-    def made(name: str, known: Known, transport: Any) -> Fragment:
+    def made(name: str, known: RegistryView, transport: Any) -> Fragment:
         fragment = make(name, known, transport)
         _spoil(fragment, f"{kind}/{name}", Path(os.environ[BY]))
         return fragment
@@ -60,7 +60,7 @@ def spoilt(make: MakeOne, kind: str) -> MakeOne:
 
 def _spoil(fragment: Fragment, name: str, file: Path) -> None:
     session: Any = fragment.session
-    whole: Callable[[int], Sequence[Effect]] = session.step
+    complete: Callable[[int], Sequence[Effect]] = session.step
     leaks = False
     match _fault(file, name):
         case ["leak", bytes_max]:
@@ -76,7 +76,7 @@ def _spoil(fragment: Fragment, name: str, file: Path) -> None:
                 raise SpoiltError(f"{file} says so")
             case ["sleep", seconds]:
                 time.sleep(float(seconds))
-        return whole(now)
+        return complete(now)
 
     session.step = step
 
@@ -90,7 +90,7 @@ def _fault(file: Path, name: str) -> list[str]:
     return next((line.split()[1:] for line in lines if line.split()[0] == name), [])
 
 
-def _main(context: Context) -> None:
+def _main(context: ProcessContext) -> None:
     main(context, {kind: spoilt(make, kind) for kind, make in MAKE.items()})
 
 

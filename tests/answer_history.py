@@ -3,7 +3,7 @@
 It reads the committed effects in their order and raises at the first promise that is broken: at
 most one tentative and exactly one stable answer per window, in window order; no answer is revoked
 without its replacement in the same transaction, and no tentative one replaced without its UNDO;
-REC_DONE exactly when nothing is left unrevoked; seqs without holes; epochs as rule 22 has them.
+REC_DONE exactly when nothing is left unrevoked; seqs without holes; epochs as rule-22 has them.
 """
 
 from __future__ import annotations

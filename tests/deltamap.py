@@ -7,18 +7,18 @@ sum of readings of both signs does not only grow, so here the pair (version, val
 and the version decides. The map goes from (child, replica, bucket) to what was written for it.
 
 A *writing* is one complete telling of a bucket, in ``pieces`` pieces which hold disjoint keys
-(rule 3). Its version orders it:
+(rule-3). Its version orders it:
 
-- by rank: stable before stable with a gap (R15) before tentative;
-- among tentative writings of one replica, by their place in its live log (rule 13). The pieces of
+- by rank: stable before stable with a gap (trace-15) before tentative;
+- among tentative writings of one replica, by their place in its live log (rule-13). The pieces of
   a writing are consecutive there, so ``seq - piece`` is the same for all of them, and names it;
-- stable pieces have no version beyond their rank: whoever wrote them wrote the same (rule 3), and
-  a bucket may be completed by another replica than began it (R32). Their key names no replica.
+- stable pieces have no version beyond their rank: whoever wrote them wrote the same (rule-3), and
+  a bucket may be completed by another replica than began it (trace-32). Their key names no replica.
 
 Tentative writings of two replicas are never compared: which replica to believe is DPC's Table II,
-a judgement of the moment, and a lattice order over replicas would stick to a dead one (R7). Joining
-keeps the greatest complete writing and the incomplete ones above it, since a set of pieces with a
-hole is no slice (rule 13) and must not take away the one before it.
+a judgement of the moment, and a lattice order over replicas would stick to a dead one (trace-7).
+Joining keeps the greatest complete writing and the incomplete ones above it, since a set of pieces
+with a hole is no slice (rule-13) and must not take away the one before it.
 
 All values are immutable; ``join`` is the only way to combine them. It is idempotent, commutative
 and associative, because it is a union of sets of identified pieces, followed by dropping what lies
@@ -45,7 +45,7 @@ class Rank(IntEnum):
 
     TENTATIVE = 0
     GAPPED = 1
-    """Stable, but made after retention had taken readings away (rule 28)."""
+    """Stable, but made after retention had taken readings away (rule-28)."""
     STABLE = 2
 
 
@@ -171,7 +171,7 @@ class DeltaMap:
             joined[key] = value if mine is None else mine.join(value)
         return DeltaMap(MappingProxyType(joined))
 
-    def beyond(self, state: DeltaMap, table: KeyTable) -> DeltaMap:
+    def delta_since(self, state: DeltaMap, table: KeyTable) -> DeltaMap:
         """The entries that would change ``state``: what need not be passed on is left out.
 
         This is the removal of redundant state (Fargo, section 2.5.4, "RR").

@@ -11,7 +11,7 @@ from tests.waiting import WAIT_S_MAX
 
 from slackwater.runtime.admin import Admin
 from slackwater.runtime.cluster import Where
-from slackwater.runtime.topics import TopicSpec, ensure_topics
+from slackwater.runtime.topics import TopicLayout, ensure_topics
 
 V = TypeVar("V")
 
@@ -20,7 +20,7 @@ def make_topics(
     where: Where, names: Iterable[str], partitions: int = 1, config: Mapping[str, str] | None = None
 ) -> None:
     """Topics of these names; they are there when it returns, with a leader each."""
-    specs = [TopicSpec(name, partitions, config or {}) for name in names]
+    specs = [TopicLayout(name, partitions, config or {}) for name in names]
     ensure_topics(where, specs, WAIT_S_MAX)
 
 

@@ -30,8 +30,8 @@ from slackwater.protocols.dpc.cursor import SourceCursor
 from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.replaying import ReplayInput
 from slackwater.proxy.sensors import SensorInput, inbox_of
-from slackwater.proxy.shell import Context, Input, Silence, turn
-from slackwater.proxy.spool import Spool, bytes_default_max
+from slackwater.proxy.shell import Input, InputContext, Silence, turn
+from slackwater.proxy.spool import BYTES_DEFAULT_MAX, Spool
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.transport import read_to_end
@@ -68,7 +68,7 @@ class World:
             self.broker.create_topic(topic)
         self.failures: list[str] = []
         self.silences: tuple[Silence, ...] = ()
-        self.contexts: list[Context] = []
+        self.contexts: list[InputContext] = []
 
     def file(self, rows: Sequence[str], name: str = "room.csv") -> Path:
         """A file with the columns node, ts, t."""
@@ -83,9 +83,9 @@ class World:
         inbox.mkdir(parents=True, exist_ok=True)
         (inbox / f"{name}.json").write_text(json.dumps({"file": str(path)}))
 
-    def context(self, data: str = "a", spool_bytes_max: int = bytes_default_max) -> Context:
+    def context(self, data: str = "a", spool_bytes_max: int = BYTES_DEFAULT_MAX) -> InputContext:
         writer = self.broker.writer(self.failures.append)
-        context = Context(
+        context = InputContext(
             spec=self.spec,
             deployment=self.deployment,
             transport=self.broker,
@@ -112,7 +112,7 @@ class World:
         made.begin()
         return made
 
-    def sensors(self, data: str = "a", spool_bytes_max: int = bytes_default_max) -> SensorInput:
+    def sensors(self, data: str = "a", spool_bytes_max: int = BYTES_DEFAULT_MAX) -> SensorInput:
         """Start a proxy with a spool, in a data directory of its own or again in the same."""
         made = SensorInput(self.context(data, spool_bytes_max))
         made.begin()
@@ -170,16 +170,16 @@ class World:
 
     def check(self) -> None:
         """Ids have no gap, promises never go back and are kept."""
-        promise, next_id = -(2**62), 0
+        watermark, next_id = -(2**62), 0
         for record in self.accepted():
             if record.kind is Kind.START:
                 continue
             assert record.first_id == next_id
             next_id = record.last_id + 1
             if record.readings:
-                assert record.stime_min >= promise, "below the promise"
-            assert record.boundary >= promise, "the promise went back"
-            promise = record.boundary
+                assert record.stime_min >= watermark, "below the promise"
+            assert record.boundary >= watermark, "the promise went back"
+            watermark = record.boundary
 
     def quarantined(self) -> list[dict[str, Any]]:
         log = (f"sw.quarantine.{self.spec.name}", 0)

@@ -9,7 +9,7 @@ import orjson
 
 
 class DistinctCounts:
-    """Counts entries of quarantine topics once each, whatever was written twice (R23)."""
+    """Counts entries of quarantine topics once each, whatever was written twice (trace-23)."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[str, str]] = set()

@@ -1,9 +1,9 @@
 """A failure of ten minutes with one replica of each stage left: answers go on, memory stays flat.
 
-Guarantees 2 and 5, and the paper's Property 1. Two replicas of orderer and aggregator; as one of
-four streams is cut off the second of each is killed, and stays away. Every window's latency is
-seen, resident memory of what is left is sampled, and of the JVMs also the *live heap*, what a full
-collection leaves: their resident memory tells only how far the heap has ever grown.
+guarantee-2 and guarantee-5, and the paper's Property 1. Two replicas of orderer and aggregator; as
+one of four streams is cut off the second of each is killed, and stays away. Every window's latency
+is seen, resident memory of what is left is sampled, and of the JVMs also the *live heap*, what a
+full collection leaves: their resident memory tells only how far the heap has ever grown.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def live_heap_mb(pid: int) -> float:
     jcmd = shutil.which("jcmd")
     if jcmd is None:
         raise SystemExit("jcmd of the JDK is not in the PATH")
-    told = subprocess.run(
+    reported = subprocess.run(
         [jcmd, str(pid), "GC.class_histogram"], capture_output=True, text=True, check=True
     )
-    total = told.stdout.split("\n")[-2].split()
-    assert total[0] == "Total", told.stdout[-200:]
+    total = reported.stdout.split("\n")[-2].split()
+    assert total[0] == "Total", reported.stdout[-200:]
     return int(total[2]) / 1e6

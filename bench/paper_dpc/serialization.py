@@ -82,16 +82,16 @@ def speak_and_listen(
     next_boundary = (int(next_reading) // boundary_us + 1) * boundary_us
     slow_us = EVERY_US / (seconds * 1e6 / EVERY_US)
     begin = time.time() + 1
-    end, promise = begin + seconds, 0
+    end, watermark = begin + seconds, 0
     while (now := time.time()) < end:
         due = min(next_reading, next_boundary)
         if now * 1e6 >= due:
             if due == next_boundary:
-                promise, next_boundary = next_boundary, next_boundary + boundary_us
-                source.say(np.zeros(0), promise)
+                watermark, next_boundary = next_boundary, next_boundary + boundary_us
+                source.emit(np.zeros(0), watermark)
             else:
                 next_reading += EVERY_US + slow_us
-                source.say(np.array([int(due)]), promise)
+                source.emit(np.array([int(due)]), watermark)
             continue
         for raw in reader.poll(100, min(due / 1e6 - now, 0.001)):
             at = time.time()

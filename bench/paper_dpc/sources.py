@@ -37,7 +37,7 @@ class Source:
             transport, self._writer, self._log, lambda: encode_source(start)
         )
 
-    def say(self, stimes: np.ndarray, boundary: int) -> None:
+    def emit(self, stimes: np.ndarray, boundary: int) -> None:
         """Readings at these event times (us), and the promise behind them."""
         count = len(stimes)
         first, self._next_id = self._next_id, self._next_id + count
@@ -115,7 +115,7 @@ class Feeder(threading.Thread):
                 self._wanted.clear()
                 stimes = at + np.arange(self._count) * self._flush_us // self._count
                 for source in self._sources.values():
-                    source.say(stimes, end)
+                    source.emit(stimes, end)
                 self._done.notify_all()
             at = end
 

@@ -29,7 +29,7 @@ QUERY = f"{{from: [s1, s2], bound: {BOUND_S:g}s}}"
 AWAY_S = 1.2
 NOTICED_S_MAX = 0.5
 """After so long the root has noticed any death; what it tells later is of something else."""
-_TOLD = re.compile(
+_REPORTED = re.compile(
     r"^(\S+) INFO .* switched from replica (\d) of child 0: heard ([\d.]+) ms before .*"
     r" answered ([\d.]+) ms after",
     re.MULTILINE,
@@ -48,7 +48,7 @@ class Kill(NamedTuple):
     empty: int
 
 
-class Told(NamedTuple):
+class ReportedSwitch(NamedTuple):
     """What the root tells of one replica that it gave up: when it answered, and two times (s)."""
 
     at: float
@@ -68,18 +68,18 @@ def run(*, quick: bool) -> dict[str, Any]:
             for _ in range(count):
                 kills.setdefault(kind, []).append(kill(system, results, kind, replica))
                 replica = 1 - replica
-        told = [_read(*groups) for groups in _TOLD.findall(system.log("root/q.0"))]
+        reported = [_read(*groups) for groups in _REPORTED.findall(system.log("root/q.0"))]
         results.stop()
     # A replica that is tentative is not waited for: nothing is told when it dies.
     waited_for = [one for kind in ("steady", "deadline") for one in kills[kind]]
-    noticed = [t for one in waited_for if (t := _of(one, told)) is not None]
+    noticed = [t for one in waited_for if (t := _of(one, reported)) is not None]
     if not noticed:
         raise SystemExit("the root has told of no death of a replica: nothing was measured")
     return {
         "kills": sum(map(len, kills.values())),
         "told": f"{len(noticed)} of {len(waited_for)}",
         "empty": sum(one.empty for of in kills.values() for one in of),
-        "others_told": len(told) - len(noticed),
+        "others_told": len(reported) - len(noticed),
         "detection_s": figures([one.detection_s for one in noticed]),
         "switch_s": figures([one.switch_s for one in noticed]),
         "extra_s": {
@@ -119,12 +119,12 @@ def _empty(hit: list[First]) -> int:
     return sum(one.empty for one in hit)
 
 
-def _read(at: str, replica: str, heard_ms: str, answered_ms: str) -> Told:
+def _read(at: str, replica: str, received_ms: str, answered_ms: str) -> ReportedSwitch:
     when = datetime.fromisoformat(at).timestamp()
-    return Told(when, int(replica), float(heard_ms) / 1000, float(answered_ms) / 1000)
+    return ReportedSwitch(when, int(replica), float(received_ms) / 1000, float(answered_ms) / 1000)
 
 
-def _of(one: Kill, told: list[Told]) -> Told | None:
+def _of(one: Kill, reported: list[ReportedSwitch]) -> ReportedSwitch | None:
     """What the root told of this death."""
-    of = (t for t in told if t.replica == one.replica and 0 < t.at - one.at < NOTICED_S_MAX)
+    of = (t for t in reported if t.replica == one.replica and 0 < t.at - one.at < NOTICED_S_MAX)
     return next(of, None)

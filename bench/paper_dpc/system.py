@@ -142,10 +142,10 @@ class System:
     def _register(self) -> None:
         registry = Registry(self.transport)
         registry.publish_clock(WallClock())
-        e0 = int(time.time()) * 1_000_000
+        start_time = int(time.time()) * 1_000_000
         registry.publish_queries(
             *(
-                QueryDefinition(name, 0, e0, self._w_us or spec.bucket_us(), spec)
+                QueryDefinition(name, 0, start_time, self._w_us or spec.bucket_us(), spec)
                 for name, spec in self.deployment.queries.items()
             )
         )
@@ -242,8 +242,8 @@ class System:
 
     def deaths(self) -> int:
         """How many processes have ended by themselves."""
-        told = [event.event for event in self.supervisor.events]
-        return sum("ended" in event or "exit" in event for event in told)
+        reported = [event.event for event in self.supervisor.events]
+        return sum("ended" in event or "exit" in event for event in reported)
 
     def stop(self) -> None:
         """End what was started."""

@@ -28,7 +28,7 @@ from bench.peers.workload import Feeder
 from bench.run import machine
 
 from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.topics import TopicSpec, ensure_topics
+from slackwater.runtime.topics import TopicLayout, ensure_topics
 
 WARM_S: Final = 10.0
 """A live run begins when fresh answers have come for so long."""
@@ -157,7 +157,7 @@ def _broker(peer: Peer, options: argparse.Namespace) -> Iterator[tuple[Path, str
         broker = stack.enter_context(
             EmbeddedBroker(folder / "broker", heap_mib_max=1_024, runs_long=True)
         )
-        specs = [TopicSpec(workload.TOPIC, workload.SOURCES, {}), TopicSpec("answers", 1, {})]
+        specs = [TopicLayout(workload.TOPIC, workload.SOURCES, {}), TopicLayout("answers", 1, {})]
         ensure_topics(broker.bootstrap, specs)
         yield folder, broker.bootstrap
 

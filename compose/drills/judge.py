@@ -38,7 +38,7 @@ from slackwater.runtime.topics import partition_count
 from slackwater.runtime.transport import extents, read_to_end
 
 QUERY = "climate"
-within_s = 180
+WITHIN_S = 180
 
 
 def arguments() -> argparse.Namespace:
@@ -142,7 +142,7 @@ def written(transport: KafkaTransport, deployment, partitions: dict[str, int]) -
     }
 
 
-def kept_apart(transport: KafkaTransport, stream: str) -> int:
+def isolated_records(transport: KafkaTransport, stream: str) -> int:
     """How many readings are in quarantine; an entry may be there twice."""
     return len({raw.key for raw in read_to_end(transport, (Names().quarantine(stream), 0))})
 
@@ -157,10 +157,10 @@ def account(transport: KafkaTransport, deployment) -> Counter[tuple[int, str]]:
     before = written(transport, deployment, partitions)
     counts, taken = readings(transport, deployment, partitions)
     for stream, there in before.items():
-        apart = kept_apart(transport, stream)
+        spacing = isolated_records(transport, stream)
         now = written(transport, deployment, partitions)[stream]
-        found = f"{taken[stream]} readings in the source log, {apart} in quarantine"
-        if not there <= taken[stream] + apart <= now:
+        found = f"{taken[stream]} readings in the source log, {spacing} in quarantine"
+        if not there <= taken[stream] + spacing <= now:
             fail(f"{stream}: {found}, of {there} to {now} written")
         if there:
             print(f"judge: {stream}: {found}, all of {now} written")
@@ -176,7 +176,7 @@ def main() -> None:
     since_us = math.inf if options.since_in is None else (now_s + options.since_in) * 1e6
     judge = Judge(deployment.queries[QUERY].window.slide_us, since_us)
     until_us = int((now_s + options.until_in) * 1e6)
-    give_up = time.monotonic() + options.until_in + within_s
+    give_up = time.monotonic() + options.until_in + WITHIN_S
     follow = slackwater.Client(bootstrap).follow(QUERY)
     for record in follow:
         judge.take(record)
@@ -184,7 +184,7 @@ def main() -> None:
         if exact and parse_time(record["window_end"]) >= until_us:
             break
         if time.monotonic() > give_up:
-            fail(f"no exact answers up to now within {within_s} s")
+            fail(f"no exact answers up to now within {WITHIN_S} s")
     if options.quiet:
         return
     stable = judge.stable

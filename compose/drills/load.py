@@ -18,14 +18,14 @@ producer = Producer(
     {"bootstrap.servers": os.environ["SLACKWATER_BOOTSTRAP"], "enable.idempotence": True}
 )
 begun = time.time()
-sent = 0
+SENT = 0
 while (gone := time.time() - begun) < seconds:
-    while sent < gone * per_s:
-        at, mote = time.time_ns() // 1000, f"m{sent % 50}"
-        reading = {"mote": mote, "at": at, "temperature": 20 + sent % 100 / 8}
+    while gone * per_s > SENT:
+        at, mote = time.time_ns() // 1000, f"m{SENT % 50}"
+        reading = {"mote": mote, "at": at, "temperature": 20 + SENT % 100 / 8}
         producer.produce("lab-readings", json.dumps(reading).encode())
-        sent += 1
+        SENT += 1
     producer.poll(0.01)
 left = producer.flush(60)
-print(f"load: {sent - left} readings delivered, {left} not")
+print(f"load: {SENT - left} readings delivered, {left} not")
 sys.exit(left > 0)

@@ -4,7 +4,7 @@ The source is *assigned* the partitions of its fragments (of each its replica's 
 at given offsets; the sink gets topic and partition with each row. To start a query costs 1.5 CPU
 seconds, whatever the number of its fragments, so those that begin together share one
 (``queries.py``). Where the query begins is decided by the roots
-(rule 26), never by a checkpoint of Spark's: Spark looks at ``startingOffsets`` only where it finds
+(rule-26), never by a checkpoint of Spark's: Spark looks at ``startingOffsets`` only where it finds
 no checkpoint, so each start gets a fresh one, and what it writes there is read by nobody. That is
 also why the sink may be at-least-once: a delta is identified by (child, replica, log, seq), and the
 root takes each one once.
@@ -53,7 +53,7 @@ _SOURCE_OPTIONS = {
     "fetchOffset.numRetries": "100",
     "fetchOffset.retryIntervalMs": "100",
 }
-# Rule 7: a record given up in time would be a hole, so none ever is.
+# rule-7: a record given up in time would be a hole, so none ever is.
 _SINK_OPTIONS = {
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",

@@ -20,8 +20,8 @@ from slackwater.model.errors import UsageError
 from slackwater.model.names import OrdererName
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.cpu import OwnCpu
-from slackwater.runtime.entry import Context, run
-from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender, patient_gather_ms
+from slackwater.runtime.entry import ProcessContext, run
+from slackwater.runtime.heartbeats import PATIENT_GATHER_MS, HeartbeatListener, HeartbeatSender
 from slackwater.runtime.registry import Registry
 from slackwater_spark.queries import Aggregator, QuerySettings, fragment_of
 from slackwater_spark.session import LOCAL_MASTER, SessionSettings, start_spark
@@ -29,7 +29,7 @@ from slackwater_spark.session import LOCAL_MASTER, SessionSettings, start_spark
 _LOOK_S = 0.1
 
 
-def main(context: Context) -> None:
+def main(context: ProcessContext) -> None:
     """Run until told to stop; raises when the JVM has ended."""
     options, transport, clock = context.arguments, context.transport(), SystemClock()
     data_dir = context.data_dir.resolve() / "aggregator" / context.name
@@ -52,7 +52,7 @@ def main(context: Context) -> None:
             context.cluster, context.process, names=transport.names, clock=clock, cpu=cpu
         ).start()
         stack.callback(sender.stop)
-        listener = HeartbeatListener(transport, gather_ms=patient_gather_ms).start()
+        listener = HeartbeatListener(transport, gather_ms=PATIENT_GATHER_MS).start()
         stack.callback(listener.stop)
         mode = options.mode or context.settings.aggregator_mode
         of_all = QuerySettings(context.name, data_dir / "checkpoints", mode, options.batch_ms)

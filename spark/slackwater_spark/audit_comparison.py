@@ -12,9 +12,9 @@ from slackwater.codec.results import format_time
 from slackwater.model.deployment import QuerySpec
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater_spark.audit_logs import AcceptedLogs
-from slackwater_spark.audit_results import Answers
+from slackwater_spark.audit_results import AuditedAnswers
 
-findings_max = 20
+FINDINGS_MAX = 20
 """Sentences kept; the counts go on."""
 
 
@@ -71,7 +71,7 @@ def make_report(
     spec: QuerySpec,
     outputs: Sequence[str],
     compared: DataFrame,
-    answers: Answers,
+    answers: AuditedAnswers,
     log: AcceptedLogs,
     start: int,
     end: int,
@@ -99,7 +99,7 @@ def make_report(
         wrong=counts["wrong"] + answers.twice,
         gapped=counts["gapped"],
         truncated=log.truncated,
-        findings=tuple(findings[:findings_max]),
+        findings=tuple(findings[:FINDINGS_MAX]),
     )
 
 

@@ -1,6 +1,6 @@
 """The audit's input: which readings of the source logs count, as a reader of the logs decides.
 
-Rule 10 is applied to the headers of all records, in Python; the columns stay in Spark.
+rule-10 is applied to the headers of all records, in Python; the columns stay in Spark.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ class Header(NamedTuple):
 def accepted(headers: Iterable[Header]) -> Iterator[tuple[int, int]]:
     """Offsets of the records whose readings count, each with the promise that held before it.
 
-    Rule 10 over a log from its beginning: what is below the highest START is dropped, then exactly
+    rule-10 over a log from its beginning: what is below the highest START is dropped, then exactly
     the record whose first id is next is taken, its boundary with it. A reading below the promise
-    before it broke that promise, and is skipped by everybody alike (R23). What is ahead behind
-    damage is next: what lies between is lost (rule 28).
+    before it broke that promise, and is skipped by everybody alike (trace-23). What is ahead behind
+    damage is next: what lies between is lost (rule-28).
     """
     inc, next_id, boundary = -1, -1, NEVER
-    torn = holed = False
+    pending_gap = has_hole = False
     for header in headers:
         if header.kind == Kind.START.name:
             inc = max(inc, header.offset)
             next_id = -1 if header.anew else next_id
         elif header.kind == Kind.VOID.name or header.inc > header.offset:
-            torn = not holed
+            pending_gap = not has_hole
             continue
         elif header.inc < inc:
             continue
         else:
             inc = header.inc
         is_ahead = header.first_id > next_id
-        if next_id not in (-1, header.first_id) and not (is_ahead and torn):
-            holed |= is_ahead
+        if next_id not in (-1, header.first_id) and not (is_ahead and pending_gap):
+            has_hole |= is_ahead
             continue
-        torn = holed = False
+        pending_gap = has_hole = False
         if header.last_id >= header.first_id:
             yield header.offset, boundary
         next_id = header.last_id + 1
@@ -72,7 +72,7 @@ class AcceptedLogs(NamedTuple):
 
     accepted: DataFrame
     readings: int
-    whole_from_us: int
+    complete_from_us: int
     truncated: tuple[str, ...]
 
 
@@ -141,19 +141,19 @@ def read_headers(session: SparkSession, records: DataFrame, deployment: Deployme
     }
     # Below the boundary that held behind the first record left, and up to ``disorder`` above it,
     # there may have been readings before it.
-    whole = [h.boundary + _stream(topic, deployment).disorder_us for topic, h in cut.items()]
+    complete = [h.boundary + _stream(topic, deployment).disorder_us for topic, h in cut.items()]
     table = pa.table(
         {
             "topic": pa.array([topic for topic, _, _ in taken], pa.string()),
             "offset": pa.array([offset for _, offset, _ in taken], pa.int64()),
-            "floor": pa.array([floor for _, _, floor in taken], pa.int64()),
+            "floor": pa.array([prev_watermark for _, _, prev_watermark in taken], pa.int64()),
         }
     )
     counts = {(t, h.offset): h.last_id - h.first_id + 1 for t, of in by_topic.items() for h in of}
     return AcceptedLogs(
         session.createDataFrame(table),
         sum(counts[topic, offset] for topic, offset, _ in taken),
-        max(whole, default=NEVER),
+        max(complete, default=NEVER),
         tuple(sorted(cut)),
     )
 

@@ -27,13 +27,17 @@ _AGGREGATES = {
 
 
 def input_rows(
-    records: DataFrame, taken: DataFrame, deployment: Deployment, spec: QuerySpec, e0_us: int
+    records: DataFrame,
+    taken: DataFrame,
+    deployment: Deployment,
+    spec: QuerySpec,
+    start_time_us: int,
 ) -> DataFrame:
     """What the query computes with: its readings, or the pairs of a join."""
     names = deployment.input_fields(spec)
     join = spec.join
     if join is None:
-        return _readings(records, taken, names).where(f"stime >= {e0_us}")
+        return _readings(records, taken, names).where(f"stime >= {start_time_us}")
     sides = []
     place = 0
     for side, stream in (("left", join.left), ("right", join.right)):
@@ -41,7 +45,7 @@ def input_rows(
         fields = deployment.fields_of(stream)
         readings = _readings(records.where(mine), taken, fields, place)
         place += len(fields)
-        readings = readings.where(f"stime >= {e0_us}")
+        readings = readings.where(f"stime >= {start_time_us}")
         sides.append(readings.withColumnRenamed("stime", f"stime_{side}").drop("floor"))
     near = sf.expr(f"abs(stime_left - stime_right) <= {join.within_us}L")
     pairs = sides[0].join(sides[1], KEY_COLUMN).where(near)

@@ -42,7 +42,7 @@ def read_results(
     )
 
 
-class Answers(NamedTuple):
+class AuditedAnswers(NamedTuple):
     """Which windows the parts have answered, [start, end) for each, and sentences on faults."""
 
     starts: dict[int, int]
@@ -52,13 +52,13 @@ class Answers(NamedTuple):
     findings: list[str]
 
 
-def answers_of(results: DataFrame, spec: QuerySpec, first_us: int) -> Answers:
+def answers_of(results: DataFrame, spec: QuerySpec, first_us: int) -> AuditedAnswers:
     """Follow each part's boundaries, which name its answered windows in order."""
     assert spec.window is not None
     slide = spec.window.slide_us
     begins = results.groupBy("partition").agg(sf.min("offset")).collect()
     # Where the results' own retention has cut, the first window left may not be whole.
-    whole = {part for part, offset in begins if offset == 0}
+    complete = {part for part, offset in begins if offset == 0}
     rows = (
         results.where("kind = 'boundary'")
         .select("partition", "window_start", "windows")
@@ -70,8 +70,8 @@ def answers_of(results: DataFrame, spec: QuerySpec, first_us: int) -> Answers:
     twice = skipped = 0
     findings = []
     for part, window, windows in rows:
-        starts.setdefault(part, first_us if part in whole else window + slide)
-        due = ends.get(part, first_us if part in whole else window)
+        starts.setdefault(part, first_us if part in complete else window + slide)
+        due = ends.get(part, first_us if part in complete else window)
         if window < due:
             twice += 1
             findings.append(f"part {part}: {format_time(window)} is answered twice")
@@ -81,4 +81,4 @@ def answers_of(results: DataFrame, spec: QuerySpec, first_us: int) -> Answers:
                 f"part {part}: no answers from {format_time(due)} to {format_time(window)}"
             )
         ends[part] = max(due, window + windows * slide)
-    return Answers(starts, ends, twice, skipped, findings)
+    return AuditedAnswers(starts, ends, twice, skipped, findings)

@@ -20,7 +20,7 @@ from slackwater.primitives.expression_tree import Number, Truth
 _FINITE: Final = (
     "filter(array({}), _v_ -> _v_ BETWEEN -1.7976931348623157E308D AND 1.7976931348623157E308D)[0]"
 )
-_WHOLE: Final = (
+_COMPLETE: Final = (
     "transform(array({}), _v_ -> if(abs(_v_) < 4503599627370496D, {}(_v_) * 1D, _v_))[0]"
 )
 _OPERATORS: Final = ("+", "-", "*", "/", "%")
@@ -43,7 +43,7 @@ class _Writer(SqlWriter):
             case "abs":
                 return f"abs({operands[0]})"
             case "floor" | "ceil":
-                return _WHOLE.format(operands[0], function)
+                return _COMPLETE.format(operands[0], function)
             case "least" | "greatest":
                 # Spark takes two or more.
                 return f"{function}({', '.join([*operands, operands[0]])})"

@@ -4,14 +4,14 @@ Fragments that are taken on at the same time share a query: to start one costs 1
 one fragment and for twenty. A fragment that is taken on later gets a query beside it, and the
 others are not touched (a running query cannot take partitions on).
 
-There is one rule, rule 26: a fragment goes on at the smallest ``whole`` that the roots' state
-records name, over all parts, else at the beginning of the ordered logs; where retention has been
-there first, at the beginning too. What is then written a second time, the roots drop by seq. So a
-restart, a take-over and a false alarm are all the same, and a query that fails is started again
-from what the roots' states are by then. One that fails twice in a row is started as two halves: a
-fragment whose logs cannot be read ends up alone, and the others run.
+There is one rule, rule-26: a fragment goes on at the smallest ``contiguous_seq`` that the roots'
+state records name, over all parts, else at the beginning of the ordered logs; where retention has
+been there first, at the beginning too. What is then written a second time, the roots drop by seq.
+So a restart, a take-over and a false alarm are all the same, and a query that fails is started
+again from what the roots' states are by then. One that fails twice in a row is started as two
+halves: a fragment whose logs cannot be read ends up alone, and the others run.
 
-A reader that misses a record (rule 11) gets it from a *replay*: a second query over the fragments
+A reader that misses a record (rule-11) gets it from a *replay*: a second query over the fragments
 concerned, from where their roots are, for as long as anybody misses something and a while longer.
 The first one goes on meanwhile. Where a replay fails too (a cluster may have no slots for its
 tasks), the fragments' own query is started again.
@@ -71,28 +71,34 @@ def start_offsets(
     begins: Sequence[int],
     ends: Sequence[int],
 ) -> dict[int, int]:
-    """Where to go on in each line's ordered log (rule 26).
+    """Where to go on in each line's ordered log (rule-26).
 
     ``states`` has the state record of each part, None before its first; ``begins`` and ``ends``
     are the offsets that the two logs still hold.
     """
     starts = {}
     for line in LINES:
-        whole = min((_whole(state, fragment, line) for state in states), default=0)
-        # Below the beginning: retention was quicker, and the root jumps there too (rule 28).
+        contiguous_seq = min(
+            (_contiguous_seq(state, fragment, line) for state in states), default=0
+        )
+        # Below the beginning: retention was quicker, and the root jumps there too (rule-28).
         # Beyond the end: the log is not the one that the root read; its records come anew.
-        starts[line] = begins[line] if whole > ends[line] else max(whole, begins[line])
+        starts[line] = (
+            begins[line] if contiguous_seq > ends[line] else max(contiguous_seq, begins[line])
+        )
     return starts
 
 
-def _whole(state: RootState | None, fragment: OrdererName, line: int) -> int:
+def _contiguous_seq(state: RootState | None, fragment: OrdererName, line: int) -> int:
     wanted = (fragment.child, fragment.replica, line)
     logs = () if state is None else state.logs
-    return next((log.whole for log in logs if (log.child, log.replica, log.line) == wanted), 0)
+    return next(
+        (log.contiguous_seq for log in logs if (log.child, log.replica, log.line) == wanted), 0
+    )
 
 
 @dataclass(frozen=True)
-class Fragment:
+class SparkFragment:
     """A fragment and where its deltas go."""
 
     name: OrdererName
@@ -114,7 +120,7 @@ class Fragment:
         return frozenset((topic, p) for topic in self.route.delta_topics for p in partitions)
 
 
-def fragment_of(name: OrdererName, registry: Registry, names: Names) -> Fragment:
+def fragment_of(name: OrdererName, registry: Registry, names: Names) -> SparkFragment:
     """Wait until its query is registered; refuses a child or replica that the query has not."""
     from slackwater_spark.transforms import Route
 
@@ -126,7 +132,7 @@ def fragment_of(name: OrdererName, registry: Registry, names: Names) -> Fragment
         )
     deltas = tuple(names.deltas(name.query, part) for part in range(spec.parts))
     ordered = names.ordered(name.query, name.child)
-    return Fragment(
+    return SparkFragment(
         name, Route(ordered, deltas, name.child, spec.replicas, figures_of(spec.aggregate))
     )
 
@@ -135,7 +141,7 @@ def fragment_of(name: OrdererName, registry: Registry, names: Names) -> Fragment
 class _Group:
     """Fragments that share a query, and how it fares."""
 
-    fragments: tuple[Fragment, ...]
+    fragments: tuple[SparkFragment, ...]
     query: StreamingQuery | None = None
     begun_us: int = 0
     not_before_us: int = 0
@@ -187,7 +193,7 @@ class Aggregator:
         self._cluster = cluster
         self._of_all = of_all
         self._clock = clock
-        self._newcomers: list[Fragment] = []
+        self._newcomers: list[SparkFragment] = []
         self._groups: list[_Group] = []
         self._replays: list[_Group] = []
         self._starts = count()
@@ -195,7 +201,7 @@ class Aggregator:
         self._some_ended = threading.Event()
         self._ask_at_us = 0
 
-    def add(self, fragment: Fragment) -> None:
+    def add(self, fragment: SparkFragment) -> None:
         """Take the fragment on; those that are added before the next ``look`` share a query."""
         self._newcomers.append(fragment)
 
@@ -223,11 +229,11 @@ class Aggregator:
                 group.running = self._at_work(group)
 
     def send_again(self, holes: frozenset[Log]) -> None:
-        """Somebody misses a record in these logs: replay from where the roots are (rule 11)."""
+        """Somebody misses a record in these logs: replay from where the roots are (rule-11)."""
         if not holes:
             return
         now_us = self._clock.monotonic_us()
-        replayed: set[Fragment] = set()
+        replayed: set[SparkFragment] = set()
         for replay in [*self._replays]:
             replayed |= set(replay.fragments)
             if any(fragment.delta_logs & holes for fragment in replay.fragments):
@@ -327,7 +333,7 @@ class Aggregator:
             self._groups.remove(group)
             self._groups += group.halves()
 
-    def _begin_anew(self, fragments: Sequence[Fragment], now_us: int) -> None:
+    def _begin_anew(self, fragments: Sequence[SparkFragment], now_us: int) -> None:
         """Their own queries, where a replay beside them has failed twice in a row."""
         for group in [*self._groups]:
             if group.query is not None and not set(fragments).isdisjoint(group.fragments):
@@ -343,7 +349,7 @@ class Aggregator:
         tasks = running_tasks(self._spark.session, group.query.runId)
         return tasks >= len(LINES) * len(group.fragments)
 
-    def _job(self, fragments: Sequence[Fragment]) -> Job:
+    def _job(self, fragments: Sequence[SparkFragment]) -> Job:
         from slackwater_spark.aggregate import Job
 
         name = f"{self._of_all.process}-{next(self._starts)}"
@@ -360,9 +366,9 @@ class Aggregator:
             name=name,
         )
 
-    def _begin_at(self, fragments: Sequence[Fragment]) -> dict[Log, int]:
-        # States first: whoever else runs a fragment goes on meanwhile, and a ``whole`` read after
-        # the ends could lie beyond them as if the log were another one.
+    def _begin_at(self, fragments: Sequence[SparkFragment]) -> dict[Log, int]:
+        # States first: whoever else runs a fragment goes on meanwhile, and a ``contiguous_seq``
+        # read after the ends could lie beyond them as if the log were another one.
         states = {fragment: self._root_states(fragment) for fragment in fragments}
         logs = [log for fragment in fragments for log in fragment.ordered_logs]
         begins = self._transport.beginning_offsets(logs)
@@ -378,7 +384,7 @@ class Aggregator:
             starts |= zip(fragment.ordered_logs, of_lines.values(), strict=True)
         return starts
 
-    def _root_states(self, fragment: Fragment) -> list[RootState | None]:
+    def _root_states(self, fragment: SparkFragment) -> list[RootState | None]:
         query, parts = fragment.name.query, len(fragment.route.delta_topics)
         states = read_root_states(self._transport, query, parts)
         return [states.get(RootName(query, part).process) for part in range(parts)]

@@ -198,9 +198,9 @@ def _start_jvm(
 ) -> tuple[subprocess.Popen[bytes], int, str]:
     command = _java_command(settings)
     with tempfile.TemporaryDirectory(dir=settings.work_dir) as folder:
-        told = Path(folder) / "gateway"
+        reported = Path(folder) / "gateway"
         environment = os.environ | {
-            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(reported),
             "SPARK_CONNECT_MODE": "0",
             "SPARK_LOCAL_IP": _address(settings),
         }
@@ -213,15 +213,15 @@ def _start_jvm(
             start_new_session=True,  # Ctrl-C is for us, not for it
         )
         _import_pyspark()
-        port, secret = _read_gateway(process, told)
+        port, secret = _read_gateway(process, reported)
     return process, port, secret
 
 
-def _read_gateway(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
+def _read_gateway(process: subprocess.Popen[bytes], reported: Path) -> tuple[int, str]:
     """Port and secret, from the file that the gateway renames into place when it listens."""
     for _ in range(_START_SECONDS_MAX * 50):
-        if told.exists():
-            raw = told.read_bytes()
+        if reported.exists():
+            raw = reported.read_bytes()
             port, length = struct.unpack_from(">ii", raw)
             return port, raw[8 : 8 + length].decode()
         try:

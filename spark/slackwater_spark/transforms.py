@@ -4,9 +4,9 @@ Fargo's child node (section 3.4.4) sends at each cut the delta group of its shar
 Here a cut is a bucket, its readings come as one columnar record, grouped by key, and the delta
 group is one columnar record again: per field and key how many values, their sum, the sum of squared
 deviations from their own mean, the smallest and the largest. **Every input record gives exactly one
-record to every part, with its offset as seq** (rule 19), so that a reader who knows the next seq
+record to every part, with its offset as seq** (rule-19), so that a reader who knows the next seq
 knows whether anything is missing; a record that does not decode gives VOID, which takes its seq and
-changes nothing (R9). START and BOUNDARY pass with empty columns.
+changes nothing (trace-9). START and BOUNDARY pass with empty columns.
 
 It is a pure function of one record, in native expressions only: that is what real-time mode asks
 for, and it makes a second run, a zombie's or a take-over's, harmless. The alternative, Spark's
@@ -16,7 +16,7 @@ many keys (the merger), not for the last 50 ms.
 Three things decide whether this is quick or right, and none of them shows:
 
 * *Figures are folds in the order of the slice*, in double precision, so that replicas agree bit for
-  bit (R28). A value is read through its index: ``slice`` costs ten times as much per reading.
+  bit (trace-28). A value is read through its index: ``slice`` costs ten times as much per reading.
 * *NaN is found by the sum*: a sum of values that are all there is not NaN, so only the keys that
   miss one pay for ``filter``. (Infinities that cancel also come here; they are kept as they are.)
 * *Stages are selected one after the other and must not be collapsed*, or a lambda would decode the

@@ -25,7 +25,7 @@ from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import Kind, OrderedRecord, Position
 from slackwater.runtime.broker import EmbeddedBroker
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.topics import QueryShape, ensure_topics, topics_for
+from slackwater.runtime.topics import QueryTopics, ensure_topics, topics_for
 from slackwater_spark.session import (
     LOCAL_MASTER,
     SessionSettings,
@@ -36,7 +36,7 @@ from slackwater_spark.session import (
 if TYPE_CHECKING:
     from slackwater_spark.transforms import Route
 
-_NOBODY = "127.0.0.1:9"
+_CLOSED_PORT = "127.0.0.1:9"
 _IMPATIENT = {
     "kafka.default.api.timeout.ms": "1000",
     "kafka.request.timeout.ms": "900",
@@ -87,7 +87,7 @@ def _go_the_way(spark: SparkApplication, folder: Path, bootstrap: str | None) ->
     from slackwater_spark.aggregate import Job, running_tasks, start_query
     from slackwater_spark.transforms import Route
 
-    options = {"kafka.bootstrap.servers": bootstrap or _NOBODY}
+    options = {"kafka.bootstrap.servers": bootstrap or _CLOSED_PORT}
     route = Route("sw.ordered.warm.0", ("sw.deltas.warm.0",), 0, 1)
     if bootstrap is None:
         options |= _IMPATIENT
@@ -128,7 +128,7 @@ def _transform(
 
 
 def _write_records(transport: KafkaTransport, bootstrap: str) -> None:
-    ensure_topics(bootstrap, topics_for([], [QueryShape("warm", 1, 1, 1)]))
+    ensure_topics(bootstrap, topics_for([], [QueryTopics("warm", 1, 1, 1)]))
     start = OrderedRecord(Kind.START, 0, 0, 0, 0, 0, frontier=Position(0))
     bucket = OrderedRecord(
         kind=Kind.INSERTION,

@@ -386,7 +386,7 @@ class TransportContract:
 
         def make_start() -> bytes:
             assert seen == [b"a", b"b"], "the log is read before START is made"
-            fill(zombie, log, [b"c"])  # between the reading and START (R2)
+            fill(zombie, log, [b"c"])  # between the reading and START (trace-2)
             return b"START"
 
         inc = start_incarnation(
@@ -485,15 +485,15 @@ class CatchUpContract:
         reader.close()
 
     def test_a_shell_hears_what_is_gone_and_where_the_rest_begins(self, world: World) -> None:
-        """As orderers and roots read: a log is cut under a parked cursor (rule 28)."""
+        """As orderers and roots read: a log is cut under a parked cursor (rule-28)."""
         topic = world.create(partitions=2)
-        cut, whole = (topic, 0), (topic, 1)
+        cut, complete = (topic, 0), (topic, 1)
         writer = world.transport.writer(no_failure)
         fill(writer, cut, [b"c%d" % i for i in range(6)])
-        fill(writer, whole, [b"w0"])
+        fill(writer, complete, [b"w0"])
         reader = CatchUpReader(world.transport)
-        wanted = {cut: 1, whole: 0}
-        told: list[Gone] = []
+        wanted = {cut: 1, complete: 0}
+        reported: list[Gone] = []
         values: set[bytes] = set()
         world.transport.delete_records({cut: 4})
 
@@ -501,7 +501,7 @@ class CatchUpContract:
         while values != {b"c4", b"c5", b"w0"} and time.monotonic() < deadline:
             found = reader.read(wanted, 100)
             if isinstance(found, Gone):
-                told.append(found)
+                reported.append(found)
                 wanted[found.log] = found.beginning
                 continue
             for raw in found:
@@ -509,5 +509,5 @@ class CatchUpContract:
                 wanted[raw.log] = raw.offset + 1
 
         assert values == {b"c4", b"c5", b"w0"}
-        assert told == [Gone(cut, 4)]
+        assert reported == [Gone(cut, 4)]
         reader.close()

@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 SERVICES_IMAGE = os.environ.get("SLACKWATER_SERVICES_IMAGE", "slackwater/services:dev")
 AGGREGATOR_IMAGE = os.environ.get("SLACKWATER_AGGREGATOR_IMAGE", "slackwater/aggregator:dev")
 IMAGES = (SERVICES_IMAGE, AGGREGATOR_IMAGE, KAFKA_IMAGE)
-up_s_max = 420
+UP_S_MAX = 420
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -58,7 +58,7 @@ class Compose:
     def up(self) -> None:
         """Start everything and wait until all are healthy; the logs if that fails."""
         try:
-            self.run("up", "-d", "--wait", "--wait-timeout", str(up_s_max), timeout_s=up_s_max + 60)
+            self.run("up", "-d", "--wait", "--wait-timeout", str(UP_S_MAX), timeout_s=UP_S_MAX + 60)
         except AssertionError:
             sys.stderr.write(self.run("logs", "--no-color", "--tail", "40"))
             raise

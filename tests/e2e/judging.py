@@ -234,8 +234,8 @@ def quarantined(bootstrap: str, topic: str) -> Counter[tuple[int, str, float]]:
                     return found  # the end of the topic
                 value = message.value()
                 assert value is not None
-                said = json.loads(json.loads(value)["payload"])
-                found[said["at"], said["mote"], said["temperature"]] += 1
+                emitted = json.loads(json.loads(value)["payload"])
+                found[emitted["at"], emitted["mote"], emitted["temperature"]] += 1
         raise AssertionError(f"{topic} does not end")
     finally:
         consumer.close()

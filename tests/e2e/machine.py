@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from slackwater.runtime.cpu import Load, LoadMeter
+from slackwater.runtime.cpu import CpuLoad, LoadMeter
 
 BUSY_MIN = 0.9
 """The share of all cores from which on whoever is late may have waited for one."""
@@ -19,7 +19,7 @@ class Machine:
     """Looks at the machine's load twice a second, in a thread."""
 
     def __init__(self) -> None:
-        self._loads: list[Load] = []
+        self._loads: list[CpuLoad] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 

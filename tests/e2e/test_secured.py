@@ -40,11 +40,11 @@ def client(file: Path) -> dict[str, Any]:
 
 def refusal(way: dict[str, Any], topic: str) -> KafkaError | None:
     """Why nothing may be written there by who comes this way."""
-    told: list[KafkaError | None] = []
+    reported: list[KafkaError | None] = []
     producer = Producer(way | {"message.timeout.ms": 20_000, "log_level": 0})
-    producer.produce(topic, b"forged", on_delivery=lambda error, _: told.append(error))
+    producer.produce(topic, b"forged", on_delivery=lambda error, _: reported.append(error))
     producer.flush(25)
-    return told[0]
+    return reported[0]
 
 
 def copied(secured: Compose, place: str, to: Path) -> Path:

@@ -127,9 +127,9 @@ def time_text(r: Random, unit: str) -> str:
     """A time that may well be one."""
     match unit:
         case "us" | "ms" | "s":
-            whole = {"us": 10**15, "ms": 10**12, "s": 10**9}[unit] + r.randrange(10**8)
+            complete = {"us": 10**15, "ms": 10**12, "s": 10**9}[unit] + r.randrange(10**8)
             fraction = r.choice(("", "", ".5", ".000001", ".9999999", "." + digits(r)))
-            return f"{whole}{fraction}" if r.random() < 0.9 else number(r)
+            return f"{complete}{fraction}" if r.random() < 0.9 else number(r)
         case "iso":
             moment = r.choice(("2015-07-10T14:24:00", "2015-07-10 14:24:00.25"))
             return moment + r.choice(("", "Z", "+02:00"))
@@ -205,7 +205,7 @@ def good_message(r: Random, spec: StreamSpec, *, plain: bool) -> bytes:
     return f'{{"k":"m{n % 50}","at":{at},"t":{t},"h":{n % 90}}}'.encode()
 
 
-WHOLE = (
+COMPLETE = (
     b"", b" ", b"{", b"}", b"nonsense", b"[1]", b"5", b"null", b'"x"', b"{}", b'{"boundary": 12}',
     b'{"boundary": 1e-99999999}', b'{"boundary": "x"}', b'{"boundary": [1]}', b"\xff\xfe",
     '{"k":"a","at":1,"t":1,"h":1}'.encode("utf-16"), '{"k":"a","at":1}'.encode("utf-16-le"),
@@ -223,7 +223,7 @@ def bad_message(r: Random, spec: StreamSpec) -> bytes:
     """One that may be anything."""
     kind = r.random()
     if kind < 0.25:
-        return r.choice(WHOLE if kind > 0.0005 else HUGE)
+        return r.choice(COMPLETE if kind > 0.0005 else HUGE)
     if kind < 0.75:
         return _message(r, spec, lambda given: value(r) if r.random() < 0.3 else given)
     return damaged(r, _message(r, spec, lambda given: given))

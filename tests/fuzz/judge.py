@@ -12,7 +12,7 @@ from typing import Any
 from slackwater.client.readings import read_stream
 from slackwater.model.deployment import StreamSpec
 from slackwater.proxy.csvfile import CsvFile
-from slackwater.proxy.json_input import Bad, JsonReader, Reading
+from slackwater.proxy.json_input import Bad, JsonReader, MessageReading
 
 Findings = list[str]
 SHOWN_CHARS_MAX = 300
@@ -41,9 +41,9 @@ def judge_messages(spec: StreamSpec, messages: list[bytes]) -> Findings:
     return found
 
 
-def _defined(one: Reading | int | Bad) -> Any:
+def _defined(one: MessageReading | int | Bad) -> Any:
     match one:
-        case Reading(stime, key, values):
+        case MessageReading(stime, key, values):
             return (stime, key, repr(list(values)))
         case Bad(_, detail, stime):
             return ("malformed", detail, stime)
@@ -66,8 +66,10 @@ def judge_file(spec: StreamSpec, path: Path, piece_bytes: int) -> Findings:
     wanted = [(one.stime, one.key, one.values) for one in oracle.readings]
     found = []
     if (malformed, blank) != (oracle.malformed, oracle.blank):
-        told = f"{malformed} malformed and {blank} blank, are {oracle.malformed} and {oracle.blank}"
-        found.append(f"{len(read)} of {len(wanted)} readings, {told}")
+        reported = (
+            f"{malformed} malformed and {blank} blank, are {oracle.malformed} and {oracle.blank}"
+        )
+        found.append(f"{len(read)} of {len(wanted)} readings, {reported}")
     found += [f"read as {a}, is {b}" for a, b in zip(read, wanted, strict=False) if a != b][:3]
     if len(read) != len(wanted) and not found:
         found.append(f"{len(read)} readings, are {len(wanted)}")

@@ -12,7 +12,7 @@ from functools import partial
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import Names
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.entry import Context, exit_code_of, run
+from slackwater.runtime.entry import ProcessContext, exit_code_of, run
 from slackwater.runtime.heartbeats import HeartbeatSender
 from slackwater.runtime.log import named
 from slackwater.runtime.parts import (
@@ -26,7 +26,7 @@ from slackwater.runtime.parts import (
 from slackwater.runtime.registry import Registry
 
 
-def main(context: Context) -> None:
+def main(context: ProcessContext) -> None:
     if context.kind == "proxy":
         _proxy(context)
         return
@@ -43,7 +43,7 @@ def main(context: Context) -> None:
     sender.stop()
 
 
-def _host(context: Context) -> None:
+def _host(context: ProcessContext) -> None:
     """One heartbeat for each fragment; commands are heeded by saying so."""
     parts = context.arguments.fragments.split(",")
     sender = HeartbeatSender(context.cluster, context.process, names=Names(), carries=True).start()
@@ -62,25 +62,25 @@ def _host(context: Context) -> None:
     context.stopping.wait()
 
 
-def _proxy(context: Context) -> None:
+def _proxy(context: ProcessContext) -> None:
     """One heartbeat for each stream, as the real one tells of them."""
-    told = json.loads(os.environ.get("FAKE", "{}"))
+    reported = json.loads(os.environ.get("FAKE", "{}"))
     senders = []
     for part in (f"proxy/{stream}" for stream in context.names):
         senders.append(HeartbeatSender(context.cluster, part, names=Names()).start())
-        if told.get(part) == "fail":
+        if reported.get(part) == "fail":
             with named(part):
                 code = exit_code_of(EnvironmentProblem("no room on the disk for the spool"))
             at = SystemClock().now_us()
             senders[-1].update(detail={FAILURES: 2, FAILED_AT: at, FAILED_CODE: code})
         else:
-            senders[-1].update(ready=told.get(part) != "slow")
+            senders[-1].update(ready=reported.get(part) != "slow")
     context.stopping.wait()
     for sender in senders:
         sender.stop()
 
 
-def _query(context: Context) -> str:
+def _query(context: ProcessContext) -> str:
     if context.kind == "aggregator":
         fragments: str = context.arguments.fragments
         return fragments.partition(",")[0].partition(".")[0]

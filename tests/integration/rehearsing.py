@@ -19,7 +19,7 @@ from tests.witness import Witness
 DATA = Path(__file__).parents[1] / "data"
 ROOMS = {f"room-{i}": DATA / "room_climate" / f"node-{i}.csv.gz" for i in (1, 2, 3, 4)}
 
-rehearsed_s_max = 800
+REHEARSED_S_MAX = 800
 WAIT = ("--wait", "300s")
 """For the last results; a machine may be slow."""
 
@@ -91,7 +91,7 @@ def rehearse(folder: Path, deployment: str, inputs: Mapping[str, Path], *options
             capture_output=True,
             text=True,
             check=False,
-            timeout=rehearsed_s_max,
+            timeout=REHEARSED_S_MAX,
         )
     shown = done.stdout + done.stderr
     assert (folder / "report.json").exists(), shown

@@ -1,7 +1,7 @@
 """The aggregator's process on a real broker: killed, restarted, fed with damage.
 
-What the roots rely on is rule 19: every ordered record comes out as one delta with its offset as
-seq, whatever happened in between. Doubles are allowed (rule 10 drops them), holes are not.
+What the roots rely on is rule-19: every ordered record comes out as one delta with its offset as
+seq, whatever happened in between. Doubles are allowed (rule-10 drops them), holes are not.
 """
 
 import os
@@ -35,7 +35,7 @@ from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.incarnation import append_and_wait
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.topics import QueryShape, ensure_topics, topics_for
+from slackwater.runtime.topics import QueryTopics, ensure_topics, topics_for
 
 pytestmark = [pytest.mark.slow]
 
@@ -58,7 +58,7 @@ def transport(bootstrap: str) -> KafkaTransport:
 def registered(bootstrap: str, transport: KafkaTransport) -> str:
     """A query of its own, with two parts and one replica."""
     name = f"q{uuid4().hex[:8]}"
-    ensure_topics(bootstrap, topics_for([], [QueryShape(name, 1, 1, 2)]), WAIT_S_MAX)
+    ensure_topics(bootstrap, topics_for([], [QueryTopics(name, 1, 1, 2)]), WAIT_S_MAX)
     spec = QuerySpec(
         name=name,
         sources=("s",),
@@ -116,7 +116,7 @@ class Deltas:
         return self.seen
 
     def in_order(self) -> list[DeltaRecord]:
-        """As a root reads them: seq = next, all else dropped (rule 10)."""
+        """As a root reads them: seq = next, all else dropped (rule-10)."""
         accepted: list[DeltaRecord] = []
         for delta in self.seen:
             if delta.seq == len(accepted):
@@ -157,11 +157,11 @@ def append(transport: KafkaTransport, query: str, *values: bytes) -> int:
     return offset
 
 
-def roots_are_at(transport: KafkaTransport, query: str, *whole: int) -> None:
+def roots_are_at(transport: KafkaTransport, query: str, *contiguous_seq: int) -> None:
     """The state records of its roots, by part: up to which seq they have all."""
     failures: list[str] = []
     writer = transport.writer(failures.append)
-    for part, seq in enumerate(whole):
+    for part, seq in enumerate(contiguous_seq):
         at = LogPosition(0, 0, -1, Position(0))
         state = RootState(
             fragment=f"root/{query}.{part}",

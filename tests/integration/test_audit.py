@@ -32,7 +32,7 @@ from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.runtime.incarnation import append_and_wait
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.topics import QueryShape, ensure_topics, topics_for
+from slackwater.runtime.topics import QueryTopics, ensure_topics, topics_for
 from slackwater.runtime.transport import Writer
 from slackwater_spark.audit import audit
 from slackwater_spark.audit_comparison import AuditReport
@@ -44,7 +44,7 @@ pytestmark = [
 ]
 
 NAN = math.nan
-SIZE, SLIDE, E0 = 300, 200, 1_000
+SIZE, SLIDE, START_TIME = 300, 200, 1_000
 READINGS_PER_RECORD = 10
 Rows = dict[tuple[int, str], dict[str, dict[str, float | None]]]
 
@@ -84,7 +84,7 @@ class Setup:
         streams = {s.name: s for s in (stream(self.one, "t"), stream(self.two, "h", "t"))}
         self.deployment = Deployment("data", streams, {self.name: self.query})
         self.bootstrap = bootstrap
-        shape = QueryShape(self.name, 1, 1, 2)
+        shape = QueryTopics(self.name, 1, 1, 2)
         ensure_topics(bootstrap, topics_for([self.one, self.two], [shape]), WAIT_S_MAX)
         self.failures: list[str] = []
         self.writer: Writer = KafkaTransport(bootstrap).writer(self.failures.append)
@@ -95,7 +95,7 @@ class Setup:
 
     def answer(self, rows: Rows, end: int) -> None:
         """Stable answers of all windows that start below ``end``, each key in one part."""
-        first = (E0 - SIZE) // SLIDE * SLIDE + SLIDE
+        first = (START_TIME - SIZE) // SLIDE * SLIDE + SLIDE
         for window in range(first, end, SLIDE):
             given = {key: fields for (start, key), fields in rows.items() if start == window}
             for part in (0, 1):
@@ -128,7 +128,7 @@ class Setup:
 
 def readings(seed: int, fields: tuple[str, ...], n: int) -> list[tuple[int, str, dict[str, float]]]:
     rng = np.random.default_rng(seed)
-    times = np.sort(rng.integers(E0, E0 + 2_000, n))
+    times = np.sort(rng.integers(START_TIME, START_TIME + 2_000, n))
     return [
         (
             int(t),
@@ -233,11 +233,11 @@ def fill_sources(stack: Setup) -> Rows:
     return expected(one + two)
 
 
-END = E0 + 1_600
+END = START_TIME + 1_600
 
 
 def look(spark: SparkSession, stack: Setup) -> AuditReport:
-    report = audit(spark, stack.bootstrap, stack.deployment, stack.query, E0)
+    report = audit(spark, stack.bootstrap, stack.deployment, stack.query, START_TIME)
     assert report.ok == (report.lost == report.doubled == report.wrong == 0)
     assert report.readings == 100
     assert not report.truncated
@@ -256,8 +256,8 @@ def test_finds_each_kind_of_wrong_answer(spark: SparkSession, stack: Setup) -> N
     rows = fill_sources(stack)
     stack.answer(rows, END)
     twice = max(at for at in rows if at[0] < END)
-    nobody = (twice[0], "nobody")
-    for at in (twice, nobody):
+    unknown = (twice[0], "nobody")
+    for at in (twice, unknown):
         stack.row(ord(twice[1]) % 2, *at, rows[twice])
     # Two more windows are answered: one without its rows, one with a sum that skips a reading.
     unanswered = [at for at in rows if at[0] == END]
@@ -274,21 +274,21 @@ def test_finds_each_kind_of_wrong_answer(spark: SparkSession, stack: Setup) -> N
     report = look(spark, stack)
 
     assert (report.lost, report.doubled, report.wrong) == (len(unanswered), 1, 2)
-    mistakes = [(twice, "2 rows"), (nobody, "a row without readings"), (skipping, "t.sum is")]
+    mistakes = [(twice, "2 rows"), (unknown, "a row without readings"), (skipping, "t.sum is")]
     mistakes += [(at, "no row") for at in unanswered]
-    said = sorted(f"{format_time(window)} {key}: {what}" for (window, key), what in mistakes)
-    assert len(report.findings) == len(said)
-    for finding, begins in zip(sorted(report.findings), said, strict=True):
+    emitted = sorted(f"{format_time(window)} {key}: {what}" for (window, key), what in mistakes)
+    assert len(report.findings) == len(emitted)
+    for finding, begins in zip(sorted(report.findings), emitted, strict=True):
         assert finding.startswith(begins)
 
 
 def test_what_not_every_part_has_answered_is_not_judged(spark: SparkSession, stack: Setup) -> None:
     rows = fill_sources(stack)
-    report = audit(spark, stack.bootstrap, stack.deployment, stack.query, E0)
+    report = audit(spark, stack.bootstrap, stack.deployment, stack.query, START_TIME)
     assert (report.ok, report.windows, report.rows) == (True, 0, 0)
     stack.answer(rows, END)
     stack.boundary(0, END, 0)  # one part alone
-    report = audit(spark, stack.bootstrap, stack.deployment, stack.query, E0)
+    report = audit(spark, stack.bootstrap, stack.deployment, stack.query, START_TIME)
     assert (report.ok, report.end_us) == (True, END)
 
 
@@ -298,7 +298,7 @@ def test_counts_windows_left_out_and_answered_twice(spark: SparkSession, stack: 
     for part in (0, 1):
         stack.boundary(part, END - SLIDE, 0)  # again
         stack.boundary(part, END + 5 * SLIDE, 0)  # five windows are passed over
-    report = audit(spark, stack.bootstrap, stack.deployment, stack.query, E0)
+    report = audit(spark, stack.bootstrap, stack.deployment, stack.query, START_TIME)
     assert report.wrong == 2
     passed_over = {at for at in rows if END <= at[0] <= END + 5 * SLIDE}
     assert report.lost == 2 * 5 + len(passed_over)

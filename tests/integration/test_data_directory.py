@@ -79,7 +79,7 @@ class Source:
     def cut_off(self) -> None:
         self._is_cut_off.set()
 
-    def heard_again(self) -> None:
+    def restored(self) -> None:
         """What it has kept comes first, as it was stamped."""
         self._is_cut_off.clear()
 
@@ -227,7 +227,7 @@ def test_what_was_written_by_an_earlier_version_goes_on_exact(place: Place) -> N
     with place.up() as again:
         assert again == bootstrap
         results = Results(bootstrap)
-        sources["cut-off"].heard_again()
+        sources["cut-off"].restored()
         results.read_until(
             lambda: (
                 max(results.counts(), default=0) > stopped + 10

@@ -6,7 +6,8 @@ die, and an aggregator and the roots again while it is being corrected; at last 
 than an aggregator, and both aggregators die. What is judged is what a consumer sees: stable results
 exact, once each, every tentative answer undone.
 
-Two cuts of what is made for ``single`` (rules 11 and 28): the results are exact, and say of no gap.
+Two cuts of what is made for ``single`` (rule-11 and rule-28): the results are exact, and say of no
+gap.
 
 - A root stands still; what the aggregator sends it meanwhile is deleted but for the last records.
   The root sees a hole, and it is said again.
@@ -51,12 +52,12 @@ queries:
     bound: 3s
     replicas: 1
 """
-DEAF_S, HEARS_S = 9, 14
+DEAF_S, RECEIVES_S = 9, 14
 PAUSED_S, KILLED_S = 49, 54
 FAULTS = at(
     "2s kill orderer/climate.0.a",
     "5s kill orderer",
-    f"{DEAF_S}s pause root for {HEARS_S - DEAF_S}s",
+    f"{DEAF_S}s pause root for {RECEIVES_S - DEAF_S}s",
     "15s kill root",
     "17s kill proxy/room-1",
     "20s kill broker",
@@ -89,7 +90,7 @@ class Retention(threading.Thread):
     def run(self) -> None:
         anchor = self._anchor()
         transport = KafkaTransport(self._broker())
-        self._cut(transport, DELTAS, anchor + DEAF_S + 0.3, anchor + HEARS_S - 0.4)
+        self._cut(transport, DELTAS, anchor + DEAF_S + 0.3, anchor + RECEIVES_S - 0.4)
         self._cut(transport, ORDERED, anchor + PAUSED_S + 0.3, anchor + KILLED_S - 0.4)
 
     def _cut(self, transport: KafkaTransport, log: Log, since: float, until: float) -> None:

@@ -74,7 +74,7 @@ def test_a_process_that_hangs_in_a_thread_ends_all_the_same(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("raises", "code", "says"),
+    ("raises", "code", "text"),
     [
         ("EnvironmentProblem('topic x does not exist')", 3, "topic x does not exist"),
         ("DeploymentError('d.yaml:3: unknown field')", 2, "d.yaml:3"),
@@ -83,7 +83,7 @@ def test_a_process_that_hangs_in_a_thread_ends_all_the_same(tmp_path: Path) -> N
     ],
 )
 def test_an_uncaught_error_is_one_line_and_an_exit_code(
-    raises: str, code: int, says: str, tmp_path: Path
+    raises: str, code: int, text: str, tmp_path: Path
 ) -> None:
     body = f"""
     from slackwater.model.errors import *
@@ -98,7 +98,7 @@ def test_an_uncaught_error_is_one_line_and_an_exit_code(
     assert out == ""
     assert len(err.splitlines()) == 1
     assert "host/some.0" in err
-    assert says in err
+    assert text in err
 
 
 def test_fatal_ends_the_process_from_any_thread(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.waiting import WAIT_S_MAX, eventually
 from slackwater.model.names import Names
 from slackwater.model.records import Hole
 from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender, interval_s
+from slackwater.runtime.heartbeats import INTERVAL_S, HeartbeatListener, HeartbeatSender
 from slackwater.runtime.kafka import KafkaTransport
 from slackwater.runtime.topics import ensure_topics, topics_for
 from slackwater.runtime.transport import read_to_end
@@ -41,10 +41,10 @@ def test_a_process_is_heard_while_it_is_busy_and_not_too_often(
     eventually(lambda: listener.hole_in("sw.ordered.heard.0", 2, 7))
     assert listener.claimed("orderer/heard.0.a", 3) is None
     now_us = 1_000_000_000
-    heard = listener.heard("orderer/heard.0.a", now_us)
-    assert heard is not None
-    assert now_us - (time.monotonic() - began_s) * 1e6 <= heard[1] <= now_us
-    assert listener.heard("orderer/heard.0.b", now_us) is None
+    latest = listener.last_heartbeat("orderer/heard.0.a", now_us)
+    assert latest is not None
+    assert now_us - (time.monotonic() - began_s) * 1e6 <= latest[1] <= now_us
+    assert listener.last_heartbeat("orderer/heard.0.b", now_us) is None
     while_busy, give_up = {beat.at}, time.monotonic() + WAIT_S_MAX
     while len(while_busy) < 6:
         assert time.monotonic() < give_up, "an owner that is busy is not heard"
@@ -57,7 +57,7 @@ def test_a_process_is_heard_while_it_is_busy_and_not_too_often(
         if record.key == b"orderer/heard.0.a"
     ]
     # One each interval at most, and one for each of the two outputs' states that were news.
-    assert len(beats) - 1 <= (beats[-1] - beats[0]) / 1000 / interval_s + 3
+    assert len(beats) - 1 <= (beats[-1] - beats[0]) / 1000 / INTERVAL_S + 3
 
 
 def test_the_health_file_is_touched_while_the_owner_is_ready_and_speaks(
@@ -74,7 +74,7 @@ def test_the_health_file_is_touched_while_the_owner_is_ready_and_speaks(
 
     sender.update(ready=True)
     eventually(health.exists, "the file is there")
-    monkeypatch.setattr("slackwater.runtime.heartbeats.unsaid_s_max", 0.0)
+    monkeypatch.setattr("slackwater.runtime.heartbeats.UNREPORTED_S_MAX", 0.0)
 
     def left_alone() -> bool:
         health.unlink(missing_ok=True)

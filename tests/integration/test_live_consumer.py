@@ -21,7 +21,7 @@ from slackwater.runtime.broker import EmbeddedBroker
 from slackwater.runtime.cluster import cluster_of
 from slackwater.runtime.faust_worker import LiveConsumer
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.topics import TopicSpec, confluent_client, ensure_topics
+from slackwater.runtime.topics import TopicLayout, confluent_client, ensure_topics
 from slackwater.runtime.transport import Log, PositionGoneError
 
 _log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker
     with EmbeddedBroker(tmp_path_factory.mktemp("live")) as broker:
         ensure_topics(
             broker.bootstrap,
-            [TopicSpec("steady", len(STEADY), {}), TopicSpec("coming", len(COMING), {})],
+            [TopicLayout("steady", len(STEADY), {}), TopicLayout("coming", len(COMING), {})],
             WAIT_S_MAX,
         )
         yield broker
@@ -176,7 +176,7 @@ async def test_logs_come_and_go_while_the_broker_is_dead(broker: EmbeddedBroker)
 async def test_a_log_of_transactions_beside_one_without(broker: EmbeddedBroker) -> None:
     """The one shows what is committed, the other does not wait for what somebody left open."""
     ensure_topics(
-        broker.bootstrap, [TopicSpec("results", 1, {}), TopicSpec("source", 1, {})], WAIT_S_MAX
+        broker.bootstrap, [TopicLayout("results", 1, {}), TopicLayout("source", 1, {})], WAIT_S_MAX
     )
     results, source = ("results", 0), ("source", 0)
     writer = Producer(confluent_client(broker.cluster) | {"transactional.id": "live"})

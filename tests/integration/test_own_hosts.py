@@ -24,8 +24,8 @@ from slackwater.runtime.stack import StackOptions, StackThread
 from slackwater.runtime.transport import read_to_end
 
 READINGS = 60
-E0_US = 1_600_000_000_000_000
-END_US = E0_US + READINGS * 100_000
+START_TIME_US = 1_600_000_000_000_000
+END_US = START_TIME_US + READINGS * 100_000
 DEPLOYMENT = """\
 apiVersion: slackwater/v1
 clock: wall
@@ -43,7 +43,7 @@ def stack(tmp_path: Path) -> Iterator[StackThread]:
     """Two queries in one host; the steps of fragments are spoilt by the file ``spoilt``."""
     file, data = tmp_path / "deployment.yaml", tmp_path / "s1.csv"
     file.write_text(DEPLOYMENT)
-    rows = (f"{E0_US + 50_000 + i * 100_000},{i}" for i in range(READINGS))
+    rows = (f"{START_TIME_US + 50_000 + i * 100_000},{i}" for i in range(READINGS))
     data.write_text("\n".join(["t,x", *rows, ""]))
     spoilt = tmp_path / "spoilt"
     running = StackThread(
@@ -65,8 +65,8 @@ def test_one_that_sleeps_at_each_step_goes_on_in_a_host_of_its_own_and_loses_not
 ) -> None:
     (tmp_path / "spoilt").write_text(f"{SLOW} sleep 0.2")
     stack.open()
-    stack.start_rehearsal(E0_US, 1.0)
-    stack.begin(E0_US, 1.0, END_US)
+    stack.start_rehearsal(START_TIME_US, 1.0)
+    stack.begin(START_TIME_US, 1.0, END_US)
     listener = stack.stack.listener
 
     def is_moved() -> bool:
@@ -75,15 +75,15 @@ def test_one_that_sleeps_at_each_step_goes_on_in_a_host_of_its_own_and_loses_not
 
     eventually(is_moved, f"{SLOW} has a host of its own")
     eventually(lambda: LONG_TURN_MS in listener.all()[SLOW].detail, "it is as slow as before")
-    pids, heard = stack.pids(), listener.all()
-    assert heard[SLOW].pid == pids["host/own-0"]
-    others = {heard[name].pid for name in (ITS_ROOT, "orderer/well.0.a", "root/well.0")}
+    pids, latest = stack.pids(), listener.all()
+    assert latest[SLOW].pid == pids["host/own-0"]
+    others = {latest[name].pid for name in (ITS_ROOT, "orderer/well.0.a", "root/well.0")}
     assert others == {pids["host/0"]}
     assert [name for name in pids if name.startswith("host/")] == ["host/0", "host/own-0"]
 
     all_are_answered(stack)
-    told = [event.event for event in stack.events() if event.process == SLOW]
-    assert told[-1] == "moved from host/0 to host/own-0"
+    reported = [event.event for event in stack.events() if event.process == SLOW]
+    assert reported[-1] == "moved from host/0 to host/own-0"
     assert not [e for e in stack.events() if e.process == "host/0" and e.event.startswith("ended")]
 
 
@@ -92,9 +92,9 @@ def test_a_host_is_drained_into_a_new_one_while_readings_come_and_nothing_is_los
     stack: StackThread,
 ) -> None:
     stack.open()
-    stack.start_rehearsal(E0_US, 1.0)
+    stack.start_rehearsal(START_TIME_US, 1.0)
     before = stack.pids()
-    stack.begin(E0_US, 1.0, END_US)
+    stack.begin(START_TIME_US, 1.0, END_US)
     eventually(lambda: len(answered(stack, "well")) > 5, "it is under way")
     kept = stack.stack
     draining = Draining(kept.supervisor, kept.listener, kept._required_launch)
@@ -103,8 +103,8 @@ def test_a_host_is_drained_into_a_new_one_while_readings_come_and_nothing_is_los
     assert {name for name in after if name.startswith("host/")} == {"host/new-1"}
     assert not psutil.pid_exists(before["host/0"])
     all_are_answered(stack)
-    heard = kept.listener.all()
-    assert {heard[name].pid for name in (SLOW, ITS_ROOT)} == {after["host/new-1"]}
+    latest = kept.listener.all()
+    assert {latest[name].pid for name in (SLOW, ITS_ROOT)} == {after["host/new-1"]}
     stack.kill("host/new-1")
     eventually(lambda: stack.pids().get("host/new-1", after["host/new-1"]) != after["host/new-1"])
     eventually(lambda: kept.listener.ready(SLOW) and kept.listener.ready("root/well.0"))
@@ -117,23 +117,23 @@ def test_one_that_keeps_all_it_reads_is_built_anew_beside_the_others_and_loses_n
     spoilt = tmp_path / "spoilt"
     spoilt.write_text(f"{SLOW} leak 500")
     stack.open()
-    stack.start_rehearsal(E0_US, 1.0)
-    stack.begin(E0_US, 1.0, END_US)
+    stack.start_rehearsal(START_TIME_US, 1.0)
+    stack.begin(START_TIME_US, 1.0, END_US)
     listener = stack.stack.listener
 
     def has_ended_by_it() -> bool:
         return HELD_BYTES in listener.all()[SLOW].detail
 
     eventually(has_ended_by_it, f"{SLOW} has kept too much")
-    told = listener.all()[SLOW].detail
-    assert told[HELD_BYTES] > told[HELD_BYTES_MAX] == 500
-    assert told[FAILURES] >= 1
+    reported = listener.all()[SLOW].detail
+    assert reported[HELD_BYTES] > reported[HELD_BYTES_MAX] == 500
+    assert reported[FAILURES] >= 1
     spoilt.unlink()
     all_are_answered(stack)
-    heard = listener.all()
-    assert {heard[name].pid for name in (SLOW, "orderer/well.0.a")} == {stack.pids()["host/0"]}
-    assert FAILURES not in heard["orderer/well.0.a"].detail
-    assert FAILURES not in heard["root/well.0"].detail
+    latest = listener.all()
+    assert {latest[name].pid for name in (SLOW, "orderer/well.0.a")} == {stack.pids()["host/0"]}
+    assert FAILURES not in latest["orderer/well.0.a"].detail
+    assert FAILURES not in latest["root/well.0"].detail
 
 
 def all_are_answered(stack: StackThread) -> None:

@@ -161,10 +161,10 @@ def each_reading_is_counted_once(
     seqs = [line["seq"] for line in results.complete()]
     assert sorted(seqs) == list(range(len(seqs)))
     counts, refused = results.counts(), quarantined(where)
-    whole = [second for second in stranger.sent if min(counts) < second < max(counts)]
-    assert len(whole) >= seconds_min
-    answered = {second: counts.get(second, 0) + refused[second] for second in whole}
-    assert answered == {second: stranger.sent[second] for second in whole}
+    complete = [second for second in stranger.sent if min(counts) < second < max(counts)]
+    assert len(complete) >= seconds_min
+    answered = {second: counts.get(second, 0) + refused[second] for second in complete}
+    assert answered == {second: stranger.sent[second] for second in complete}
 
 
 def quarantined(where: Where) -> Counter[int]:

@@ -57,7 +57,7 @@ queries:
 {WINDOWS if prefix == "plant-8." else ""}"""
 
 
-def _is_beyond(results: Results, second: int) -> bool:
+def _is_past(results: Results, second: int) -> bool:
     return max(results.counts(), default=0) > second
 
 
@@ -99,7 +99,7 @@ class Plant:
         """Wait until stable answers are there for readings that are later than that."""
         for results in self.results:
             results.read_until(
-                partial(_is_beyond, results, second), f"{self.prefix} has answered beyond {second}"
+                partial(_is_past, results, second), f"{self.prefix} has answered beyond {second}"
             )
 
     def refused(self, prefix: str) -> str:
@@ -155,7 +155,7 @@ def test_two_deployments_share_a_broker_and_nothing_else(plants: list[Plant]) ->
         seventh.answers_until(min(seventh.stranger.sent) + 2)
         stacks[1].stop()
         stopped = max(seventh.stranger.sent)
-        told = [seventh.refused(prefix) for prefix in ("plant-9.", "")]
+        reported = [seventh.refused(prefix) for prefix in ("plant-9.", "")]
         stacks[1] = seventh.start()
         for plant in plants:
             plant.answers_until(stopped + 1)
@@ -166,7 +166,7 @@ def test_two_deployments_share_a_broker_and_nothing_else(plants: list[Plant]) ->
             stack.stop()
     for plant in plants:
         plant.is_exact()
-    assert [text.partition("holds a deployment with ")[2] for text in told] == [
+    assert [text.partition("holds a deployment with ")[2] for text in reported] == [
         f"prefix plant-7., and the file says {other}: choose another --data-dir, or give the"
         " prefix back that it had"
         for other in ("prefix plant-9.", "no prefix")

@@ -31,7 +31,7 @@ from slackwater.runtime.broker import EmbeddedBroker
 from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.kafka import KafkaTransport, read_to_end
 from slackwater.runtime.registry import Registry
-from slackwater.runtime.topics import TopicSpec, ensure_topics, topics_for
+from slackwater.runtime.topics import TopicLayout, ensure_topics, topics_for
 
 ROOM = Path(__file__).parents[1] / "data" / "room_climate" / "node-1.csv.gz"
 FIRST_US = 1_458_031_648_545_000
@@ -133,17 +133,17 @@ class Stage:
     def readings(self, stream: str) -> list[int]:
         """The stimes of all accepted readings, whose ids have no gap; no promise is broken."""
         stimes: list[int] = []
-        promise = -(2**62)
+        watermark = -(2**62)
         for record in self.accepted(stream):
             if record.kind is Kind.START:
                 continue  # its boundary is what was read before it; the older one may have gone on
-            assert record.boundary >= promise
+            assert record.boundary >= watermark
             if record.readings:
                 assert record.first_id == len(stimes)
-                assert record.stime_min >= promise
+                assert record.stime_min >= watermark
                 assert record.columns is not None
                 stimes += record.columns.load().stimes.tolist()
-            promise = record.boundary
+            watermark = record.boundary
         return stimes
 
     def counts(self, stream: str) -> dict[str, int]:
@@ -169,7 +169,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with EmbeddedBroker(folder / "broker") as broker:
         transport = KafkaTransport(broker.bootstrap)
         ensure_topics(broker.bootstrap, topics_for(["lab"], []), WAIT_S_MAX)
-        own = [TopicSpec("lab-readings", 2, {}), TopicSpec("quiet-readings", 2, {})]
+        own = [TopicLayout("lab-readings", 2, {}), TopicLayout("quiet-readings", 2, {})]
         ensure_topics(broker.bootstrap, own, WAIT_S_MAX)
         listener = HeartbeatListener(transport).start()
         made = Stage(broker, folder, transport, listener)
@@ -330,7 +330,7 @@ def test_a_topic_of_json_with_bad_messages_and_a_kill(stage: Stage) -> None:
     ]
     assert {e["position"] for e in entries} == {"0:200", "0:201", "0:202", "0:203"}
     assert {e["stream"] for e in entries} == {"lab"}
-    # It lives and has read everything, so its boundary follows the clock (R10).
+    # It lives and has read everything, so its boundary follows the clock (trace-10).
     read_at = now_us()
     eventually(lambda: stage.accepted("lab.0")[-1].boundary > read_at - 20_000_000)
 
@@ -357,7 +357,7 @@ def test_with_expect_every_a_partition_that_never_held_a_record_follows(stage: S
 
 
 def test_a_full_spool_makes_the_sensor_wait_and_loses_nothing(stage: Stage) -> None:
-    """G6: no reading is dropped for want of room; what has no room stays where it is."""
+    """guarantee-6: no reading is dropped for want of room; what has no room stays where it is."""
     stage.clock(WallClock())
     n, bytes_max = 150_000, 1 << 20
     file = stage.folder / "full.csv"
@@ -387,6 +387,6 @@ def test_what_cannot_work_ends_with_its_code_and_a_sentence(stage: Stage) -> Non
     assert "no-such-topic" in (stage.folder / "nowhere.log").read_text()
     wrong = stage.proxy("wrong", "--input", str(ROOM))
     assert wrong.wait(WAIT_S_MAX) == 2
-    told = (stage.folder / "wrong.log").read_text()
-    assert "has no column 'pressure'" in told
-    assert "node-1.csv.gz" in told
+    reported = (stage.folder / "wrong.log").read_text()
+    assert "has no column 'pressure'" in reported
+    assert "node-1.csv.gz" in reported

@@ -31,7 +31,7 @@ import orjson
 import pytest
 from ruamel.yaml import YAML
 from tests.files import paths
-from tests.integration.rehearsing import ROOMS, Ran, rehearsed_s_max
+from tests.integration.rehearsing import REHEARSED_S_MAX, ROOMS, Ran
 from tests.waiting import WAIT_S_MAX
 from tests.witness import Witness
 
@@ -187,8 +187,8 @@ def shell(tmp_path: Path) -> Shell:
         pytest.skip(lacking)
     (tmp_path / ".venv").symlink_to(Path(sys.prefix))
     for name, room in (("monday-1.csv", "room-1"), ("monday-2.csv.gz", "room-2")):
-        with gzip.open(ROOMS[room], "rt") as whole:
-            header, *lines = whole.readlines()
+        with gzip.open(ROOMS[room], "rt") as complete:
+            header, *lines = complete.readlines()
         end = int(lines[0].split(",")[0]) + REPLAYED_S * 1000
         # Both of one node: a join pairs readings of equal keys.
         cut = [line.replace(",2,", ",1,", 1) for line in lines if int(line.split(",")[0]) < end]
@@ -201,11 +201,13 @@ def shell(tmp_path: Path) -> Shell:
 def merged(*texts: str) -> str:
     """What a user makes of several snippets: one file."""
     yaml = YAML(typ="safe")
-    whole: dict[str, Any] = {}
+    complete: dict[str, Any] = {}
     for text in texts:
         for name, value in yaml.load(text).items():
-            whole[name] = {**whole.get(name, {}), **value} if isinstance(value, dict) else value
-    return json.dumps(whole)  # which is YAML
+            complete[name] = (
+                {**complete.get(name, {}), **value} if isinstance(value, dict) else value
+            )
+    return json.dumps(complete)  # which is YAML
 
 
 def stable_rows(lines: list[str]) -> list[dict[str, Any]]:
@@ -231,7 +233,7 @@ def bootstrap_in(lines: list[str]) -> str:
 
 def rehearsed(shell: Shell, command: str) -> None:
     with Witness(shell.folder) as witness:
-        done = shell.run(command, rehearsed_s_max)
+        done = shell.run(command, REHEARSED_S_MAX)
     report = orjson.loads((shell.folder / "report.json").read_bytes())
     lines = [orjson.loads(x) for x in (shell.folder / "results.jsonl").read_bytes().splitlines()]
     ran = Ran(done.returncode, done.stdout + done.stderr, report, lines, witness.stood_still)
@@ -299,7 +301,7 @@ def uses(shell: Shell, produce: str, reading: list[list[str]], names: set[str]) 
     for command in (ingest, ingest.replace("-1", "-2").replace(".csv", ".csv.gz")):
         done = shell.run(command)
         assert "is handed to proxy/room-" in done.stdout, done.stderr
-    for command, promised in (
+    for command, watermark_made in (
         ("slackwater status", {"proxy/lab ", "root/climate.0 "}),
         ("slackwater query list", names),
         ("slackwater query show climate", {'"bound_us": 2000000'}),
@@ -307,7 +309,7 @@ def uses(shell: Shell, produce: str, reading: list[list[str]], names: set[str]) 
         ("slackwater doctor", {"ok   broker"}),
     ):
         done = shell.run(command)
-        assert [what for what in promised if what not in done.stdout] == [], done.stdout
+        assert [what for what in watermark_made if what not in done.stdout] == [], done.stdout
 
     followed, kcat, consumer, client = (inline("slackwater results climate"), *reading)
     with contextlib.ExitStack() as stack:

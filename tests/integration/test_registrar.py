@@ -70,9 +70,9 @@ def registered(bootstrap: str, process: subprocess.Popen[str]) -> QueryDefinitio
         definition = Registry(transport).wait_for_query("climate", WAIT_S_MAX)
     finally:
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=WAIT_S_MAX)
+        _, emitted = process.communicate(timeout=WAIT_S_MAX)
         listener.stop()
-    assert process.returncode == 0, said
+    assert process.returncode == 0, emitted
     return definition
 
 
@@ -95,6 +95,6 @@ def test_a_second_start_finds_what_the_first_has_registered(own: str, file: Path
 
     file.write_text(DEPLOYMENT.replace("BOUND", "3s"))
     process = registrar(own, file)
-    _, said = process.communicate(timeout=WAIT_S_MAX)
+    _, emitted = process.communicate(timeout=WAIT_S_MAX)
     assert process.returncode == 2
-    assert "query climate is registered with another definition" in said
+    assert "query climate is registered with another definition" in emitted

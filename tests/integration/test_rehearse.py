@@ -66,14 +66,14 @@ def test_a_silence_of_three_bounds_turns_tentative_and_is_corrected(ran: Ran, qu
     Those of the silence must be, and must name who was silent.
     """
     assert ran.report["queries"][query]["n_tentative"] >= 3
-    silenced, heard = (
+    silenced, latest = (
         next(event["wall"] for event in ran.report["events"] if event["event"] == what)
         for what in ("silenced", "heard")
     )
     in_silence = [
         line
         for line in ran.of(query, "boundary")
-        if line["label"] == "tentative" and silenced < line["due_at"] < line["seen_at"] < heard
+        if line["label"] == "tentative" and silenced < line["due_at"] < line["seen_at"] < latest
     ]
     assert len(in_silence) >= 3
     assert all("room-2" in line["missing"] for line in in_silence)
@@ -81,7 +81,10 @@ def test_a_silence_of_three_bounds_turns_tentative_and_is_corrected(ran: Ran, qu
 
 
 def test_a_chain_passes_on_what_is_missing_and_corrects_itself(ran: Ran) -> None:
-    """R20 and DPC, section 6.3: a source is silent, then the query that is read loses its root."""
+    """A source is silent, then the query that is read loses its root.
+
+    See trace-20; DPC, section 6.3.
+    """
     named = {
         query: {name for line in ran.of(query, "boundary") for name in line["missing"]}
         for query in ("climate", "hours")

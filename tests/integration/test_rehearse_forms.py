@@ -68,7 +68,7 @@ def test_two_rooms_joined_while_a_room_is_silent_and_an_orderer_dies(tmp_path: P
 
 
 def test_every_reading_in_order_without_a_window_and_without_spark(tmp_path: Path) -> None:
-    """R21: a silence, then the death of a root; one query has two children and three parts."""
+    """trace-21: a silence, then the death of a root; one query has two children and three parts."""
     ran = rehearse(
         tmp_path,
         READINGS_YAML,

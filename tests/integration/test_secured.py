@@ -154,7 +154,7 @@ def test_the_drill_passes_and_leaves_no_secret(secured: Secured, tmp_path: Path)
         stranger.start()
         for target in ("orderer", "root"):
             assert stack.kill(target)
-        nobody_sees_a_secret(secured)
+        secrets_are_private(secured)
         killed = max(stranger.sent)
         results.read_until(
             lambda: (
@@ -164,7 +164,7 @@ def test_the_drill_passes_and_leaves_no_secret(secured: Secured, tmp_path: Path)
             "all is corrected, and it goes on",
         )
         stranger.stop()
-        nobody_sees_a_secret(secured)
+        secrets_are_private(secured)
     finally:
         stack.stop()
     each_reading_is_counted_once(stranger, results, secured.broker.cluster, seconds_min=4)
@@ -182,7 +182,7 @@ def passwords(secured: Secured) -> list[bytes]:
     return [password.encode() for password in secured.security.users.values()]
 
 
-def nobody_sees_a_secret(secured: Secured) -> None:
+def secrets_are_private(secured: Secured) -> None:
     """What every user of this machine can see of a process."""
     for process in psutil.process_iter():
         try:
@@ -194,12 +194,12 @@ def nobody_sees_a_secret(secured: Secured) -> None:
 
 def refusal(secured: Secured, user: str, topic: str) -> KafkaError | None:
     """Why this user may not write there."""
-    told: list[KafkaError | None] = []
+    reported: list[KafkaError | None] = []
     config = {"message.timeout.ms": int(WAIT_S_MAX * 1000), "log_level": 0}
     producer = Producer(confluent_client(secured.as_user(user)) | config)
-    producer.produce(topic, b"forged", on_delivery=lambda error, _: told.append(error))
+    producer.produce(topic, b"forged", on_delivery=lambda error, _: reported.append(error))
     producer.flush(WAIT_S_MAX)
-    return told[0]
+    return reported[0]
 
 
 def test_each_role_is_denied_what_it_does_not_need(secured: Secured) -> None:

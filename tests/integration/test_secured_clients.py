@@ -29,10 +29,10 @@ from slackwater.runtime.authority import Authority
 from slackwater.runtime.broker import EmbeddedBroker, why_no_answer
 from slackwater.runtime.broker_security import BROKER, BrokerSecurity
 from slackwater.runtime.cluster import Cluster, find_cluster
-from slackwater.runtime.private import make_private, write_whole
+from slackwater.runtime.private import make_private, write_atomically
 from slackwater.runtime.security import Role
 from slackwater.runtime.topics import (
-    TopicSpec,
+    TopicLayout,
     aiokafka_consumer,
     aiokafka_producer,
     confluent_consumer,
@@ -58,8 +58,8 @@ class AllWays(BrokerSecurity):
         authority = Authority("test authority")
         for name, file in ((BROKER, self._identity), (PLANT, self.plant)):
             own = authority.issue(name)
-            write_whole(file, own.chain_pem + own.key_pem)
-        write_whole(self.authorities, authority.pem)
+            write_atomically(file, own.chain_pem + own.key_pem)
+        write_atomically(self.authorities, authority.pem)
 
     @property
     def plant(self) -> Path:
@@ -209,7 +209,7 @@ async def aiokafka_does_both(cluster: Cluster, topic: str) -> list[bytes | None]
 @pytest.mark.parametrize("way", WAYS)
 def test_both_clients_come_in_and_read_each_other(secured: Secured, way: str) -> None:
     topic = f"by-{way.lower()}"
-    ensure_topics(secured.broker.cluster, [TopicSpec(topic, 1, {})], WAIT_S_MAX)
+    ensure_topics(secured.broker.cluster, [TopicLayout(topic, 1, {})], WAIT_S_MAX)
     cluster = secured.cluster(way)
     confluent_writes(cluster, topic)
     assert asyncio.run(aiokafka_does_both(cluster, topic)) == SENT

@@ -1,4 +1,4 @@
-"""A source that is cut off and sends its backlog, with its own times, when it is back (rule 9).
+"""A source that is cut off and sends its backlog, with its own times, when it is back (rule-9).
 
 Two topics of JSON, one of them cut off at its producer; the deployment says `expect_every: auto`
 and nothing else. Judged is what anybody sees with a Kafka client: no stable answer is wrong, no
@@ -136,7 +136,7 @@ def test_a_source_that_is_cut_off_costs_nothing_but_time(
     bootstrap = stack.stack.bootstrap
     sources, listener = Sources(bootstrap), Listener(bootstrap).start()
     stack.start_up()
-    sources.start()  # what is older than the query's beginning is in no window (R24)
+    sources.start()  # what is older than the query's beginning is in no window (trace-24)
     begun = time.time_ns() // 1000
     listener.wait_for_stable(begun + calm_s * 1_000_000)
 
@@ -170,5 +170,7 @@ def test_a_source_that_is_cut_off_costs_nothing_but_time(
     assert {record["key"] for record in partial} >= set(MOTES_OF[STEADY])
     for record in partial:
         at = microseconds(record["window_start"]), record["key"]
-        is_whole = record["fields"]["temperature"]["count"] == exact[at]["count"]
-        assert is_whole == (record["key"] in MOTES_OF[STEADY]), f"only the one source lacks: {at}"
+        is_complete = record["fields"]["temperature"]["count"] == exact[at]["count"]
+        assert is_complete == (record["key"] in MOTES_OF[STEADY]), (
+            f"only the one source lacks: {at}"
+        )

@@ -94,7 +94,7 @@ class Cluster:
         self.processes.append(made)
         return made
 
-    def page_says(self) -> dict[str, Any]:
+    def page_json(self) -> dict[str, Any]:
         """What the master tells everybody; nothing before it is there."""
         try:
             with urllib.request.urlopen(f"http://{HOST}:{self.page}/json/", timeout=10) as answer:
@@ -105,7 +105,7 @@ class Cluster:
 
     def workers(self) -> int:
         """How many the master has taken."""
-        return len(self.page_says().get("workers", []))
+        return len(self.page_json().get("workers", []))
 
 
 @pytest.fixture(name="cluster", scope="module")
@@ -117,7 +117,7 @@ def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     master = launch(folder / "master", secret, port, "master", "--webui-port", str(page))
     cluster = Cluster(folder, secret, port, page, [master])
     try:
-        eventually(lambda: cluster.page_says().get("status") == "ALIVE", master)
+        eventually(lambda: cluster.page_json().get("status") == "ALIVE", master)
         worker = cluster.worker("worker", secret)
         eventually(lambda: cluster.workers() == 1, worker)
         yield cluster

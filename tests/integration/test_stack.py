@@ -88,7 +88,7 @@ def running(stack: Stack) -> set[str]:
     return {*own, "proxy", "host/0", "host/1"}
 
 
-async def heard(stack: Stack, holds: Callable[[dict[str, Heartbeat]], bool]) -> None:
+async def latest(stack: Stack, holds: Callable[[dict[str, Heartbeat]], bool]) -> None:
     deadline = time.monotonic() + WAIT_S_MAX
     while not holds(stack.listener.all()):
         assert time.monotonic() < deadline, f"only heard {sorted(stack.listener.all())}"
@@ -103,10 +103,10 @@ async def test_up_with_an_embedded_broker_and_again(tmp_path: Path) -> None:
         bootstrap = await stack.open()
         await stack.start_up()
         await stack.wait_ready([n for n in stack.process_names if n != "broker"], WAIT_S_MAX)
-        said = read_run(tmp_path / "data")
-        assert said is not None
-        assert said.bootstrap == bootstrap
-        assert sorted(said.processes) == sorted(running(stack))
+        emitted = read_run(tmp_path / "data")
+        assert emitted is not None
+        assert emitted.bootstrap == bootstrap
+        assert sorted(emitted.processes) == sorted(running(stack))
         registry = Registry(stack.transport)
         assert registry.clock() == WallClock()
         registered = registry.queries()["q"]
@@ -119,19 +119,19 @@ async def test_up_with_an_embedded_broker_and_again(tmp_path: Path) -> None:
         stack.supervisor.kill("broker")
         await stack.wait_ready(["root/q.0"], 60)
         assert stack.supervisor.kill("root") == ["root/q.0"]
-        await heard(stack, lambda beats: beats["root/q.0"].detail.get("killed") == 1)
+        await latest(stack, lambda beats: beats["root/q.0"].detail.get("killed") == 1)
         assert "killed" not in stack.listener.all()["orderer/q.0.a"].detail
         was = stack.supervisor.pids()["host/0"]
         assert stack.supervisor.kill("host/0") == ["host/0"]
-        await heard(stack, lambda beats: beats["root/q.0"].pid != was and beats["root/q.0"].ready)
+        await latest(stack, lambda beats: beats["root/q.0"].pid != was and beats["root/q.0"].ready)
     finally:
         pids = stack.supervisor.pids()
         await stack.stop()
     await stack.stop()
     assert not any(psutil.pid_exists(pid) for pid in pids.values())
-    said = read_run(tmp_path / "data")
-    assert said is not None
-    assert (said.bootstrap, said.processes) == (bootstrap, {})
+    emitted = read_run(tmp_path / "data")
+    assert emitted is not None
+    assert (emitted.bootstrap, emitted.processes) == (bootstrap, {})
 
     changed = deployment(queries={"q": replace(query("q", "s1", "s2"), bound_us=1_000_000)})
     refused = Stack(options(tmp_path, changed, None))
@@ -194,12 +194,12 @@ async def test_topics_that_are_missing_on_another_cluster_are_all_named(
         await stack.open()
     await stack.stop()
 
-    told = caught.value.message
-    assert f"in-s1, in-s2, in-s3 of {what.deployment_path} do not exist" in told
+    reported = caught.value.message
+    assert f"in-s1, in-s2, in-s3 of {what.deployment_path} do not exist" in reported
     assert (
         f"slackwater topics --deployment {what.deployment_path} --bootstrap {bootstrap_of_its_own}"
         " --inputs PARTITIONS"
-    ) in told
+    ) in reported
     there = Admin(bootstrap_of_its_own).list_topics(WAIT_S_MAX)
     assert not {"in-s1", "in-s2", "in-s3"} & there.keys()
 
@@ -222,8 +222,8 @@ def test_a_rehearsal_from_a_thread(tmp_path: Path, bootstrap_of_its_own: str) ->
         assert stack.pause("proxy/s1") == ["proxy/s1"]
         assert stack.resume("proxy/*") == ["proxy"], "the process of all streams"
         stack.check()
-        said = [event.event for event in stack.events() if event.process == "orderer/q.0.a"]
-        assert "killed" in said
+        emitted = [event.event for event in stack.events() if event.process == "orderer/q.0.a"]
+        assert "killed" in emitted
         assert set(stack.pids()) <= running(stack.stack)
     finally:
         stack.stop()
@@ -289,7 +289,7 @@ async def test_topics_of_users(tmp_path: Path, bootstrap: str) -> None:
 async def test_an_unreachable_broker_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater.runtime.stack.broker_s_max", 1.0)
+    monkeypatch.setattr("slackwater.runtime.stack.BROKER_S_MAX", 1.0)
     stack = Stack(options(tmp_path, deployment(), "127.0.0.1:1"))
     with pytest.raises(EnvironmentProblem, match=r"no broker answers on 127\.0\.0\.1:1") as caught:
         await stack.open()
@@ -331,7 +331,7 @@ async def test_status_compares_with_what_should_run(
 
         dead = stack.supervisor.pids()["proxy"]
         os.kill(dead, signal.SIGSEGV)
-        await heard(
+        await latest(
             stack,
             lambda beats: all(
                 beats[part].pid != dead and beats[part].ready for part in ("proxy/s1", "proxy/s2")
@@ -346,7 +346,7 @@ async def test_status_compares_with_what_should_run(
 
         monkeypatch.setenv("FAKE", json.dumps({"proxy/s2": "fail"}))
         stack.supervisor.kill("proxy")
-        await heard(stack, lambda beats: FAILURES in beats["proxy/s2"].detail)
+        await latest(stack, lambda beats: FAILURES in beats["proxy/s2"].detail)
         shown = await shown_with(1, *here)
         assert "not at work: proxy/s2" in shown
         assert "proxy/s1," not in shown

@@ -50,8 +50,8 @@ async def test_a_part_of_a_process_is_killed_and_paused_by_a_line_on_its_input(
     assert supervisor.parts("proxy") == ["proxy/a", "proxy/b"]
     assert supervisor.kill("proxy/b") == ["proxy/b"]
     assert supervisor.pause("proxy/a", 0.05) == ["proxy/a"]
-    told = ["kill proxy/b", "pause proxy/a", "resume proxy/a"]
-    await eventually_async(lambda: log_lines(supervisor, "proxy/a") == told)
+    reported = ["kill proxy/b", "pause proxy/a", "resume proxy/a"]
+    await eventually_async(lambda: log_lines(supervisor, "proxy/a") == reported)
     happened = [(event.process, event.event) for event in supervisor.events]
     assert {("proxy/b", "killed"), ("proxy/a", "paused"), ("proxy/a", "resumed")} <= {*happened}
     assert supervisor.pids()["proxy"] == pid
@@ -78,8 +78,8 @@ async def test_a_part_that_is_moved_is_served_by_another_process_from_then_on(
     assert supervisor.process_of("root/b.0") == "host/own-0"
     assert supervisor.parts("host/0") == ["root/a.0", "root/c.0"]
     assert supervisor.names() == ["root/a.0", "root/b.0", "root/c.0"]
-    told = ["root/a.0,root/b.0,root/c.0", "remove root/b.0"]
-    await eventually_async(lambda: log_lines(supervisor, "root/a.0") == told)
+    reported = ["root/a.0,root/b.0,root/c.0", "remove root/b.0"]
+    await eventually_async(lambda: log_lines(supervisor, "root/a.0") == reported)
     supervisor.kill("root/b.0")
     await eventually_async(
         lambda: log_lines(supervisor, "root/b.0") == ["root/b.0", "kill root/b.0"]
@@ -97,8 +97,8 @@ async def test_a_part_may_be_taken_from_a_process_and_given_back(supervisor: Sup
     assert supervisor.names() == ["root/a.0"]
     supervisor.serve(both)
     assert supervisor.names() == ["root/a.0", "root/b.0"]
-    told = ["root/a.0,root/b.0", "remove root/b.0", "add root/b.0"]
-    await eventually_async(lambda: log_lines(supervisor, "host/0") == told)
+    reported = ["root/a.0,root/b.0", "remove root/b.0", "add root/b.0"]
+    await eventually_async(lambda: log_lines(supervisor, "host/0") == reported)
 
 
 async def test_a_process_may_begin_empty_and_be_ended_alone(supervisor: Supervisor) -> None:
@@ -129,8 +129,8 @@ async def test_a_part_whose_new_process_cannot_be_started_stays_where_it_is(
             await supervisor.move("root/b.0", kept, own)
     assert supervisor.process_of("root/b.0") == "host/0"
     supervisor.kill("root/b.0")
-    told = ["root/a.0,root/b.0", "kill root/b.0"]
-    await eventually_async(lambda: log_lines(supervisor, "root/b.0") == told)
+    reported = ["root/a.0,root/b.0", "kill root/b.0"]
+    await eventually_async(lambda: log_lines(supervisor, "root/b.0") == reported)
 
 
 async def test_a_part_that_is_moved_while_its_process_starts_is_told_to_the_new_one(
@@ -153,8 +153,8 @@ async def test_a_part_that_is_moved_while_its_process_starts_is_told_to_the_new_
     own = hosting("host/own-0", "root/b.0")
     await supervisor.move("root/b.0", hosting("host/0", "root/a.0"), own)
     go_on.set()
-    told = ["root/a.0,root/b.0"] * 2 + ["remove root/b.0"]
-    await eventually_async(lambda: log_lines(supervisor, "host/0") == told)
+    reported = ["root/a.0,root/b.0"] * 2 + ["remove root/b.0"]
+    await eventually_async(lambda: log_lines(supervisor, "host/0") == reported)
 
 
 async def test_a_killed_process_is_back_at_once(
@@ -178,8 +178,8 @@ async def test_a_killed_process_is_back_at_once(
         "orderer/q.0.a",
         "orderer/q.0.a",
     ]
-    said = [e.event.split(",")[0] for e in supervisor.events if e.process == "orderer/q.0.a"]
-    assert said == ["started", "killed", "ended by SIGKILL", "started"], "without a pause"
+    emitted = [e.event.split(",")[0] for e in supervisor.events if e.process == "orderer/q.0.a"]
+    assert emitted == ["started", "killed", "ended by SIGKILL", "started"], "without a pause"
     assert [e.wall_us for e in supervisor.events] == sorted(e.wall_us for e in supervisor.events)
 
 
@@ -188,8 +188,8 @@ async def test_one_that_dies_again_and_again_waits_longer_each_time(
 ) -> None:
     await supervisor.start(ProcessSpec("proxy/s", ("sh", "-c", "exit 3")))
     await eventually_async(lambda: sum("starts again" in e.event for e in supervisor.events) >= 2)
-    said = [event.event.split(",")[0] for event in supervisor.events]
-    assert said[:7] == [
+    emitted = [event.event.split(",")[0] for event in supervisor.events]
+    assert emitted[:7] == [
         "started",
         "ended with code 3",
         "started",  # the first time at once
@@ -212,8 +212,8 @@ async def test_a_death_by_a_signal_has_a_line_with_its_last_words(
     assert life.last_exit == "SIGABRT"
     assert life.last_error == "Fatal Python error: Aborted"
     assert life.last_exit_at_us is not None
-    told = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
-    assert told[0].startswith("proxy/s ended by SIGABRT: Fatal Python error: Aborted | ")
+    reported = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert reported[0].startswith("proxy/s ended by SIGABRT: Fatal Python error: Aborted | ")
     assert "CRITICAL proxy/s slackwater.runtime.supervisor: ended by SIGABRT" in (
         supervisor.log_path("proxy/s").read_text()
     )
@@ -272,10 +272,10 @@ async def test_all_are_stopped_in_order_and_what_will_not_stop_is_killed(
 ) -> None:
     supervisor = Supervisor(tmp_path)
     # As long as it takes: on a slow machine they would be killed.
-    monkeypatch.setattr("slackwater.runtime.supervisor.stop_s_max", WAIT_S_MAX)
+    monkeypatch.setattr("slackwater.runtime.supervisor.STOP_S_MAX", WAIT_S_MAX)
     await supervisor.start(sleeper("root/q.0", 2))
     await supervisor.start(sleeper("proxy/s", 1))
-    monkeypatch.setattr("slackwater.runtime.supervisor.stop_s_max", 0.5)
+    monkeypatch.setattr("slackwater.runtime.supervisor.STOP_S_MAX", 0.5)
     deaf = "trap '' TERM; echo up; sleep 600; sleep 600"
     await supervisor.start(ProcessSpec("aggregator/0", ("sh", "-c", deaf), 2))
     await eventually_async(lambda: log_lines(supervisor, "aggregator/0") == ["up"])

@@ -15,11 +15,11 @@ from slackwater.model.limits import RECORD_BYTES_MAX
 from slackwater.model.names import Names
 from slackwater.runtime import topics
 from slackwater.runtime.admin import Admin
-from slackwater.runtime.topics import QueryShape, TopicSpec, topics_for
+from slackwater.runtime.topics import QueryTopics, TopicLayout, topics_for
 
 
 def test_all_topics_of_a_deployment_are_made_as_the_file_says(bootstrap: str) -> None:
-    specs = topics_for(["made-1"], [QueryShape("made", children=2, parts=2)])
+    specs = topics_for(["made-1"], [QueryTopics("made", children=2, parts=2)])
     topics.ensure_topics(bootstrap, specs, WAIT_S_MAX)
     for spec in specs:
         assert topics.partition_count(bootstrap, spec.name) == spec.partitions
@@ -33,7 +33,7 @@ def test_all_topics_of_a_deployment_are_made_as_the_file_says(bootstrap: str) ->
 
 
 def test_creating_is_repeatable_also_by_several_at_once(bootstrap: str) -> None:
-    specs = topics_for(["raced"], [QueryShape("raced", children=4)])
+    specs = topics_for(["raced"], [QueryTopics("raced", children=4)])
     with ThreadPoolExecutor(4) as pool:
         for done in [
             pool.submit(topics.ensure_topics, bootstrap, specs, WAIT_S_MAX) for _ in range(4)
@@ -44,26 +44,26 @@ def test_creating_is_repeatable_also_by_several_at_once(bootstrap: str) -> None:
 
 
 def test_another_number_of_partitions_is_a_contradiction(bootstrap: str) -> None:
-    topics.ensure_topics(bootstrap, topics_for([], [QueryShape("shape", replicas=1)]), WAIT_S_MAX)
+    topics.ensure_topics(bootstrap, topics_for([], [QueryTopics("shape", replicas=1)]), WAIT_S_MAX)
     with pytest.raises(EnvironmentProblem, match=r"sw\.ordered\.shape\.0 has 2 .* needs 4"):
         topics.ensure_topics(
-            bootstrap, topics_for([], [QueryShape("shape", replicas=2)]), WAIT_S_MAX
+            bootstrap, topics_for([], [QueryTopics("shape", replicas=2)]), WAIT_S_MAX
         )
 
 
 def test_a_topic_of_state_records_gets_more_partitions(bootstrap: str) -> None:
-    (wanted,) = (t for t in topics_for([], [QueryShape("grown", parts=3)]) if ".state." in t.name)
-    topics.ensure_topics(bootstrap, [TopicSpec(wanted.name, 1, wanted.config)], WAIT_S_MAX)
+    (wanted,) = (t for t in topics_for([], [QueryTopics("grown", parts=3)]) if ".state." in t.name)
+    topics.ensure_topics(bootstrap, [TopicLayout(wanted.name, 1, wanted.config)], WAIT_S_MAX)
     topics.ensure_topics(bootstrap, [wanted], WAIT_S_MAX)
     assert topics.partition_count(bootstrap, wanted.name) == 3
-    fewer = topics_for([], [QueryShape("grown", parts=1)])
+    fewer = topics_for([], [QueryTopics("grown", parts=1)])
     topics.ensure_topics(bootstrap, fewer, WAIT_S_MAX)
     with pytest.raises(EnvironmentProblem, match=r"sw\.results\.grown\.stable has 1 .* needs 3"):
-        topics.ensure_topics(bootstrap, topics_for([], [QueryShape("grown", parts=3)]), WAIT_S_MAX)
+        topics.ensure_topics(bootstrap, topics_for([], [QueryTopics("grown", parts=3)]), WAIT_S_MAX)
 
 
 def test_a_topic_that_cannot_be_created_is_named(bootstrap: str) -> None:
-    bad = TopicSpec("sw.bad", 1, {"cleanup.policy": "forget"})
+    bad = TopicLayout("sw.bad", 1, {"cleanup.policy": "forget"})
     with pytest.raises(EnvironmentProblem, match=r"topic sw\.bad cannot be created"):
         topics.ensure_topics(bootstrap, [bad], WAIT_S_MAX)
 

@@ -98,12 +98,12 @@ def test_records_wait_for_each_other_where_a_reader_gathers(world: World) -> Non
     writer = world.transport.writer(no_failure)
     reader = world.transport.reader(gather_ms=400)
     reader.assign({log: 0})
-    answers, heard, written = 0, 0, 0
+    answers, latest, written = 0, 0, 0
     began = due = time.monotonic()
-    while heard < 100:
+    while latest < 100:
         assert time.monotonic() < began + WAIT_S_MAX
         records = reader.poll(1000, 0.02)
-        answers, heard = answers + bool(records), heard + len(records)
+        answers, latest = answers + bool(records), latest + len(records)
         if written < 100 and time.monotonic() >= due:
             writer.append(*log, b"%d" % written)
             written, due = written + 1, due + 0.02

@@ -13,10 +13,10 @@ from typing import Any
 from tests.paper.stage import (
     FIELDS,
     MS,
+    Emitted,
     Input,
     Orderer,
     Root,
-    Said,
     Settings,
     Source,
     SourceLog,
@@ -25,7 +25,7 @@ from tests.paper.stage import (
 
 from slackwater.codec.result_batches import ResultStream
 from slackwater.model.names import ResultKind
-from slackwater.primitives.panes import Share
+from slackwater.primitives.panes import PaneShare
 from slackwater.protocols.dpc.answers import Transaction
 from slackwater.protocols.dpc.orderer_config import OrdererConfig
 from slackwater.root.results import ResultsWriter
@@ -50,7 +50,7 @@ class Topics:
         slide = settings.slide_ms or settings.window_ms
         self.stream = ResultStream(name, 0, settings.fields, AGGREGATE, slide * MS)
 
-    def commit(self, transaction: Transaction[Share[Any]]) -> None:
+    def commit(self, transaction: Transaction[PaneShare[Any]]) -> None:
         """Append what a transaction holds, and its markers."""
         keys = self.root.core.keys
         writer = ResultsWriter(self.name, 0, self.settings.fields, AGGREGATE, keys)
@@ -95,10 +95,10 @@ class Chained(Orderer):
         self, sources: Sequence[Source], queries: Sequence[Topics], settings: Settings
     ) -> None:
         inputs: list[Input] = [SourceLog(source) for source in sources]
-        promises = {}
+        watermarks = {}
         for topics in queries:
             grid = topics.settings.grid
-            promises[len(inputs)] = grid.window_end(grid.first_window_holding(0)) - 1
+            watermarks[len(inputs)] = grid.window_end(grid.first_window_holding(0)) - 1
             inputs += [TopicLog(topics, "stable"), TopicLog(topics, "tentative")]
         self.sources = [*sources, *(Source(t.name) for t in queries)]
         self.config = OrdererConfig(
@@ -109,7 +109,7 @@ class Chained(Orderer):
             tuple(log.name.partition("/")[0] for log in inputs),
             settings.grid,
             settings.schedule(1),
-            results=promises,
+            results=watermarks,
         )
         self._begin(inputs, settings)
 
@@ -146,7 +146,7 @@ class Chain:
         """Every source says one reading a tick, as long as time goes on."""
         while self.now_ms < end_ms:
             for i, source in enumerate(self.sources.values()):
-                source.say([self.now_ms + 1], self.now_ms + self.tick_ms, value=float(i + 1))
+                source.emit([self.now_ms + 1], self.now_ms + self.tick_ms, value=float(i + 1))
             self.now_ms += self.tick_ms
             self.work()
 
@@ -163,12 +163,12 @@ class Chain:
                 stage.step(self.now_ms)
 
     @property
-    def said(self) -> list[Said]:
+    def emitted(self) -> list[Emitted]:
         """Everything a consumer of b has seen."""
-        return self.b_root.said
+        return self.b_root.emitted
 
 
-def missing_of(said: Said) -> tuple[str, ...]:
+def missing_of(emitted: Emitted) -> tuple[str, ...]:
     """What a tentative answer names."""
-    assert label(said.effect) == "tentative"
-    return tuple(getattr(said.effect, "missing", ()))
+    assert label(emitted.effect) == "tentative"
+    return tuple(getattr(emitted.effect, "missing", ()))

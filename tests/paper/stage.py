@@ -29,7 +29,7 @@ from slackwater.model.records import (
 )
 from slackwater.primitives.deltas import Aggregates, KeyTable
 from slackwater.primitives.expressions import compile_predicate
-from slackwater.primitives.panes import Share
+from slackwater.primitives.panes import PaneShare
 from slackwater.primitives.rows import RowContents, Rows
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import Effect as Result
@@ -88,7 +88,7 @@ class Source:
         self._next_id = 0
         self._append(Kind.START, -(2**62), np.zeros(0, np.int64), np.zeros(0), "k")
 
-    def say(
+    def emit(
         self, times_ms: Iterable[float], boundary_ms: float, value: float = 1.0, key: str = "k"
     ) -> None:
         """Readings at these times, and the promise behind them."""
@@ -141,7 +141,7 @@ class Settings:
     slide_ms: int | None = None
     policy: Policy = PROCESS
     rows: bool = False
-    """A query without a window: its buckets are what is answered as one (R21)."""
+    """A query without a window: its buckets are what is answered as one (trace-21)."""
     empty_wait_ms: int = 0
     where: str | None = None
     join_within_ms: int | None = None
@@ -285,7 +285,7 @@ class Orderer:
             self.settings.operators(len(self.sources)),
             sources=list(self.inputs),
             own=(stable, live),
-            e0=0,
+            start_time=0,
             parts=1,
             results={
                 i: of.results for i, of in enumerate(self.inputs.values()) if of.results is not None
@@ -336,14 +336,14 @@ class Orderer:
         return self.records[self.config.fragment]
 
     def save(self) -> None:
-        """Write the state record (rule 5)."""
+        """Write the state record (rule-5)."""
         stable, live = (len(self.logs[line]) for line in LineName)
         self.records[self.config.fragment] = self.core.snapshot(stable, live)
 
     def listen(self) -> None:
         """The live consumer reads on, to the ends as a rule."""
         for at, of in self.inputs.items():
-            if self.hears(of):
+            if self.receives(of):
                 for offset, record in of.read(self._read[at], self.records_per_read):
                     self._read[at] = offset + 1
                     self.session.receive(at, offset, record)
@@ -351,14 +351,14 @@ class Orderer:
         if wanted:
             self.session.positions({at: self._position(at) for at in wanted})
 
-    def hears(self, of: Input) -> bool:
+    def receives(self, of: Input) -> bool:
         """Does the live consumer get this log?"""
         return of.name not in self.deaf_to
 
     def _position(self, at: tuple[str, int]) -> int:
         """It passes what no reader sees, once it has had everything before."""
         of, read = self.inputs[at], self._read[at]
-        return of.end if self.hears(of) and not of.read(read, 1) else read
+        return of.end if self.receives(of) and not of.read(read, 1) else read
 
     def step(self, now_ms: float, *, turns_max: int = 1_000_000) -> list[OrderedRecord]:
         """What it writes at this time; few turns make a slow reconciliation.
@@ -415,7 +415,7 @@ class Orderer:
 
 
 def aggregated(record: OrderedRecord, seq: int) -> DeltaRecord:
-    """Fargo's child node, for a single part: one record in, one record out (rule 19)."""
+    """Fargo's child node, for a single part: one record in, one record out (rule-19)."""
     spans = list(pairwise(record.offsets.astype(int).tolist()))
 
     def figure(of: Callable[[np.ndarray], float], of_nothing: float) -> np.ndarray:
@@ -452,17 +452,17 @@ def aggregated(record: OrderedRecord, seq: int) -> DeltaRecord:
 
 
 def passed_on(record: OrderedRecord, seq: int) -> BucketRecord:
-    """What a root without an aggregator reads: the ordered record, by its offset (R21)."""
+    """What a root without an aggregator reads: the ordered record, by its offset (trace-21)."""
     return replace(record, seq=seq)
 
 
 @dataclass(frozen=True)
-class Said:
+class Emitted:
     """One effect of a committed transaction, and when it was committed."""
 
     at_ms: float
     transaction: int
-    effect: Result[Share[Any]]
+    effect: Result[PaneShare[Any]]
 
 
 class Root:
@@ -482,7 +482,7 @@ class Root:
             settings.fields,
             settings.grid,
             settings.schedule(2),
-            e0=0,
+            start_time=0,
             bound_us=settings.bound_ms * MS,
             policy=settings.policy,
             contents=RowContents if settings.rows else Aggregates,
@@ -492,9 +492,9 @@ class Root:
             passed_on if settings.rows else aggregated
         )
         self._windowed = not settings.rows
-        self.said: list[Said] = []
+        self.emitted: list[Emitted] = []
         self.transactions = 0
-        self.on_commit: Callable[[Transaction[Share[Any]]], None] = lambda _: None
+        self.on_commit: Callable[[Transaction[PaneShare[Any]]], None] = lambda _: None
         self.state: RootState | None = None
         self.crash()
 
@@ -552,9 +552,9 @@ class Root:
                 self.session.receive(at, offset, self._read_as(records[offset], offset))
                 self._read[at] = offset + 1
 
-    def step(self, now_ms: float, *, transactions_max: int = 1_000) -> list[Said]:
+    def step(self, now_ms: float, *, transactions_max: int = 1_000) -> list[Emitted]:
         """What it commits at this time."""
-        first = len(self.said)
+        first = len(self.emitted)
         for _ in range(transactions_max):
             for (line, at), wanted in self.session.wanted().items():
                 records = self._logs[at]
@@ -565,14 +565,16 @@ class Root:
             self._carry_out(effects, now_ms)
             if not effects and not self.session.busy:
                 break
-        return self.said[first:]
+        return self.emitted[first:]
 
     def _carry_out(self, effects: Iterable[Effect], now_ms: float) -> None:
         now = round(now_ms * MS)
         for effect in effects:
             match effect:
                 case Commit(transaction, state):
-                    self.said += [Said(now_ms, self.transactions, e) for e in transaction.effects]
+                    self.emitted += [
+                        Emitted(now_ms, self.transactions, e) for e in transaction.effects
+                    ]
                     self.transactions += 1
                     self.on_commit(transaction)
                     self.state = state
@@ -606,7 +608,7 @@ class Stage:
         """Every source says one reading a tick, as long as time goes on."""
         while self.now_ms < end_ms:
             for i, source in enumerate(self.sources.values()):
-                source.say([self.now_ms + 1], self.now_ms + self.tick_ms, value=float(i))
+                source.emit([self.now_ms + 1], self.now_ms + self.tick_ms, value=float(i))
             self.now_ms += self.tick_ms
             self.work()
 
@@ -615,29 +617,29 @@ class Stage:
         self.orderer.listen()
         self.orderer.step(self.now_ms, turns_max=self.turns_max)
         self.root.listen()
-        self.root.core.replica_says(0, 0, self.orderer.core.line.state, self.now_ms * MS)
+        self.root.core.update_replica(0, 0, self.orderer.core.line.state, self.now_ms * MS)
         self.root.step(self.now_ms)
 
     @property
-    def said(self) -> list[Said]:
+    def emitted(self) -> list[Emitted]:
         """Everything a consumer has seen."""
-        return self.root.said
+        return self.root.emitted
 
 
-def readings(root: Root, said: Iterable[Said]) -> list[tuple[str, float, str, float]]:
+def readings(root: Root, emitted: Iterable[Emitted]) -> list[tuple[str, float, str, float]]:
     """What a query without a window has said: (label, stime ms, key, value), in order."""
-    told: list[tuple[str, float, str, float]] = []
-    for one in said:
+    reported: list[tuple[str, float, str, float]] = []
+    for one in emitted:
         if isinstance(one.effect, StableWindow | TentativeWindow) and one.effect.content:
             rows = one.effect.content.slice
             assert isinstance(rows, Rows)
             keys = root.core.keys.names(rows.index)
             stimes = (rows.stimes / MS).tolist()
-            told += zip(repeat(label(one.effect)), stimes, keys, rows.values[0].tolist())
-    return told
+            reported += zip(repeat(label(one.effect)), stimes, keys, rows.values[0].tolist())
+    return reported
 
 
-def label(effect: Result[Share[Any]]) -> str:
+def label(effect: Result[PaneShare[Any]]) -> str:
     """One word for what a consumer sees."""
     match effect:
         case StableWindow() | EmptyRun(stable=True):
@@ -652,29 +654,29 @@ def label(effect: Result[Share[Any]]) -> str:
             return "gap"
 
 
-def labels(said: Iterable[Said]) -> list[str]:
+def labels(emitted: Iterable[Emitted]) -> list[str]:
     """The labels in their order, runs of the same one told once."""
-    told: list[str] = []
-    for one in said:
-        word = label(one.effect)
-        if not told or told[-1] != word:
-            told.append(word)
-    return told
+    reported: list[str] = []
+    for one in emitted:
+        text = label(one.effect)
+        if not reported or reported[-1] != text:
+            reported.append(text)
+    return reported
 
 
-def first_answers(said: Iterable[Said]) -> dict[int, Said]:
+def first_answers(emitted: Iterable[Emitted]) -> dict[int, Emitted]:
     """Window start (ms) -> the first answer it got."""
-    first: dict[int, Said] = {}
-    for one in said:
+    first: dict[int, Emitted] = {}
+    for one in emitted:
         if isinstance(one.effect, StableWindow | TentativeWindow):
             first.setdefault(one.effect.window_start // MS, one)
     return first
 
 
-def stable_answers(said: Iterable[Said]) -> dict[int, tuple[float, float]]:
+def stable_answers(emitted: Iterable[Emitted]) -> dict[int, tuple[float, float]]:
     """Window start (ms) -> (count, sum) of its stable answer; a second one is an error."""
     found: dict[int, tuple[float, float]] = {}
-    for one in said:
+    for one in emitted:
         if isinstance(one.effect, StableWindow):
             assert one.effect.content is not None
             figures = one.effect.content.slice

@@ -23,9 +23,9 @@ from tests.answer_history import History
 from tests.paper.stage import (
     FIELDS,
     MS,
+    Emitted,
     Orderer,
     Root,
-    Said,
     Settings,
     Source,
     Stage,
@@ -60,23 +60,23 @@ WITHIN_MS = 2_000 - 2 * 50
 """X less both stages' margins, with the default settings: what the orderer waits for."""
 
 
-def check_history(said: list[Said], settings: Settings | None = None) -> None:
+def check_history(emitted: list[Emitted], settings: Settings | None = None) -> None:
     """What no consumer may ever see: a checker that knows nothing but the transactions."""
     grid = (settings or Settings()).grid
     assert grid.window is not None
     history = History(0, grid.window.slide_us)
-    for _, group in groupby(said, key=lambda one: one.transaction):
+    for _, group in groupby(emitted, key=lambda one: one.transaction):
         history.transaction([one.effect for one in group])
 
 
-def tentative(said: list[Said]) -> list[Said]:
-    return [one for one in said if isinstance(one.effect, TentativeWindow)]
+def tentative(emitted: list[Emitted]) -> list[Emitted]:
+    return [one for one in emitted if isinstance(one.effect, TentativeWindow)]
 
 
-def delays_ms(said: list[Said]) -> dict[int, float]:
+def delays_ms(emitted: list[Emitted]) -> dict[int, float]:
     """Window start (ms) -> how long after its normal time its first answer came."""
     delays = {}
-    for start, one in first_answers(said).items():
+    for start, one in first_answers(emitted).items():
         assert isinstance(one.effect, StableWindow | TentativeWindow)
         delays[start] = one.at_ms - one.effect.window_end / MS
     return delays
@@ -103,9 +103,9 @@ def content(records: list[OrderedRecord]) -> list[tuple[object, ...]]:
 
 def without_runs(records: list[OrderedRecord]) -> list[tuple[object, ...]]:
     """The content, with runs of empty buckets joined: how they are cut says nothing."""
-    told = content([r for r in records if r.kind is not Kind.BOUNDARY])
+    reported = content([r for r in records if r.kind is not Kind.BOUNDARY])
     ends = [r.bucket_end for r in records if r.kind is not Kind.START]
-    return [*told, ("covers to", max(ends, default=0))]
+    return [*reported, ("covers to", max(ends, default=0))]
 
 
 # Section 2: query model, availability, measures.
@@ -143,11 +143,11 @@ def test_2_2_a_source_keeps_every_tuple_before_anyone_sees_it_and_anybody_can_re
     world.check()
 
 
-def said_to_client(stage: Stage) -> Iterator[tuple[BestAnswers, Change | None, Said]]:
+def sent_to_client(stage: Stage) -> Iterator[tuple[BestAnswers, Change | None, Emitted]]:
     """What the library makes of the lines of the three topics, line by line."""
     client = BestAnswers()
     writer = ResultsWriter("q", 0, FIELDS, ("count", "sum"), stage.root.core.keys)
-    for _, group in groupby(stage.said, key=lambda one: one.transaction):
+    for _, group in groupby(stage.emitted, key=lambda one: one.transaction):
         for one in group:
             at_us = round(one.at_ms * MS)
             transaction = Transaction((one.effect,), stage.root.core.answers.state,
@@ -166,7 +166,7 @@ def test_2_2_a_client_that_speaks_dpc_has_the_best_answer_there_is() -> None:
     stage.sources["s1"].reconnect()
     stage.run_to(7_000)
 
-    for client, change, one in said_to_client(stage):
+    for client, change, one in sent_to_client(stage):
         if isinstance(change, WindowAnswer):
             assert client.best(change.window_start)[0] == change
         elif isinstance(change, Undone):
@@ -179,7 +179,7 @@ def test_2_2_a_client_that_speaks_dpc_has_the_best_answer_there_is() -> None:
         for a in client.windows()
         if a.label == "stable"
     }
-    assert answers == stable_answers(stage.said)
+    assert answers == stable_answers(stage.emitted)
     assert len(answers) == len(client.windows()) == 70
 
 
@@ -190,15 +190,15 @@ def test_2_1_windows_are_aligned_independently_of_the_first_tuple(first_ms: int)
     orderer = Orderer([source], settings)
     root = Root([orderer], settings)
 
-    source.say([first_ms], boundary_ms=1_500)
+    source.emit([first_ms], boundary_ms=1_500)
     orderer.listen()
     orderer.step(1_500)
     root.listen()
     root.step(1_500)
 
-    starts = [s.effect.window_start for s in root.said if isinstance(s.effect, StableWindow)]
+    starts = [s.effect.window_start for s in root.emitted if isinstance(s.effect, StableWindow)]
     assert set(starts) <= {0, 500 * MS, 1_000 * MS}
-    assert stable_answers(root.said)[first_ms // 500 * 500] == (1.0, 1.0)
+    assert stable_answers(root.emitted)[first_ms // 500 * 500] == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("failure_ms", [4_000, 8_000, 16_000, 60_000])
@@ -214,11 +214,11 @@ def test_5_2_table_iii_proc_new_does_not_depend_on_the_length_of_the_failure(
     stage.sources["s1"].reconnect()
     stage.run_to(2_000 + failure_ms + 5_000)
 
-    delays = delays_ms(stage.said)
+    delays = delays_ms(stage.emitted)
     assert max(delays.values()) == 3_000 - 2 * 50
-    assert min(delays.values()) >= 0, "nothing is answered before its normal time (R36)"
+    assert min(delays.values()) >= 0, "nothing is answered before its normal time (trace-36)"
     assert len(delays) == (7_000 + failure_ms) // 100, "every window has an answer"
-    check_history(stage.said)
+    check_history(stage.emitted)
 
 
 @pytest.mark.parametrize("failure_ms", [500, 1_000, 1_850])
@@ -231,8 +231,8 @@ def test_2_3_1_a_failure_shorter_than_the_bound_leaves_no_trace(failure_ms: int)
     stage.sources["s1"].reconnect()
     stage.run_to(8_000)
 
-    assert labels(stage.said) == ["stable"]
-    assert max(delays_ms(stage.said).values()) <= WITHIN_MS
+    assert labels(stage.emitted) == ["stable"]
+    assert max(delays_ms(stage.emitted).values()) <= WITHIN_MS
     assert not [r for r in stage.orderer.logs[LineName.LIVE] if r.kind is not Kind.START]
 
 
@@ -245,12 +245,12 @@ def test_2_3_1_property_1_answers_keep_coming_when_every_source_is_silent() -> N
         source.disconnect()
     stage.run_to(10_000)
 
-    delays = delays_ms(stage.said)
+    delays = delays_ms(stage.emitted)
     due = range(0, 10_000 - WITHIN_MS - 100, 100)
     assert set(due) <= set(delays)
     assert max(delays.values()) <= WITHIN_MS
     assert min(delays.values()) >= 0
-    empty = [label(one.effect) for one in stage.said if one.at_ms > 5_000]
+    empty = [label(one.effect) for one in stage.emitted if one.at_ms > 5_000]
     assert set(empty) == {"tentative"}
 
 
@@ -259,14 +259,14 @@ def test_2_3_3_definition_2_inconsistency_is_zero_again_after_the_last_stable_an
     stage.run_to(2_000)
     stage.sources["s1"].disconnect()
     stage.run_to(6_000)
-    during = len(tentative(stage.said))
+    during = len(tentative(stage.emitted))
     stage.sources["s1"].reconnect()
     stage.run_to(8_000)
 
     since_stable = 0
-    for one in stage.said:
-        word = label(one.effect)
-        since_stable = {"tentative": since_stable + 1, "stable": 0}.get(word, since_stable)
+    for one in stage.emitted:
+        status = label(one.effect)
+        since_stable = {"tentative": since_stable + 1, "stable": 0}.get(status, since_stable)
 
     assert during > 0
     assert since_stable == 0
@@ -282,15 +282,15 @@ def test_2_3_1_and_2_3_3_the_client_measures_proc_new_delay_new_and_n_tentative(
     stage.run_to(8_000)
 
     most = 0
-    for client, _, _ in said_to_client(stage):
+    for client, _, _ in sent_to_client(stage):
         most = max(most, client.measures.n_tentative)
 
     measures = client.measures
-    worst_ms = max(delays_ms(stage.said).values())
-    assert measures.n_tentative_all == most == len(tentative(stage.said)) > 0
+    worst_ms = max(delays_ms(stage.emitted).values())
+    assert measures.n_tentative_all == most == len(tentative(stage.emitted)) > 0
     assert measures.n_tentative == 0, "the last answer is stable"
     assert measures.proc_new == worst_ms * MS == 2_900 * MS, "a correction is not new"
-    assert measures.normal_count == len(stable_answers(stage.said)) - most
+    assert measures.normal_count == len(stable_answers(stage.emitted)) - most
     assert measures.delay_new == measures.proc_new - measures.normal_sum // measures.normal_count
 
 
@@ -303,22 +303,22 @@ def test_3_sjoin_pairs_what_lies_within_its_window_in_the_order_of_sunion() -> N
     Difference: a pair's time is the later of the two, so that it belongs to exactly one bucket.
     """
     settings = Settings(join_within_ms=100)
-    said = []
+    emitted = []
     for right_first in (False, True):
         light, warmth = Source("light"), Source("warmth")
         orderer = Orderer([light, warmth], settings)
         for source in (warmth, light) if right_first else (light, warmth):
             times, value = ([20, 150], 1.0) if source is light else ([90, 150, 250, 251], 2.0)
             for i, at in enumerate(times):
-                source.say([at], at, value=value + i / 10)
+                source.emit([at], at, value=value + i / 10)
                 orderer.listen()
-            source.say([], 400)
+            source.emit([], 400)
         orderer.listen()
         orderer.step(400)
-        said.append([r for r in orderer.logs[LineName.STABLE] if r.kind is Kind.INSERTION])
+        emitted.append([r for r in orderer.logs[LineName.STABLE] if r.kind is Kind.INSERTION])
 
-    assert content(said[0]) == content(said[1])
-    assert [(r.bucket_start // MS, *(v.tolist() for v in r.values)) for r in said[0]] == [
+    assert content(emitted[0]) == content(emitted[1])
+    assert [(r.bucket_start // MS, *(v.tolist() for v in r.values)) for r in emitted[0]] == [
         (0, [1.0], [2.0]),
         (100, [1.1, 1.1], [2.0, 2.1]),
         (200, [1.1], [2.2]),
@@ -341,19 +341,19 @@ def test_3_sjoin_labels_its_output_by_its_input_and_blocks_without_one_of_them()
     live = [r for r in stage.orderer.logs[LineName.LIVE] if r.kind is not Kind.START]
     assert live[0].kind is Kind.TENTATIVE, "the window still holds what s2 said last"
     assert {r.kind for r in live[2:30]} == {Kind.BOUNDARY}
-    answers = tentative(stage.said)
+    answers = tentative(stage.emitted)
     assert all(one.effect.missing == ("s2",) for one in answers[:30])  # type: ignore[union-attr]
     undisturbed = Stage(names=("s1", "s2"), settings=Settings(join_within_ms=120))
     undisturbed.run_to(10_000)
-    assert stable_answers(stage.said) == stable_answers(undisturbed.said)
-    check_history(stage.said)
+    assert stable_answers(stage.emitted) == stable_answers(undisturbed.emitted)
+    check_history(stage.emitted)
 
 
 # Section 4.1: the data model.
 
 
 def test_4_1_table_i_the_tuple_types_and_where_they_are() -> None:
-    """Difference: UNDO and REC_DONE are in the results alone (R3); START and VOID are ours."""
+    """Difference: UNDO and REC_DONE are in the results alone (trace-3); START and VOID are ours."""
     stage = Stage()
     stage.run_to(2_000)
     stage.sources["s1"].disconnect()
@@ -367,7 +367,7 @@ def test_4_1_table_i_the_tuple_types_and_where_they_are() -> None:
     assert set(stable) == {Kind.START, Kind.INSERTION}
     assert set(live) == {Kind.START, Kind.TENTATIVE}
     assert {kind.name for kind in Kind} == {"START", "INSERTION", "TENTATIVE", "BOUNDARY", "VOID"}
-    assert labels(stage.said) == ["stable", "tentative", "undo", "stable", "rec_done", "stable"]
+    assert labels(stage.emitted) == ["stable", "tentative", "undo", "stable", "rec_done", "stable"]
 
 
 def test_4_1_a_tentative_tuple_comes_from_a_subset_of_the_inputs_and_says_which() -> None:
@@ -378,7 +378,7 @@ def test_4_1_a_tentative_tuple_comes_from_a_subset_of_the_inputs_and_says_which(
     stage.run_to(6_000)
 
     in_log = [r for r in stage.orderer.logs[LineName.LIVE] if r.kind is Kind.TENTATIVE]
-    answers = [one.effect for one in tentative(stage.said)]
+    answers = [one.effect for one in tentative(stage.emitted)]
 
     assert {r.missing for r in in_log} == {("s1", "s3")}
     assert {r.values[0].tolist()[0] for r in in_log} == {1.0}, "the readings of s2, nothing else"
@@ -387,7 +387,7 @@ def test_4_1_a_tentative_tuple_comes_from_a_subset_of_the_inputs_and_says_which(
 
 
 TUPLES = Settings(bucket_ms=10, rows=True)
-"""Without a window the tuples themselves are the result (R21)."""
+"""Without a window the tuples themselves are the result (trace-21)."""
 
 
 def test_4_1_union_passes_tuples_on_labelled_by_the_input() -> None:
@@ -396,9 +396,9 @@ def test_4_1_union_passes_tuples_on_labelled_by_the_input() -> None:
     stage.run_to(100)
     stage.sources["s2"].disconnect()
     stage.run_to(2_200)
-    told = readings(stage.root, stage.said)
-    assert {value for label, _, _, value in told if label == "stable"} == {0.0, 1.0}
-    assert {value for label, _, _, value in told if label == "tentative"} == {0.0}
+    reported = readings(stage.root, stage.emitted)
+    assert {value for label, _, _, value in reported if label == "stable"} == {0.0, 1.0}
+    assert {value for label, _, _, value in reported if label == "tentative"} == {0.0}
 
 
 def test_3_a_filter_that_keeps_nothing_of_a_tentative_bucket_still_says_so() -> None:
@@ -407,9 +407,9 @@ def test_3_a_filter_that_keeps_nothing_of_a_tentative_bucket_still_says_so() -> 
     stage.run_to(100)
     stage.sources["s2"].disconnect()
     stage.run_to(2_200)
-    told = readings(stage.root, stage.said)
-    assert {(label, value) for label, _, _, value in told} == {("stable", 1.0)}
-    empty = [one.effect for one in stage.said if isinstance(one.effect, TentativeWindow)]
+    reported = readings(stage.root, stage.emitted)
+    assert {(label, value) for label, _, _, value in reported} == {("stable", 1.0)}
+    empty = [one.effect for one in stage.emitted if isinstance(one.effect, TentativeWindow)]
     assert empty
     assert {(answer.rows, answer.missing) for answer in empty} == {(0, ("s2",))}
 
@@ -421,17 +421,17 @@ def test_4_4_2_after_rec_done_every_tuple_has_been_told_for_good_once_and_in_ord
     stage.run_to(2_200)
     stage.sources["s2"].reconnect()
     stage.run_to(2_400)
-    stable = [row[1:] for row in readings(stage.root, stage.said) if row[0] == "stable"]
+    stable = [row[1:] for row in readings(stage.root, stage.emitted) if row[0] == "stable"]
     ticks = range(0, 2_400, 10)
     assert stable == [(tick + 1, "k", value) for tick in ticks for value in (0.0, 1.0)]
-    assert labels(stage.said)[-3:] == ["stable", "rec_done", "stable"]
+    assert labels(stage.emitted)[-3:] == ["stable", "rec_done", "stable"]
 
 
 def test_4_1_operators_downstream_label_their_output_by_their_input() -> None:
     """The aggregator passes the label on; the root's answer from tentative input is tentative."""
     source = Source("s1")
     orderer = Orderer([source, Source("s2")], Settings())
-    source.say([10, 20], boundary_ms=100)
+    source.emit([10, 20], boundary_ms=100)
     orderer.listen()
     orderer.step(100)
 
@@ -452,8 +452,8 @@ def test_4_1_an_application_may_simply_wait_for_the_stable_tuples() -> None:
     hit.sources["s2"].reconnect()
     hit.run_to(9_000)
 
-    assert stable_answers(hit.said) == stable_answers(calm.said)
-    assert list(stable_answers(hit.said)) == sorted(stable_answers(hit.said))
+    assert stable_answers(hit.emitted) == stable_answers(calm.emitted)
+    assert list(stable_answers(hit.emitted)) == sorted(stable_answers(hit.emitted))
 
 
 # Section 4.2: the STABLE state.
@@ -469,7 +469,7 @@ def test_4_2_1_figure_7_bucket_stability_at_four_points_in_time() -> None:
     for now, at in enumerate(boundaries):
         for source, boundary in zip(streams, at, strict=True):
             low = max(0, boundary - 8)
-            source.say([low, boundary - 1] if low > 0 else [], boundary)
+            source.emit([low, boundary - 1] if low > 0 else [], boundary)
         orderer.listen()
         orderer.step(now)
         stable = [r for r in orderer.logs[LineName.STABLE] if r.kind is not Kind.START]
@@ -483,10 +483,10 @@ def test_4_2_1_equation_1_is_strict() -> None:
     source = Source("s1")
     orderer = Orderer([source], Settings(bucket_ms=20, window_ms=20))
 
-    source.say([5], boundary_ms=20)
+    source.emit([5], boundary_ms=20)
     orderer.listen()
     first = orderer.step(20)
-    source.say([20], boundary_ms=40)
+    source.emit([20], boundary_ms=40)
     orderer.listen()
     second = orderer.step(40)
 
@@ -499,10 +499,10 @@ def test_4_2_1_the_order_inside_a_bucket_is_by_stime_then_stream_then_id() -> No
     one, two = Source("s1"), Source("s2")
     orderer = Orderer([one, two], Settings())
 
-    two.say([6, 5], boundary_ms=50, value=2.0)
-    one.say([7, 5, 6], boundary_ms=100, value=1.0)
-    two.say([5], boundary_ms=50, value=3.0)  # below 50: it broke its promise, and is skipped
-    two.say([6, 51], boundary_ms=100, value=4.0)  # so is the first of these, and not its record
+    two.emit([6, 5], boundary_ms=50, value=2.0)
+    one.emit([7, 5, 6], boundary_ms=100, value=1.0)
+    two.emit([5], boundary_ms=50, value=3.0)  # below 50: it broke its promise, and is skipped
+    two.emit([6, 51], boundary_ms=100, value=4.0)  # so is the first of these, and not its record
     orderer.listen()
     (record,) = orderer.step(100)
 
@@ -512,16 +512,16 @@ def test_4_2_1_the_order_inside_a_bucket_is_by_stime_then_stream_then_id() -> No
 @st.composite
 def arrivals(draw: st.DrawFn) -> tuple[list[list[tuple[list[int], int]]], list[int], list[int]]:
     """What three streams say, and two orders in which it may arrive."""
-    says = []
+    text = []
     for _ in range(3):
         stream, boundary = [], 0
         for _ in range(draw(st.integers(1, 5))):
             to = boundary + draw(st.integers(1, 120))
             stream.append((draw(st.lists(st.integers(boundary, to + 30), max_size=6)), to))
             boundary = to
-        says.append(stream)
-    turns = [i for i, stream in enumerate(says) for _ in stream]
-    return says, draw(st.permutations(turns)), draw(st.permutations(turns))
+        text.append(stream)
+    turns = [i for i, stream in enumerate(text) for _ in stream]
+    return text, draw(st.permutations(turns)), draw(st.permutations(turns))
 
 
 @settings(max_examples=150)
@@ -529,16 +529,16 @@ def arrivals(draw: st.DrawFn) -> tuple[list[list[tuple[list[int], int]]], list[i
 def test_4_2_1_replicas_agree_whatever_the_order_of_arrival(
     case: tuple[list[list[tuple[list[int], int]]], list[int], list[int]],
 ) -> None:
-    says, *orders = case
+    text, *orders = case
     logs = []
 
     for order in orders:
         streams = [Source(f"s{i}") for i in range(3)]
         replica = Orderer(streams, Settings(bucket_ms=20, window_ms=60))
-        left = [iter(stream) for stream in says]
+        left = [iter(stream) for stream in text]
         for turn in order:
             times, boundary = next(left[turn])
-            streams[turn].say(times, boundary, value=turn + 0.1)
+            streams[turn].emit(times, boundary, value=turn + 0.1)
             replica.listen()
             replica.step(0)
         logs.append(without_runs(replica.logs[LineName.STABLE]))
@@ -568,15 +568,15 @@ def test_4_2_3_boundaries_are_heartbeats_no_data_is_not_a_failure() -> None:
     root = Root([orderer], settings)
 
     for now in range(100, 6_001, 100):
-        one.say([now - 50], boundary_ms=now)
-        two.say([], boundary_ms=now)
+        one.emit([now - 50], boundary_ms=now)
+        two.emit([], boundary_ms=now)
         orderer.listen()
         orderer.step(now)
         root.listen()
         root.step(now)
 
-    assert labels(root.said) == ["stable"]
-    assert len(stable_answers(root.said)) == 60
+    assert labels(root.emitted) == ["stable"]
+    assert len(stable_answers(root.emitted)) == 60
 
 
 def test_4_2_3_silence_is_a_failure() -> None:
@@ -594,12 +594,12 @@ def test_4_2_3_silence_is_a_failure() -> None:
 
 
 def test_4_2_3_a_node_that_was_asleep_itself_blames_nobody() -> None:
-    """Paused for 3 X: its timers are due at once, but its logs are read first (R11)."""
+    """Paused for 3 X: its timers are due at once, but its logs are read first (trace-11)."""
     stage = Stage()
     stage.run_to(2_000)
 
     for source in stage.sources.values():
-        source.say(range(2_001, 8_000, 50), boundary_ms=8_000)
+        source.emit(range(2_001, 8_000, 50), boundary_ms=8_000)
     asleep = stage.orderer.step(8_000)  # a timer before any input
     stage.orderer.listen()
     awake = stage.orderer.step(8_000)
@@ -620,7 +620,7 @@ def test_4_3_available_input_is_processed_within_the_bound_and_without_delay_lat
     stage.sources["s1"].disconnect()
     stage.run_to(8_000)
 
-    delays = delays_ms(stage.said)
+    delays = delays_ms(stage.emitted)
     assert delays[2_000] == WITHIN_MS
     waited = [delay for start, delay in delays.items() if start > 2_000 + WITHIN_MS]
     assert waited
@@ -636,42 +636,42 @@ def two_replicas() -> tuple[Source, Source, Source, Orderer, Orderer, Root]:
 
 
 def test_4_3_table_ii_a_stable_replica_is_preferred_to_one_in_up_failure() -> None:
-    """Rows 1 and 2: B is cut off from s1, A is not. No answer is tentative (R34)."""
+    """Rows 1 and 2: B is cut off from s1, A is not. No answer is tentative (trace-34)."""
     one, other_link, two, a, b, root = two_replicas()
 
     for now in range(100, 8_001, 100):
-        one.say([now - 50], now)
+        one.emit([now - 50], now)
         if now <= 2_000:
-            other_link.say([now - 50], now)
-        two.say([now - 50], now)
+            other_link.emit([now - 50], now)
+        two.emit([now - 50], now)
         for node in (b, a):  # B, which is wrong, speaks first
             node.listen()
             node.step(now)
             root.listen()
-            for replica, said in enumerate((a, b)):
-                root.core.replica_says(0, replica, said.core.line.state, now * MS)
+            for replica, emitted in enumerate((a, b)):
+                root.core.update_replica(0, replica, emitted.core.line.state, now * MS)
             root.step(now)
 
     assert b.core.line.state is LineState.UP_FAILURE
-    assert labels(root.said) == ["stable"]
-    assert len(stable_answers(root.said)) == 80
+    assert labels(root.emitted) == ["stable"]
+    assert len(stable_answers(root.emitted)) == 80
 
 
 def test_4_3_table_ii_without_a_stable_replica_one_in_up_failure_serves() -> None:
     """Row 4: A dies while B is in UP_FAILURE; then B heals, and corrects from where A ended.
 
     Difference: nothing is subscribed or replayed on a switch; both logs are read all the time, and
-    the frontier says where the other replica's log goes on (R8).
+    the frontier says where the other replica's log goes on (trace-8).
     """
     one, other_link, two, a, b, root = two_replicas()
     missed: list[int] = []
 
     for now in range(100, 9_001, 100):
-        one.say([now - 50], now)
-        two.say([now - 50], now)
+        one.emit([now - 50], now)
+        two.emit([now - 50], now)
         if now <= 2_000 or now > 7_000:
             for was in [*missed, now]:
-                other_link.say([was - 50], was)
+                other_link.emit([was - 50], was)
             missed.clear()
         else:
             missed.append(now)
@@ -679,19 +679,19 @@ def test_4_3_table_ii_without_a_stable_replica_one_in_up_failure_serves() -> Non
             node.listen()
             node.step(now)
         if now <= 4_000:
-            root.core.replica_says(0, 0, LineState.STABLE, now * MS)
-        root.core.replica_says(0, 1, b.core.line.state, now * MS)
+            root.core.update_replica(0, 0, LineState.STABLE, now * MS)
+        root.core.update_replica(0, 1, b.core.line.state, now * MS)
         root.listen()
         root.step(now)
 
-    assert labels(root.said) == ["stable", "tentative", "undo", "stable", "rec_done", "stable"]
-    first = tentative(root.said)[0].effect
+    assert labels(root.emitted) == ["stable", "tentative", "undo", "stable", "rec_done", "stable"]
+    first = tentative(root.emitted)[0].effect
     assert isinstance(first, TentativeWindow)
     assert first.window_start == 4_000 * MS
     assert first.missing == ("s1",)
-    assert stable_answers(root.said) == dict.fromkeys(range(0, 9000, 100), (2.0, 2.0))
-    assert max(delays_ms(root.said).values()) <= 2_000
-    check_history(root.said)
+    assert stable_answers(root.emitted) == dict.fromkeys(range(0, 9000, 100), (2.0, 2.0))
+    assert max(delays_ms(root.emitted).values()) <= 2_000
+    check_history(root.emitted)
 
 
 def test_5_1_from_the_death_of_a_replica_to_the_other_s_data_it_is_no_more_than_140_ms() -> None:
@@ -703,24 +703,24 @@ def test_5_1_from_the_death_of_a_replica_to_the_other_s_data_it_is_no_more_than_
     dies_ms, tick_ms = 4_990, 10
 
     for now in range(tick_ms, 7_001, tick_ms):
-        one.say([now - 5], now)
-        two.say([now - 5], now)
+        one.emit([now - 5], now)
+        two.emit([now - 5], now)
         if now <= 2_000:
-            other_link.say([now - 5], now)
+            other_link.emit([now - 5], now)
         for replica, node in enumerate([a, b]):
             if node is b or now <= dies_ms:
                 node.listen()
                 node.step(now)
-                root.core.replica_says(0, replica, node.core.line.state, now * MS)
+                root.core.update_replica(0, replica, node.core.line.state, now * MS)
         root.listen()
         root.step(now)
 
-    late = {start: delay for start, delay in delays_ms(root.said).items() if delay > tick_ms}
+    late = {start: delay for start, delay in delays_ms(root.emitted).items() if delay > tick_ms}
     assert b.core.line.state is LineState.UP_FAILURE
-    assert labels(root.said) == ["stable", "tentative"]
+    assert labels(root.emitted) == ["stable", "tentative"]
     assert list(late) == [4_900], "it was due 10 ms after the death of A; the next one was not late"
     assert 100 < late[4_900] <= 140
-    check_history(root.said)
+    check_history(root.emitted)
 
 
 # Section 4.4: STABILIZATION.
@@ -733,7 +733,7 @@ def test_4_4_figure_5_the_states_of_an_output() -> None:
     def run(end_ms: int) -> None:
         while stage.now_ms < end_ms:
             for source in stage.sources.values():
-                source.say([stage.now_ms + 1], stage.now_ms + 50)
+                source.emit([stage.now_ms + 1], stage.now_ms + 50)
             stage.now_ms += 50
             stage.orderer.listen()
             stage.orderer.step(stage.now_ms)
@@ -787,13 +787,15 @@ def test_4_4_2_soutput_one_undo_then_the_corrections_then_rec_done() -> None:
     stage.run_to(2_000)
     stage.sources["s1"].disconnect()
     stage.run_to(6_000)
-    revoked = [one.effect for one in tentative(stage.said)]
+    revoked = [one.effect for one in tentative(stage.emitted)]
     stage.sources["s1"].reconnect()
 
     stage.run_to(6_050)
 
-    at = next(i for i, one in enumerate(stage.said) if isinstance(one.effect, Undo))
-    transaction = [o.effect for o in stage.said if o.transaction == stage.said[at].transaction]
+    at = next(i for i, one in enumerate(stage.emitted) if isinstance(one.effect, Undo))
+    transaction = [
+        o.effect for o in stage.emitted if o.transaction == stage.emitted[at].transaction
+    ]
     undo, *corrections, done = transaction
     assert isinstance(undo, Undo)
     assert isinstance(done, RecDone)
@@ -810,12 +812,12 @@ def test_4_4_2_no_undo_where_nothing_was_tentative() -> None:
 
     stage.run_to(5_000)
 
-    assert labels(stage.said) == ["stable"]
-    assert {o.effect.epoch for o in stage.said if isinstance(o.effect, StableWindow)} == {0}
+    assert labels(stage.emitted) == ["stable"]
+    assert {o.effect.epoch for o in stage.emitted if isinstance(o.effect, StableWindow)} == {0}
 
 
 def test_4_4_2_an_undo_takes_back_no_more_than_is_replaced_at_once() -> None:
-    """Difference: s1 returns with one second's worth and is gone again (R4).
+    """Difference: s1 returns with one second's worth and is gone again (trace-4).
 
     The paper's single UNDO would leave the rest without any answer until the second failure ends.
     """
@@ -830,12 +832,12 @@ def test_4_4_2_an_undo_takes_back_no_more_than_is_replaced_at_once() -> None:
 
     stage.run_to(9_000)
 
-    undone = [one.effect for one in stage.said if isinstance(one.effect, Undo)]
+    undone = [one.effect for one in stage.emitted if isinstance(one.effect, Undo)]
     assert undone
     assert undone[0].undo_from == 2_000 * MS
     assert max(one.undo_to for one in undone) == 2_900 * MS
-    assert not [one for one in stage.said if isinstance(one.effect, RecDone)]
-    check_history(stage.said)
+    assert not [one for one in stage.emitted if isinstance(one.effect, RecDone)]
+    check_history(stage.emitted)
 
 
 @pytest.mark.parametrize("a_dies", [False, True])
@@ -843,7 +845,7 @@ def test_4_4_3_figure_9_replicas_reconcile_one_after_the_other(a_dies: bool) -> 
     """Request, grant, refuse: the lower id goes first, B waits for it, or for its lease to end.
 
     Difference: a replica that waits goes on processing new tuples, and so does the one that does
-    not: each has a line for them. Staggering saves work and nothing depends on it (R30).
+    not: each has a line for them. Staggering saves work and nothing depends on it (trace-30).
     """
     sources = [Source("s1"), Source("s2")]
     a, b = (Orderer(sources, Settings(), replica=r, replicas=2) for r in range(2))
@@ -851,17 +853,17 @@ def test_4_4_3_figure_9_replicas_reconcile_one_after_the_other(a_dies: bool) -> 
 
     for now in range(50, 40_001, 50):
         for source in sources:
-            source.say([now - 25], now)
+            source.emit([now - 25], now)
         if now == 2_000:
             sources[0].disconnect()
         if now == 12_000:
             sources[0].reconnect()
         living = [b] if a_dies and now > 14_000 else [a, b]
-        words = {node.config.replica: node.core.stagger.word() for node in living}
+        statuses = {node.config.replica: node.core.stagger.status() for node in living}
         for node in living:
-            for replica, word in words.items():
+            for replica, status in statuses.items():
                 if replica != node.config.replica:
-                    node.core.stagger.heard(replica, word, now * MS)
+                    node.core.stagger.update(replica, status, now * MS)
             node.listen()
             node.step(now, turns_max=1)
         stable_to.append((a.core.line.stable_next // MS, b.core.line.stable_next // MS))
@@ -889,27 +891,27 @@ def test_4_4_3_new_tuples_are_processed_while_corrections_are_made() -> None:
     stage.run_to(30_000)
     stage.sources["s1"].reconnect()
 
-    first = len(stage.said)
+    first = len(stage.emitted)
     while stage.now_ms < 33_000:  # a slow consumer's worth of corrections: one transaction a tick
         for source in stage.sources.values():
-            source.say([stage.now_ms + 1], stage.now_ms + 50)
+            source.emit([stage.now_ms + 1], stage.now_ms + 50)
         stage.now_ms += 50
         stage.orderer.listen()
         stage.orderer.step(stage.now_ms)
         stage.root.listen()
         stage.root.step(stage.now_ms, transactions_max=1)
 
-    healing = stage.said[first:]
-    told = [label(one.effect) for one in healing]
-    last_undo = len(told) - 1 - told[::-1].index("undo")
+    healing = stage.emitted[first:]
+    reported = [label(one.effect) for one in healing]
+    last_undo = len(reported) - 1 - reported[::-1].index("undo")
     meanwhile = [one.effect for one in healing[:last_undo] if label(one.effect) == "tentative"]
     assert meanwhile, "new windows were answered before the corrections were through"
     assert {one.missing for one in meanwhile if isinstance(one, TentativeWindow)} == {()}
-    assert max(delays_ms(stage.said).values()) <= WITHIN_MS
-    assert told.count("undo") >= 280 // 100
-    assert told.count("rec_done") == 1
-    assert labels(stage.said)[-2:] == ["rec_done", "stable"]
-    check_history(stage.said)
+    assert max(delays_ms(stage.emitted).values()) <= WITHIN_MS
+    assert reported.count("undo") >= 280 // 100
+    assert reported.count("rec_done") == 1
+    assert labels(stage.emitted)[-2:] == ["rec_done", "stable"]
+    check_history(stage.emitted)
 
 
 # Section 4.5: recovery of a crashed node.
@@ -917,7 +919,7 @@ def test_4_4_3_new_tuples_are_processed_while_corrections_are_made() -> None:
 
 @pytest.mark.parametrize("saved_ms", [0, 1_000, 2_900])
 def test_4_5_a_restarted_node_repeats_nothing_and_loses_nothing(saved_ms: int) -> None:
-    """An old state record is as right as a new one (rule 5): only more is read again."""
+    """An old state record is as right as a new one (rule-5): only more is read again."""
     calm, hit = Stage(), Stage()
     calm.run_to(6_000)
     hit.run_to(saved_ms)
@@ -929,7 +931,7 @@ def test_4_5_a_restarted_node_repeats_nothing_and_loses_nothing(saved_ms: int) -
 
     hit_log = content(hit.orderer.logs[LineName.STABLE])
     assert hit_log == content(calm.orderer.logs[LineName.STABLE])
-    assert labels(hit.said) == ["stable"]
+    assert labels(hit.emitted) == ["stable"]
 
 
 def test_4_5_a_restarted_node_says_nothing_tentative_before_it_has_read_its_input() -> None:
@@ -940,16 +942,16 @@ def test_4_5_a_restarted_node_says_nothing_tentative_before_it_has_read_its_inpu
 
     stage.orderer.crash()
     unread = stage.orderer.core
-    mute = unread.mute
+    suppressed = unread.suppress_tentative
     effects = unread.step(20_000 * MS)
 
-    assert mute
+    assert suppressed
     assert effects == []
     assert unread.line.state is LineState.STABLE
 
 
 def test_4_5_a_node_restarted_in_a_failure_serves_although_it_is_not_stable() -> None:
-    """Difference: the paper's node is silent until STABLE (R6).
+    """Difference: the paper's node is silent until STABLE (trace-6).
 
     With s1 away for an hour, two replicas that crash one after the other would both be silent for
     the rest of it.
@@ -964,13 +966,13 @@ def test_4_5_a_node_restarted_in_a_failure_serves_although_it_is_not_stable() ->
     stage.sources["s1"].reconnect()
     stage.run_to(12_000)
 
-    assert max(delays_ms(stage.said).values()) <= WITHIN_MS
-    said_twice = Counter(
+    assert max(delays_ms(stage.emitted).values()) <= WITHIN_MS
+    emitted_twice = Counter(
         r.bucket_start for r in stage.orderer.logs[LineName.LIVE] if r.kind is Kind.TENTATIVE
     )
-    assert set(said_twice.values()) == {1}
-    assert len(stable_answers(stage.said)) == 120
-    check_history(stage.said)
+    assert set(emitted_twice.values()) == {1}
+    assert len(stable_answers(stage.emitted)) == 120
+    check_history(stage.emitted)
 
 
 @pytest.mark.parametrize("crash_ms", [1_550, 3_950, 5_000, 6_050, 6_100])
@@ -988,28 +990,28 @@ def test_4_5_a_restarted_root_undoes_nothing_and_repeats_nothing(crash_ms: int) 
             healed = True
         stage.run_to(stage.now_ms + 50)
         if stage.now_ms == crash_ms:
-            before = len(stage.said)
+            before = len(stage.emitted)
             stage.root.crash()
             assert not [one for one in stage.root.step(stage.now_ms) if label(one.effect) == "undo"]
-            assert len(stage.said) >= before
+            assert len(stage.emitted) >= before
 
-    check_history(stage.said)
-    assert len(stable_answers(stage.said)) == 90
-    assert max(delays_ms(stage.said).values()) <= WITHIN_MS
+    check_history(stage.emitted)
+    assert len(stable_answers(stage.emitted)) == 90
+    assert max(delays_ms(stage.emitted).values()) <= WITHIN_MS
 
 
 def test_4_5_a_restarted_root_says_nothing_tentative_before_it_has_read_its_deltas() -> None:
-    """What B says tentatively comes first; in A's log, unread yet, it is all stable (rule 27)."""
+    """What B says tentatively comes first; in A's log, unread yet, it is all stable (rule-27)."""
     one, other_link, two, a, b, root = two_replicas()
     for now in range(100, 8_001, 100):
-        one.say([now - 50], now)
-        two.say([now - 50], now)
+        one.emit([now - 50], now)
+        two.emit([now - 50], now)
         if now <= 2_000:
-            other_link.say([now - 50], now)
+            other_link.emit([now - 50], now)
         for replica, node in enumerate((a, b)):
             node.listen()
             node.step(now)
-            root.core.replica_says(0, replica, node.core.line.state, now * MS)
+            root.core.update_replica(0, replica, node.core.line.state, now * MS)
         if now <= 6_000:
             root.listen()
             root.step(now)
@@ -1022,8 +1024,8 @@ def test_4_5_a_restarted_root_says_nothing_tentative_before_it_has_read_its_delt
     root.step(8_000)
 
     assert unread == []
-    assert labels(root.said) == ["stable"]
-    assert len(stable_answers(root.said)) == 80
+    assert labels(root.emitted) == ["stable"]
+    assert len(stable_answers(root.emitted)) == 80
 
 
 # Section 5.1: eventual consistency, Figure 11.
@@ -1042,24 +1044,24 @@ def test_5_1_figure_11_a_overlapping_failures() -> None:
     stage.run_to(5_000)
     stage.sources["s3"].disconnect()
     stage.run_to(9_000)
-    overlap = len(stage.said)
+    overlap = len(stage.emitted)
     stage.sources["s1"].reconnect()
     stage.run_to(13_000)
-    one_healed = len(stage.said)
+    one_healed = len(stage.emitted)
     stage.sources["s3"].reconnect()
     stage.run_to(15_000)
 
-    assert labels(stage.said[:overlap]) == ["stable", "tentative"]
-    assert labels(stage.said[overlap:one_healed]) == ["undo", "stable", "tentative"]
-    assert labels(stage.said[one_healed:]) == ["undo", "stable", "rec_done", "stable"]
+    assert labels(stage.emitted[:overlap]) == ["stable", "tentative"]
+    assert labels(stage.emitted[overlap:one_healed]) == ["undo", "stable", "tentative"]
+    assert labels(stage.emitted[one_healed:]) == ["undo", "stable", "rec_done", "stable"]
     missing = {
         tuple(one.effect.missing): one.effect.window_start // MS
-        for one in tentative(stage.said)
+        for one in tentative(stage.emitted)
         if isinstance(one.effect, TentativeWindow)
     }
     assert list(missing) == [("s1",), ("s1", "s3"), ("s3",)]
-    assert len(stable_answers(stage.said)) == 150
-    check_history(stage.said)
+    assert len(stable_answers(stage.emitted)) == 150
+    check_history(stage.emitted)
 
 
 def test_5_1_figure_11_b_a_failure_during_recovery() -> None:
@@ -1078,7 +1080,7 @@ def test_5_1_figure_11_b_a_failure_during_recovery() -> None:
     stage.sources["s3"].reconnect()
     stage.run_to(13_000)
 
-    assert labels(stage.said) == [
+    assert labels(stage.emitted) == [
         "stable",
         "tentative",
         *("undo", "stable", "rec_done"),
@@ -1086,15 +1088,15 @@ def test_5_1_figure_11_b_a_failure_during_recovery() -> None:
         *("undo", "stable", "rec_done"),
         "stable",
     ]
-    undone = [one.effect for one in stage.said if isinstance(one.effect, Undo)]
+    undone = [one.effect for one in stage.emitted if isinstance(one.effect, Undo)]
     assert [(u.undo_from // MS, u.undo_to // MS) for u in undone] == [
         (2_000, 5_900),
         (6_000, 9_900),
     ]
     assert [u.epoch for u in undone] == [1, 2]
-    assert len(stable_answers(stage.said)) == 130
-    assert max(delays_ms(stage.said).values()) <= WITHIN_MS
-    check_history(stage.said)
+    assert len(stable_answers(stage.emitted)) == 130
+    assert max(delays_ms(stage.emitted).values()) <= WITHIN_MS
+    check_history(stage.emitted)
 
 
 def test_5_1_all_tentative_tuples_get_corrected_and_no_stable_tuple_is_duplicated() -> None:
@@ -1111,9 +1113,9 @@ def test_5_1_all_tentative_tuples_get_corrected_and_no_stable_tuple_is_duplicate
 
     calm = Stage()
     calm.run_to(35_000)
-    assert stable_answers(stage.said) == stable_answers(calm.said)
-    assert "tentative" in labels(stage.said)
-    check_history(stage.said)
+    assert stable_answers(stage.emitted) == stable_answers(calm.emitted)
+    assert "tentative" in labels(stage.emitted)
+    check_history(stage.emitted)
 
 
 def state(stage: Stage) -> LineState:
@@ -1144,39 +1146,39 @@ def one_failure(policy: Policy, failure_ms: int) -> Stage:
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_6_1_all_policies_mask_a_failure_shorter_than_the_bound(policy: Policy) -> None:
     stage = one_failure(policy, 2_000)
-    assert labels(stage.said) == ["stable"]
+    assert labels(stage.emitted) == ["stable"]
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_6_1_figure_13_the_six_policies(policy: Policy) -> None:
     """Proc_new stays below X unless something is suspended; consistency comes back always."""
     stage = one_failure(policy, 10_000)
-    delays = delays_ms(stage.said)
+    delays = delays_ms(stage.emitted)
     healed, within = 12_000, 3_000 - 2 * 50
 
     in_failure = {delays[s] for s in range(2_500 + within, healed - within - 500, 100)}
     assert in_failure == ({within} if policy.failure == "delay" else {0.0})
-    new_after = [one for one in tentative(stage.said) if one.at_ms > healed + 100]
+    new_after = [one for one in tentative(stage.emitted) if one.at_ms > healed + 100]
     if policy.stabilization == "suspend":
         assert new_after == [], "nothing tentative until the lines have joined"
         assert max(delays.values()) > 3_000, "that is what it costs"
     else:
         assert new_after
         assert max(delays.values()) <= within
-    assert labels(stage.said)[-1] == "stable"
-    assert list(stable_answers(stage.said)) == list(range(0, stage.now_ms, 100))
-    assert stable_answers(stage.said) == stable_answers(one_failure(PROCESS, 10_000).said)
-    check_history(stage.said)
+    assert labels(stage.emitted)[-1] == "stable"
+    assert list(stable_answers(stage.emitted)) == list(range(0, stage.now_ms, 100))
+    assert stable_answers(stage.emitted) == stable_answers(one_failure(PROCESS, 10_000).emitted)
+    check_history(stage.emitted)
 
 
 def test_6_1_figure_13_delaying_reduces_n_tentative() -> None:
     """Delay & Delay has the fewest tentative tuples of those that keep the bound."""
-    told = {policy: len(tentative(one_failure(policy, 10_000).said)) for policy in POLICIES}
+    reported = {policy: len(tentative(one_failure(policy, 10_000).emitted)) for policy in POLICIES}
 
     def count(failure: FailurePolicy, stabilization: StabilizationPolicy) -> int:
-        return told[Policy(failure, stabilization)]
+        return reported[Policy(failure, stabilization)]
 
-    assert count("process", "process") == max(told.values())
+    assert count("process", "process") == max(reported.values())
     assert count("delay", "delay") < count("process", "process")
     assert count("delay", "delay") <= count("process", "delay") <= count("process", "process")
     assert count("delay", "delay") <= count("delay", "process") <= count("process", "process")
@@ -1193,17 +1195,17 @@ def test_6_1_suspended_a_second_failure_brings_availability_back() -> None:
     stage.sources["s1"].reconnect()
     stage.run_to(13_000)
     assert state(stage) is LineState.STABILIZATION
-    before = len(tentative(stage.said))
+    before = len(tentative(stage.emitted))
     stage.sources["s2"].disconnect()
     stage.run_to(16_000)
     assert state(stage) is LineState.UP_FAILURE
-    again = tentative(stage.said)[before:]
+    again = tentative(stage.emitted)[before:]
     assert again[0].at_ms == 13_000 + 100 + 900, "the deadline of the first unit that s2 lacks"
     stage.sources["s2"].reconnect()
     stage.run_to(30_000)
-    assert labels(stage.said)[-1] == "stable"
-    assert list(stable_answers(stage.said)) == list(range(0, 30_000, 100))
-    check_history(stage.said)
+    assert labels(stage.emitted)[-1] == "stable"
+    assert list(stable_answers(stage.emitted)) == list(range(0, 30_000, 100))
+    check_history(stage.emitted)
 
 
 # Section 6.2: several nodes in sequence.
@@ -1212,13 +1214,13 @@ def test_6_1_suspended_a_second_failure_brings_availability_back() -> None:
 def test_6_2_only_the_stage_whose_own_input_is_missing_delays() -> None:
     """Difference: Delay & Delay does not add D for each node; its ladder is one margin a stage.
 
-    The root passes on at once what the orderer has delayed (R13).
+    The root passes on at once what the orderer has delayed (trace-13).
     """
     stage = one_failure(Policy("delay", "delay"), 10_000)
     written = {
         r.bucket_start // MS for r in stage.orderer.logs[LineName.LIVE] if r.kind is Kind.TENTATIVE
     }
-    delays = delays_ms(stage.said)
+    delays = delays_ms(stage.emitted)
     assert {delays[start] for start in written if start < 9_000} == {2_900}
 
 
@@ -1234,22 +1236,24 @@ def test_6_3_every_stage_may_wait_for_the_whole_bound_and_their_waits_do_not_add
     stage.run_to(2_000)
     stage.sources["s1"].disconnect()
     stage.run_to(8_000)
-    mute = Stage()
-    mute.run_to(2_000)
+    suppressed = Stage()
+    suppressed.run_to(2_000)
 
     for now in range(2_050, 8_001, 50):  # the orderer is dead: only the root is served
-        mute.now_ms = now
-        mute.root.listen()
-        mute.root.step(now)
+        suppressed.now_ms = now
+        suppressed.root.listen()
+        suppressed.root.step(now)
 
-    assert max(delays_ms(stage.said).values()) == 2_000 - 2 * 50
-    assert max(delays_ms(mute.said).values()) == 2_000 - 50
+    assert max(delays_ms(stage.emitted).values()) == 2_000 - 2 * 50
+    assert max(delays_ms(suppressed.emitted).values()) == 2_000 - 50
     (missing,) = {
         one.effect.missing
-        for one in tentative(mute.said)
+        for one in tentative(suppressed.emitted)
         if isinstance(one.effect, TentativeWindow)
     }
-    assert missing == ("s1", "s2", "s3"), "a child that says nothing lacks all its streams (R31)"
+    assert missing == ("s1", "s2", "s3"), (
+        "a child that says nothing lacks all its streams (trace-31)"
+    )
 
 
 def test_6_3_a_bound_of_8_s_masks_a_failure_of_6_5_s() -> None:
@@ -1262,7 +1266,7 @@ def test_6_3_a_bound_of_8_s_masks_a_failure_of_6_5_s() -> None:
     stage.sources["s1"].reconnect()
     stage.run_to(14_000)
 
-    assert labels(stage.said) == ["stable"]
+    assert labels(stage.emitted) == ["stable"]
 
 
 # Section 8: buffers, granularity.
@@ -1286,8 +1290,8 @@ def test_8_1_no_buffer_grows_with_the_length_of_a_failure() -> None:
     assert parked["s2"] <= 21, "s2 will be read again from where the stable line stands"
     stage.sources["s1"].reconnect()
     stage.run_to(204_000)
-    assert len(stable_answers(stage.said)) == 2_040
-    check_history(stage.said)
+    assert len(stable_answers(stage.emitted)) == 2_040
+    check_history(stage.emitted)
 
 
 def test_8_2_only_outputs_that_see_the_failure_change_their_state() -> None:
@@ -1299,9 +1303,9 @@ def test_8_2_only_outputs_that_see_the_failure_change_their_state() -> None:
     root = Root(children, settings)
 
     for now in range(100, 8_001, 100):
-        sources[0].say([now - 50], now)
+        sources[0].emit([now - 50], now)
         if now <= 2_000:
-            sources[1].say([now - 50], now)
+            sources[1].emit([now - 50], now)
         for child in children:
             child.listen()
             child.step(now)
@@ -1311,7 +1315,7 @@ def test_8_2_only_outputs_that_see_the_failure_change_their_state() -> None:
     assert [child.core.line.state.value for child in children] == ["STABLE", "UP_FAILURE"]
     assert {r.kind for r in children[0].logs[LineName.LIVE]} == {Kind.START}
     assert {r.kind for r in children[1].logs[LineName.LIVE]} == {Kind.START, Kind.BOUNDARY}
-    last = tentative(root.said)[-1].effect
+    last = tentative(root.emitted)[-1].effect
     assert isinstance(last, TentativeWindow)
     assert last.missing == ("s2",)
     assert last.content is not None

@@ -1,9 +1,9 @@
-"""DPC, section 6.3: chains of nodes, here of queries. Rows D9 and D5 of docs/protocols/dpc.md.
+"""DPC, section 6.3: chains of nodes, here of queries. Rows dpc-9 and dpc-5.
 
 The paper gives each SUnion of a chain all of X at the first failure, since all of them see it at
 the same time; tentative tuples and boundaries that come from above are passed on at once. Ours
 differs in one thing: the deadlines are a ladder, one margin apart, so that a stage above speaks
-before the one below gives up on it (R13).
+before the one below gives up on it (trace-13).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ WINDOWS = Settings(window_ms=500)
 
 
 def tentative_delays_ms(chain: Chain) -> list[float]:
-    first = first_answers(chain.said)
+    first = first_answers(chain.emitted)
     return [
-        said.at_ms - start - chain.b.window_ms
-        for start, said in first.items()
-        if label(said.effect) == "tentative"
+        emitted.at_ms - start - chain.b.window_ms
+        for start, emitted in first.items()
+        if label(emitted.effect) == "tentative"
     ]
 
 
@@ -48,8 +48,8 @@ def test_6_3_a_failure_shorter_than_the_bound_leaves_no_tentative_tuple_in_a_cha
     chain.sources["s1"].reconnect()
     chain.run_to(14_000)
 
-    assert labels(chain.a_root.said) == ["stable"]
-    assert labels(chain.said) == ["stable"]
+    assert labels(chain.a_root.emitted) == ["stable"]
+    assert labels(chain.emitted) == ["stable"]
 
 
 def test_4_2_3_tentative_boundaries_travel_downstream() -> None:
@@ -59,9 +59,9 @@ def test_4_2_3_tentative_boundaries_travel_downstream() -> None:
     chain.sources["s1"].disconnect()
     chain.run_to(10_000)
 
-    heard = [s for s in chain.a_root.said if label(s.effect) == "tentative"]
-    passed_on = [s for s in chain.said if label(s.effect) == "tentative"]
-    assert heard[0].at_ms == passed_on[0].at_ms, "before b's own deadline, two margins later"
+    latest = [s for s in chain.a_root.emitted if label(s.effect) == "tentative"]
+    passed_on = [s for s in chain.emitted if label(s.effect) == "tentative"]
+    assert latest[0].at_ms == passed_on[0].at_ms, "before b's own deadline, two margins later"
     assert {missing_of(s) for s in passed_on} == {("s1",)}
     live = [r for r in chain.b_orderer.logs[LineName.LIVE] if r.kind is not Kind.START]
     assert live
@@ -76,10 +76,10 @@ def test_4_4_a_chain_is_corrected_by_each_of_its_nodes() -> None:
     chain.sources["s1"].reconnect()
     chain.run_to(12_000)
 
-    for said in (chain.a_root.said, chain.said):
-        assert "undo" in labels(said)
-        assert "rec_done" in labels(said)
-        assert labels(said)[-1] == "stable"
-    whole = Chain(others=("s3",), a=WINDOWS, b=WINDOWS)
-    whole.run_to(12_000)
-    assert stable_answers(chain.said) == stable_answers(whole.said)
+    for emitted in (chain.a_root.emitted, chain.emitted):
+        assert "undo" in labels(emitted)
+        assert "rec_done" in labels(emitted)
+        assert labels(emitted)[-1] == "stable"
+    complete = Chain(others=("s3",), a=WINDOWS, b=WINDOWS)
+    complete.run_to(12_000)
+    assert stable_answers(chain.emitted) == stable_answers(complete.emitted)

@@ -20,7 +20,7 @@ from tests.deltamap import DeltaMap
 from tests.paper.stage import FIELDS, MS, Orderer, Root, Settings, Source, aggregated, label
 from tests.window_starts import starts_covering
 
-from slackwater.codec.results import AGGREGATES, Figures
+from slackwater.codec.results import AGGREGATES, AggregateColumns
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import (
     DeltaRecord,
@@ -82,9 +82,9 @@ def slice_of(readings: Readings, table: KeyTable) -> Slice:
     return Slice.of(delta(readings), table, FIELDS)
 
 
-def figures(value: Slice, table: KeyTable) -> Figures:
+def figures(value: Slice, table: KeyTable) -> AggregateColumns:
     _, columns = value.sorted(table)
-    return Figures(*columns)
+    return AggregateColumns(*columns)
 
 
 def aggregate(name: str, parts: list[Readings]) -> list[float]:
@@ -120,16 +120,16 @@ def test_3_5_1_theorem_1_merge_is_idempotent_commutative_and_associative(
 ) -> None:
     """Negative readings among them, which the thesis' state loses (see below)."""
     table = KeyTable()
-    said = [
+    emitted = [
         delta({"k": [3.0, -5.0]}, 0),
         delta({"k": [-1.0]}, 10),
         tentative({"k": [9.0]}, seq=1),
         tentative({"k": [-9.0]}, seq=2),
     ]
-    once = joined(said, table).to_bytes(table)
+    once = joined(emitted, table).to_bytes(table)
 
-    again = joined([said[i] for i in order] + said, table)
-    left, right = joined([said[i] for i in order[:2]], table), joined(said, table)
+    again = joined([emitted[i] for i in order] + emitted, table)
+    left, right = joined([emitted[i] for i in order[:2]], table), joined(emitted, table)
 
     assert again.to_bytes(table) == once
     assert left.join(right).to_bytes(table) == right.join(left).to_bytes(table) == once
@@ -141,11 +141,11 @@ def test_2_5_4_rr_what_is_known_already_is_not_passed_on() -> None:
     known = joined([delta({"k": [2.0]}, child=0)], table)
     received = joined([delta({"k": [2.0]}, child=0), delta({"k": [1.0]}, child=1)], table)
 
-    news = received.beyond(known, table)
+    news = received.delta_since(known, table)
 
     assert [key.child for key in news] == [1]
     assert known.join(news).to_bytes(table) == received.to_bytes(table)
-    assert not len(received.beyond(received, table))
+    assert not len(received.delta_since(received, table))
 
 
 def test_2_5_4_bp_nothing_flows_back() -> None:
@@ -157,7 +157,7 @@ def test_2_5_4_bp_nothing_flows_back() -> None:
     source = Source("s1")
     replicas = [Orderer([source], settings, replica=r) for r in range(2)]
     root = Root(replicas, settings)
-    source.say([10], boundary_ms=100)
+    source.emit([10], boundary_ms=100)
 
     for replica in replicas:
         replica.listen()
@@ -168,7 +168,7 @@ def test_2_5_4_bp_nothing_flows_back() -> None:
     for r, replica in enumerate(replicas):
         writers = {record.replica for log in LineName for record in replica.logs[log]}
         assert writers == {r}
-    assert [label(one.effect) for one in root.said] == ["stable"]
+    assert [label(one.effect) for one in root.emitted] == ["stable"]
 
 
 # Section 3.4.2: windows and their instances.
@@ -210,7 +210,7 @@ def test_3_4_4_definition_27_cuts_are_a_partition_of_each_window(
 
     So a reading at a window's start is in that window, and a boundary t completes what ends at t.
     Its count of cuts has start and end exchanged, which makes it negative; the grid's is at least
-    size / w, and more where w does not divide the window (R27).
+    size / w, and more where w does not divide the window (trace-27).
     """
     slide = min(size, slide)
     grid = Grid(w, WindowSpec(size, slide))
@@ -238,7 +238,7 @@ def test_3_4_4_figure_3_8_sums_and_counts_of_four_cuts() -> None:
 
 
 def test_3_4_4_definition_28_a_payload_says_how_far_its_node_has_come() -> None:
-    """Difference: positions per sensor are in the state record (rule 5), not in each payload.
+    """Difference: positions per sensor are in the state record (rule-5), not in each payload.
 
     A payload names its bucket, and its seq says what came before it; so a reader needs no offsets,
     and a child that takes over reads them from the state record.
@@ -247,8 +247,8 @@ def test_3_4_4_definition_28_a_payload_says_how_far_its_node_has_come() -> None:
     one, two = Source("s1"), Source("s2")
     orderer = Orderer([one, two], settings)
 
-    one.say([10, 20], boundary_ms=100)
-    two.say([30], boundary_ms=200)
+    one.emit([10, 20], boundary_ms=100)
+    two.emit([30], boundary_ms=200)
     orderer.listen()
     (record,) = orderer.step(100)
     orderer.save()
@@ -267,11 +267,11 @@ def test_3_4_5_re_streaming_begins_behind_what_was_aggregated() -> None:
     settings = Settings()
     source = Source("s1")
     node = Orderer([source], settings)
-    source.say([10, 20], boundary_ms=100)
+    source.emit([10, 20], boundary_ms=100)
     node.listen()
     node.step(100)
     node.save()
-    source.say([110, 120, 130], boundary_ms=200)
+    source.emit([110, 120, 130], boundary_ms=200)
 
     node.crash()
     node.listen()
@@ -308,15 +308,15 @@ def test_3_4_6_the_order_in_which_children_arrive_does_not_change_a_bit(
     """Floating-point sums depend on their brackets: 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1.
 
     The thesis merges states as they arrive. Here the shape is the grid's: children in index order
-    (rule 21, R28).
+    (rule-21, trace-28).
     """
     grid = Grid(10, WindowSpec(10, 10))
     table = KeyTable()
     children = [PaneStore(grid, Aggregates(table, ("t",)), 0) for _ in range(3)]
-    said = [slice_of({"k": [0.1 * (1 + c)]}, table) for c in range(3)]
+    emitted = [slice_of({"k": [0.1 * (1 + c)]}, table) for c in range(3)]
 
     for child in order:
-        children[child].add(Position(0), 10, said[child])
+        children[child].add(Position(0), 10, emitted[child])
     share = window_of([c.window(0, 10) for c in children], Aggregates(table, ("t",)))
 
     assert float(share.slice.sum[0, 0]) == (0.1 + 0.1 * 2) + 0.1 * 3
@@ -331,16 +331,16 @@ def test_3_4_8_a_group_of_n_survives_n_minus_1_failures() -> None:
     root = Root(replicas, settings)
 
     for now in range(100, 2_001, 100):
-        source.say([now - 50], now)
+        source.emit([now - 50], now)
         for replica in replicas if now <= 1_000 else replicas[1:]:
             replica.listen()
             replica.step(now)
         root.listen()
         root.step(now)
 
-    answers = [one.effect for one in root.said if isinstance(one.effect, StableWindow)]
+    answers = [one.effect for one in root.emitted if isinstance(one.effect, StableWindow)]
     assert [a.window_start // MS for a in answers] == list(range(0, 2_000, 100))
-    assert {label(one.effect) for one in root.said} == {"stable"}
+    assert {label(one.effect) for one in root.emitted} == {"stable"}
 
 
 # Section 3.5: what the listings get wrong.
@@ -453,8 +453,8 @@ def test_3_6_a_falsely_suspected_node_does_not_count_twice() -> None:
     source = Source("s1")
     orderer = Orderer([source], settings)
     root = Root([orderer], settings)
-    source.say([10, 20, 30], boundary_ms=100)
-    source.say([110], boundary_ms=200)
+    source.emit([10, 20, 30], boundary_ms=100)
+    source.emit([110], boundary_ms=200)
     orderer.listen()
     orderer.step(200)
     log = orderer.logs[LineName.STABLE]

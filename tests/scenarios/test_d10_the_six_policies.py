@@ -1,4 +1,4 @@
-"""D10: the six policies of DPC, section 6.1, on the whole system in virtual time."""
+"""dpc-10: the six policies of DPC, section 6.1, on the whole system in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R1 for a proxy: it resumes at the end of the contiguous prefix, never at the log's tail."""
+"""trace-1 for a proxy: it resumes at the end of the contiguous prefix, never at the log's tail."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def test_a_lost_batch_is_sent_again_and_what_lies_beyond_it_is_repeated(
 
 
 def test_killed_after_any_record_the_log_is_the_same(tmp_path: Path) -> None:
-    whole = World(tmp_path, anchored())
-    path = whole.file(ROWS)
-    whole.run(whole.replay(path), 30)
+    complete = World(tmp_path, anchored())
+    path = complete.file(ROWS)
+    complete.run(complete.replay(path), 30)
     for kill_after_s in (0, 0.05, 1, 3.3, 7, 12, 19, 25):
         world = World(tmp_path / str(kill_after_s), anchored())
         (tmp_path / str(kill_after_s)).mkdir()
         world.run(world.replay(path), kill_after_s)
         world.run(world.replay(path), 30)
-        assert world.readings() == whole.readings()
+        assert world.readings() == complete.readings()
         world.check()
 
 

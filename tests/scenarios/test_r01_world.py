@@ -1,4 +1,4 @@
-"""R1: a hole in the middle of a log, behind which its writer's last sends arrived."""
+"""trace-1: a hole in the middle of a log, behind which its writer's last sends arrived."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_an_aggregator_that_lives_on_is_told_what_the_root_misses() -> None:
 
 
 def test_an_aggregator_sends_again_what_the_root_has_read_beyond() -> None:
-    """It stays away for long: what the root counts as read must end before the hole (rule 26)."""
+    """It stays away for long: what the root counts as read must end before the hole (rule-26)."""
     story = Story(replicas=1, bound_us=1_000_000)
     story.time_passes(3)
     story.kill_for_good("aggregator/0")

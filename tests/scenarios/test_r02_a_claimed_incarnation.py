@@ -1,4 +1,4 @@
-"""R2: somebody's heartbeat names a greater incarnation, and there is none (rule 6).
+"""trace-2: somebody's heartbeat names a greater incarnation, and there is none (rule-6).
 
 Whoever may write to ``sw.heartbeats`` may speak in a fragment's name. An orderer that believes it
 ends, is started again, and is told once more; a proxy stays down. The log knows better: an
@@ -22,7 +22,7 @@ from slackwater.runtime.transport import Log, RawRecord
 LOG: Log = ("t", 0)
 
 
-def told(broker: MemoryBroker, is_start: Callable[[RawRecord], bool]) -> list[int]:
+def reported(broker: MemoryBroker, is_start: Callable[[RawRecord], bool]) -> list[int]:
     """Which of these claims are believed."""
     return [inc for inc in (1, 2, 3, 4, 2**62) if has_begun(broker, LOG, inc, is_start)]
 
@@ -41,18 +41,18 @@ def test_an_incarnation_is_believed_where_its_start_is() -> None:
     start = SourceRecord(Kind.START, "s", -1, 0, -1, 0, 0, 0)
     other = SourceRecord(Kind.BOUNDARY, "s", 0, 0, -1, 5, 5, 5)
     broker = logged(encode_source(start), encode_source(other))
-    assert told(broker, sourcelog._is_start) == [3]
+    assert reported(broker, sourcelog._is_start) == [3]
 
 
 def test_of_an_orderer_too() -> None:
     start = OrderedRecord(Kind.START, 0, 0, -1, 0, 0, frontier=Position(0))
     other = OrderedRecord(Kind.BOUNDARY, 0, 0, 0, 0, 10)
     broker = logged(encode_ordered(start), encode_ordered(other))
-    assert told(broker, procedures.is_start) == [3]
+    assert reported(broker, procedures.is_start) == [3]
 
 
 def test_where_retention_has_been_nobody_can_tell_and_it_is_believed() -> None:
     start = encode_source(SourceRecord(Kind.START, "s", -1, 0, -1, 0, 0, 0))
     broker = logged(start, start)
     broker.delete_records({LOG: 3})
-    assert told(broker, sourcelog._is_start) == [1, 2, 3]
+    assert reported(broker, sourcelog._is_start) == [1, 2, 3]

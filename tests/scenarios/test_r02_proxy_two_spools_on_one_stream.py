@@ -1,4 +1,4 @@
-"""R2 for proxies: another spool on the stream, and readings that were acknowledged."""
+"""trace-2 for proxies: another spool on the stream, and readings that were acknowledged."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_report_that_comes_while_another_is_noted_is_not_lost(
 
 
 def test_what_is_delivered_behind_another_spool_s_start_is_not_forgotten(tmp_path: Path) -> None:
-    """Readers drop it, and the heartbeat that says so may not have been heard yet (rule 6)."""
+    """Readers drop it, and the heartbeat that says so may not have been heard yet (rule-6)."""
     world = World(tmp_path)
     first = world.sensors("a")
     context = world.contexts[-1]

@@ -1,4 +1,4 @@
-"""R2: a zombie shares its successor's log; what it writes there counts for nothing."""
+"""trace-2: a zombie shares its successor's log; what it writes there counts for nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""R3: the root decides UNDO and REC_DONE from S and T, for whatever reason it was tentative."""
+"""The root decides UNDO and REC_DONE from S and T, for whatever reason it was tentative.
+
+See trace-3.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ from tests.answer_history import History
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import Answered, Answers, Effect, Ready, RecDone, Undo
+from slackwater.protocols.dpc.answers import Answered, AnswerPlanner, Effect, Ready, RecDone, Undo
 
 GRID = Grid(1, WindowSpec(1, 1))  # window n is [n, n + 1)
 
 
-def root(snapshot: Answered) -> Answers[str]:
-    return Answers(snapshot, GRID, lambda end: end)
+def root(snapshot: Answered) -> AnswerPlanner[str]:
+    return AnswerPlanner(snapshot, GRID, lambda end: end)
 
 
 def exact(*windows: int) -> list[Ready[str]]:
@@ -65,7 +68,7 @@ def test_a_secondary_that_never_was_tentative_takes_over() -> None:
     tentative = primary.plan([], partial(10))
     history.transaction(tentative.effects)
 
-    # The secondary had child 1's deltas in time. What counts is the log (rule 24).
+    # The secondary had child 1's deltas in time. What counts is the log (rule-24).
     secondary = root(Answered.start(10))
     secondary.committed(tentative.after)
     stable = secondary.plan(exact(10))

@@ -1,4 +1,4 @@
-"""R3: the root answers tentatively for causes no orderer sees, and undoes that itself."""
+"""trace-3: the root answers tentatively for causes no orderer sees, and undoes that itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R4: a source flaps; what cannot be replaced yet keeps its tentative answer."""
+"""trace-4: a source flaps; what cannot be replaced yet keeps its tentative answer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from tests.answer_history import History
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import Answered, Answers, Ready, RecDone, StableWindow, Undo
+from slackwater.protocols.dpc.answers import (
+    Answered,
+    AnswerPlanner,
+    Ready,
+    RecDone,
+    StableWindow,
+    Undo,
+)
 
 GRID = Grid(1, WindowSpec(1, 1))  # window n is [n, n + 1)
 
 
-def root(snapshot: Answered) -> Answers[str]:
-    return Answers(snapshot, GRID, lambda end: end)
+def root(snapshot: Answered) -> AnswerPlanner[str]:
+    return AnswerPlanner(snapshot, GRID, lambda end: end)
 
 
 def exact(*windows: int) -> list[Ready[str]]:

@@ -1,4 +1,7 @@
-"""R4: a flapping source, an overlap, a root's restart: no answer is revoked without its next."""
+"""A flapping source, an overlap, a root's restart: no answer is revoked without its next.
+
+See trace-4.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ def test_a_source_that_returns_for_a_moment_revokes_only_what_it_replaces() -> N
     story.silence("s2", for_s=8)  # from here on s2 is missing too, also after s1 has returned
     story.time_passes(5)
     last_undone = max(to for _, to in story.undone)
-    last_said = max(a.window for a in story.tentative)
-    assert last_undone < last_said, "what s2 is missing from keeps its answer"
+    last_emitted = max(a.window for a in story.tentative)
+    assert last_undone < last_emitted, "what s2 is missing from keeps its answer"
     assert story.rec_done == []
     story.all_is_well_again()
     assert story.rec_done == [1]

@@ -1,4 +1,4 @@
-"""R5: readings stamped hours ahead of their stream's promise make nothing grow.
+"""trace-5: readings stamped hours ahead of their stream's promise make nothing grow.
 
 A sensor's clock is wrong, by its time zone say; only what is a day ahead is kept out. A stream
 whose boundaries follow the clock promises no more for it. The record that holds such a reading is
@@ -44,8 +44,8 @@ def test_what_follows_is_neither_kept_nor_read_again(every: int) -> None:
     reads, held = Reads(orderer), []
     for now in range(TICK, 120_001, TICK):
         is_ahead = now == TICK or now % every == 0
-        one.say([now - 50], now)
-        two.say([now - 50, now + HOUR] if is_ahead else [now - 50], now)
+        one.emit([now - 50], now)
+        two.emit([now - 50, now + HOUR] if is_ahead else [now - 50], now)
         orderer.listen()
         orderer.step(now)
         held.append(orderer.core.held_bytes)
@@ -66,8 +66,8 @@ def test_they_are_in_their_own_bucket_once_whatever_happens_meanwhile(restart: b
             one.disconnect()
         if now == 50_000:
             one.reconnect()
-        one.say([now - 50], now)
-        two.say([now - 50, now + 90_000 - 30], now)
+        one.emit([now - 50], now)
+        two.emit([now - 50, now + 90_000 - 30], now)
         orderer.listen()
         orderer.step(now)
         if now % 1_000 == 0:

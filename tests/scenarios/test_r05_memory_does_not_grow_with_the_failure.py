@@ -1,4 +1,4 @@
-"""R5: hours of silence, and every process's memory is where it was."""
+"""trace-5: hours of silence, and every process's memory is where it was."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slackwater.model.records import DeltaRecord, Kind, Position
 from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.root import RootCore
 from slackwater.protocols.dpc.root_config import Commit, DeltaLog, initial_state
-from slackwater.protocols.dpc.upstream import only_stale_us_max
+from slackwater.protocols.dpc.upstream import ONLY_STALE_US_MAX
 
 HOUR_S = 3_600
 SLOW = Habits(every_us=2_000_000)
@@ -28,7 +28,7 @@ def memory_stays_flat_without_a_source(silent_s: int) -> None:
     story = Story(
         children=(("s1", "s2"), ("s3",)), replicas=1, habits=SLOW,
         w_us=5_000_000, window_us=10_000_000, slide_us=10_000_000, ahead_buckets_max=20,
-        stale_us=only_stale_us_max,
+        stale_us=ONLY_STALE_US_MAX,
     )  # fmt: skip
     story.time_passes(60)
     story.silence("s1", for_s=silent_s)
@@ -47,7 +47,7 @@ def memory_stays_flat_without_a_source(silent_s: int) -> None:
 def test_a_long_life_without_failure_leaves_memory_flat() -> None:
     story = Story(
         replicas=1, habits=SLOW, w_us=1_000_000, window_us=2_000_000, slide_us=2_000_000,
-        stale_us=only_stale_us_max,
+        stale_us=ONLY_STALE_US_MAX,
     )  # fmt: skip
     story.time_passes(100)
     early = story.held()
@@ -75,12 +75,12 @@ def test_a_child_whose_sources_run_ahead_of_time_is_parked() -> None:
 
 
 def test_a_stream_that_runs_ahead_of_its_orderer_is_parked_for_both_lines() -> None:
-    """Rule 12: H is 600 buckets, one reading each; ten times as much lies in the log."""
+    """rule-12: H is 600 buckets, one reading each; ten times as much lies in the log."""
     behind, ahead = Source("s1"), Source("s2")
     orderer = Orderer([behind, ahead], Settings())
     for at in range(0, 600_000, 100):
-        ahead.say([at], at + 100)
-    behind.say([50], 1_000)
+        ahead.emit([at], at + 100)
+    behind.emit([50], 1_000)
     orderer.listen()
     orderer.step(1_000)
 
@@ -88,7 +88,7 @@ def test_a_stream_that_runs_ahead_of_its_orderer_is_parked_for_both_lines() -> N
         c.bytes_held for line in (orderer.core.logs.stable, orderer.core.logs.live) for c in line
     ]
     assert 0 < max(held) < 700 * 60
-    behind.say([], 600_000)
+    behind.emit([], 600_000)
     orderer.listen()
     orderer.step(600_000)
     assert orderer.core.line.stable_next == 600_000 * MS
@@ -104,9 +104,9 @@ def test_h_of_a_root_is_bytes_too(window_s: int) -> None:
     window_us = window_s * 1_000_000
     story = Story(replicas=1, window_us=window_us, slide_us=window_us, bound_us=1_000_000)
     config = replace(story.world.q.root_config(0, 1), ahead_bytes_max=1_000_000)
-    core = RootCore(config, initial_state(config), mute_until={})
+    core = RootCore(config, initial_state(config), suppress_until={})
     stable, live = (DeltaLog(0, 0, line) for line in LineName)
-    first = config.grid.bucket_start(config.e0)
+    first = config.grid.bucket_start(config.start_time)
     start = Position(first)
     core.receive(stable, 0, DeltaRecord(Kind.START, 0, 0, -1, 0, 0, 0, frontier=start))
     core.receive(live, 0, DeltaRecord(Kind.START, 0, 0, 0, 0, 0, 0, frontier=start))

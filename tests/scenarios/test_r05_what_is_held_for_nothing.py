@@ -1,4 +1,4 @@
-"""R5, rule 12: a session that keeps more than H for nothing ends, and a right one never does.
+"""trace-5, rule-12: a session that keeps more than H for nothing ends, and a right one never does.
 
 What H bounds is what lies ahead of the next bucket. The bucket itself, and what a join looks back
 to, are as large as the readings are many: they may exceed H, and end nobody.
@@ -63,8 +63,8 @@ def test_a_right_session_never_ends_by_it(
         match act:
             case "say" | "skip":
                 now += TICK * (1 if act == "say" else 1 + much)
-                source.say([now - 1 - i / 100 for i in range(much)], now)
-                sources[1 - which].say([now - 1], now)
+                source.emit([now - 1 - i / 100 for i in range(much)], now)
+                sources[1 - which].emit([now - 1], now)
             case "cut" if source.held is None:
                 source.disconnect()
             case "heal" if source.held is not None:
@@ -85,11 +85,11 @@ def test_a_bucket_that_is_larger_than_h_ends_nobody() -> None:
     orderer = Bounded([one, two])
     for now in range(100, 1_001, 100):
         for part in range(10):
-            one.say([now - 90 + part * 9 + i / 100 for i in range(20)], now - 88 + part * 9)
-        one.say([], now)
+            one.emit([now - 90 + part * 9 + i / 100 for i in range(20)], now - 88 + part * 9)
+        one.emit([], now)
         orderer.listen()
         orderer.step(now)
-    two.say([], 1_000)
+    two.emit([], 1_000)
     orderer.listen()
     orderer.step(1_000)
     assert SHARE < 10 * 20 * 24
@@ -101,8 +101,8 @@ def test_what_a_join_looks_back_to_ends_nobody() -> None:
     orderer = Bounded([one, two], join_ms=10_000)
     held = []
     for now in range(100, 10_001, 100):
-        one.say([now - 50], now)
-        two.say([now - 50], now)
+        one.emit([now - 50], now)
+        two.emit([now - 50], now)
         orderer.listen()
         orderer.step(now)
         held.append(orderer.core.held_bytes - orderer.core.logs.ahead_bytes)
@@ -171,9 +171,9 @@ def while_readings_come(leak: str, *, is_silent: bool) -> HeldTooMuchError | Non
     orderer = Bounded([one, two])
     LEAKS[leak](orderer.core)
     for now in range(100, 20_001, 100):
-        one.say([now - 50], now)
+        one.emit([now - 50], now)
         if not is_silent:
-            two.say([now - 50], now)
+            two.emit([now - 50], now)
         try:
             orderer.listen()
             orderer.step(now)
@@ -200,8 +200,8 @@ def while_buckets_come() -> None:
     hour_us = 3_600_000 * MS
     story = Story(replicas=1, window_us=hour_us, slide_us=hour_us, bound_us=1_000 * MS)
     config = replace(story.world.q.root_config(0, 1), ahead_bytes_max=100_000)
-    core = RootCore(config, initial_state(config), mute_until={})
-    first, live = config.grid.bucket_start(config.e0), DeltaLog(0, 0, LineName.LIVE)
+    core = RootCore(config, initial_state(config), suppress_until={})
+    first, live = config.grid.bucket_start(config.start_time), DeltaLog(0, 0, LineName.LIVE)
     for log in config.logs:
         start = Position(first)
         core.receive(log, 0, DeltaRecord(Kind.START, 0, 0, log.line - 1, 0, 0, 0, frontier=start))

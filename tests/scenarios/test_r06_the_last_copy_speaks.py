@@ -1,4 +1,4 @@
-"""R6: both replicas restart in the middle of a long failure, and go on answering."""
+"""trace-6: both replicas restart in the middle of a long failure, and go on answering."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R7: tentative buckets of two replicas replace each other, and switching leaves no hole."""
+"""trace-7: tentative buckets of two replicas replace each other, and switching leaves no hole."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""R8: a fragment comes to a host whose live consumer reads its logs for others already.
+"""trace-8: a fragment comes to a host whose live consumer reads its logs for others already.
 
 The next record that comes is far ahead of where the fragment begins. It is no loss that retention
 made, and what lies before it must not be skipped: a cursor that is not where the live consumer is
-waits where it is, and the catch-up reader has the rest (rule 12).
+waits where it is, and the catch-up reader has the rest (rule-12).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def joins(orderer: Orderer) -> Orderer:
     return orderer
 
 
-def said(orderer: Orderer) -> list[tuple[object, ...]]:
+def emitted(orderer: Orderer) -> list[tuple[object, ...]]:
     """Its stable log: each bucket's readings, and what it lacks."""
     return [
         (r.bucket_start, r.keys, [column.tolist() for column in r.values], r.gap)
@@ -51,7 +51,7 @@ def test_it_reads_what_the_host_has_read_and_writes_what_the_others_write(
         if silent and now == 8_000:
             sources[1].reconnect()
         for source in sources:
-            source.say([now - 70, now - 30], now, value=float(now))
+            source.emit([now - 70, now - 30], now, value=float(now))
         if now == 6_000:
             newcomer = joins(Orderer(sources, settings, replica=1, replicas=2))
         for orderer in (veteran, newcomer):
@@ -59,7 +59,7 @@ def test_it_reads_what_the_host_has_read_and_writes_what_the_others_write(
                 orderer.listen()
                 orderer.step(now)
     assert newcomer is not None
-    assert said(newcomer) == said(veteran)
+    assert emitted(newcomer) == emitted(veteran)
     assert newcomer.core.line.state is veteran.core.line.state
     assert all(c.attached for c in (*newcomer.core.logs.stable, *newcomer.core.logs.live))
 
@@ -78,8 +78,8 @@ def test_it_reads_the_results_of_another_query_from_the_beginning_too(more: int)
         chain.run_to(chain.now_ms + 50)
         newcomer.listen()
         newcomer.step(chain.now_ms)
-    assert said(newcomer)
-    assert said(newcomer) == said(chain.b_orderer)
+    assert emitted(newcomer)
+    assert emitted(newcomer) == emitted(chain.b_orderer)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

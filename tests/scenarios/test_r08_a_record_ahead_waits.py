@@ -1,4 +1,4 @@
-"""R8: a replica that begins ahead of the root's frontier is held, not dropped."""
+"""trace-8: a replica that begins ahead of the root's frontier is held, not dropped."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def test_a_new_replica_continues_when_the_other_dies_where_it_began() -> None:
     story = Story()
     world = story.world
     config = world.q.root_config(0, 1)
-    root = RootCore(config, initial_state(config), mute_until={})
-    e0 = config.e0
+    root = RootCore(config, initial_state(config), suppress_until={})
+    start_time = config.start_time
 
     def start(replica: int, bucket: int, seq: int) -> DeltaRecord:
-        at = e0 + bucket * TENTH
+        at = start_time + bucket * TENTH
         return DeltaRecord(Kind.START, 0, replica, -1, at, at, seq, frontier=Position(at))
 
     def empty(replica: int, bucket: int, seq: int) -> DeltaRecord:
-        at = e0 + bucket * TENTH
+        at = start_time + bucket * TENTH
         return DeltaRecord(Kind.BOUNDARY, 0, replica, 0, at, at + TENTH, seq)
 
     root.receive(A, 0, start(0, 0, 0))
@@ -38,4 +38,4 @@ def test_a_new_replica_continues_when_the_other_dies_where_it_began() -> None:
     assert root.wanted() == {(LineName.STABLE, B): 1}, "now it goes on, with what it held"
     for seq in range(1, 4):
         root.catch_up(LineName.STABLE, B, seq, empty(1, 4 + seq, seq))
-    assert root._children[0].stable.frontier == Position(e0 + 8 * TENTH)
+    assert root._children[0].stable.frontier == Position(start_time + 8 * TENTH)

@@ -1,4 +1,4 @@
-"""R9: empty parts, control records and damaged ones: each seq is there, each counts once."""
+"""trace-9: empty parts, control records and damaged ones: each seq is there, each counts once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R10: a boundary says no more than the proxy can know."""
+"""trace-10: a boundary says no more than the proxy can know."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def test_nothing_is_promised_when_the_disk_could_not_keep_the_promise(tmp_path: 
     world = World(tmp_path)
     proxy = world.sensors()
     world.run(proxy, 1)
-    promised = world.boundary_s()
-    stored = proxy._context.spool.spooled().promise / S
-    assert promised <= stored, "stored before it is sent"
+    watermark_made = world.boundary_s()
+    stored = proxy._context.spool.spooled().watermark / S
+    assert watermark_made <= stored, "stored before it is sent"
 
 
 @dataclass
@@ -216,8 +216,10 @@ def test_a_source_that_was_cut_off_sends_its_backlog(
     fed.proxy.begin()
     fed.bring()
     world.run(fed.proxy, 16)
-    promised = fed.log()[-1].boundary / S
-    assert promised > 1_014 if lost else promised == 998, "by the clock, or by readings alone"
+    watermark_made = fed.log()[-1].boundary / S
+    assert watermark_made > 1_014 if lost else watermark_made == 998, (
+        "by the clock, or by readings alone"
+    )
 
     fed.put(range(1_000, 1_020))
     fed.bring()
@@ -238,19 +240,21 @@ def test_a_log_that_followed_the_clock_goes_on_by_its_readings(
     fed.proxy.begin()
     fed.bring()
     world.run(fed.proxy, 10.5, hints=True)
-    promised = fed.log()[-1].boundary
-    assert promised > 1_009 * S
+    watermark_made = fed.log()[-1].boundary
+    assert watermark_made > 1_009 * S
 
     world.spec = replace(world.spec, expect_every_us=5 * S, learns_gaps=learns_gaps)
     successor = topic.TopicInput(world.context(), THEIRS)
     successor.begin()
     world.run(successor, 10)
-    assert fed.log()[-1].boundary == promised, "kept, and nothing new is promised by the clock"
+    assert fed.log()[-1].boundary == watermark_made, (
+        "kept, and nothing new is promised by the clock"
+    )
 
     fed.put(range(1_000, 1_025))
     fed.bring()
     world.run(successor, 2)
-    late = sum(at * S < promised for at in range(1_000, 1_025))
+    late = sum(at * S < watermark_made for at in range(1_000, 1_025))
     assert late == 10
     assert fed.readings() == 125 - late
     assert world.counts() == {"late": late}, "what was promised before stays promised"

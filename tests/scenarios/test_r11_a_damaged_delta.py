@@ -1,4 +1,4 @@
-"""Rule 11: a delta is damaged in the log, before the root has read it.
+"""rule-11: a delta is damaged in the log, before the root has read it.
 
 1. A record of a deltas partition turns into bytes that do not decode.
 2. The root ends at it, is started again, begins before it, and ends at it: for ever.
@@ -52,7 +52,7 @@ def test_a_tentative_delta() -> None:
     a_delta_is_damaged(story, LineName.LIVE)
     story.all_is_well_again(10)
     assert starts(story) == 1
-    assert story.root()._whole[DeltaLog(0, 0, LineName.LIVE)] == (
+    assert story.root()._contiguous_seq[DeltaLog(0, 0, LineName.LIVE)] == (
         story.world.q.ordered_log(0, 0, LineName.LIVE).end
     ), "an aggregator that starts again need not make again what lies behind it"
     story.every_guarantee_holds()
@@ -75,5 +75,5 @@ def test_all_that_was_made_is_whole_behind_it() -> None:
     a_delta_is_damaged(story)
     story.all_is_well_again(10)
     for line in LineName:
-        whole = story.root()._whole[DeltaLog(0, 0, line)]
-        assert whole >= story.world.q.ordered_log(0, 0, line).end - 1
+        contiguous_seq = story.root()._contiguous_seq[DeltaLog(0, 0, line)]
+        assert contiguous_seq >= story.world.q.ordered_log(0, 0, line).end - 1

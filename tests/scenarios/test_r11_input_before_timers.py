@@ -1,4 +1,4 @@
-"""R11: who was asleep itself blames nobody."""
+"""trace-11: who was asleep itself blames nobody."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def test_a_silence_of_half_the_bound_leaves_no_trace() -> None:
 
 
 def test_a_broker_that_gives_no_answer_costs_no_more_than_the_question() -> None:
-    """Rule 14: asked for an end and got none, nobody waits for more: the bound is soon over."""
+    """rule-14: asked for an end and got none, nobody waits for more: the bound is soon over."""
     sources = [Source("s1"), Source("s2")]
     orderer = Orderer(sources, Settings())
     core, deadline = orderer.core, 100 * MS + orderer.config.schedule.answer_within_us
-    sources[0].say([50], 100)
+    sources[0].emit([50], 100)
     orderer.listen()
 
     assert core.step(deadline) == [ProbeEnds((1,))]
     core.ends({1: None}, deadline)
-    told = [e.record for e in core.step(deadline + 1) if isinstance(e, Emit)]
+    reported = [e.record for e in core.step(deadline + 1) if isinstance(e, Emit)]
 
-    assert [(record.kind, record.missing) for record in told] == [(Kind.TENTATIVE, ("s2",))]
+    assert [(record.kind, record.missing) for record in reported] == [(Kind.TENTATIVE, ("s2",))]

@@ -1,4 +1,4 @@
-"""R12, ``clock: data``: a time is due when the first stream's boundary has reached it.
+"""trace-12, ``clock: data``: a time is due when the first stream's boundary has reached it.
 
 That holds of a boundary whoever reads it. A file that is read at once runs far ahead of a line
 that waits for a silent stream, so its cursor is parked, and the rest of it is read by the catch-up
@@ -22,7 +22,7 @@ from slackwater.protocols.dpc.orderer_config import OrdererConfig
 from slackwater.runtime.driver import Driven, Driver
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.transport import read_to_end
-from slackwater.runtime.turns import Turns
+from slackwater.runtime.wake_signal import WakeSignal
 from slackwater.sessions.orderer import OrdererSession
 
 END = 100_000
@@ -34,7 +34,7 @@ class Silent:
 
     def update(self, **_: Any) -> None: ...
 
-    def heard(self, *_: Any) -> None: ...
+    def last_heartbeat(self, *_: Any) -> None: ...
 
     def claimed(self, *_: Any) -> None: ...
 
@@ -54,8 +54,8 @@ def broker() -> MemoryBroker:
 def test_a_file_that_ran_ahead_goes_on_to_be_due(broker: MemoryBroker) -> None:
     one, two = Source("s1"), Source("s2")
     for at in range(100, END + 1, 100):
-        one.say([at - 50], at)
-    two.say([50], 100)
+        one.emit([at - 50], at)
+    two.emit([50], 100)
     for source in (one, two):
         writer = broker.writer(pytest.fail)
         for record in source.log:
@@ -71,7 +71,7 @@ def test_a_file_that_ran_ahead_goes_on_to_be_due(broker: MemoryBroker) -> None:
         settings.operators(2),
         sources=[("sw.source.s1", 0), ("sw.source.s2", 0)],
         own=(("sw.ordered.q.0", 0), ("sw.ordered.q.0", 1)),
-        e0=0,
+        start_time=0,
         parts=1,
     )
     asyncio.run(until_answered(broker, session, clock))
@@ -79,12 +79,12 @@ def test_a_file_that_ran_ahead_goes_on_to_be_due(broker: MemoryBroker) -> None:
 
 async def until_answered(broker: MemoryBroker, session: OrdererSession, clock: DataClock) -> None:
     """The live consumer reads both logs to their ends; in time all of s1 is answered."""
-    turns, nobody = Turns(), cast(Any, Silent())
+    turns, unknown = WakeSignal(), cast(Any, Silent())
     driven = Driven(
         session,
         broker,
-        nobody,
-        nobody,
+        unknown,
+        unknown,
         end_timeout_us=25 * MS,
         wake=turns.wake,
         observe=clock.observe,

@@ -1,4 +1,4 @@
-"""R13: the orderer's tentative buckets are there before the root has to answer."""
+"""trace-13: the orderer's tentative buckets are there before the root has to answer."""
 
 from __future__ import annotations
 

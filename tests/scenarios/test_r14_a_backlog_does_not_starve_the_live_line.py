@@ -1,7 +1,9 @@
-"""R14 and R35: a stream returns with a backlog of hours, which its proxy sends bit by bit.
+"""A stream returns with a backlog of hours, which its proxy sends bit by bit.
 
 The live line must not read through it: it seeks to the log's end, and takes what comes there as
 next, with counters of its own. The stable line reads everything, from where it parked.
+
+See trace-14 and trace-35.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ def test_r14_live_answers_go_on_while_a_backlog_is_read() -> None:
     written: dict[int, list[OrderedRecord]] = {}
 
     for now in range(100, 60_001, 100):
-        one.say([now - 50], now)
-        two.say([now - 50], now)
+        one.emit([now - 50], now)
+        two.emit([now - 50], now)
         if 2_000 < now < 40_000:
             backlog += [two.log.pop()]  # held at the proxy, which is cut off
         if now == 40_000:
@@ -52,8 +54,15 @@ def test_r14_live_answers_go_on_while_a_backlog_is_read() -> None:
 
 def split(record: SourceRecord) -> list[SourceRecord]:
     """The record behind three that say nothing new: a backlog is long in records."""
-    floor = record.stime_min - 10 * MS
+    prev_watermark = record.stime_min - 10 * MS
     nothing = SourceRecord(
-        Kind.BOUNDARY, record.stream, 0, record.first_id, record.first_id - 1, floor, floor, floor
+        Kind.BOUNDARY,
+        record.stream,
+        0,
+        record.first_id,
+        record.first_id - 1,
+        prev_watermark,
+        prev_watermark,
+        prev_watermark,
     )
     return [nothing, nothing, nothing, record]

@@ -1,4 +1,4 @@
-"""R14: a stream fails and heals whose way to the orderer takes longer than a bucket.
+"""trace-14: a stream fails and heals whose way to the orderer takes longer than a bucket.
 
 Its boundary never passes the beginning of the bucket that is due. It must be failed no more all the
 same once it keeps its deadlines again: else each bucket would be answered tentatively at its normal
@@ -22,9 +22,9 @@ def test_r14_the_lines_join_when_the_stream_is_in_time_again(latency: int) -> No
     wrote_at: dict[int, int] = {}
 
     for now in range(5_000, 40_001, 50):
-        one.say([now - 50], now)
+        one.emit([now - 50], now)
         if not 10_000 < now < 20_000:
-            two.say([now - latency - 50], now - latency)
+            two.emit([now - latency - 50], now - latency)
         orderer.listen()
         for record in orderer.step(now):
             if record.kind is Kind.TENTATIVE:

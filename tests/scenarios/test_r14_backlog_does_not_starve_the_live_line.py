@@ -1,11 +1,11 @@
-"""R14: a source returns with hours behind it; answers about the present stay on time."""
+"""trace-14: a source returns with hours behind it; answers about the present stay on time."""
 
 from __future__ import annotations
 
 from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 
-from slackwater.protocols.dpc.upstream import only_stale_us_max
+from slackwater.protocols.dpc.upstream import ONLY_STALE_US_MAX
 
 SLOW = {"record_us": 5_000, "live_records_max": 4}  # the backlog takes longer than the bound
 
@@ -13,7 +13,7 @@ SLOW = {"record_us": 5_000, "live_records_max": 4}  # the backlog takes longer t
 def test_answers_stay_on_time_while_a_backlog_is_read() -> None:
     story = Story(
         children=(("s1",), ("s2",)), bound_us=1_000_000, replicas=1,
-        w_us=500_000, habits=Habits(every_us=300_000), stale_us=only_stale_us_max,
+        w_us=500_000, habits=Habits(every_us=300_000), stale_us=ONLY_STALE_US_MAX,
     )  # fmt: skip
     story.time_passes(5)
     story.silence("s1", for_s=300)

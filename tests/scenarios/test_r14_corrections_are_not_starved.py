@@ -1,4 +1,4 @@
-"""R14, the other way round: live answers that never stop coming must not starve the corrections.
+"""trace-14, the other way round: live answers without a pause must not starve the corrections.
 
 A transaction takes 50 ms here and windows are of 20 ms, so at every step a live answer is due.
 Nor may they make a transaction that never ends.
@@ -27,7 +27,7 @@ def test_a_query_of_short_windows_comes_out_of_stabilization_on_a_slow_machine()
 
     for now in range(50, 12_001, 50):
         for source in sources:
-            source.say([now - 25], now)
+            source.emit([now - 25], now)
         if now == 1_000:
             sources[0].disconnect()
         if now == 4_000:
@@ -35,13 +35,13 @@ def test_a_query_of_short_windows_comes_out_of_stabilization_on_a_slow_machine()
         orderer.listen()
         orderer.step(now)
         root.listen()
-        root.core.replica_says(0, 0, orderer.core.line.state, now * MS)
+        root.core.update_replica(0, 0, orderer.core.line.state, now * MS)
         root.step(now, transactions_max=1)
 
     assert root.core.line.state is LineState.STABLE
-    assert label(root.said[-1].effect) == "stable"
-    told = [one for one in root.said if isinstance(one.effect, TentativeWindow)]
-    assert max(one.at_ms - one.effect.window_end / MS for one in told
+    assert label(root.emitted[-1].effect) == "stable"
+    reported = [one for one in root.emitted if isinstance(one.effect, TentativeWindow)]
+    assert max(one.at_ms - one.effect.window_end / MS for one in reported
                if isinstance(one.effect, TentativeWindow)) <= 500  # fmt: skip
 
 
@@ -51,12 +51,12 @@ def test_nothing_is_answered_while_a_transaction_is_under_way() -> None:
     source = Source("s1")
     orderer = Orderer([source], settings)
     root = Root([orderer], settings)
-    source.say([10], 20)
+    source.emit([10], 20)
     orderer.listen()
     orderer.step(20)
     root.listen()
     assert [type(effect) for effect in root.core.step(25 * MS)] == [Commit]
-    source.say([30], 40)
+    source.emit([30], 40)
     orderer.listen()
     orderer.step(40)
     root.listen()
@@ -85,11 +85,11 @@ def test_late_live_answers_of_many_keys_are_not_one_huge_transaction() -> None:
         )  # fmt: skip
         orderer.logs[LineName.LIVE].append(bucket)
     root.listen()
-    said = root.step(60_000)
+    emitted = root.step(60_000)
 
     rows = [
         sum(one.effect.rows for one in of if isinstance(one.effect, TentativeWindow))
-        for _, of in groupby(said, lambda one: one.transaction)
+        for _, of in groupby(emitted, lambda one: one.transaction)
     ]
     assert sum(rows) == windows * len(keys)
     assert max(rows) == LIVE_ROWS_MAX

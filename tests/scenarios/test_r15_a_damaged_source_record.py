@@ -1,4 +1,4 @@
-"""R15, rule 28: a record of a source log does not decode.
+"""trace-15, rule-28: a record of a source log does not decode.
 
 1. s1's readings between 500 and 600 ms are bytes that nobody can read. The log is what holds them:
    no writer can be asked for them.
@@ -18,7 +18,7 @@ from slackwater.model.records import Gap, SourceRecord
 from slackwater.protocols.dpc.answers import GapNote, StableWindow
 
 DAMAGED_MS = 500
-WHOLE = 3 * 2.0
+COMPLETE = 3 * 2.0
 """Readings in a window of 100 ms: three sources, one each 50 ms."""
 
 
@@ -29,7 +29,7 @@ def test_what_it_held_is_a_gap_that_the_results_name(crash_at_ms: int | None) ->
     while stage.now_ms < 1_500:
         stage.now_ms += 50
         for i, other in enumerate(stage.sources.values()):
-            other.say([stage.now_ms - 49], stage.now_ms, value=float(i))
+            other.emit([stage.now_ms - 49], stage.now_ms, value=float(i))
         if DAMAGED_MS < stage.now_ms <= DAMAGED_MS + 100:
             source.log[-1] = SourceRecord.void("s1")
         stage.work()
@@ -37,15 +37,15 @@ def test_what_it_held_is_a_gap_that_the_results_name(crash_at_ms: int | None) ->
         if stage.now_ms == crash_at_ms:
             stage.orderer.crash()
 
-    windows = [s.effect for s in stage.said if isinstance(s.effect, StableWindow)]
-    notes = [s.effect for s in stage.said if isinstance(s.effect, GapNote)]
+    windows = [s.effect for s in stage.emitted if isinstance(s.effect, StableWindow)]
+    notes = [s.effect for s in stage.emitted if isinstance(s.effect, GapNote)]
     touched = [w.window_start // 1_000 for w in windows if w.gap]
     assert touched == [n.window_start // 1_000 for n in notes]
     assert DAMAGED_MS in touched
     assert set(touched) <= {DAMAGED_MS, DAMAGED_MS + 100}
     assert {gap for w in windows for gap in w.gap} == {Gap("s1", 2)}
-    counts = {at: count for at, (count, _) in stable_answers(stage.said).items()}
-    assert counts.pop(DAMAGED_MS) == WHOLE - 2
-    assert set(counts.values()) == {WHOLE}
+    counts = {at: count for at, (count, _) in stable_answers(stage.emitted).items()}
+    assert counts.pop(DAMAGED_MS) == COMPLETE - 2
+    assert set(counts.values()) == {COMPLETE}
     assert max(counts) >= 1_300
     assert stage.orderer.core.holes == ()

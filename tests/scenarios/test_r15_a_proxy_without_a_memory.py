@@ -1,4 +1,4 @@
-"""R15, rule 28: retention has taken all of a source log, and its proxy has lost its disk.
+"""trace-15, rule-28: retention has taken all of a source log, and its proxy has lost its disk.
 
 1. A sensor is silent for weeks: its gateway is broken. Retention takes all that it ever sent.
 2. A new gateway comes, with an empty disk. Its log has an end and no records, so that nothing tells

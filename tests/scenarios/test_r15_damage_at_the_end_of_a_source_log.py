@@ -1,4 +1,4 @@
-"""R15, rule 28: the last records of a source log are damaged, and its proxy is started again.
+"""trace-15, rule-28: the last records of a source log are damaged, and its proxy is started again.
 
 1. The last two readings of a sensor turn into bytes that nobody can read. One replica has read them
    while they were whole, another has not.
@@ -27,9 +27,9 @@ Raw = list[tuple[int, SourceRecord]]
 
 def damaged(world: World) -> Raw:
     """All from the last readings on; returns what was there before."""
-    whole = world.raw()
-    world.damage(max(offset for offset, record in whole if record.readings))
-    return whole
+    complete = world.raw()
+    world.damage(max(offset for offset, record in complete if record.readings))
+    return complete
 
 
 def gaps(raw: Raw) -> list[tuple[int, Gap]]:
@@ -55,13 +55,13 @@ def test_ids_of_a_sensor_s_readings_are_not_used_again(
         monkeypatch.setattr(first, "_acknowledge", lambda: None)
     world.run(first, 1, hints=hinted)
     first._context.spool.close()
-    whole = damaged(world)
+    complete = damaged(world)
 
     again = world.sensors("a")
     world.ingest([1104, 1105], "three")
     world.run(again, 1)
 
-    read_before = [*whole, *world.raw()[len(whole) :]]
+    read_before = [*complete, *world.raw()[len(complete) :]]
     expected = [(i, 1100.0 + i, 1100.0 + i) for i in range(6)]
     assert world.readings(read_before) == expected
     assert gaps(read_before) == []
@@ -78,29 +78,29 @@ def test_the_gap_is_felt_as_far_as_was_promised(tmp_path: Path) -> None:
     first = world.sensors("a")
     world.ingest([1001, 1002], "one")
     world.run(first, 4)
-    promised_us = max(record.boundary for _, record in world.raw())
+    watermark_us = max(record.boundary for _, record in world.raw())
     first._context.spool.close()
     damaged(world)
     world.sensors("a")
 
     *_, start = [record for _, record in world.raw() if record.kind is Kind.START]
-    assert start.boundary <= 1_001 * S < 1_002 * S < promised_us <= start.stime_max
+    assert start.boundary <= 1_001 * S < 1_002 * S < watermark_us <= start.stime_max
 
 
 def test_another_spool_s_ids_say_nothing(tmp_path: Path) -> None:
     """Ids that were never in this log would leave a hole for who has read it whole."""
     world = World(tmp_path)
     other = world.sensors("b")
-    other._context.spool.replace_unsent([], next_id=50, promise=0)
+    other._context.spool.replace_unsent([], next_id=50, watermark=0)
     other._context.spool.close()
     first = world.sensors("a")
     world.ingest([1100, 1101], "one")
     world.run(first, 1)
     first._context.spool.close()
-    whole = damaged(world)
+    complete = damaged(world)
 
     world.sensors("b")
-    assert gaps([*whole, *world.raw()[len(whole) :]]) == []
+    assert gaps([*complete, *world.raw()[len(complete) :]]) == []
 
 
 def test_a_file_goes_on_behind_what_a_hint_remembers(tmp_path: Path) -> None:
@@ -112,12 +112,12 @@ def test_a_file_goes_on_behind_what_a_hint_remembers(tmp_path: Path) -> None:
     readings = world.readings()
     assert len(readings) == 6
     first._context.spool.close()
-    whole = damaged(world)
+    complete = damaged(world)
 
     again = world.replay(path)
     grids(again, Grid(2 * S, None))
     world.run(again, 1)
-    read_before = [*whole, *world.raw()[len(whole) :]]
+    read_before = [*complete, *world.raw()[len(complete) :]]
     assert world.readings(read_before) == readings
     assert gaps(read_before) == []
     lost = sum(gap.lost for _, gap in gaps(world.raw()))

@@ -1,4 +1,7 @@
-"""R15 and R20: what retention took is said in every answer, tentative ones and a reader's too."""
+"""What retention took is said in every answer, tentative ones and a reader's too.
+
+See trace-15 and trace-20.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from tests.paper.stage import Stage
-from tests.simulator.checkers.answers import Said, answers
+from tests.simulator.checkers.answers import GivenAnswer, answers
 from tests.simulator.config import Chain
 from tests.simulator.story import Story
 
@@ -14,7 +17,7 @@ from slackwater.model.records import Gap
 from slackwater.protocols.dpc.answers import TentativeWindow
 
 
-def of_p(story: Story) -> list[Said]:
+def of_p(story: Story) -> list[GivenAnswer]:
     return list(answers(story.reader.history))
 
 
@@ -35,8 +38,10 @@ def test_a_reader_s_stable_answers_carry_the_loss_on(replaced: bool) -> None:
     if replaced:
         story.kill("orderer/p.0.a")
     story.all_is_well_again()
-    lost = {said.window for said in of_p(story) if said.stable and said.lost}
-    assert lost == {said.window for said in answers(story.history) if said.stable and said.lost}
+    lost = {emitted.window for emitted in of_p(story) if emitted.stable and emitted.lost}
+    assert lost == {
+        emitted.window for emitted in answers(story.history) if emitted.stable and emitted.lost
+    }
     assert lost
     story.every_guarantee_holds()
 
@@ -50,10 +55,10 @@ def test_a_tentative_answer_names_what_the_stable_one_it_is_made_of_has_lost() -
     story = with_a_loss(children=(("q", "t1"),))
     story.silence("t1", for_s=6)
     story.time_passes(8)
-    lost = {said.window for said in answers(story.history) if said.stable and said.lost}
+    lost = {emitted.window for emitted in answers(story.history) if emitted.stable and emitted.lost}
     made_of_them = [s for s in of_p(story) if s.missing == ("t1",) and s.window in lost]
     assert made_of_them
-    assert {said.lost for said in made_of_them} == {("q",)}
+    assert {emitted.lost for emitted in made_of_them} == {("q",)}
     story.all_is_well_again()
     story.every_guarantee_holds()
 
@@ -67,14 +72,14 @@ def test_so_does_one_that_is_made_of_a_stream_whose_input_has_lost_something() -
     while stage.now_ms < 4_000:
         stage.now_ms += 50
         for source in stage.sources.values():
-            source.say([stage.now_ms - 49], stage.now_ms)
+            source.emit([stage.now_ms - 49], stage.now_ms)
         if stage.now_ms == 550:
             stage.sources["s2"].disconnect()
         if stage.now_ms == 650:
             log = stage.sources["s1"].log
             log[-1] = replace(log[-1], gap=(Gap("s1", 7),))
         stage.work()
-    tentative = [s.effect for s in stage.said if isinstance(s.effect, TentativeWindow)]
+    tentative = [s.effect for s in stage.emitted if isinstance(s.effect, TentativeWindow)]
     touched = [w for w in tentative if w.gap]
     assert [w.window_start // 1_000 for w in touched] == [600]
     assert (touched[0].missing, touched[0].gap) == (("s2",), (Gap("s1", 7),))

@@ -1,4 +1,4 @@
-"""R15, rule 28: a log has lost what a reader needs next.
+"""trace-15, rule-28: a log has lost what a reader needs next.
 
 A position that is gone is no reason to stand still, and none to pass over the loss. What is lost in
 a log that was made of another one is made again; what is lost in a source log is a gap, which the
@@ -47,8 +47,8 @@ def test_the_ordered_log_was_cut_before_an_aggregator_read_it(replicas: int) -> 
     story.start_again("aggregator/0")
     story.all_is_well_again(10)
 
-    said = seqs(story)
-    assert any(b > a + 20 for a, b in pairwise(said)), "seqs are lost"
+    emitted = seqs(story)
+    assert any(b > a + 20 for a, b in pairwise(emitted)), "seqs are lost"
     assert not notes(story), "the sources had it all"
     assert story.root().holes == ()
     story.every_guarantee_holds()
@@ -68,8 +68,8 @@ def test_the_deltas_were_cut_before_the_root_read_them() -> None:
     deltas.cut(deltas.end - 4)
     story.all_is_well_again()
 
-    said = seqs(story)
-    assert any(b < a for a, b in pairwise(said)), "some are sent twice"
+    emitted = seqs(story)
+    assert any(b < a for a, b in pairwise(emitted)), "some are sent twice"
     assert not notes(story)
     assert story.root().holes == ()
     story.every_guarantee_holds()
@@ -98,7 +98,7 @@ def test_the_deltas_were_cut_under_a_parked_position(restarted: bool) -> None:
 
 
 def test_the_root_takes_the_replica_that_lost_nothing() -> None:
-    """Two versions of a bucket (R15).
+    """Two versions of a bucket (trace-15).
 
     1. A's log has all. B was down while retention cut s1: its log has a gap.
     2. The root is behind, and B's deltas are there first: A's aggregator is down.
@@ -130,14 +130,18 @@ def test_a_gap_that_every_replica_has_is_named() -> None:
     story.all_is_well_again(8)
 
     assert {gap.stream for note in notes(story) for gap in note.gap} == {"s1"}
-    lost = [said.window for said in answers(story.world.history) if said.stable and said.lost]
+    lost = [
+        emitted.window
+        for emitted in answers(story.world.history)
+        if emitted.stable and emitted.lost
+    ]
     assert lost
     assert len(story.stable) > 10, "and it goes on"
     story.every_guarantee_holds()
 
 
 def test_truncation_in_a_failure_keeps_what_is_to_be_corrected() -> None:
-    """s1 is silent for long, and logs are truncated again and again meanwhile (D15).
+    """s1 is silent for long, and logs are truncated again and again meanwhile (dpc-15).
 
     What s2 said since is in deltas with which the root's live line has done, and its stable line
     has not.
@@ -179,7 +183,7 @@ def test_a_broker_that_is_away_is_asked_one_question_at_a_time() -> None:
     core = RootCore(
         story.world.q.root_config(0, 1),
         initial_state(story.world.q.root_config(0, 1)),
-        mute_until={},
+        suppress_until={},
     )
     start, later = (DeltaRecord(Kind.START, 0, 0, -1, 0, 0, seq) for seq in (0, 5))
     core.receive(log, 0, start)

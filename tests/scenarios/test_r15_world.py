@@ -1,4 +1,4 @@
-"""R15: retention is outrun before the first reader came: the results say so."""
+"""trace-15: retention is outrun before the first reader came: the results say so."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def test_what_a_first_reader_did_not_find_is_a_gap() -> None:
     ]
     assert notes
     assert {gap.stream for note in notes for gap in note.gap} == {"s1"}
-    lost = [said.window for said in answers(world.history) if said.stable and said.lost]
+    lost = [emitted.window for emitted in answers(world.history) if emitted.stable and emitted.lost]
     assert len(lost) in {2, 3, 4}, "windows after the gap are whole"

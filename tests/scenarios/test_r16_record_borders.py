@@ -1,4 +1,4 @@
-"""R16: replicas that were restarted, or catch up, cut their records at the same places."""
+"""trace-16: replicas that were restarted, or catch up, cut their records at the same places."""
 
 from __future__ import annotations
 

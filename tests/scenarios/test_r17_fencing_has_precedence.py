@@ -1,4 +1,4 @@
-"""R17: two controllers each place a root for one part, and each restarts its own.
+"""trace-17: two controllers each place a root for one part, and each restarts its own.
 
 Without an order among them each fences the other for ever, and no transaction survives. A placement
 has a number; only a greater one than the log's may fence, and who was fenced stays down until it is

@@ -1,4 +1,7 @@
-"""R18: a root restarted at any moment of a transaction answers nothing twice and skips nothing."""
+"""A root restarted at any moment of a transaction answers nothing twice and skips nothing.
+
+See trace-18.
+"""
 
 from __future__ import annotations
 

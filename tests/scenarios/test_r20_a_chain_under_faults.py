@@ -1,4 +1,4 @@
-"""R20 and R13 in the simulator: query p reads the results of q, and processes of both fail."""
+"""Query p reads the results of q, and processes of both fail (trace-13, trace-20)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_silence_costs_the_whole_chain_one_bound() -> None:
     assert {a.missing for a in p.tentative} == {("s1",)}
     assert p.latest_first_answer_s() <= BOUND_S
     story.all_is_well_again()
-    # Nobody has forwarded an UNDO: p's root decides from its own log (R3).
+    # Nobody has forwarded an UNDO: p's root decides from its own log (trace-3).
     assert p.undone
     assert p.rec_done == story.rec_done == [1]
     story.every_guarantee_holds()

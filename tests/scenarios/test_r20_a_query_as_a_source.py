@@ -1,4 +1,4 @@
-"""R20: a query reads another: which row falls where, what is missing, and who corrects it."""
+"""trace-20: a query reads another: which row falls where, what is missing, and who corrects it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.paper.chain import Chain, missing_of
 from tests.paper.stage import (
     MS,
-    Said,
+    Emitted,
     Settings,
     first_answers,
     label,
@@ -21,16 +21,16 @@ from slackwater.protocols.dpc.chain import ResultCursor, live_columns, live_gaps
 from slackwater.protocols.dpc.line import LineName
 
 
-def tentative(said: list[Said]) -> list[Said]:
-    return [one for one in said if label(one.effect) == "tentative"]
+def tentative(emitted: list[Emitted]) -> list[Emitted]:
+    return [one for one in emitted if label(one.effect) == "tentative"]
 
 
-def named(said: list[Said]) -> set[str]:
-    return {name for one in tentative(said) for name in missing_of(one)}
+def named(emitted: list[Emitted]) -> set[str]:
+    return {name for one in tentative(emitted) for name in missing_of(one)}
 
 
-def _effect(said: Said) -> object:
-    return said.effect
+def _effect(emitted: Emitted) -> object:
+    return emitted.effect
 
 
 def test_a_window_s_row_falls_into_the_reader_s_window_that_ends_with_it() -> None:
@@ -38,9 +38,9 @@ def test_a_window_s_row_falls_into_the_reader_s_window_that_ends_with_it() -> No
     chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500, bucket_ms=100))
     chain.run_to(3_000)
     # Every window of a has one row, with three figures, in b's window of the same time.
-    found = stable_answers(chain.said)
+    found = stable_answers(chain.emitted)
     assert sorted(found) == [0, 500, 1_000, 1_500, 2_000, 2_500]
-    a = stable_answers(chain.a_root.said)
+    a = stable_answers(chain.a_root.emitted)
     for start, (count, total) in found.items():
         of_a = a[start]
         assert count == 3
@@ -56,9 +56,9 @@ def test_a_reader_s_windows_are_much_shorter_and_nothing_is_tentative() -> None:
         tick_ms=250,
     )
     chain.run_to(125_000)
-    assert labels(chain.said) == ["stable"]
-    assert len(stable_answers(chain.said)) >= 124
-    late = [s.at_ms - start - 1_000 for start, s in first_answers(chain.said).items()]
+    assert labels(chain.emitted) == ["stable"]
+    assert len(stable_answers(chain.emitted)) >= 124
+    late = [s.at_ms - start - 1_000 for start, s in first_answers(chain.emitted).items()]
     assert max(late) <= 250
 
 
@@ -67,8 +67,8 @@ def test_a_sliding_query_as_a_source() -> None:
         a=Settings(window_ms=1_000, slide_ms=250), b=Settings(window_ms=1_000, bucket_ms=50)
     )
     chain.run_to(5_000)
-    assert labels(chain.said) == ["stable"]
-    found = stable_answers(chain.said)
+    assert labels(chain.emitted) == ["stable"]
+    found = stable_answers(chain.emitted)
     assert found[2_000][0] == 12  # four windows end in it, three figures each
 
 
@@ -77,14 +77,14 @@ def test_a_query_that_says_nothing_is_missing_itself() -> None:
     chain.run_to(3_000)
     chain.dead.add("a_root")
     chain.run_to(8_000)
-    assert named(chain.said) == {"a"}
+    assert named(chain.emitted) == {"a"}
     chain.dead.clear()
     chain.run_to(11_000)
-    assert labels(chain.said)[-1] == "stable"
+    assert labels(chain.emitted)[-1] == "stable"
     # What a left unsaid it answers exactly, so b's were undone and replaced.
-    assert "undo" in labels(chain.said)
-    assert "rec_done" in labels(chain.said)
-    assert labels(chain.a_root.said) == ["stable"]
+    assert "undo" in labels(chain.emitted)
+    assert "rec_done" in labels(chain.emitted)
+    assert labels(chain.a_root.emitted) == ["stable"]
 
 
 def test_what_the_source_query_lacked_is_named_by_its_source() -> None:
@@ -92,27 +92,27 @@ def test_what_the_source_query_lacked_is_named_by_its_source() -> None:
     chain.run_to(3_000)
     chain.sources["s2"].disconnect()
     chain.run_to(8_000)
-    assert named(chain.said) == {"s2"}
+    assert named(chain.emitted) == {"s2"}
     chain.sources["s2"].reconnect()
     chain.run_to(11_000)
-    assert labels(chain.said)[-1] == "stable"
+    assert labels(chain.emitted)[-1] == "stable"
 
 
 def test_a_correction_of_the_source_query_corrects_its_reader() -> None:
-    """Nobody forwards an UNDO: b's own root decides (R3)."""
+    """Nobody forwards an UNDO: b's own root decides (trace-3)."""
     chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     chain.run_to(3_000)
     chain.sources["s2"].disconnect()
     chain.run_to(8_000)
-    before = tentative(chain.said)
+    before = tentative(chain.emitted)
     assert before
     chain.sources["s2"].reconnect()
     chain.run_to(11_000)
     undamaged = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     undamaged.run_to(11_000)
-    found, expected = stable_answers(chain.said), stable_answers(undamaged.said)
+    found, expected = stable_answers(chain.emitted), stable_answers(undamaged.emitted)
     assert found == expected
-    undone = [one.effect for one in chain.said if label(one.effect) == "undo"]
+    undone = [one.effect for one in chain.emitted if label(one.effect) == "undo"]
     assert undone
     replaced = {
         e.window_start // MS for e in map(_effect, before) if isinstance(e, TentativeWindow)
@@ -127,17 +127,17 @@ def test_the_reader_s_orderer_restarts_while_its_source_query_is_tentative() -> 
     chain.run_to(6_000)
     chain.b_orderer.save()
     chain.run_to(7_000)
-    answered = first_answers(chain.said)
+    answered = first_answers(chain.emitted)
     chain.b_orderer.crash()
     chain.run_to(9_000)
-    again = first_answers(chain.said)
+    again = first_answers(chain.emitted)
     assert len(again) > len(answered)
-    assert named(chain.said) == {"s2"}
+    assert named(chain.emitted) == {"s2"}
     chain.sources["s2"].reconnect()
     chain.run_to(12_000)
     undamaged = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     undamaged.run_to(12_000)
-    assert stable_answers(chain.said) == stable_answers(undamaged.said)
+    assert stable_answers(chain.emitted) == stable_answers(undamaged.emitted)
 
 
 def test_a_restart_from_the_beginning_reads_the_whole_history() -> None:
@@ -153,10 +153,10 @@ def test_a_restart_from_the_beginning_reads_the_whole_history() -> None:
     chain.b_orderer.crash()
     chain.b_root.crash()
     chain.run_to(9_000)
-    assert labels(chain.said) == ["stable"]
+    assert labels(chain.emitted) == ["stable"]
     undamaged = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     undamaged.run_to(9_000)
-    assert stable_answers(chain.said) == stable_answers(undamaged.said)
+    assert stable_answers(chain.emitted) == stable_answers(undamaged.emitted)
 
 
 @pytest.mark.parametrize("more", [0, 1], ids=["between windows", "within one"])
@@ -171,28 +171,30 @@ def test_what_retention_took_from_the_results_is_said(more: int) -> None:
     chain.b_orderer.crash()
     chain.b_root.crash()
     chain.run_to(6_000)
-    assert "gap" in labels(chain.said)
-    assert labels(chain.said)[-1] == "stable"
+    assert "gap" in labels(chain.emitted)
+    assert labels(chain.emitted)[-1] == "stable"
     gaps = [r.gap for records in chain.b_orderer.logs.values() for r in records if r.gap]
     assert all(g.stream == "a" and g.lost > 0 for gap in gaps for g in gap)
 
 
 def test_a_row_that_cannot_be_read_is_lost_and_its_reader_s_window_says_so() -> None:
     """Broken behind its kind: found when the window is made, and nobody can say it again."""
-    whole, chain = (Chain(a=Settings(window_ms=500), b=Settings(window_ms=500)) for _ in range(2))
-    for each in (whole, chain):
+    complete, chain = (
+        Chain(a=Settings(window_ms=500), b=Settings(window_ms=500)) for _ in range(2)
+    )
+    for each in (complete, chain):
         each.dead |= {"b_orderer", "b_root"}
         each.run_to(4_000)
     stable = chain.topics.records["stable"]
     at = next(i for i, (_, line) in enumerate(stable) if b'"kind":"stable"' in line)
     stable[at] = (stable[at][0], stable[at][1][:-1])
-    for each in (whole, chain):
+    for each in (complete, chain):
         each.dead.clear()
         each.run_to(6_000)
     gaps = {g for records in chain.b_orderer.logs.values() for r in records for g in r.gap}
     assert gaps == {Gap("a", 1)}
-    assert set(labels(chain.said)) == {"stable", "gap"}
-    found, expected = stable_answers(chain.said), stable_answers(whole.said)
+    assert set(labels(chain.emitted)) == {"stable", "gap"}
+    found, expected = stable_answers(chain.emitted), stable_answers(complete.emitted)
     assert [start for start in expected if found.get(start) != expected[start]] == [0]
 
 
@@ -203,12 +205,12 @@ def test_two_versions_of_a_window_are_not_added_up() -> None:
     chain.sources["s2"].disconnect()
     chain.sources["s3"].disconnect()
     chain.run_to(3_000 + 100 + 1_825)  # a has answered its first window tentatively, b has not
-    assert "tentative" in labels(chain.a_root.said)
-    assert "tentative" not in labels(chain.said)
+    assert "tentative" in labels(chain.a_root.emitted)
+    assert "tentative" not in labels(chain.emitted)
     chain.sources["s2"].reconnect()
     chain.run_to(8_000)
     counts = []
-    for one in tentative(chain.said):
+    for one in tentative(chain.emitted):
         effect = one.effect
         if isinstance(effect, TentativeWindow) and effect.content is not None:
             counts.append(effect.content.slice.count[1:].max(initial=0.0))
@@ -225,7 +227,7 @@ def _bucket(offset: int, *stimes_ms: int) -> ResultBatch:
         "a",
         offset,
         offset + len(stimes) + 1,
-        floor=0,
+        prev_watermark=0,
         boundary=100 * MS,
         first_id=0,
         last_id=len(stimes) - 1,
@@ -241,8 +243,8 @@ def test_a_bucket_that_began_before_the_reader_s_position_is_there_once() -> Non
 
     The position alone is no stable answer to that bucket.
     """
-    e0 = SourcePosition(0, 0, -1, 50 * MS)
-    stable, tentative = (ResultCursor(e0, "a", strict=False) for _ in range(2))
+    start_time = SourcePosition(0, 0, -1, 50 * MS)
+    stable, tentative = (ResultCursor(start_time, "a", strict=False) for _ in range(2))
 
     def rows() -> list[int]:
         found = live_columns(stable, tentative, 0, 100 * MS)
@@ -276,7 +278,7 @@ def test_a_tentative_answer_that_is_read_first_covers_nothing_before_it() -> Non
     chain.run_to(12_000)
     undamaged = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     undamaged.run_to(12_000)
-    assert stable_answers(chain.said) == stable_answers(undamaged.said)
+    assert stable_answers(chain.emitted) == stable_answers(undamaged.emitted)
 
 
 def test_windows_of_many_rows_that_come_in_small_pieces() -> None:
@@ -284,8 +286,8 @@ def test_windows_of_many_rows_that_come_in_small_pieces() -> None:
     chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     chain.b_orderer.records_per_read = 1
     chain.run_to(6_000)
-    whole = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
-    whole.run_to(6_000)
-    found = stable_answers(chain.said)
+    complete = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
+    complete.run_to(6_000)
+    found = stable_answers(chain.emitted)
     assert found
-    assert found.items() <= stable_answers(whole.said).items()
+    assert found.items() <= stable_answers(complete.emitted).items()

@@ -1,7 +1,7 @@
-"""R21: a query without a window has a root too, a pass-through that everybody reads.
+"""trace-21: a query without a window has a root too, a pass-through that everybody reads.
 
 Its R ordered logs have different tentative contents and no common seq; the root selects, merges the
-children, and writes each bucket at most once tentatively and exactly once for good (rule 22).
+children, and writes each bucket at most once tentatively and exactly once for good (rule-22).
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def work(orderers: list[Orderer], root: Root, now_ms: float) -> None:
 
 def test_children_are_merged_by_time_and_then_by_child() -> None:
     sources, orderers, root = world(("s1", "s2"), children=2)
-    sources["s1"].say([1, 5, 9], 20, value=1.0, key="a")
-    sources["s2"].say([0, 5, 15], 20, value=2.0, key="b")
+    sources["s1"].emit([1, 5, 9], 20, value=1.0, key="a")
+    sources["s2"].emit([0, 5, 15], 20, value=2.0, key="b")
     work(orderers, root, 21)
-    assert readings(root, root.said) == [
+    assert readings(root, root.emitted) == [
         ("stable", 0, "b", 2.0),
         ("stable", 1, "a", 1.0),
         ("stable", 5, "a", 1.0),
@@ -56,7 +56,7 @@ def test_children_are_merged_by_time_and_then_by_child() -> None:
         ("stable", 9, "a", 1.0),
         ("stable", 15, "b", 2.0),
     ]
-    buckets = [one.effect for one in root.said if isinstance(one.effect, StableWindow)]
+    buckets = [one.effect for one in root.emitted if isinstance(one.effect, StableWindow)]
     assert [(b.window_start, b.window_end, b.rows) for b in buckets] == [
         (0, 10_000, 5),
         (10_000, 20_000, 1),
@@ -66,24 +66,24 @@ def test_children_are_merged_by_time_and_then_by_child() -> None:
 def test_a_failure_is_answered_tentatively_undone_and_replaced_in_one_transaction() -> None:
     sources, orderers, root = world(("s1", "s2"))
     sources["s2"].disconnect()
-    sources["s1"].say([3], 3_000, value=1.0)
-    sources["s2"].say([2], 3_000, value=2.0)
+    sources["s1"].emit([3], 3_000, value=1.0)
+    sources["s2"].emit([2], 3_000, value=2.0)
     deadline_ms = 10 + 2_000
     for now in (11, deadline_ms - 101, deadline_ms - 99, deadline_ms):
         work(orderers, root, now)
-    assert readings(root, root.said) == [("tentative", 3, "k", 1.0)]
-    said = root.said[0].effect
-    assert isinstance(said, TentativeWindow)
-    assert said.missing == ("s2",)
+    assert readings(root, root.emitted) == [("tentative", 3, "k", 1.0)]
+    emitted = root.emitted[0].effect
+    assert isinstance(emitted, TentativeWindow)
+    assert emitted.missing == ("s2",)
     sources["s2"].reconnect()
     work(orderers, root, deadline_ms + 1)
-    # Two seconds are 200 buckets, of which a transaction corrects a hundred (rule 23).
-    told = labels(root.said)
-    assert told[:5] == ["tentative", "undo", "stable", "undo", "stable"]
-    assert told.count("rec_done") == 1
-    assert readings(root, root.said)[1:] == [("stable", 2, "k", 2.0), ("stable", 3, "k", 1.0)]
+    # Two seconds are 200 buckets, of which a transaction corrects a hundred (rule-23).
+    reported = labels(root.emitted)
+    assert reported[:5] == ["tentative", "undo", "stable", "undo", "stable"]
+    assert reported.count("rec_done") == 1
+    assert readings(root, root.emitted)[1:] == [("stable", 2, "k", 2.0), ("stable", 3, "k", 1.0)]
     undo, first = (
-        next(one for one in root.said if isinstance(one.effect, kind))
+        next(one for one in root.emitted if isinstance(one.effect, kind))
         for kind in (Undo, StableWindow)
     )
     assert undo.transaction == first.transaction
@@ -92,38 +92,38 @@ def test_a_failure_is_answered_tentatively_undone_and_replaced_in_one_transactio
 def test_replicas_tell_one_story_and_the_second_takes_over_without_a_seam() -> None:
     sources, orderers, root = world(("s1",), replicas=2)
     a, b = orderers
-    sources["s1"].say([1, 11], 20)
+    sources["s1"].emit([1, 11], 20)
     work([a, b], root, 21)
-    sources["s1"].say([21, 31], 40)
+    sources["s1"].emit([21, 31], 40)
     work([b], root, 41)  # a is gone
-    assert [stime for _, stime, _, _ in readings(root, root.said)] == [1, 11, 21, 31]
-    assert labels(root.said) == ["stable"]
+    assert [stime for _, stime, _, _ in readings(root, root.emitted)] == [1, 11, 21, 31]
+    assert labels(root.emitted) == ["stable"]
 
 
 def test_the_parts_share_the_keys_and_lose_none() -> None:
-    sources, orderers, whole = world(("s1",))
+    sources, orderers, complete = world(("s1",))
     parts = [Root(orderers, ROWS) for _ in range(3)]
     for part, root in enumerate(parts):
         contents = partial(RowContents, part=part, parts=3)
         root.config = replace(root.config, part=part, contents=contents)
         root.crash()
     for i in range(9):
-        sources["s1"].say([i], i, key=f"key-{i}")
-    sources["s1"].say([], 10)
-    for root in (whole, *parts):
+        sources["s1"].emit([i], i, key=f"key-{i}")
+    sources["s1"].emit([], 10)
+    for root in (complete, *parts):
         work(orderers, root, 11)
-    told = [readings(root, root.said) for root in parts]
-    assert all(0 < len(one) < 9 for one in told)
-    assert sorted(row for one in told for row in one) == readings(whole, whole.said)
+    reported = [readings(root, root.emitted) for root in parts]
+    assert all(0 < len(one) < 9 for one in reported)
+    assert sorted(row for one in reported for row in one) == readings(complete, complete.emitted)
 
 
 def test_a_run_of_empty_buckets_is_one_boundary() -> None:
     sources, orderers, root = world(("s1",))
-    sources["s1"].say([5], 10)
-    sources["s1"].say([], 60_000)
+    sources["s1"].emit([5], 10)
+    sources["s1"].emit([], 60_000)
     work(orderers, root, 60_001)
-    assert len(root.said) == 2
-    run = root.said[-1].effect
+    assert len(root.emitted) == 2
+    run = root.emitted[-1].effect
     assert isinstance(run, EmptyRun)
     assert (run.window_start, run.window_end, run.windows) == (10_000, 60_000_000, 5_999)
 
@@ -143,25 +143,25 @@ def test_r32_a_bucket_in_several_pieces_counts_when_all_are_there() -> None:
     log.append(piece(0, [1_000, 4_000]))
     root.listen()
     root.step(11)
-    assert root.said == []
+    assert root.emitted == []
     log.append(piece(1, [4_000, 9_000]))
     root.listen()
     root.step(12)
-    told = [(stime, value) for _, stime, _, value in readings(root, root.said)]
-    assert told == [(1, 0.0), (4, 0.0), (4, 1.0), (9, 1.0)]
+    reported = [(stime, value) for _, stime, _, value in readings(root, root.emitted)]
+    assert reported == [(1, 0.0), (4, 0.0), (4, 1.0), (9, 1.0)]
 
 
 def test_r27_a_restarted_root_goes_on_where_the_log_ends() -> None:
     stage = Stage(settings=ROWS, tick_ms=10)
     stage.run_to(100)
-    before = readings(stage.root, stage.said)
+    before = readings(stage.root, stage.emitted)
     stage.root.crash()
     stage.run_to(200)
-    told = readings(stage.root, stage.said)
-    assert told[: len(before)] == before
-    assert [stime for _, stime, _, _ in told] == sorted(stime for _, stime, _, _ in told)
-    assert len(told) == 3 * 20
-    assert labels(stage.said) == ["stable"]
+    reported = readings(stage.root, stage.emitted)
+    assert reported[: len(before)] == before
+    assert [stime for _, stime, _, _ in reported] == sorted(stime for _, stime, _, _ in reported)
+    assert len(reported) == 3 * 20
+    assert labels(stage.emitted) == ["stable"]
 
 
 IDLE = replace(ROWS, empty_wait_ms=100)
@@ -176,15 +176,17 @@ def idle_stage() -> tuple[Source, Source, Stage]:
 def test_an_idle_query_writes_runs_and_a_reading_waits_for_none() -> None:
     one, two, stage = idle_stage()
     for now in range(10, 1_010, 10):
-        one.say([now - 5] if now == 500 else [], now)
-        two.say([], now)
+        one.emit([now - 5] if now == 500 else [], now)
+        two.emit([], now)
         stage.now_ms = now
         stage.work()
-    rows = [one for one in stage.said if isinstance(one.effect, StableWindow) and one.effect.rows]
+    rows = [
+        one for one in stage.emitted if isinstance(one.effect, StableWindow) and one.effect.rows
+    ]
     assert [one.at_ms for one in rows] == [500]
     assert stage.root.transactions <= 12, "not a hundred"
-    assert labels(stage.said) == ["stable"]
-    runs = [(one.at_ms, one.effect) for one in stage.said if isinstance(one.effect, EmptyRun)]
+    assert labels(stage.emitted) == ["stable"]
+    runs = [(one.at_ms, one.effect) for one in stage.emitted if isinstance(one.effect, EmptyRun)]
     assert max(at_ms - run.window_start / 1_000 for at_ms, run in runs) <= 120
 
 
@@ -192,17 +194,19 @@ def test_an_idle_query_in_a_failure_writes_runs_too() -> None:
     one, two, stage = idle_stage()
     two.disconnect()
     for now in range(10, 4_010, 10):
-        one.say([now - 5] if now == 3_500 else [], now)
-        two.say([], now)
+        one.emit([now - 5] if now == 3_500 else [], now)
+        two.emit([], now)
         stage.now_ms = now
         stage.work()
-    told = [one for one in stage.said if label(one.effect) == "tentative"]
-    assert {getattr(one.effect, "missing") for one in told} == {("s2",)}  # noqa: B009
-    (row,) = (one for one in told if isinstance(one.effect, TentativeWindow) and one.effect.rows)
+    reported = [one for one in stage.emitted if label(one.effect) == "tentative"]
+    assert {getattr(one.effect, "missing") for one in reported} == {("s2",)}  # noqa: B009
+    (row,) = (
+        one for one in reported if isinstance(one.effect, TentativeWindow) and one.effect.rows
+    )
     assert row.at_ms == 3_500
-    late = [one for one in told if one.at_ms > 2_100]
+    late = [one for one in reported if one.at_ms > 2_100]
     assert 10 < len(late) < 40, "runs of a tenth of a second, over two seconds"
     two.reconnect()
     stage.now_ms += 10
     stage.work()
-    assert labels(stage.said)[-2:] == ["stable", "rec_done"]
+    assert labels(stage.emitted)[-2:] == ["stable", "rec_done"]

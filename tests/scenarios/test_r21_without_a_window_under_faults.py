@@ -1,4 +1,4 @@
-"""R21 in the simulator: rows instead of figures, alone and at either end of a chain."""
+"""trace-21 in the simulator: rows instead of figures, alone and at either end of a chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R22: the likely mistakes of who reads the three result topics as one stream."""
+"""trace-22: the likely mistakes of who reads the three result topics as one stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R23: only the proxy quarantines, and a restart does not count twice."""
+"""trace-23: only the proxy quarantines, and a restart does not count twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R24 for a proxy: the end boundary, and readings before a query's start."""
+"""trace-24 for a proxy: the end boundary, and readings before a query's start."""
 
 from __future__ import annotations
 

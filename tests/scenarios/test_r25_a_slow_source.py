@@ -1,4 +1,4 @@
-"""R25: a source that lags by more than X for ever: the stable line trails, nothing stalls."""
+"""trace-25: a source that lags by more than X for ever: the stable line trails, nothing stalls."""
 
 from __future__ import annotations
 

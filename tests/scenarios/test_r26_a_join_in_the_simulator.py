@@ -1,4 +1,7 @@
-"""R26: a join goes on after a restart with what it looks back to, also at the head of a chain."""
+"""A join goes on after a restart with what it looks back to, also at the head of a chain.
+
+See trace-26.
+"""
 
 from __future__ import annotations
 

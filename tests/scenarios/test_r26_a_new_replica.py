@@ -1,16 +1,16 @@
-"""Rule 26: where a replica begins that has no state record.
+"""rule-26: where a replica begins that has no state record.
 
 From the sources' start it would work through their whole retention, and say what its peer said days
-ago. It goes on at a peer's frontier: what lies before is in the peer's log (R8). Without a peer it
-begins at the sources' start; but a log that has an end and no records is not a new log (R15), and
-goes on where the results end.
+ago. It goes on at a peer's frontier: what lies before is in the peer's log (trace-8). Without a
+peer it begins at the sources' start; but a log that has an end and no records is not a new log
+(trace-15), and goes on where the results end.
 """
 
 from __future__ import annotations
 
-from tests.simulator.clock import second
+from tests.simulator.clock import SECOND
 from tests.simulator.story import Story
-from tests.simulator.world import E0_US
+from tests.simulator.world import START_TIME_US
 
 from slackwater.model.records import Kind, OrderedRecord, OrdererState
 
@@ -31,7 +31,7 @@ def begins_at_s(story: Story, replica: int) -> list[float]:
     """The frontiers that its STARTs name."""
     log = story.world.q.ordered_log(0, replica, 0)
     return [
-        (record.frontier.bucket_start - E0_US) / second
+        (record.frontier.bucket_start - START_TIME_US) / SECOND
         for _, record in log.values()
         if isinstance(record, OrderedRecord)
         and record.kind is Kind.START

@@ -1,4 +1,4 @@
-"""R26: positions at the frontier do not rebuild a join.
+"""trace-26: positions at the frontier do not rebuild a join.
 
 1. s1 says a reading at 140, s2 one at 210: with ``within: 100ms`` they are a pair of [200, 300).
 2. The orderer has emitted everything below 200 and dies.
@@ -40,8 +40,8 @@ def play(*, crash_at_ms: int | None, save_at_ms: int = -1) -> Orderer:
     """Two seconds of both sources, each reading with a value of its own."""
     s1, s2, orderer = pair()
     for now in range(0, 2_000, 50):
-        s1.say([now + 10], now + 50, value=float(now))
-        s2.say([now + 40], now + 50, value=now + 0.5)
+        s1.emit([now + 10], now + 50, value=float(now))
+        s2.emit([now + 40], now + 50, value=now + 0.5)
         orderer.listen()
         orderer.step(now + 50)
         if now == save_at_ms:
@@ -53,15 +53,15 @@ def play(*, crash_at_ms: int | None, save_at_ms: int = -1) -> Orderer:
 
 def test_r26_the_pair_across_a_crash() -> None:
     s1, s2, orderer = pair(Settings(join_within_ms=100))
-    s1.say([140], 200, value=1.0)
-    s2.say([], 200)
+    s1.emit([140], 200, value=1.0)
+    s2.emit([], 200)
     orderer.listen()
     orderer.step(200)
     orderer.save()
 
     orderer.crash()
-    s1.say([], 300)
-    s2.say([210], 300, value=2.0)
+    s1.emit([], 300)
+    s2.emit([210], 300, value=2.0)
     orderer.listen()
     orderer.step(300)
 
@@ -103,8 +103,8 @@ def test_r26_a_fork_joins_what_is_there_and_the_stable_line_replays_the_window()
             s2.reconnect()
         if now == 5_000:
             orderer.crash()
-        s1.say([now + 10], now + 50, value=float(now))
-        s2.say([now + 40], now + 50, value=now + 0.5)
+        s1.emit([now + 10], now + 50, value=float(now))
+        s2.emit([now + 40], now + 50, value=now + 0.5)
         orderer.listen()
         orderer.step(now + 50)
         orderer.save()
@@ -117,18 +117,18 @@ def test_r26_a_fork_joins_what_is_there_and_the_stable_line_replays_the_window()
     assert max(r.bucket_start for r in tentative) < 1_400 * MS, "what joins no more is forgotten"
     assert orderer.core.line.state is LineState.STABLE
     assert without_runs(stable(orderer)) == without_runs(undisturbed(times))
-    assert labels(root.said) == ["stable", "tentative", "undo", "stable", "rec_done", "stable"]
+    assert labels(root.emitted) == ["stable", "tentative", "undo", "stable", "rec_done", "stable"]
     wanted = figures_of(times)
-    for start, found in stable_answers(root.said).items():
+    for start, found in stable_answers(root.emitted).items():
         assert found == pytest.approx(wanted.get(start, (0.0, 0.0)))
-    check_history(root.said, JOIN)
+    check_history(root.emitted, JOIN)
 
 
 def undisturbed(times: range) -> list[OrderedRecord]:
     s1, s2, orderer = pair()
     for now in times:
-        s1.say([now + 10], now + 50, value=float(now))
-        s2.say([now + 40], now + 50, value=now + 0.5)
+        s1.emit([now + 10], now + 50, value=float(now))
+        s2.emit([now + 40], now + 50, value=now + 0.5)
     orderer.listen()
     orderer.step(times[-1] + 50)
     return stable(orderer)
@@ -147,7 +147,7 @@ def figures_of(times: range) -> dict[int, tuple[float, float]]:
 
 
 def test_r26_what_a_seek_skipped_is_missed_for_a_window_longer() -> None:
-    """s2 returns with a backlog that the live line leaves out (rule 13).
+    """s2 returns with a backlog that the live line leaves out (rule-13).
 
     The first bucket that s2 has again whole is not complete: what it joins was skipped.
     """
@@ -156,9 +156,9 @@ def test_r26_what_a_seek_skipped_is_missed_for_a_window_longer() -> None:
         if now == 1_000:
             s2.disconnect()
         for i in range(20):
-            s2.say([now + 2 * i], now + 2 * i)
-        s2.say([], now + 50)
-        s1.say([now + 10], now + 50)
+            s2.emit([now + 2 * i], now + 2 * i)
+        s2.emit([], now + 50)
+        s1.emit([now + 10], now + 50)
         if now == 4_000:
             s2.reconnect()
             live_step(orderer, now + 50)
@@ -166,10 +166,10 @@ def test_r26_what_a_seek_skipped_is_missed_for_a_window_longer() -> None:
         live_step(orderer, now + 50)
 
     assert orderer.core.counters.skipped > 1_000
-    told = [r for r in orderer.logs[LineName.LIVE] if r.kind is not Kind.START]
+    reported = [r for r in orderer.logs[LineName.LIVE] if r.kind is not Kind.START]
     skipped_to = 4_050
-    assert max(r.bucket_end for r in told if r.missing) == (skipped_to + 250) // 100 * 100 * MS
-    assert any(not r.missing for r in told)
+    assert max(r.bucket_end for r in reported if r.missing) == (skipped_to + 250) // 100 * 100 * MS
+    assert any(not r.missing for r in reported)
 
 
 def live_step(orderer: Orderer, now_ms: int) -> None:

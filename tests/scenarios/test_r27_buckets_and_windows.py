@@ -1,4 +1,4 @@
-"""R27: w that does not divide the window, sliding windows that do not meet: still exact."""
+"""trace-27: w that does not divide the window, sliding windows that do not meet: still exact."""
 
 from __future__ import annotations
 

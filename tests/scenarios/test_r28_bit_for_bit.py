@@ -1,4 +1,7 @@
-"""R28: two copies agree bit for bit, though one was restarted in the middle of sliding windows."""
+"""Two copies agree bit for bit, though one was restarted in the middle of sliding windows.
+
+See trace-28.
+"""
 
 from __future__ import annotations
 

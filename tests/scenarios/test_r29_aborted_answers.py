@@ -1,4 +1,4 @@
-"""R29: aborted answers lie in the log, their seqs come again; who reads committed is well."""
+"""trace-29: aborted answers lie in the log, their seqs come again; who reads committed is well."""
 
 from __future__ import annotations
 

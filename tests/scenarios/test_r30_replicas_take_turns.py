@@ -1,4 +1,4 @@
-"""R30: replicas catch up one after the other, and no replica is in the way of another for long.
+"""Replicas catch up one after the other, and no replica is in the way of another for long.
 
 1. s1 is silent for some seconds; all replicas answer tentatively. It comes back.
 2. All of them ask, and the one with the lowest id goes first (DPC, section 4.4.3, Figure 9).
@@ -6,6 +6,8 @@
    would wait for ever, and nothing of the failure would be corrected.
 
 So a turn is a lease that heartbeats renew: it saves work, and nothing depends on it.
+
+See trace-30.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def turns(story: Story, for_s: float) -> list[tuple[int, ...]]:
     for _ in range(round(for_s / TICK_S)):
         story.time_passes(TICK_S)
         alive = [r for (_, r), of in story.world.q.orderers.items() if of.alive and of.core]
-        seen.append(tuple(r for r in alive if story.orderer(0, r).stagger.word().holds))
+        seen.append(tuple(r for r in alive if story.orderer(0, r).stagger.status().holds))
     return seen
 
 
@@ -79,7 +81,7 @@ def test_who_dies_in_its_turn_is_waited_for_no_longer_than_its_lease() -> None:
     story = after_a_silence(replicas=3)
     story.time_passes(LEASE_S / 2)
     for dead, (name, other) in enumerate([("orderer/q.0.a", 1), ("orderer/q.0.b", 2)]):
-        assert story.orderer(0, dead).stagger.word().holds
+        assert story.orderer(0, dead).stagger.status().holds
         assert story.orderer(0, dead).line.forked, "in the middle of it"
         story.kill_for_good(name)
         seen = turns(story, LEASE_S + 0.4)

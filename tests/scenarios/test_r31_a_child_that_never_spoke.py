@@ -1,4 +1,7 @@
-"""R31: the streams of a child that never said a word are named, from the query's definition."""
+"""The streams of a child that never said a word are named, from the query's definition.
+
+See trace-31.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""R32: a bucket above the size limit goes out as several records, and none of them is a repeat.
+"""A bucket above the size limit goes out as several records, and none of them is a repeat.
 
 A reader that moves its frontier to the bucket's end with the first piece drops the others, the same
 ones in all replicas, so that comparing replicas shows nothing.
+
+See trace-32.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def test_r32_pieces_are_cut_between_keys_and_all_of_them_count() -> None:
     root.step(100)
 
     assert [len(p.keys) for p in pieces] == [3, 3, 3, 1]
-    (answer,) = [s.effect for s in root.said if isinstance(s.effect, StableWindow)]
+    (answer,) = [s.effect for s in root.emitted if isinstance(s.effect, StableWindow)]
     assert answer.content is not None
     assert answer.content.slice.count.tolist() == [[2.0] * 10]
 
@@ -98,7 +100,7 @@ def test_r32_one_key_with_more_readings_than_a_record_holds(many: int) -> None:
 
     assert all(8 * len(p.values[0]) + 40 * len(p.keys) <= 170 + 40 for p in pieces)
     assert len(pieces) > 1 + many // 22
-    (answer,) = [s.effect for s in root.said if isinstance(s.effect, StableWindow)]
+    (answer,) = [s.effect for s in root.emitted if isinstance(s.effect, StableWindow)]
     assert answer.content is not None
     figures = answer.content.slice
     assert figures.count.tolist() == [[1, many, 2, 1]]
@@ -115,7 +117,7 @@ def test_r32_a_replica_that_dies_in_the_middle_is_completed_by_the_other(cut: in
     root.listen()
     root.step(100)
 
-    (answer,) = [s.effect for s in root.said if isinstance(s.effect, StableWindow)]
+    (answer,) = [s.effect for s in root.emitted if isinstance(s.effect, StableWindow)]
     assert answer.content is not None
     assert answer.content.slice.count.tolist() == [[2.0] * 10]
 
@@ -135,7 +137,7 @@ def with_a_gap(replica: int, inc: int = 0, left: int = 5) -> list[OrderedRecord]
 
 def answer_of(root: Root) -> tuple[int, bool] | None:
     """How many keys the only stable window has, and whether it says that it has lost something."""
-    found = [s.effect for s in root.said if isinstance(s.effect, StableWindow)]
+    found = [s.effect for s in root.emitted if isinstance(s.effect, StableWindow)]
     if not found:
         return None
     (answer,) = found
@@ -215,13 +217,13 @@ def lives_of_a_replica(rng: Random, replica: int) -> tuple[list[OrderedRecord], 
         if life:
             at = Position(0)
             log.append(OrderedRecord(Kind.START, 0, replica, -1, 0, 0, last_id=-1, frontier=at))
-        said = pieces_of(Kind.INSERTION, replica, inc)
+        emitted = pieces_of(Kind.INSERTION, replica, inc)
         if left < 10:
-            said = with_a_gap(replica, inc, left)
+            emitted = with_a_gap(replica, inc, left)
         is_last = life + 1 == len(lives)
-        cut = rng.randint(0, len(said) if is_last else len(said) - 1)
-        log += said[:cut]
-        if cut == len(said):
+        cut = rng.randint(0, len(emitted) if is_last else len(emitted) - 1)
+        log += emitted[:cut]
+        if cut == len(emitted):
             return log, {left}
     return log, set()
 
@@ -242,12 +244,12 @@ def test_r32_versions_of_a_bucket_are_never_mixed_and_a_whole_one_is_found(seed:
             read_on(root, replicas, ended=ended)
     for _ in range(4):
         read_on(root, replicas, ended=tuple(range(len(lives))))
-    whole = set().union(*(found for _, found in lives))
+    complete = set().union(*(found for _, found in lives))
     answer = answer_of(root)
-    assert (answer is None) == (not whole)
+    assert (answer is None) == (not complete)
     if answer is not None:
         keys, is_lossy = answer
-        assert keys in whole
+        assert keys in complete
         assert is_lossy == (keys < 10)
 
 
@@ -258,11 +260,11 @@ def test_r32_an_incomplete_bucket_is_no_answer() -> None:
 
     root.listen()
     root.step(100)
-    early = list(root.said)
+    early = list(root.emitted)
     root.step(5_000)
 
     assert early == []
-    first = root.said[0].effect
+    first = root.emitted[0].effect
     assert isinstance(first, TentativeWindow)
     assert first.missing == ("s1", "s2")
     assert first.rows == 0

@@ -1,4 +1,7 @@
-"""R32: a bucket that takes several records is whole, also when its writer dies between them."""
+"""A bucket that takes several records is whole, also when its writer dies between them.
+
+See trace-32.
+"""
 
 from __future__ import annotations
 

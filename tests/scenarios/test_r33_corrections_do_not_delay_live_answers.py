@@ -1,4 +1,4 @@
-"""R33: while the past is corrected, the present is answered within X."""
+"""trace-33: while the past is corrected, the present is answered within X."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 
 from slackwater.protocols.dpc.line import Policy
-from slackwater.protocols.dpc.upstream import only_stale_us_max
+from slackwater.protocols.dpc.upstream import ONLY_STALE_US_MAX
 
 
 def test_an_hour_is_corrected_and_live_answers_are_on_time() -> None:
     story = Story(
         children=(("s1", "s2"),), bound_us=1_000_000, replicas=1, backlog_records_max=100,
         w_us=2_000_000, window_us=4_000_000, slide_us=4_000_000, habits=Habits(every_us=1_500_000),
-        stale_us=only_stale_us_max,
+        stale_us=ONLY_STALE_US_MAX,
     )  # fmt: skip
     story.time_passes(20)
     story.silence("s1", for_s=3_600)

@@ -1,4 +1,4 @@
-"""R34, and a replica that dies saying STABLE just before the first deadline of a failure.
+"""trace-34, and a replica that dies saying STABLE just before the first deadline of a failure.
 
 Its last word counts for another 120 ms, and the deadline comes first. The other replica has a
 second's worth of short buckets to say at that moment and takes a while, so most of them reach the
@@ -27,7 +27,7 @@ def test_what_the_other_one_says_is_not_thrown_away() -> None:
     for now in range(20, 2_501, 10):
         if now % 20 == 0:
             for source in sources:
-                source.say([now - 15], now)
+                source.emit([now - 15], now)
         if now == CUT:
             sources[0].disconnect()
         for replica, orderer in enumerate([dying, living]):
@@ -36,51 +36,53 @@ def test_what_the_other_one_says_is_not_thrown_away() -> None:
             orderer.listen()
             if now % 20 == 0:
                 orderer.step(now, turns_max=1)  # eight buckets: it takes 120 ms to say all
-            root.core.replica_says(0, replica, orderer.core.line.state, now * MS)
+            root.core.update_replica(0, replica, orderer.core.line.state, now * MS)
         root.listen()
         root.step(now)
 
-    assert not [one for one in root.said if isinstance(one.effect, EmptyRun)]
-    told = [(one.at_ms, one.effect) for one in root.said if isinstance(one.effect, TentativeWindow)]
-    assert {answer.missing for _, answer in told} == {("s1",)}
-    assert all(answer.rows for _, answer in told)
-    windows = [answer.window_start // MS for _, answer in told]
+    assert not [one for one in root.emitted if isinstance(one.effect, EmptyRun)]
+    reported = [
+        (one.at_ms, one.effect) for one in root.emitted if isinstance(one.effect, TentativeWindow)
+    ]
+    assert {answer.missing for _, answer in reported} == {("s1",)}
+    assert all(answer.rows for _, answer in reported)
+    windows = [answer.window_start // MS for _, answer in reported]
     assert windows == list(range(CUT, windows[-1] + 1, 20)), "each of them, in order"
     assert windows[-1] >= 2_400
-    assert max(at_ms - answer.window_end / MS for at_ms, answer in told) <= BOUND - MARGIN
+    assert max(at_ms - answer.window_end / MS for at_ms, answer in reported) <= BOUND - MARGIN
 
 
 def test_a_slow_one_is_believed_again_when_it_goes_on() -> None:
     """Replica 0 has lost a source and is tentative; replica 1 is whole, and hangs for a second."""
     sources = [Source("s1"), Source("s2")]
-    sick, whole = (Orderer(sources, ROWS, replica=r, replicas=2) for r in range(2))
-    root = Root([sick, whole], ROWS)
+    sick, complete = (Orderer(sources, ROWS, replica=r, replicas=2) for r in range(2))
+    root = Root([sick, complete], ROWS)
     hangs = range(2_500, 3_600)
 
     for now in range(20, 6_001, 10):
         if now % 20 == 0:
             for source in sources:
-                source.say([now - 15], now)
-        for replica, orderer in enumerate([sick, whole]):
+                source.emit([now - 15], now)
+        for replica, orderer in enumerate([sick, complete]):
             if orderer is sick:
-                hear_only(orderer, "s2", until_ms=CUT, now=now)
+                receive_only(orderer, "s2", until_ms=CUT, now=now)
             elif now not in hangs:
                 orderer.listen()
             if orderer is sick or now not in hangs:
                 orderer.step(now)
             state = orderer.core.line.state if orderer is sick else LineState.STABLE
-            root.core.replica_says(0, replica, state, now * MS)
+            root.core.update_replica(0, replica, state, now * MS)
         root.listen()
         root.step(now)
 
-    at = [one.at_ms for one in root.said if isinstance(one.effect, TentativeWindow)]
+    at = [one.at_ms for one in root.emitted if isinstance(one.effect, TentativeWindow)]
     assert at, "while it hangs the sick one is listened to"
     assert min(at) >= hangs.start + BOUND - MARGIN
     assert max(at) <= hangs.stop + 20
     assert root.core.line.state is LineState.STABLE
 
 
-def hear_only(orderer: Orderer, stream: str, *, until_ms: int, now: int) -> None:
+def receive_only(orderer: Orderer, stream: str, *, until_ms: int, now: int) -> None:
     """From ``until_ms`` on its consumer fetches no other stream."""
     if now >= until_ms:
         orderer.deaf_to = {source.name for source in orderer.sources} - {stream}

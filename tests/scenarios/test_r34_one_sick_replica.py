@@ -1,4 +1,4 @@
-"""R34: a replica that cannot hear a source does not make every answer tentative."""
+"""trace-34: a replica that cannot hear a source does not make every answer tentative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R35: what the live line has skipped it misses no longer than the stable line does.
+"""trace-35: what the live line has skipped it misses no longer than the stable line does.
 
 A skipped record may have held readings as old as the stream's ``disorder`` allows, here nearly two
 seconds. Its writer sends it again, the stable line reads all of it in the right order, and the
@@ -56,11 +56,11 @@ def test_a_stream_is_missed_for_its_own_disorder_and_not_for_another_s() -> None
     story.silence("s2", for_s=14)
     story.time_passes(13)
     assert story.orderer().counters.skipped > 0
-    back = story.config.e0_us + us(14)
+    back = story.config.start_time_us + us(14)
     missing = {
-        said.window: said.missing
-        for said in answers(story.history)
-        if not said.stable and said.window > story.config.e0_us + us(10)
+        emitted.window: emitted.missing
+        for emitted in answers(story.history)
+        if not emitted.stable and emitted.window > story.config.start_time_us + us(10)
     }
     assert {of for at, of in missing.items() if at < back} == {("s1", "s2")}
     assert {of for at, of in missing.items() if at > back} == {("s2",)}

@@ -1,4 +1,4 @@
-"""R36: with all sources failed, or one an hour ahead, the future is not answered."""
+"""trace-36: with all sources failed, or one an hour ahead, the future is not answered."""
 
 from __future__ import annotations
 

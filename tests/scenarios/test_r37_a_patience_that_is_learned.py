@@ -1,4 +1,4 @@
-"""R37: how long a stream may be silent is learned once, for all, and not for the past."""
+"""trace-37: how long a stream may be silent is learned once, for all, and not for the past."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.simulator.shrink import shrink
 from tests.simulator.trace import trace
 
 CHUNK = 25
-TOLD_EVERY_S = 20
+REPORT_EVERY_S = 20
 
 
 def main() -> int:
@@ -49,13 +49,13 @@ def _options() -> argparse.Namespace:
 def _one(options: argparse.Namespace) -> int:
     plan = draw(options.seed) if options.plan is None else _plan(options.plan)
     if options.show:
-        _say(plan.to_json())
+        _emit(plan.to_json())
         return 0
     outcome = run(plan)
     if outcome.violation is None:
-        _say(f"seed {plan.seed}: every guarantee holds ({outcome.events} events)")
+        _emit(f"seed {plan.seed}: every guarantee holds ({outcome.events} events)")
         return 0
-    _tell(outcome, options.shrink_s)
+    _print_failure(outcome, options.shrink_s)
     return 1
 
 
@@ -64,22 +64,22 @@ def _plan(text: str) -> Plan:
 
 
 def _many(options: argparse.Namespace) -> int:
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
     done = failed = simulated = 0
     for seeds, simulated_us, broken in _chunks(options.first, options.seeds, options.jobs):
         done += seeds
         simulated += simulated_us
         for seed in broken:
             failed += 1
-            _tell(run(draw(seed)), options.shrink_s)
+            _print_failure(run(draw(seed)), options.shrink_s)
         now = time.monotonic()
-        if broken or now - told >= TOLD_EVERY_S:
-            told = now
-            _say(f"{done} seeds, {failed} failed, {done / (now - began):.1f} seeds a second")
+        if broken or now - reported >= REPORT_EVERY_S:
+            reported = now
+            _emit(f"{done} seeds, {failed} failed, {done / (now - began):.1f} seeds a second")
         if failed and not options.keep_going:
             break
     took = time.monotonic() - began
-    _say(
+    _emit(
         f"{done} seeds, {failed} failed, {took:.0f} s, {done / took:.1f} seeds and "
         f"{simulated / 1e6 / took:.0f} simulated seconds a second, {options.jobs} processes"
     )
@@ -112,13 +112,13 @@ def _chunk(seeds: range) -> tuple[int, int, list[int]]:
     return len(seeds), simulated, failed
 
 
-def _tell(failed: Outcome, shrink_s: float) -> None:
+def _print_failure(failed: Outcome, shrink_s: float) -> None:
     if shrink_s > 0:
         failed = shrink(failed, seconds_max=shrink_s)
-    _say(trace(failed))
+    _emit(trace(failed))
 
 
-def _say(text: str) -> None:
+def _emit(text: str) -> None:
     print(text, flush=True)  # noqa: T201 (a command)
 
 

@@ -2,7 +2,7 @@
 
 The real one is native Spark expressions; here the same figures are made one by one. It may run
 twice, send what it sent before, and be late: deltas have their identity from the record's offset.
-A record that does not decode gives VOID (rule 19).
+A record that does not decode gives VOID (rule-19).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
-from tests.simulator.clock import second
+from tests.simulator.clock import SECOND
 from tests.simulator.kafka import PositionGoneError
 from tests.simulator.process import Process
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Fragment = tuple["SimQuery", int, int]
 """Of a query: child, replica."""
 
-HOLE_REPEAT_US = 2 * second
+HOLE_REPEAT_US = 2 * SECOND
 """The product's."""
 
 
@@ -117,7 +117,7 @@ class SimAggregator(Process):
         self._busy_until: dict[tuple[object, ...], int] = {}
 
     def start(self) -> None:
-        """Rule 26: from the smallest ``whole`` over the parts' state records."""
+        """rule-26: from the smallest ``contiguous_seq`` over the parts' state records."""
         if not self.world.broker.up:
             self.later(20_000, self.start)
             return
@@ -131,12 +131,12 @@ class SimAggregator(Process):
         self.turn_in(0)
 
     def _begin(self, log: Log[object], query: SimQuery, at: tuple[int, int, int]) -> None:
-        offset = min((whole_of(state, *at) for state in query.root_states()), default=0)
+        offset = min((contiguous_seq_of(state, *at) for state in query.root_states()), default=0)
         self._next[log.name] = max(offset, log.beginning)
         self._begun[log.name] = self.now
 
     def _send_again(self) -> None:
-        """Where a root misses what it has sent, go on from where the roots are (rule 11)."""
+        """Where a root misses what it has sent, go on from where the roots are (rule-11)."""
         repeat_us = self.world.config.paced(HOLE_REPEAT_US)
         for log, query, at in self._inputs:
             is_settled = self.now - self._begun[log.name] > repeat_us
@@ -168,7 +168,7 @@ class SimAggregator(Process):
 
     @staticmethod
     def task_of(child: int, replica: int, line: int) -> tuple[int, ...]:
-        """Each partition has a task of its own: one does not wait for another (R33)."""
+        """Each partition has a task of its own: one does not wait for another (trace-33)."""
         return child, replica, line
 
     def _aggregate(
@@ -179,9 +179,9 @@ class SimAggregator(Process):
             self.producer.send(query.delta_log(part, *at), delta)
 
 
-def whole_of(state: RootState | None, child: int, replica: int, line: int) -> int:
+def contiguous_seq_of(state: RootState | None, child: int, replica: int, line: int) -> int:
     """What an aggregator need not send again, by one part's state record."""
     for log in state.logs if state is not None else ():
         if (log.child, log.replica, log.line) == (child, replica, line):
-            return log.whole
+            return log.contiguous_seq
     return 0

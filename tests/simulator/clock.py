@@ -12,8 +12,8 @@ import heapq
 from collections.abc import Callable
 from random import Random
 
-ms = 1_000
-second = 1_000_000
+MS = 1_000
+SECOND = 1_000_000
 
 Act = Callable[[], None]
 

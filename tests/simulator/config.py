@@ -1,7 +1,7 @@
 """What is simulated: one deployment with one query, or two that make a chain, as plain values.
 
 A ``WorldConfig`` describes query q and its surroundings. Where q is read by another query, p,
-``reader`` is the same from p's point of view (R20): other inputs and windows, the same X.
+``reader`` is the same from p's point of view (trace-20): other inputs and windows, the same X.
 
 ``pace`` scales the times of the surroundings (restarts, heartbeats, state records): a world whose
 bound is a tenth of a real one's lives ten times as fast, and has as many faults in a tenth of the
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from tests.simulator.clock import ms, second
+from tests.simulator.clock import MS, SECOND
 from tests.simulator.readings import Habits
 
 from slackwater.model.deployment import QuerySpec, WindowSpec, joined_fields
@@ -23,13 +23,13 @@ from slackwater.primitives.lateness import Lateness, Learning, Step
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.join import SJoin
 from slackwater.protocols.dpc.line import PROCESS, Policy
-from slackwater.protocols.dpc.upstream import stale_us_max
+from slackwater.protocols.dpc.upstream import STALE_US_MAX
 
 FIELDS = ("x",)
 """Of every stream."""
 ROW_BYTES = 600
 """At most, of a result: its text, and what holds it in memory."""
-E0_US = 1_000_000 * second
+START_TIME_US = 1_000_000 * SECOND
 """When a world begins: a round number, so that traces can be read."""
 
 
@@ -44,8 +44,8 @@ class Chain:
     children: tuple[tuple[str, ...], ...] = (("q",),)
     replicas: int = 2
     parts: int = 1
-    window_us: int = 1 * second
-    slide_us: int = 1 * second
+    window_us: int = 1 * SECOND
+    slide_us: int = 1 * SECOND
     rows: bool = False
 
 
@@ -56,13 +56,13 @@ class WorldConfig:
     children: tuple[tuple[str, ...], ...] = (("s1", "s2"),)
     replicas: int = 2
     parts: int = 1
-    window_us: int = 1 * second
-    slide_us: int = 1 * second
-    w_us: int = 100 * ms
-    bound_us: int = 2 * second
-    margin_us: int = 50 * ms
+    window_us: int = 1 * SECOND
+    slide_us: int = 1 * SECOND
+    w_us: int = 100 * MS
+    bound_us: int = 2 * SECOND
+    margin_us: int = 50 * MS
     policy: Policy = PROCESS
-    disorder_us: int = 20 * ms
+    disorder_us: int = 20 * MS
     disorder_more_us: dict[str, int] = field(default_factory=dict)
     """Of some streams: how much less they promise than the others."""
     expect_every_us: dict[str, int] = field(default_factory=dict)
@@ -72,16 +72,16 @@ class WorldConfig:
     habits: Habits = field(default_factory=Habits)
     skew_us: dict[str, int] = field(default_factory=dict)
     """By process: how far its machine's clock is ahead."""
-    e0_us: int = E0_US
+    start_time_us: int = START_TIME_US
     record_readings_max: int = 10_000
     piece_bytes_max: int = 8 << 20
     ahead_buckets_max: int = 600
     ahead_bytes_max: int = 256 << 20
     backlog_records_max: int = 1000
     backlog_rows_max: int = 100_000
-    seek_period_us: int = 100 * ms
+    seek_period_us: int = 100 * MS
     pace: float = 1.0
-    zombie_us: tuple[int, int] = (0, 400 * ms)
+    zombie_us: tuple[int, int] = (0, 400 * MS)
     """How long a process that was replaced works on."""
     record_us: int = 30
     """What it takes an orderer to read a record that it needs."""
@@ -89,16 +89,17 @@ class WorldConfig:
     """What it takes an aggregator's task to make the deltas of a record."""
     live_records_max: int = 100
     """Most records that an orderer's consumer gives it of one log at a time."""
-    fetch_us: tuple[int, int] = (500, 4 * ms)
-    restart_us: tuple[int, int] = (300 * ms, 900 * ms)
-    stale_us: int = stale_us_max
+    fetch_us: tuple[int, int] = (500, 4 * MS)
+    restart_us: tuple[int, int] = (300 * MS, 900 * MS)
+    stale_us: int = STALE_US_MAX
     """How long a root counts on a replica's last heartbeat; it wakes as often."""
     join_us: int = 0
     """Readings of the first stream and of the others are joined that are so close; 0: a union."""
     hosted: bool = False
     """Does an orderer's live consumer read its logs for others already when the orderer begins?"""
     rows: bool = False
-    """Has the query no window (R21)? Then each bucket counts as one, and no aggregator reads it."""
+    """Has the query no window (trace-21)? Then each bucket counts as one, and no aggregator reads
+    it."""
     chain: Chain | None = None
     """Who reads the results."""
     name: str = "q"
@@ -149,7 +150,7 @@ class WorldConfig:
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
-        """All streams that its results come from (R20)."""
+        """All streams that its results come from (trace-20)."""
         above = () if self.reads is None else self.reads.sources
         return tuple(dict.fromkeys((*above, *self.streams)))
 
@@ -183,7 +184,7 @@ class WorldConfig:
 
     @property
     def lateness_us(self) -> int:
-        """Rule 15: of all streams that the results come from, at most; a chain adds nothing."""
+        """rule-15: of all streams that the results come from, at most; a chain adds nothing."""
         return max(self.disorder_of(s) + self.expect_every_us.get(s, 0) for s in self.sources)
 
     def lateness(self, learned: Mapping[str, Iterable[Step]]) -> Lateness:
@@ -203,7 +204,7 @@ class WorldConfig:
         if first_us is None:
             return None
         most_us = self.expect_every_us[stream]
-        return Learning(first_us, most_us, max(1 * ms, (most_us - first_us) // 8), gaps_min=10)
+        return Learning(first_us, most_us, max(1 * MS, (most_us - first_us) // 8), gaps_min=10)
 
     def disorder_of(self, stream: str) -> int:
         """How much less than its clock, or its largest reading, a stream promises."""
@@ -222,7 +223,7 @@ class WorldConfig:
     @property
     def first_window(self) -> int:
         """The first window that holds E0."""
-        return self.grid.first_window_holding(self.e0_us)
+        return self.grid.first_window_holding(self.start_time_us)
 
     @property
     def skew_us_max(self) -> int:
@@ -239,7 +240,7 @@ class WorldConfig:
         return 4 if self.chain is not None or self.reads is not None else 2
 
     def answer_within_us(self, stage: int) -> int:
-        """The ladder of deadlines (R13): stage 1 orderer, 2 root; behind them who reads it."""
+        """The ladder of deadlines (trace-13): stage 1 orderer, 2 root; behind them who reads it."""
         stages = 2 if self.chain is None else 4
         return self.bound_us - (stages - stage + 1) * self.margin_us
 
@@ -249,7 +250,10 @@ class WorldConfig:
 
     @property
     def aggregator_names(self) -> list[str]:
-        """One for each replica: fragments of two replicas run in different aggregators (R19)."""
+        """One for each replica: fragments of two replicas run in different aggregators.
+
+        See trace-19.
+        """
         return [f"aggregator/{r}" for r in range(max(query.replicas for query in self.queries))]
 
     @property

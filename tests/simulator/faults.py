@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from tests.simulator.clock import ms, second
+from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import WorldConfig
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class Fault:
 
     def __str__(self) -> str:
         """As ``parse`` reads it."""
-        words = [f"at={self.at / second:.10g}s", self.what, *filter(None, [self.whom])]
-        words += ["for", f"{self.for_us / second:.10g}s"] if self.for_us else []
+        words = [f"at={self.at / SECOND:.10g}s", self.what, *filter(None, [self.whom])]
+        words += ["for", f"{self.for_us / SECOND:.10g}s"] if self.for_us else []
         words += ["by", f"{self.by}"] if self.by else []
         return " ".join(words)
 
@@ -42,7 +42,7 @@ class Fault:
         found = _FORM.fullmatch(text.strip())
         if found is None or found["what"] not in STRIKES:
             raise ValueError(f"not a fault: {text!r}")
-        at, length = (round(float(found[name] or 0) * second) for name in ("at", "for"))
+        at, length = (round(float(found[name] or 0) * SECOND) for name in ("at", "for"))
         return cls(at, found["what"], found["whom"] or "", length, int(found["by"] or 0))
 
     def strike(self, world: World) -> None:
@@ -107,7 +107,7 @@ def plan(rng: Random, config: WorldConfig, until_us: int, count: int) -> tuple[F
     draw = _Drawing(rng, config)
     faults: list[Fault] = []
     for kind in rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=count):
-        at = rng.randrange(config.bound_us // 2, until_us) // ms * ms
+        at = rng.randrange(config.bound_us // 2, until_us) // MS * MS
         faults += getattr(draw, kind, draw.other)(at, kind)
     return tuple(sorted(faults, key=lambda f: f.at))
 
@@ -117,7 +117,7 @@ def plan_chain(rng: Random, reader: WorldConfig, until_us: int) -> tuple[Fault, 
     draw, reads = _Drawing(rng, reader), reader.reads
     assert reads is not None
     faults = [*plan(rng, reader, until_us, rng.choice([0, 1, 2, 4]))]
-    at = rng.randrange(reader.bound_us, until_us) // ms * ms
+    at = rng.randrange(reader.bound_us, until_us) // MS * MS
     child = next(i for i, of in enumerate(reader.children) if reads.name in of)
     part = rng.randrange(reads.parts)
     silent = Fault(at, "silence", rng.choice(reads.streams), draw.between(1, 3))
@@ -137,13 +137,13 @@ def plan_chain(rng: Random, reader: WorldConfig, until_us: int) -> tuple[Fault, 
             for r in range(reader.replicas):
                 faults.append(Fault(at, "pause", reader.orderer_name(child, r), length))
             keep, topic = rng.randint(1, 12), f"sw.results.{reads.name}.stable:{part}"
-            faults.append(Fault(at + length - 50 * ms, "cut", topic, 0, keep))
+            faults.append(Fault(at + length - 50 * MS, "cut", topic, 0, keep))
     return tuple(faults)
 
 
 def plan_overload(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
     """A root or an orderer has to do more than it can, a little or by far."""
-    draw, at = _Drawing(rng, config), rng.randrange(config.bound_us, until_us) // ms * ms
+    draw, at = _Drawing(rng, config), rng.randrange(config.bound_us, until_us) // MS * MS
     if rng.randrange(3):
         name, unit_us = rng.choice(config.root_names), config.slide_us
     else:
@@ -164,14 +164,14 @@ def plan_damage(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
         reader = config.root_names[part]
     if not logs:
         return []
-    at = rng.randrange(config.bound_us, until_us) // ms * ms
+    at = rng.randrange(config.bound_us, until_us) // MS * MS
     faults = {
         "kill": [Fault(at, "kill", reader)],
         "pause": [Fault(at, "pause", reader, draw.between(0.1, 1.5))],
         "read": [],
     }[rng.choice(["kill", "kill", "pause", "read"])]
     for _ in range(rng.randint(1, 4)):
-        soon = at + rng.randrange(100 * ms) // ms * ms
+        soon = at + rng.randrange(100 * MS) // MS * MS
         faults.append(Fault(soon, "damage", rng.choice(logs)))
     return faults
 
@@ -181,18 +181,18 @@ def plan_result_damage(rng: Random, reader: WorldConfig, until_us: int) -> list[
     reads = reader.reads
     assert reads is not None
     child = next(i for i, of in enumerate(reader.children) if reads.name in of)
-    at, faults = rng.randrange(reader.bound_us, until_us) // ms * ms, []
+    at, faults = rng.randrange(reader.bound_us, until_us) // MS * MS, []
     for replica in range(reader.replicas):
         name = reader.orderer_name(child, replica)
         match rng.choice(["kill", "pause", "read"]):
             case "kill":
                 faults.append(Fault(at, "kill", name))
             case "pause":
-                faults.append(Fault(at, "pause", name, rng.randrange(reader.bound_us) // ms * ms))
+                faults.append(Fault(at, "pause", name, rng.randrange(reader.bound_us) // MS * MS))
     for _ in range(rng.randint(1, 6)):
         kind = rng.choice(["stable", "stable", "tentative"])
         log = f"sw.results.{reads.name}.{kind}:{rng.randrange(reads.parts)}"
-        faults.append(Fault(at + rng.randrange(reads.slide_us) // ms * ms, "damage", log))
+        faults.append(Fault(at + rng.randrange(reads.slide_us) // MS * MS, "damage", log))
     return faults
 
 
@@ -212,7 +212,7 @@ class _Drawing:
         for _ in range(self._rng.randint(2, 6)):
             length = self.between(0.05, 1.5)
             faults.append(Fault(at, "silence", stream, length))
-            at += length + self._rng.randrange(10 * ms, bound // 3)
+            at += length + self._rng.randrange(10 * MS, bound // 3)
         return faults
 
     def kill(self, at: int, kind: str) -> list[Fault]:
@@ -255,7 +255,7 @@ class _Drawing:
         return [Fault(at, kind, f"sw.ordered.{self._config.name}.{child}:{partition}")]
 
     def step(self, at: int, kind: str) -> list[Fault]:
-        by = self._rng.choice([-1, 1]) * self._rng.choice([self.between(0.2, 3), 5 * second])
+        by = self._rng.choice([-1, 1]) * self._rng.choice([self.between(0.2, 3), 5 * SECOND])
         return [Fault(at, kind, self._rng.choice(self._config.names), 0, by)]
 
     def cut(self, at: int, kind: str) -> list[Fault]:
@@ -264,7 +264,7 @@ class _Drawing:
 
     def truncate(self, at: int, kind: str) -> list[Fault]:
         again = at + self._rng.randrange(self._config.bound_us)
-        return [Fault(at, kind), Fault(again // ms * ms, kind)]
+        return [Fault(at, kind), Fault(again // MS * MS, kind)]
 
     def _internal_log(self) -> str:
         config, rng = self._config, self._rng
@@ -285,4 +285,4 @@ class _Drawing:
 
     def between(self, low: float, high: float) -> int:
         bound = self._config.bound_us
-        return self._rng.randrange(round(low * bound), round(high * bound)) // ms * ms + ms
+        return self._rng.randrange(round(low * bound), round(high * bound)) // MS * MS + MS

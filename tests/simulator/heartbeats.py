@@ -37,7 +37,7 @@ def beat_of_state(process: str, topic: str, state: str) -> Heartbeat:
 
 
 @dataclass(slots=True)
-class _Said:
+class _SentHeartbeats:
     process: Process
     states: deque[tuple[int, str]] = field(default_factory=deque)
     holes: tuple[Hole, ...] = ()
@@ -49,47 +49,47 @@ class Heartbeats:
     def __init__(self, world: World) -> None:
         self._world = world
         self._delay_us = world.config.paced(DELAY_US)
-        self._with_holes: dict[str, _Said] = {}
-        self._said: dict[str, _Said] = {}
+        self._with_holes: dict[str, _SentHeartbeats] = {}
+        self._sent: dict[str, _SentHeartbeats] = {}
 
-    def say(self, process: Process, session: OrdererSession | RootSession) -> None:
+    def emit(self, process: Process, session: OrdererSession | RootSession) -> None:
         """A process says how it is; a report is made only of what has changed, as in a host."""
         now = self._world.scheduler.now
-        said = self._said.get(process.name)
-        if said is None or said.process is not process:
+        answer = self._sent.get(process.name)
+        if answer is None or answer.process is not process:
             if not self._world.is_present(process):
                 return
-            said = self._said[process.name] = _Said(process)
-        known = said.states[-1][1] if said.states else None
-        if session.state == known and session.core.holes == said.holes:
+            answer = self._sent[process.name] = _SentHeartbeats(process)
+        known = answer.states[-1][1] if answer.states else None
+        if session.state == known and session.core.holes == answer.holes:
             return
         report = session.report()
         (state,), holes = report.states.values(), report.holes
-        if holes != said.holes:
-            said.holes = holes
+        if holes != answer.holes:
+            answer.holes = holes
             if holes:
-                self._with_holes[process.name] = said
+                self._with_holes[process.name] = answer
         if state != known:
-            said.states.append((now, state))
-            self._world.history.said.append(Note(now, process.name, f"says {state}"))
-            while len(said.states) > 1 and said.states[1][0] <= now - self._delay_us:
-                said.states.popleft()
+            answer.states.append((now, state))
+            self._world.history.reported_states.append(Note(now, process.name, f"says {state}"))
+            while len(answer.states) > 1 and answer.states[1][0] <= now - self._delay_us:
+                answer.states.popleft()
 
-    def heard(self, name: str) -> tuple[LineState, int] | None:
+    def last_heartbeat(self, name: str) -> tuple[LineState, int] | None:
         """What a process said last, as the others know it, and when they heard it."""
-        said = self._said.get(name)
-        if said is None:
+        answer = self._sent.get(name)
+        if answer is None:
             return None
         now = self._world.scheduler.now
         known = None
-        for at, state in said.states:
+        for at, state in answer.states:
             if at <= now - self._delay_us:
                 known = state
         if known is None:
             return None
-        stopped = said.process.stopped_at
-        heard_at = now if stopped is None else min(now, stopped + self._delay_us)
-        return LineState(known), heard_at
+        stopped = answer.process.stopped_at
+        received_at = now if stopped is None else min(now, stopped + self._delay_us)
+        return LineState(known), received_at
 
     def is_hole(self, hole: Hole) -> bool:
         """Does anybody see this hole?"""

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from tests.simulator.config import WorldConfig
-from tests.simulator.readings import Reading
+from tests.simulator.readings import SensorReading
 
 from slackwater.model.records import OrderedRecord, RootState, SourceRecord
 from slackwater.primitives.lateness import Step
 from slackwater.protocols.dpc.answers import Transaction
 
-Told = list[tuple[str, tuple[float, ...]]]
+ReportedRows = list[tuple[str, tuple[float, ...]]]
 """Rows of a window: key, and (count, sum, m2, min, max) of each field; or time and values."""
 
 
@@ -26,7 +26,7 @@ class Committed(NamedTuple):
     part: int
     placement: int
     transaction: Transaction[Any]
-    keys: dict[int, Told]
+    keys: dict[int, ReportedRows]
     """Rows of each window, by its seq."""
     state: RootState | None = None
     """The state record of the same transaction."""
@@ -74,7 +74,7 @@ class OfQuery:
     config: WorldConfig
     committed: list[Committed] = field(default_factory=list)
     unavailable: list[tuple[int, int]] = field(default_factory=list)
-    """Times at which some stage had no copy that could work (G2 does not hold then)."""
+    """Times at which some stage had no copy that could work (guarantee-2 does not hold then)."""
     ordered_logs: OrderedLogs = field(default_factory=dict)
     """By (child, replica, line): all that was ever in them and decodes."""
 
@@ -85,13 +85,13 @@ class History(OfQuery):
 
     notes: list[Note] = field(default_factory=list)
     """What befell the processes."""
-    said: list[Note] = field(default_factory=list)
+    reported_states: list[Note] = field(default_factory=list)
     """What their heartbeats said, each change of it."""
     samples: list[Sample] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
-    sent: dict[str, list[Reading]] = field(default_factory=dict)
+    sent: dict[str, list[SensorReading]] = field(default_factory=dict)
     """What each sensor has handed over, in its order."""
-    refused: dict[str, list[tuple[str, Reading]]] = field(default_factory=dict)
+    refused: dict[str, list[tuple[str, SensorReading]]] = field(default_factory=dict)
     """By stream: what went to quarantine, and why."""
     source_logs: dict[str, list[tuple[int, SourceRecord]]] = field(default_factory=dict)
     """All that was ever in them, also what retention took."""
@@ -104,7 +104,7 @@ class History(OfQuery):
     """
     learned: list[Learned] = field(default_factory=list)
     clocks_agree: bool = True
-    """Within the margin, all the time (R12)."""
+    """Within the margin, all the time (trace-12)."""
     ended_at: int = 0
     reader: OfQuery | None = None
     """Of the query that reads this one's results."""

@@ -2,7 +2,8 @@
 
 Logs have offsets; retention cuts their beginnings. A transaction's records lie in the log at once,
 and count for a read-committed reader when its commit marker is there, which takes an offset of its
-own: a record's offset + 1 is not the position (R18). The end for such a reader is the first open
+own: a record's offset + 1 is not the position (trace-18). The end for such a reader is the first
+    open
 transaction. A greater epoch of a transactional id fences the older one and aborts what it left
 open. A producer's sends arrive in their order, without holes; when its process is killed an
 unknown number of the last ones never arrive. While the broker is away nothing is read, sends wait,
@@ -249,7 +250,7 @@ class Producer:
         self._last_due = 0
         self._sent_at = -1
         self.lose_next = False
-        """The next send fails for good in the client, those behind it arrive (R1)."""
+        """The next send fails for good in the client, those behind it arrive (trace-1)."""
         self.late_us = 0
         """How much later than usual all that is sent arrives."""
         self.allowed: int | None = None

@@ -31,10 +31,10 @@ from tests.simulator.shrink import shrink
 
 _dpc = "slackwater.protocols.dpc"
 _scenarios = "tests.scenarios"
-_never_told = Edit(
+_never_reported = Edit(
     "tests.simulator.heartbeats:Heartbeats.is_hole", "return any(", "return False and any("
 )
-"""Else what readers say of a hole mends it (rule 11), and the mistake costs time only."""
+"""Else what readers say of a hole mends it (rule-11), and the mistake costs time only."""
 _sessions = "slackwater.sessions"
 _session = "tests.unit.test_orderer_session"
 _root_session = "tests.unit.test_root_session"
@@ -49,36 +49,36 @@ _overload = f"{_scenarios}.test_r38_overload"
 
 MUTANTS = (
     Mutant(
-        "a proxy goes on behind its log's last record", "R1",
+        "a proxy goes on behind its log's last record", "trace-1",
         (Edit("slackwater.primitives.ids:Contiguous.accept", "if not self.is_next(first_id):",
               "if first_id < self.next_id:"),),
         f"{_scenarios}.test_r01_world:test_the_writer_sends_again_from_the_hole", ("proxy/s1",),
     ),
     Mutant(
-        "an orderer goes on behind its log's last record", "R1",
+        "an orderer goes on behind its log's last record", "trace-1",
         (Edit(f"{_dpc}.recovery:recover",
               "if Position(record.bucket_start, record.piece) != frontier:", "if False:"),
-         _never_told),
+         _never_reported),
         f"{_scenarios}.test_r01_world:test_the_writer_sends_again_from_the_hole",
         ("orderer/q.0.a",),
     ),
     Mutant(
-        "readers take what a zombie proxy writes", "R2",
+        "readers take what a zombie proxy writes", "trace-2",
         (Edit(f"{_dpc}.cursor:SourceCursor.offer",
               "record.inc < self.inc or record.kind is Kind.VOID", "record.kind is Kind.VOID"),),
         "tests.simulator.mutants:a_zombie_lies",
     ),
     Mutant(
-        "an orderer goes on behind what a zombie wrote", "R2",
+        "an orderer goes on behind what a zombie wrote", "trace-2",
         (Edit(f"{_dpc}.recovery:recover",
               "if offset == state.stable_offset and state.last_id >= 0:", "if False:"),
          Edit(f"{_dpc}.recovery:SoleWriter.delivered", "return alone", "return True"),
-         _never_told),
+         _never_reported),
         f"{_scenarios}.test_r02_world:test_a_successor_does_not_go_on_behind_what_a_zombie_wrote",
         (0,),
     ),
     Mutant(
-        "a restarted root has forgotten what was tentative", "R3",
+        "a restarted root has forgotten what was tentative", "trace-3",
         (Edit(f"{_sessions}.root:RootSession.start", "ends = yield Ends(logs)",
               "from dataclasses import replace\n"
               "    state = replace(state, answered_to=state.stable_from)\n"
@@ -86,189 +86,189 @@ MUTANTS = (
         f"{_scenarios}.test_r03_world:test_a_root_that_dies_with_tentative_answers_leaves_none_behind",
     ),
     Mutant(
-        "the UNDO is forgotten", "R3",
+        "the UNDO is forgotten", "trace-3",
         (Edit(f"{_dpc}.answers:_Draft.answer_stable", "if correcting:", "if False:"),),
         f"{_scenarios}.test_r03_world:test_a_dead_aggregator_is_undone_though_no_orderer_forked",
     ),
     Mutant(
-        "one UNDO revokes all that is tentative", "R4",
+        "one UNDO revokes all that is tentative", "trace-4",
         (Edit(f"{_dpc}.answers:_Draft.answer_stable", "min(to, before.answered_to)",
               "before.answered_to"),),
         f"{_scenarios}.test_r04_world:test_a_source_that_returns_for_a_moment_revokes_only_what_it_replaces",
     ),
     Mutant(
-        "nothing is parked", "R5",
+        "nothing is parked", "trace-5",
         (Edit(f"{_dpc}.orderer_logs:OrdererLogs._bound", "self.park(line, stream)", "pass"),
-         Edit(f"{_dpc}.orderer_logs:OrdererLogs.wanted", "if hungry or (", "if True or (")),
+         Edit(f"{_dpc}.orderer_logs:OrdererLogs.wanted", "if needs_input or (", "if True or (")),
         f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:memory_stays_flat_without_a_source",
         (1_200,),
     ),
     Mutant(
-        "a cursor keeps what nobody looks back to", "R5",
+        "a cursor keeps what nobody looks back to", "trace-5",
         (Edit(f"{_dpc}.cursor:SourceCursor.pass_to",
-              "while self._behind and self._is_done(self._behind[0], needed_from):",
+              "while self._passed and self._is_done(self._passed[0], needed_from):",
               "while False:"),),
         f"{_held}:test_one_that_does_not_leak_goes_on", (False,),
     ),
     Mutant(
-        "who runs ahead is parked too late", "R5",
+        "who runs ahead is parked too late", "trace-5",
         (Edit(f"{_dpc}.orderer_logs:OrdererLogs._bound",
               "cursor.bytes_held > self._bytes_max", "cursor.bytes_held > 9 * self._bytes_max"),),
         f"{_held}:test_one_that_does_not_leak_goes_on", (True,),
     ),
     Mutant(
-        "who keeps too much goes on", "R5",
+        "who keeps too much goes on", "trace-5",
         (Edit(f"{_dpc}.orderer_logs:OrdererLogs.check_excess",
               "excess > before.get((line, log), excess)", "False"),),
         f"{_held}:test_a_session_that_leaks_ends", ("it releases nothing", False),
     ),
     Mutant(
-        "the root keeps every bucket it has seen", "R5",
+        "the root keeps every bucket it has seen", "trace-5",
         (Edit(f"{_dpc}.root_children:settle", "child.live.forget_before(child.chosen.to)",
               "pass"),),
         f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:test_a_long_life_without_failure_leaves_memory_flat",
     ),
     Mutant(
-        "a claimed incarnation is believed", "R2",
+        "a claimed incarnation is believed", "trace-2",
         (Edit("slackwater.runtime.incarnation:has_begun", "return any(map(is_start, records))",
               "return True"),),
         f"{_scenarios}.test_r02_a_claimed_incarnation:test_an_incarnation_is_believed_where_its_start_is",
     ),
     Mutant(
-        "a restarted orderer is mute until it is stable", "R6",
-        (Edit(f"{_dpc}.orderer:OrdererCore.mute",
+        "a restarted orderer is mute until it is stable", "trace-6",
+        (Edit(f"{_dpc}.orderer:OrdererCore.suppress_tentative",
               "return inputs.has_unread and inputs.is_unread(grid.next_cut(self.line.live_next))",
               "return self.line.forked and self.counters.forks == 0"),),
         f"{_scenarios}.test_r06_the_last_copy_speaks:test_both_replicas_at_once",
     ),
     Mutant(
-        "tentative buckets of two replicas are added", "R7",
+        "tentative buckets of two replicas are added", "trace-7",
         (Edit(f"{_dpc}.live_input:LiveInput.ingredients",
-              "if best is None or said.rank > best.rank:",
-              "if best is not None and not best.stable and not said.stable:\n"
-              "                more = {p + 100: r for p, r in said.pieces.items()}\n"
+              "if best is None or version.rank > best.rank:",
+              "if best is not None and not best.stable and not version.stable:\n"
+              "                more = {p + 100: r for p, r in version.pieces.items()}\n"
               "                best.pieces.update(more)\n"
-              "            elif best is None or said.rank > best.rank:"),),
+              "            elif best is None or version.rank > best.rank:"),),
         f"{_scenarios}.test_r07_replicas_replace_each_other:test_a_replica_dies_while_both_speak_tentatively",
     ),
     Mutant(
-        "what is ahead is dropped", "R8",
+        "what is ahead is dropped", "trace-8",
         (Edit(f"{_dpc}.stable_input:StableInput._hold", "cursor.return_to(place)", "pass"),),
         f"{_scenarios}.test_r08_a_record_ahead_waits:test_a_new_replica_continues_when_the_other_dies_where_it_began",
     ),
     Mutant(
-        "a newcomer's cursor jumps to where its host reads", "R8",
+        "a newcomer's cursor jumps to where its host reads", "trace-8",
         (Edit(f"{_dpc}.inputs:Inputs.live_at", "at.attach(cursor)", "cursor.attached = True"),),
         f"{_newcomer}:test_it_reads_what_the_host_has_read_and_writes_what_the_others_write",
         (False, None),
     ),
     Mutant(
-        "a host does not say where it reads", "R8",
+        "a host does not say where it reads", "trace-8",
         (Edit(f"{_sessions}.orderer:OrdererSession.live_at",
               "self.core.logs.live_at(stream, offset)", "pass"),),
         f"{_newcomer}"
         ":test_an_orderer_that_starts_again_in_a_host_loses_nothing_and_claims_no_loss", (1,),
     ),
     Mutant(
-        "a state record is written before what it counts", "R1",
+        "a state record is written before what it counts", "trace-1",
         (Edit(f"{_sessions}.deliveries:Deliveries.take",
               "self._counted < self._waiting[1]", "False"),),
         f"{_session}:test_a_state_record_waits_until_what_it_counts_is_in_the_logs",
     ),
     Mutant(
-        "what is delivered behind another writer counts", "R2",
+        "what is delivered behind another writer counts", "trace-2",
         (Edit(f"{_sessions}.deliveries:Deliveries.delivered", "if self._others:", "if False:"),),
         f"{_session}:test_it_ends_for_another_writer_and_for_nothing_else", (True,),
     ),
     Mutant(
-        "nobody looks who else writes", "R2",
+        "nobody looks who else writes", "trace-2",
         (Edit(f"{_sessions}.orderer:OrdererSession._look_between",
               "if found:", "if False:"),),
         f"{_session}:test_it_ends_for_another_writer_and_for_nothing_else", (True,),
     ),
     Mutant(
-        "an orderer goes on writing behind a hole", "R1",
+        "an orderer goes on writing behind a hole", "trace-1",
         (Edit(f"{_sessions}.orderer:OrdererSession.step", "if self._is_ending:", "if False:"),),
         f"{_session}:test_behind_a_hole_it_writes_nothing_but_where_its_successor_begins",
     ),
     Mutant(
-        "what is sent again has ids that were taken", "R1",
-        (Edit(f"{_sessions}.orderer:OrdererSession._begin_behind_results",
+        "what is sent again has ids that were taken", "trace-1",
+        (Edit(f"{_sessions}.orderer:OrdererSession._begin_after_results",
               "own_log=[record for _, record in own]", "own_log=[]"),),
         f"{_session}:test_behind_a_hole_ids_go_on_behind_those_that_lie_before_the_results_end",
     ),
     Mutant(
-        "an orderer is not mute after its start", "R6",
+        "an orderer is not mute after its start", "trace-6",
         (Edit(f"{_sessions}.orderer:OrdererSession.start",
               "{i: ends[log] for log, i in self._stream_of.items()}", "{}"),),
         f"{_session}:test_start_is_written_before_the_ends_are_asked_that_it_is_mute_until",
     ),
     Mutant(
-        "a state record names a place in the other log", "R6",
+        "a state record names a place in the other log", "trace-6",
         (Edit(f"{_sessions}.orderer:OrdererSession.start",
               "Deliveries(self.inc, live_from)", "Deliveries(self.inc, self.inc)"),),
         f"{_session}:test_a_state_record_points_into_both_logs_though_nothing_is_delivered_yet",
     ),
     Mutant(
-        "a root goes on from what it read before it fenced", "R18",
+        "a root goes on from what it read before it fenced", "trace-18",
         (Edit(f"{_sessions}.root:RootSession.start",
               "self._restored = yield self._newest()", "self._restored = found"),),
         f"{_root_session}:test_what_it_goes_on_from_is_read_behind_the_fence",
     ),
     Mutant(
-        "a root does not look again when it can commit", "R18",
+        "a root does not look again when it can commit", "trace-18",
         (Edit(f"{_sessions}.root:RootSession._open", "!= self._restored", "is self"),),
         f"{_root_session}:test_who_was_answered_by_another_copy_meanwhile_ends_before_it_answers",
     ),
     Mutant(
-        "a root answers before it can commit", "R18",
+        "a root answers before it can commit", "trace-18",
         (Edit(f"{_sessions}.root:RootSession.step", "if not self._is_open:",
               "if not self._opens:"),),
         f"{_root_session}:test_nothing_is_answered_before_transactions_are_open",
     ),
     Mutant(
-        "a root fences who was placed when it was", "R17",
+        "a root fences who was placed when it was", "trace-17",
         (Edit(f"{_dpc}.root_config:stays_down", "state.placement >= placement",
               "state.placement > placement"),),
         f"{_root_session}:test_a_copy_that_was_placed_no_later_stays_down_and_fences_nobody", (5,),
     ),
     Mutant(
-        "a second transaction begins while one is under way", "R3",
+        "a second transaction begins while one is under way", "trace-3",
         (Edit(f"{_dpc}.root:RootCore.step", "if self.awaits_commit:", "if False:"),),
         f"{_root_session}:test_a_transaction_waits_for_the_one_before",
     ),
     Mutant(
-        "a failed commit counts as done", "R3",
+        "a failed commit counts as done", "trace-3",
         (Edit(f"{_sessions}.root:RootSession.commit_failed",
               'self._fail(f"{self.fragment}: {why}")', "self.committed(self._now)"),),
         f"{_root_session}:test_a_transaction_that_failed_ends_the_copy_and_counts_for_nothing",
     ),
     Mutant(
-        "a root believes a placement that has not answered", "R2",
+        "a root believes a placement that has not answered", "trace-2",
         (Edit(f"{_sessions}.root:RootSession._look_at_claim",
               "found.placement > self.inc", "True"),),
         f"{_root_session}:test_a_claim_is_looked_up", (4, False),
     ),
     Mutant(
-        "a root believes an incarnation that has not begun", "R9",
+        "a root believes an incarnation that has not begun", "trace-9",
         (Edit(f"{_sessions}.root:RootSession._record",
               "(of.child, of.replica) and has_begun", "(of.child, of.replica)"),),
         f"{_root_session}:test_what_its_orderer_cannot_have_written_is_void", ({"inc": 2**62},),
     ),
     Mutant(
-        "a newcomer root's cursors jump to where its host reads", "R8",
+        "a newcomer root's cursors jump to where its host reads", "trace-8",
         (Edit(f"{_dpc}.inputs:Inputs.live_at", "at.attach(cursor)", "cursor.attached = True"),),
         f"{_root_session}:test_a_newcomer_reads_what_its_host_has_read_for_others",
     ),
     Mutant(
-        "any greater seq counts", "R9",
+        "any greater seq counts", "trace-9",
         (Edit(f"{_dpc}.delta_cursor:DeltaCursor.admits",
               "self._strict and 0 <= self.next_seq < record.seq", "False"),),
         f"{_scenarios}.test_r01_world:test_the_writer_sends_again_from_the_hole",
         ("aggregator/0",),
     ),
     Mutant(
-        "a part without keys gets no record", "R9",
+        "a part without keys gets no record", "trace-9",
         (Edit("tests.simulator.aggregator:aggregate",
               "return [_of_part(record, figures, seq, part, parts) for part in range(parts)]",
               "found = [_of_part(record, figures, seq, part, parts) for part in range(parts)]\n"
@@ -276,97 +276,98 @@ MUTANTS = (
         f"{_scenarios}.test_r09_every_record_has_its_seq:test_every_part_gets_a_record_for_every_record",
     ),
     Mutant(
-        "a deadline alone makes a stream failed", "R11",
+        "a deadline alone makes a stream failed", "trace-11",
         (Edit(f"{_dpc}.line:Line._was_read_since",
               "return through is not None and through >= deadline", "return True"),),
         "tests.simulator.mutants:timers_first",
     ),
     Mutant(
-        "all stages wait until the same instant", "R13",
+        "all stages wait until the same instant", "trace-13",
         (Edit("tests.simulator.world:WorldConfig.answer_within_us",
               "(stages - stage + 1) * self.margin_us", "self.margin_us"),),
         f"{_scenarios}.test_r13_the_ladder_of_deadlines:test_only_the_silent_source_is_missing_not_its_child",
     ),
     Mutant(
-        "all corrections go into one transaction", "R14",
-        (Edit(f"{_dpc}.answers:Answers._within_bounds", "if room < ready.windows:", "if False:"),
+        "all corrections go into one transaction", "trace-14",
+        (Edit(f"{_dpc}.answers:AnswerPlanner._within_bounds",
+              "if room < ready.windows:", "if False:"),
          Edit(f"{_dpc}.decision:Decider._complete_windows",
               "range(self.overload.fitting(CORRECTIONS_PER_STEP_MAX))", "range(10_000)")),
         "tests.simulator.mutants:many_corrections",
     ),
     Mutant(
-        "a root does not fence before it reads", "R18",
+        "a root does not fence before it reads", "trace-18",
         (Edit("tests.simulator.kafka:Broker._check",
               "if self._epochs.get(transactional_id) != epoch:", "if False:"),),
         f"{_scenarios}.test_r18_restart_reads_what_counts:test_a_zombie_wakes_in_the_middle_of_its_transaction",
     ),
     Mutant(
-        "pieces are ignored", "R32",
-        (Edit(f"{_dpc}.delta_cursor:behind",
+        "pieces are ignored", "trace-32",
+        (Edit(f"{_dpc}.delta_cursor:next_position",
               "record.kind is not Kind.BOUNDARY and record.piece + 1 < record.pieces", "False"),),
         f"{_scenarios}.test_r32_buckets_in_pieces:test_every_piece_counts",
     ),
     Mutant(
-        "replicas catch up without asking", "R30",
+        "replicas catch up without asking", "trace-30",
         (Edit(f"{_dpc}.staggering:Stagger._has_turn",
               "return waited and not self._ahead(now)", "return True"),),
         f"{_turns}:test_all_ask_and_the_lowest_id_goes_first",
     ),
     Mutant(
-        "two that ask grant it to each other", "R30",
+        "two that ask grant it to each other", "trace-30",
         (Edit(f"{_dpc}.staggering:Stagger._choice", "asking.append(self._me)", "pass"),),
         f"{_turns}:test_all_ask_and_the_lowest_id_goes_first",
     ),
     Mutant(
-        "a replica that is at it grants it to a lower id", "R30",
+        "a replica that is at it grants it to a lower id", "trace-30",
         (Edit(f"{_dpc}.staggering:Stagger.may_catch_up",
               "-1 if self._holds else self._choice(now)", "self._choice(now)"),),
         f"{_turns}:test_whoever_is_at_it_refuses_also_a_lower_id",
     ),
     Mutant(
-        "a turn lasts until its owner says so", "R30",
+        "a turn lasts until its owner says so", "trace-30",
         (Edit(f"{_dpc}.staggering:Stagger._is_active",
-              "self._is_heard(peer, now) and now - peer.moved_at < self._lease_us", "True"),),
+              "self._is_fresh(peer, now) and now - peer.moved_at < self._lease_us", "True"),),
         f"{_turns}:test_who_dies_in_its_turn_is_waited_for_no_longer_than_its_lease",
     ),
     Mutant(
-        "who waits for its turn says nothing new", "R30",
-        (Edit(f"{_dpc}.orderer:OrdererCore._answer", "if self.mute:",
-              "if self.mute or self._held_back:"),),
+        "who waits for its turn says nothing new", "trace-30",
+        (Edit(f"{_dpc}.orderer:OrdererCore._answer", "if self.suppress_tentative:",
+              "if self.suppress_tentative or self._held_back:"),),
         f"{_turns}:test_who_dies_in_its_turn_is_waited_for_no_longer_than_its_lease",
     ),
     Mutant(
-        "one log for both lines", "R33",
+        "one log for both lines", "trace-33",
         (Edit("tests.simulator.aggregator:SimAggregator.task_of", "return child, replica, line",
               "return child, replica"),),
         f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_a_slow_aggregator_lets_live_buckets_pass_the_corrections",
     ),
     Mutant(
-        "the lines join in front of the corrections", "R33",
+        "the lines join in front of the corrections", "trace-33",
         (Edit(f"{_dpc}.orderer:OrdererCore._may_be_one",
               "not self.downstream.is_awaited(now, line.stable_next)", "True"),),
         f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_an_aggregator_slower_than_its_orderer_keeps_the_lines_apart",
     ),
     Mutant(
-        "a dead root's word counts for good", "R33",
+        "a dead root's word counts for good", "trace-33",
         (Edit(f"{_dpc}.downstream:Downstream.is_awaited",
               "if now - at < self._lease_us", ""),),
         f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_a_dead_root_is_not_waited_for",
     ),
     Mutant(
-        "roots are waited for, near or never", "R33",
+        "roots are waited for, near or never", "trace-33",
         (Edit(f"{_dpc}.downstream:Downstream.is_awaited",
-              "behind > self._behind // 2", "False"),),
+              "lag > self._lag // 2", "False"),),
         f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_an_aggregator_that_is_never_near_does_not_keep_the_lines_apart",
     ),
     Mutant(
-        "Table II is forgotten", "R34",
+        "Table II is forgotten", "trace-34",
         (Edit(f"{_dpc}.live_input:LiveInput.live_to",
-              "if says_stable and view.tentative_to <= view.stable_to:", "if False:"),),
+              "if is_stable and view.tentative_to <= view.stable_to:", "if False:"),),
         f"{_scenarios}.test_r34_one_sick_replica:test_the_healthy_replica_is_waited_for", (2,),
     ),
     Mutant(
-        "the live line's seek moves the stable line's counters", "R35",
+        "the live line's seek moves the stable line's counters", "trace-35",
         (Edit(f"{_dpc}.orderer_logs:OrdererLogs.ends", "cursor.seek(end)",
               "cursor.seek(end)\n"
               "            self.stable[stream].next_id = -1\n"
@@ -374,80 +375,82 @@ MUTANTS = (
         f"{_scenarios}.test_r35_after_a_seek:test_the_live_line_hears_the_stream_again",
     ),
     Mutant(
-        "what a seek left out is not missing", "G3",
+        "what a seek left out is not missing", "guarantee-3",
         (Edit(f"{_dpc}.cursor:SourceCursor.passed",
-              "start - self._lookback_us >= self.whole_from", "True"),),
+              "start - self._lookback_us >= self.complete_from", "True"),),
         "tests.simulator.mutants:a_seek_under_a_long_bound",
     ),
     Mutant(
-        "what was skipped is missed after it was read", "R35",
-        (Edit(f"{_dpc}.orderer_logs:OrdererLogs.mend", "live.mend(stable)", "pass"),),
+        "what was skipped is missed after it was read", "trace-35",
+        (Edit(f"{_dpc}.orderer_logs:OrdererLogs.adopt_stable_state",
+              "live.adopt_stable_state(stable)", "pass"),),
         f"{_scenarios}.test_r35_what_was_skipped_is_there_again"
         ":test_a_stream_that_is_whole_again_is_not_missed_for_its_disorder",
     ),
     Mutant(
-        "a window's row lies at its end, not before it", "R20",
+        "a window's row lies at its end, not before it", "trace-20",
         (Edit("slackwater.codec.result_batches:Assembler._batch",
               "self._rows, end - 1, where)", "self._rows, end, where)"),),
         f"{_chains}:test_a_window_s_row_falls_into_the_reader_s_window_that_ends_with_it",
     ),
     Mutant(
-        "a query promises no further than its last window", "R20",
+        "a query promises no further than its last window", "trace-20",
         (Edit("slackwater.codec.result_batches:Assembler._batch",
               "boundary = end - 1 + stream.slide_us", "boundary = end"),),
         f"{_chains}:test_a_reader_s_windows_are_much_shorter_and_nothing_is_tentative",
     ),
     Mutant(
-        "both versions of a window count", "R20",
-        (Edit(f"{_dpc}.chain:live_columns", "not _is_said_for_good(chunk.batch, stable)", "True"),),
+        "both versions of a window count", "trace-20",
+        (Edit(f"{_dpc}.chain:live_columns", "not _is_stable_in(chunk.batch, stable)", "True"),),
         f"{_chains}:test_two_versions_of_a_window_are_not_added_up",
     ),
     Mutant(
-        "a position within a bucket is a stable answer to it", "R20",
-        (Edit(f"{_dpc}.chain:_is_said_for_good", ">= batch.boundary", "> batch.floor"),),
+        "a position within a bucket is a stable answer to it", "trace-20",
+        (Edit(f"{_dpc}.chain:_is_stable_in", ">= batch.boundary", "> batch.prev_watermark"),),
         f"{_chains}:test_a_bucket_that_began_before_the_reader_s_position_is_there_once",
     ),
     Mutant(
-        "a tentative answer covers what lies before it", "R20",
+        "a tentative answer covers what lies before it", "trace-20",
         (Edit(f"{_dpc}.chain:ResultCursor.reach", "break", "pass"),),
         f"{_chains}:test_a_tentative_answer_that_is_read_first_covers_nothing_before_it",
     ),
     Mutant(
-        "what a source query has lost is not carried on", "R20",
+        "what a source query has lost is not carried on", "trace-20",
         (Edit(f"{_dpc}.chain:ResultCursor.offer", "if record.lost:", "if False:"),),
         f"{_losses}:test_a_reader_s_stable_answers_carry_the_loss_on", (False,),
     ),
     Mutant(
-        "a row that cannot be read was never there", "R15",
+        "a row that cannot be read was never there", "trace-15",
         (Edit(f"{_dpc}.chain:ResultCursor.load",
               "if unread and not chunk.is_loaded:", "if False:"),),
         f"{_chains}:test_a_row_that_cannot_be_read_is_lost_and_its_reader_s_window_says_so",
     ),
     Mutant(
-        "a tentative answer does not say what is lost", "R15",
+        "a tentative answer does not say what is lost", "trace-15",
         (Edit(f"{_dpc}.orderer:OrdererCore._emit_tentative", ", gap=gap", ""),),
         f"{_losses}:test_a_tentative_answer_names_what_the_stable_one_it_is_made_of_has_lost",
     ),
     Mutant(
-        "a hole in the results of a query is passed over", "R20",
-        (Edit(f"{_dpc}.chain:ResultCursor.offer", "if floor > self.boundary:", "if False:"),),
+        "a hole in the results of a query is passed over", "trace-20",
+        (Edit(f"{_dpc}.chain:ResultCursor.offer",
+              "if prev_watermark > self.boundary:", "if False:"),),
     ),
     Mutant(
-        "the rows of a window that retention cut are a whole window", "R20",
+        "the rows of a window that retention cut are a whole window", "trace-20",
         (Edit("slackwater.codec.result_batches:Assembler.take",
               'is_cut = self._is_first and len(self._rows) < line["keys"]', "is_cut = False"),
          Edit("slackwater.codec.result_batches:Assembler._batch",
               'lost = line["keys"] - len(self._rows)', "lost = 0")),
     ),
     Mutant(
-        "the rows of the children lie behind each other", "R21",
-        (Edit("slackwater.primitives.rows:RowContents.together",
+        "the rows of the children lie behind each other", "trace-21",
+        (Edit("slackwater.primitives.rows:RowContents.merge",
               'return rows.take(np.argsort(rows.stimes, kind="stable"))', "return rows"),),
         f"{_scenarios}.test_r21_queries_without_a_window"
         ":test_children_are_merged_by_time_and_then_by_child",
     ),
     Mutant(
-        "every part has the rows of all keys", "R21",
+        "every part has the rows of all keys", "trace-21",
         (Edit("slackwater.primitives.rows:RowContents.of",
               "return rows if mine.all() else rows.take(mine)", "return rows"),),
         f"{_scenarios}.test_r21_without_a_window_under_faults"
@@ -455,19 +458,19 @@ MUTANTS = (
         ("two children, two parts",),
     ),
     Mutant(
-        "a chained orderer waits for its own deadline", "R13",
+        "a chained orderer waits for its own deadline", "trace-13",
         (Edit(f"{_dpc}.orderer:OrdererCore._answer",
               "tentative=is_tentative", "tentative=None"),),
         "tests.paper.test_dpc_chains:test_4_2_3_tentative_boundaries_travel_downstream",
     ),
     Mutant(
-        "what a source query lacked is not named", "R20",
+        "what a source query lacked is not named", "trace-20",
         (Edit(f"{_dpc}.orderer_live:LiveInputs.missing",
               "names.update(live_missing(*self._pair(logs), start, end))", "pass"),),
         f"{_chains}:test_what_the_source_query_lacked_is_named_by_its_source",
     ),
     Mutant(
-        "a parked cursor waits for a marker's offset", "R20",
+        "a parked cursor waits for a marker's offset", "trace-20",
         (Edit(f"{_dpc}.orderer_logs:OrdererLogs.caught_up_to",
               "cursor.read_to(position)", "pass"),
          Edit(f"{_dpc}.orderer_logs:OrdererLogs.read_to",
@@ -475,30 +478,30 @@ MUTANTS = (
         f"{_chains}:test_the_reader_s_orderer_restarts_while_its_source_query_is_tentative",
     ),
     Mutant(
-        "tentative answers come before their normal time", "R36",
+        "tentative answers come before their normal time", "trace-36",
         (Edit(f"{_dpc}.line:Line.judge", "if now < normal:", "if now < normal - 1_000_000:"),),
         f"{_scenarios}.test_r36_nothing_before_its_time:test_all_sources_silent",
     ),
     Mutant(
-        "a bucket is complete one microsecond too early", "G1",
+        "a bucket is complete one microsecond too early", "guarantee-1",
         (Edit(f"{_dpc}.line:Line.stable_ready", ">= self._units.end(self.stable_next)",
               ">= self._units.end(self.stable_next) - 1"),),
         "tests.simulator.mutants:boundaries_just_below_the_cuts",
     ),
     Mutant(
-        "X is measured from the window's start", "G2",
+        "X is measured from the window's start", "guarantee-2",
         (Edit(f"{_dpc}.line:Line.judge", "deadline = normal + self._schedule.answer_within_us",
               "deadline = self._schedule.deadline(start) or 0"),),
         "tests.simulator.mutants:a_masked_failure",
     ),
     Mutant(
-        "X counts twice", "G2",
+        "X counts twice", "guarantee-2",
         (Edit(f"{_dpc}.line:Line.judge", "deadline = normal + self._schedule.answer_within_us",
               "deadline = normal + 2 * self._schedule.answer_within_us"),),
         f"{_scenarios}.test_r12_normal_time_depends_on_nothing:test_silence_of_everything",
     ),
     Mutant(
-        "what is stable of one bucket is said with the next", "R16",
+        "what is stable of one bucket is said with the next", "trace-16",
         (Edit(f"{_dpc}.orderer:OrdererCore._take_stable",
               "nearest = self.logs.nearest_reading(start)",
               "further = self._config.grid.next_cut(end)\n"
@@ -508,41 +511,41 @@ MUTANTS = (
               "    nearest = self.logs.nearest_reading(start)"),),
     ),
     Mutant(
-        "an UNDO goes one window too far", "R4",
+        "an UNDO goes one window too far", "trace-4",
         (Edit(f"{_dpc}.answers:_Draft.answer_stable",
               "min(to, before.answered_to) - self._slide", "min(to, before.answered_to)"),),
     ),
     Mutant(
-        "REC_DONE is forgotten", "R22",
+        "REC_DONE is forgotten", "trace-22",
         (Edit(f"{_dpc}.answers:_Draft.answer_stable", "if correcting and to == self.answered_to:",
               "if False:"),),
     ),
     Mutant(
-        "every tentative answer begins an epoch", "R22",
+        "every tentative answer begins an epoch", "trace-22",
         (Edit(f"{_dpc}.answers:_Draft.answer_tentative",
               "self.epoch += self.stable_from == self.answered_to", "self.epoch += 1"),),
     ),
     Mutant(
-        "late readings vanish", "G6",
+        "late readings vanish", "guarantee-6",
         (Edit(f"{_dpc}.source:SourceCore.offer", '_note(refused, "late", late)', "pass"),),
     ),
     Mutant(
-        "what the disk could not keep keeps its ids", "G6",
+        "what the disk could not keep keeps its ids", "guarantee-6",
         (Edit(f"{_dpc}.source:SourceCore.restore",
-              "self.next_id, self.promise = saved.next_id, saved.promise", "pass"),),
+              "self.next_id, self.watermark = saved.next_id, saved.watermark", "pass"),),
     ),
     Mutant(
-        "what the disk could not keep is dropped", "G6",
+        "what the disk could not keep is dropped", "guarantee-6",
         (Edit(f"{_dpc}.source:SourceCore.restore",
               "self._chunks, self.waiting = list(saved.chunks), saved.waiting", "pass"),),
     ),
     Mutant(
-        "what is held ahead does not count from the lateness", "R12",
-        (Edit(f"{_dpc}.orderer_config:OrdererConfig.apart_us",
+        "what is held ahead does not count from the lateness", "trace-12",
+        (Edit(f"{_dpc}.orderer_config:OrdererConfig.max_skew_us",
               "self.lateness(e) + self.in_time_us", "self.in_time_us"),),
     ),
     Mutant(
-        "what is learned shrinks", "R37",
+        "what is learned shrinks", "trace-37",
         (Edit("slackwater.primitives.lateness:Lateness.__init__",
               "if lateness_us > self.at(from_us):", "if lateness_us != self.at(from_us):"),),
         f"{_scenarios}.test_r37_a_patience_that_is_learned:"
@@ -550,188 +553,189 @@ MUTANTS = (
         ((0, 1, 2),),
     ),
     Mutant(
-        "a start forgets what was recorded", "R37",
+        "a start forgets what was recorded", "trace-37",
         (Edit("slackwater.proxy.expecting:Expecting.restore",
               "max((step.expect_every_us for step in steps), default=0)", "0"),),
         "tests.simulator.mutants:a_proxy_starts_again",
     ),
     Mutant(
-        "what is learned holds for the past", "R37",
-        (Edit("slackwater.proxy.shell:Context.ahead_us",
+        "what is learned holds for the past", "trace-37",
+        (Edit("slackwater.proxy.shell:InputContext.ahead_us",
               "self.event_us(now_us + AHEAD_US)", "self.event_us(now_us - 20 * AHEAD_US)"),),
         "tests.simulator.mutants:a_longer_gap",
     ),
     Mutant(
-        "with auto the clock promises", "R10",
+        "with auto the clock promises", "trace-10",
         (Edit("slackwater.proxy.topic:TopicInput._rules",
               "spec.expect_every_us is None and",
               "(spec.expect_every_us is None or spec.learns_gaps) and"),),
         "tests.simulator.mutants:a_backlog_of_a_stream_that_learns",
     ),
     Mutant(
-        "the clock jumps with the machine's", "R12",
+        "the clock jumps with the machine's", "trace-12",
         (Edit("slackwater.runtime.clock:SlewedClock.now_us",
               "max(-lean_us, min(lean_us, self._lag_us))", "self._lag_us"),),
         "tests.simulator.mutants:a_clock_steps",
     ),
     Mutant(
-        "a gap is papered over", "R15",
+        "a gap is papered over", "trace-15",
         (Edit(f"{_dpc}.cursor:SourceCursor._is_next",
-              "self.gaps.append((self._lost_from, self._felt_before(record), lost))",
+              "self.gaps.append((self._lost_from, self._affected_until(record), lost))",
               "pass"),),
         f"{_scenarios}.test_r15_world:test_what_a_first_reader_did_not_find_is_a_gap",
     ),
     Mutant(
-        "what is left of another version is the rest of the bucket", "R32",
+        "what is left of another version is the rest of the bucket", "trace-32",
         (Edit(f"{_dpc}.stable_input:StableInput.take",
               "_version(record) != self._version", "False"),),
         f"{_scenarios}.test_r32_a_bucket_in_several_records"
         ":test_r32_a_bucket_begun_without_a_gap_is_completed_with_one", (2, 9),
     ),
     Mutant(
-        "a bucket that has been begun is never given up", "R32",
+        "a bucket that has been begun is never given up", "trace-32",
         (Edit(f"{_dpc}.stable_input:StableInput.take",
-              "if not self.rivals(replica):", "if False:"),),
+              "if not self.alternatives(replica):", "if False:"),),
         f"{_scenarios}.test_r32_a_bucket_in_several_records"
         ":test_r32_a_bucket_begun_without_a_gap_is_completed_with_one", (2, 9),
     ),
     Mutant(
-        "a replica goes on within a bucket", "R32",
+        "a replica goes on within a bucket", "trace-32",
         (Edit(f"{_dpc}.recovery:recover", "if frontier.piece:", "if False:"),),
         f"{_scenarios}.test_r32_a_bucket_in_several_records"
         ":test_r32_a_replica_that_died_between_its_pieces_says_the_bucket_again", (2, 5),
     ),
     Mutant(
-        "a gap is taken though a replica has none", "R15",
+        "a gap is taken though a replica has none", "trace-15",
         (Edit(f"{_dpc}.stable_input:StableInput._may_take",
-              "return not self.rivals(replica)", "return True"),),
+              "return not self.alternatives(replica)", "return True"),),
         f"{_gaps}:test_the_root_takes_the_replica_that_lost_nothing",
     ),
     Mutant(
-        "a replica that has nothing to offer is waited for", "R15",
+        "a replica that has nothing to offer is waited for", "trace-15",
         (Edit(f"{_dpc}.root_lost_seqs:LostSeqs.ordered",
-              "cursor.next_seq + cursor.unread >= end or beginning == end", "False"),),
+              "cursor.next_seq + cursor.undecoded >= end or beginning == end", "False"),),
         f"{_gaps}:test_a_gap_that_every_replica_has_is_named",
     ),
     Mutant(
-        "a seq that retention took is waited for", "R15",
+        "a seq that retention took is waited for", "trace-15",
         (Edit(f"{_dpc}.root_lost_seqs:LostSeqs.ordered", "cursor.next_seq < beginning", "False"),),
         f"{_gaps}:test_the_ordered_log_was_cut_before_an_aggregator_read_it", (1,),
     ),
     Mutant(
-        "an empty log with an end is a new one", "R15",
+        "an empty log with an end is a new one", "trace-15",
         (Edit(f"{_dpc}.recovery:first_state", "end and answered_to is not None", "False"),),
         f"{_scenarios}.test_r26_a_new_replica:test_an_empty_log_with_an_end_goes_on_where_the_results_end",
     ),
     Mutant(
-        "truncation keeps what the live line needs", "R15",
+        "truncation keeps what the live line needs", "trace-15",
         (Edit("slackwater.runtime.truncation:_deltas",
               "min(log.stable.offset, log.live.offset)", "log.live.offset"),),
         f"{_gaps}:test_truncation_in_a_failure_keeps_what_is_to_be_corrected",
     ),
     Mutant(
-        "the stable line reads on before its cursors are attached", "R18",
+        "the stable line reads on before its cursors are attached", "trace-18",
         (Edit(f"{_dpc}.inputs:Inputs.replaying",
               "if cursor.attached or offset != cursor.offset", "if cursor.attached"),
          Edit(f"{_dpc}.inputs:Inputs.receive",
               "elif cursor.offset != offset:", "elif False:")),
     ),
     Mutant(
-        "a boundary counts before its readings", "G1",
+        "a boundary counts before its readings", "guarantee-1",
         (Edit(f"{_dpc}.source:SourceCore.flush",
-              "boundaries[i] = max(self.promise, lowest)",
-              "boundaries[i] = max(self.promise, claim)"),),
+              "boundaries[i] = max(self.watermark, lowest)",
+              "boundaries[i] = max(self.watermark, claim)"),),
     ),
     Mutant(
-        "a promise is forgotten at a restart", "R9",
+        "a promise is forgotten at a restart", "trace-9",
         (Edit("tests.simulator.sources:SimProxy._begun",
-              "max(spool.resume.promise, scan.promise)", "-(2**62)"),),
+              "max(spool.resume.watermark, scan.watermark)", "-(2**62)"),),
     ),
     Mutant(
-        "a window is stable when one child has passed it", "G1",
+        "a window is stable when one child has passed it", "guarantee-1",
         (Edit(f"{_dpc}.decision:Decider._complete", "min(c.stable.frontier.bucket_start",
               "max(c.stable.frontier.bucket_start"),),
     ),
     Mutant(
-        "a join goes on where its output ended", "R26",
+        "a join goes on where its output ended", "trace-26",
         (Edit(f"{_dpc}.orderer_logs:OrdererLogs.positions", "of.next, of.rebuild, live.rebuild",
               "of.next, of.next, live.next"),),
         f"{_joins}:test_r26_a_restart_at_any_time_writes_what_would_have_been_written", (600, 50),
     ),
     Mutant(
-        "what a join looks back to is forgotten", "R26",
+        "what a join looks back to is forgotten", "trace-26",
         (Edit(f"{_dpc}.cursor:SourceCursor.pass_to", "start - self._lookback_us", "start"),),
         "tests.paper.test_dpc:test_3_sjoin_pairs_what_lies_within_its_window_in_the_order_of_sunion",
     ),
     Mutant(
-        "what a seek left out is not missed by a join", "R26",
+        "what a seek left out is not missed by a join", "trace-26",
         (Edit(f"{_dpc}.cursor:SourceCursor.passed", "start - self._lookback_us", "start"),),
         f"{_joins}:test_r26_what_a_seek_skipped_is_missed_for_a_window_longer",
     ),
     Mutant(
-        "a new replica begins at the sources' beginning", "R26",
+        "a new replica begins at the sources' beginning", "trace-26",
         (Edit(f"{_dpc}.recovery:first_state", "if known:", "if False:"),),
         f"{_scenarios}.test_r26_a_new_replica:test_a_replica_that_never_ran_goes_on_at_its_peers_frontier_too",
     ),
     Mutant(
-        "what lies behind a hole counts as read", "R26",
-        (Edit(f"{_dpc}.root:RootCore._count", "whole = self._whole[log]",
-              "whole = max(record.seq, self._whole[log])\n    self._whole[log] = whole"),),
+        "what lies behind a hole counts as read", "trace-26",
+        (Edit(f"{_dpc}.root:RootCore._count", "contiguous_seq = self._contiguous_seq[log]",
+              "contiguous_seq = max(record.seq, self._contiguous_seq[log])\n"
+              "    self._contiguous_seq[log] = contiguous_seq"),),
         f"{_scenarios}.test_r01_world:test_an_aggregator_sends_again_what_the_root_has_read_beyond",
     ),
     Mutant(
-        "a delta that does not decode takes no seq", "R11",
-        (Edit(f"{_dpc}.delta_cursor:DeltaCursor.admits", "self.unread += 1", "pass"),),
+        "a delta that does not decode takes no seq", "trace-11",
+        (Edit(f"{_dpc}.delta_cursor:DeltaCursor.admits", "self.undecoded += 1", "pass"),),
         f"{_scenarios}.test_r11_a_damaged_delta:test_a_stable_delta", (1, 1),
     ),
     Mutant(
-        "a hole is its predecessor's if its writer's START is gone", "R11",
+        "a hole is its predecessor's if its writer's START is gone", "trace-11",
         (Edit(f"{_dpc}.delta_cursor:DeltaCursor.admits", "self.inc = record.inc", "pass"),),
         f"{_scenarios}.test_r11_a_damaged_stable_record:test_a_hole_is_named_by_its_writer_though_its_start_is_gone",
         (1,),
     ),
     Mutant(
-        "ids of what is damaged at a log's end are used again", "R15",
+        "ids of what is damaged at a log's end are used again", "trace-15",
         (Edit(f"{_dpc}.source_scan:LogScan.give_up", "next_id > self.ids.next_id", "False"),),
         f"{_scenarios}.test_r15_damage_at_the_end_of_a_source_log:test_in_the_simulator_two_replicas_and_one_of_them_is_down",
         (1,),
     ),
     Mutant(
-        "a reader waits for the end of a window whose boundary is damaged", "R15",
+        "a reader waits for the end of a window whose boundary is damaged", "trace-15",
         (Edit("slackwater.codec.result_batches:Assembler.is_between",
               "self._first is None or self._damaged", "self._first is None"),),
     ),
     Mutant(
-        "an aggregator begins where the log ends", "R26",
+        "an aggregator begins where the log ends", "trace-26",
         (Edit("tests.simulator.aggregator:SimAggregator._begin",
               "max(offset, log.beginning)", "max(log.end - 1, log.beginning)"),),
     ),
     Mutant(
-        "what is overdue is computed in order", "R38",
+        "what is overdue is computed in order", "trace-38",
         (Edit(f"{_dpc}.overload:Overload.passed_over",
               "work < RUN_WINDOWS_MIN else count", "True else count"),),
         f"{_overload}:test_first_answers_are_in_time_again_as_soon_as_the_load_ends", (20,),
     ),
     Mutant(
-        "the oldest of what is overdue is computed next", "R38",
+        "the oldest of what is overdue is computed next", "trace-38",
         (Edit(f"{_dpc}.overload:Overload.passed_over",
               "work < RUN_WINDOWS_MIN else count", "work < RUN_WINDOWS_MIN else RUN_WINDOWS_MIN"),),
         f"{_overload}:test_after_a_long_absence_the_present_comes_first",
     ),
     Mutant(
-        "a transaction is as large however long it takes", "R38",
+        "a transaction is as large however long it takes", "trace-38",
         (Edit(f"{_dpc}.overload:Overload.fitting",
               "return max(int(self._tolerance_us / window_us), 1)", "return windows"),),
         f"{_overload}:test_first_answers_are_in_time_again_as_soon_as_the_load_ends", (20,),
     ),
     Mutant(
-        "windows are passed over that can be in time", "R38",
+        "windows are passed over that can be in time", "trace-38",
         (Edit(f"{_dpc}.overload:Overload._is_overdue",
               "now > normal + self._bound_us", "now > normal"),),
         f"{_overload}:test_a_run_is_one_line_and_the_next_answer_has_figures",
     ),
     Mutant(
-        "what was passed over counts as final", "R38",
+        "what was passed over counts as final", "trace-38",
         (Edit(f"{_dpc}.answers:_Draft.answer_tentative",
               "self.answered_to = start + ready.windows * self._slide",
               "self.answered_to = start + ready.windows * self._slide\n"
@@ -739,33 +743,33 @@ MUTANTS = (
         f"{_overload}:test_a_run_is_one_line_and_the_next_answer_has_figures",
     ),
     Mutant(
-        "T moves past a window that is not in the run", "R38",
+        "T moves past a window that is not in the run", "trace-38",
         (Edit(f"{_dpc}.decision:Decider._pass_over",
               "live_skipped(following,", "live_skipped(following + self._slide,"),),
         f"{_overload}:test_a_run_is_one_line_and_the_next_answer_has_figures",
     ),
     Mutant(
-        "windows are passed over before the input is read", "R38",
+        "windows are passed over before the input is read", "trace-38",
         (Edit(f"{_dpc}.decision:Decider._verdict",
               "live.line.live_next + max(over - 1, 0) * self._slide",
               "live.line.live_next"),),
         f"{_overload}:test_after_a_long_absence_the_present_comes_first",
     ),
     Mutant(
-        "windows that wait for others count as answered", "R21",
+        "windows that wait for others count as answered", "trace-21",
         (Edit(f"{_dpc}.decision:Decider._due",
               "line.copy() if self.empty_wait_us else line", "line"),),
         f"{_scenarios}.test_r21_queries_without_a_window:test_an_idle_query_in_a_failure_writes_runs_too",
     ),
     Mutant(
-        "what was tried for windows that wait stays chosen", "R21",
+        "what was tried for windows that wait stays chosen", "trace-21",
         (Edit(f"{_dpc}.decision:Decider._due",
               "chosen.copy() for chosen in live.chosen", "chosen for chosen in live.chosen"),),
         "tests.unit.test_root_decision:test_to_decide_changes_nothing_and_does_not_depend_on_how_often",
         ("rows, hardly any",),
     ),
     Mutant(
-        "a reader takes what was passed over for empty", "R38",
+        "a reader takes what was passed over for empty", "trace-38",
         (Edit("slackwater.codec.result_batches:Assembler._batch",
               'if line.get("skipped") is True:', "if False:"),),
         f"{_overload}:test_a_query_that_reads_it_later_lacks_the_query_and_takes_nothing_for_empty",
@@ -854,15 +858,15 @@ def a_seek_under_a_long_bound() -> None:
 
 def boundaries_just_below_the_cuts() -> None:
     """A promise that ends one microsecond before the bucket does; a reading sits right there."""
-    from tests.simulator.readings import Reading
+    from tests.simulator.readings import SensorReading
     from tests.simulator.story import Story
-    from tests.simulator.world import E0_US
+    from tests.simulator.world import START_TIME_US
 
     story = Story(replicas=1, bound_us=1_000_000, disorder_us=20_000)
-    edge = E0_US + 3_000_000
+    edge = START_TIME_US + 3_000_000
     for stream in story.config.streams:
-        story.world.proxies[stream].clock_behind_us = 1
-        late = Reading(edge - 1, f"{stream}/0", 5.0)
+        story.world.proxies[stream].clock_lag_us = 1
+        late = SensorReading(edge - 1, f"{stream}/0", 5.0)
         story.world.sensors[stream].extra.append((edge + 30_000, late))
     story.time_passes(6)
     story.all_is_well_again()
@@ -981,24 +985,24 @@ def main() -> int:
             plans = found_plans()
             wanted = [str(m) for m in MUTANTS if not m.scenario and str(m) not in plans]
             for name, plan in pool.map(find, wanted, [options.seeds or 200] * len(wanted)):
-                _say(f"{name}: {'found' if plan else 'NOT found'}")
+                _emit(f"{name}: {'found' if plan else 'NOT found'}")
                 plans |= {name: plan} if plan else {}
             FOUND.write_bytes(orjson.dumps(plans, option=orjson.OPT_INDENT_2) + b"\n")
             return 0
         names = [str(m) for m in MUTANTS]
         failed = 0
-        _say(f"{'mutant':75} {'seconds':>7}  {'seeds':>14}  caught by")
+        _emit(f"{'mutant':75} {'seconds':>7}  {'seeds':>14}  caught by")
         # No seed meets what hosts do: the simulator's processes run their sessions by themselves.
         seeds_of = [0 if m in HOSTING_MUTANTS else options.seeds for m in MUTANTS]
         for row in pool.map(examine, names, seeds_of):
             failed += row.caught_by == "NOBODY"
             seeds = "" if row.after_seeds is None else f"{row.guarantee} {row.after_seeds}"
-            _say(f"{row.mutant:75} {row.seconds:7.1f}  {seeds:>14}  {row.caught_by}")
-    _say(f"{len(MUTANTS) - failed} of {len(MUTANTS)} mutants are caught")
+            _emit(f"{row.mutant:75} {row.seconds:7.1f}  {seeds:>14}  {row.caught_by}")
+    _emit(f"{len(MUTANTS) - failed} of {len(MUTANTS)} mutants are caught")
     return 1 if failed else 0
 
 
-def _say(text: str) -> None:
+def _emit(text: str) -> None:
     print(text, flush=True)  # noqa: T201 (a command)
 
 

@@ -13,7 +13,7 @@ from slackwater.model.records import SourceRecord
 from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer import OrdererCore
-from slackwater.runtime.turns import UNSETTLED_S_MAX
+from slackwater.runtime.wake_signal import UNSETTLED_S_MAX
 from slackwater.sessions.effects import (
     Append,
     Effect,
@@ -65,14 +65,14 @@ class SimOrderer(Fragment):
             ),
             sources=list(self.logs),
             own=query.ordered_logs_at(child, replica),
-            e0=self.world.config.e0_us,
+            start_time=self.world.config.start_time_us,
             parts=query.config.parts,
             results={i: of.results for i, of in enumerate(inputs) if of.results is not None},
             save_period_us=self.world.config.paced(SAVE_PERIOD_US),
         )
         self._forms = self.session.inputs
         self.deaf_to: set[str] = set()
-        """Streams that the live consumer does not fetch any more (R34)."""
+        """Streams that the live consumer does not fetch any more (trace-34)."""
 
     @property
     def core(self) -> OrdererCore | None:
@@ -93,17 +93,17 @@ class SimOrderer(Fragment):
         except PositionGoneError:
             self.world.restart(self)  # its consumer may not go on elsewhere by itself
             return
-        self._hear()
+        self._read_heartbeats()
         now = self.now
         effects = session.step(now)
-        self.query.turns.say(self, session.core.stagger.word())
+        self.query.turns.emit(self, session.core.stagger.status())
         units = sum(isinstance(effect, Append) for effect in effects) + read // RECORDS_PER_UNIT
         self.work(units, lambda: self._carry_out(effects))
         self.turn_again(now, STEP_US + read * self.world.config.record_us)
 
-    def _hear(self) -> None:
-        self.query.turns.tell(self)
-        self.query.places.tell(self)
+    def _read_heartbeats(self) -> None:
+        self.query.turns.deliver(self)
+        self.query.places.deliver(self)
         if self.world.heartbeats.is_hole(self.session.hole):
             self.session.hole_reported()
 
@@ -123,10 +123,10 @@ class SimOrderer(Fragment):
                 case Fail():
                     self.world.scheduler.after(0, lambda: self.world.restart(self))
                     return
-        self.world.heartbeats.say(self, self.session)
+        self.world.heartbeats.emit(self, self.session)
 
     @property
-    def _is_behind(self) -> bool:
+    def _is_lagging(self) -> bool:
         return any(
             self._positions[at] < log.stable_end
             for at, log in self.logs.items()

@@ -13,7 +13,7 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from random import Random
 from typing import Any
 
-from tests.simulator.clock import ms, second
+from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import ROW_BYTES, Chain, WorldConfig, spread
 from tests.simulator.faults import (
     Fault,
@@ -50,8 +50,8 @@ class Plan:
             config["policy"] = asdict(self.config.policy)
         if self.config.chain is not None:
             config["chain"] = asdict(self.config.chain)
-        whole = {"seed": self.seed, "length_us": self.length_us, "config": config}
-        return json.dumps({**whole, "faults": [str(f) for f in self.faults]})
+        complete = {"seed": self.seed, "length_us": self.length_us, "config": config}
+        return json.dumps({**complete, "faults": [str(f) for f in self.faults]})
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -89,10 +89,10 @@ def _default(field: Any) -> Any:
 def draw(seed: int) -> Plan:
     """The plan of a seed."""
     rng = Random(f"plan/{seed}")
-    config = bearable(replace(draw_config(rng), aggregate_us=draw_aggregate_us(seed)))
-    length_us = 2_000 * ms + rng.choice([4, 6]) * config.bound_us
+    config = clamp(replace(draw_config(rng), aggregate_us=draw_aggregate_us(seed)))
+    length_us = 2_000 * MS + rng.choice([4, 6]) * config.bound_us
     faults = plan(rng, config, length_us, rng.choice([1, 2, 3, 4, 6, 9]))
-    whole = Plan(seed, config, length_us, faults)
+    complete = Plan(seed, config, length_us, faults)
     draws = (
         draw_unlike,
         draw_join,
@@ -104,34 +104,34 @@ def draw(seed: int) -> Plan:
         draw_hosted,
     )
     for more in draws:
-        whole = more(whole)
-    return whole
+        complete = more(complete)
+    return complete
 
 
 def draw_config(rng: Random) -> WorldConfig:
     """A deployment: small, but of every shape."""
     streams = [f"s{i + 1}" for i in range(rng.randint(1, 3))]
-    bound = rng.choice([300, 300, 500, 800]) * ms
-    size = rng.choice([200, 300, 400]) * ms
+    bound = rng.choice([300, 300, 500, 800]) * MS
+    size = rng.choice([200, 300, 400]) * MS
     slide = rng.choice([size, size, size, size // 2, size * 3 // 10])
-    disorder = rng.choice([0, 10 * ms, 60 * ms])
+    disorder = rng.choice([0, 10 * MS, 60 * MS])
     config = WorldConfig(
         children=spread(streams, rng.randint(1, min(2, len(streams)))),
         replicas=rng.choice([1, 1, 2, 2, 3]),
         parts=rng.choice([1, 1, 1, 2]),
         window_us=size,
         slide_us=slide,
-        w_us=rng.choice([50, 65, 100]) * ms,
+        w_us=rng.choice([50, 65, 100]) * MS,
         bound_us=bound,
-        margin_us=rng.choice([20, 30]) * ms,
+        margin_us=rng.choice([20, 30]) * MS,
         policy=Policy(
             rng.choice(["process", "process", "delay"]),
             rng.choice(["process", "process", "process", "delay", "suspend"]),
         ),
         disorder_us=disorder,
-        expect_every_us={rng.choice(streams): 200 * ms} if rng.random() < 0.15 else {},
+        expect_every_us={rng.choice(streams): 200 * MS} if rng.random() < 0.15 else {},
         habits=Habits(
-            every_us=rng.choice([10, 40, 150]) * ms,
+            every_us=rng.choice([10, 40, 150]) * MS,
             jitter_us=disorder,
             keys=rng.randint(1, 2),
             late_every=rng.choice([0, 0, 20]),
@@ -142,25 +142,25 @@ def draw_config(rng: Random) -> WorldConfig:
         ahead_buckets_max=rng.choice([8, 30, 600]),
         ahead_bytes_max=rng.choice([2_000, 256 << 20]),
         backlog_records_max=rng.choice([6, 15, 1000]),
-        seek_period_us=30 * ms,
+        seek_period_us=30 * MS,
         pace=0.3,
-        zombie_us=rng.choice([(0, 100 * ms), (bound, 3 * bound)]),
-        restart_us=rng.choice([(50 * ms, 250 * ms), (bound, 2 * bound)]),
+        zombie_us=rng.choice([(0, 100 * MS), (bound, 3 * bound)]),
+        restart_us=rng.choice([(50 * MS, 250 * MS), (bound, 2 * bound)]),
     )
     return replace(config, skew_us=draw_skew(rng, config))
 
 
-def bearable(config: WorldConfig) -> WorldConfig:
+def clamp(config: WorldConfig) -> WorldConfig:
     """No sensor breaks its word by chance, and no aggregator has to catch up while it is full."""
-    kept_us = kept_promise_us(config)
+    kept_us = kept_watermark_us(config)
     every = {stream: max(us, kept_us) for stream, us in config.expect_every_us.items()}
-    readings_s = max(map(len, config.children)) * second / config.habits.every_us
-    is_full = aggregating_us(config, readings_s) > second / 3
-    aggregate_us = 1 * ms if is_full else config.aggregate_us
+    readings_s = max(map(len, config.children)) * SECOND / config.habits.every_us
+    is_full = aggregating_us(config, readings_s) > SECOND / 3
+    aggregate_us = 1 * MS if is_full else config.aggregate_us
     return replace(config, expect_every_us=every, aggregate_us=aggregate_us)
 
 
-def kept_promise_us(config: WorldConfig) -> int:
+def kept_watermark_us(config: WorldConfig) -> int:
     """An ``expect_every`` that a sensor keeps whose readings are late three times running."""
     return 4 * config.habits.every_us + config.habits.jitter_us
 
@@ -171,8 +171,8 @@ def aggregating_us(config: WorldConfig, readings_s: float) -> float:
 
 
 def draw_aggregate_us(seed: int) -> int:
-    """How slow the aggregators are (R33). Of its own, so that a seed's other draws stay."""
-    return Random(f"aggregator/{seed}").choice([0, 0, 1, 4]) * ms
+    """How slow the aggregators are (trace-33). Of its own, so that a seed's other draws stay."""
+    return Random(f"aggregator/{seed}").choice([0, 0, 1, 4]) * MS
 
 
 def draw_unlike(plan: Plan) -> Plan:
@@ -182,12 +182,12 @@ def draw_unlike(plan: Plan) -> Plan:
     which is not. Drawn last, and of its own, so that a seed's other draws stay.
     """
     rng, config = Random(f"lateness/{plan.seed}"), plan.config
-    most = rng.choice([0, 0, 300 * ms, 3 * second])
+    most = rng.choice([0, 0, 300 * MS, 3 * SECOND])
     if not most:
         return plan
     late = rng.sample(config.streams, rng.randint(1, max(1, len(config.streams) - 1)))
-    more = {s: rng.randrange(most // 2, most) // ms * ms for s in late}
-    kept_us = kept_promise_us(config)
+    more = {s: rng.randrange(most // 2, most) // MS * MS for s in late}
+    kept_us = kept_watermark_us(config)
     every = {s: rng.choice([kept_us, 2 * kept_us]) for s in config.streams if rng.random() < 0.15}
     config = replace(
         config,
@@ -196,9 +196,9 @@ def draw_unlike(plan: Plan) -> Plan:
     )
     # Lines cannot join where H in bytes does not hold what streams are apart (decision 36).
     # A reading alone in its record takes 48 bytes, and a promise, of which a bucket has some, 24.
-    apart = 48 * config.lateness_us // config.habits.every_us
-    apart += 4 * 24 * config.lateness_us // config.w_us
-    room = 2 * max(map(len, config.children)) * apart
+    spacing = 48 * config.lateness_us // config.habits.every_us
+    spacing += 4 * 24 * config.lateness_us // config.w_us
+    room = 2 * max(map(len, config.children)) * spacing
     config = replace(config, ahead_bytes_max=config.ahead_bytes_max + room)
     at, length = (rng.randrange(1, 4) * config.bound_us for _ in range(2))
     unmasked = Fault(config.lateness_us + at, "silence", max(more, key=config.disorder_of), length)
@@ -207,16 +207,18 @@ def draw_unlike(plan: Plan) -> Plan:
 
 
 def draw_learns(plan: Plan) -> Plan:
-    """Half of the streams whose promises come from their readings learn how long to wait (R37).
+    """Half of the streams whose promises come from their readings learn how long to wait.
 
     At first a gap that is longer than that is masked, or sensors would break their word by chance.
     Drawn of its own, so that a seed's other draws stay.
+
+    See trace-37.
     """
     rng, config = Random(f"learns/{plan.seed}"), plan.config
     habits = config.habits
-    masked_us = config.bound_us - config.stages * config.margin_us - 120 * ms
+    masked_us = config.bound_us - config.stages * config.margin_us - 120 * MS
     gap_us = 3 * habits.every_us // 2 + habits.jitter_us
-    first_us = max(5 * ms, gap_us - max(0, masked_us) // 2)
+    first_us = max(5 * MS, gap_us - max(0, masked_us) // 2)
     learns = {
         stream: first_us
         for stream, most_us in config.expect_every_us.items()
@@ -226,7 +228,7 @@ def draw_learns(plan: Plan) -> Plan:
 
 
 def draw_join(plan: Plan) -> Plan:
-    """In some worlds the query is a join (R26): one child has all streams.
+    """In some worlds the query is a join (trace-26): one child has all streams.
 
     Drawn of its own, so that a seed's other draws stay.
     """
@@ -234,15 +236,15 @@ def draw_join(plan: Plan) -> Plan:
     if len(config.streams) == 1 or len(config.children) > 1 or rng.randrange(2):
         return plan
     every = config.habits.every_us
-    within = rng.choice([1 * ms, every, config.window_us])
-    pairs_s = 2 * within * second / every**2
-    if aggregating_us(config, pairs_s) > second / 2:
+    within = rng.choice([1 * MS, every, config.window_us])
+    pairs_s = 2 * within * SECOND / every**2
+    if aggregating_us(config, pairs_s) > SECOND / 2:
         within = every  # more pairs than a slow aggregator can take
     return replace(plan, config=replace(config, join_us=within))
 
 
 def draw_rows(plan: Plan) -> Plan:
-    """In some worlds the query has no window (R21). Of its own, so that other draws stay."""
+    """In some worlds the query has no window (trace-21). Of its own, so that other draws stay."""
     rng, config = Random(f"rows/{plan.seed}"), plan.config
     if config.join_us or rng.randrange(8):
         return plan
@@ -251,7 +253,7 @@ def draw_rows(plan: Plan) -> Plan:
 
 
 def draw_chain(plan: Plan) -> Plan:
-    """In every fourth world a query p reads the results of q (R20), and faults befall both.
+    """In every fourth world a query p reads the results of q (trace-20), and faults befall both.
 
     Drawn last, and of its own, so that a seed's other draws stay.
     """
@@ -259,8 +261,8 @@ def draw_chain(plan: Plan) -> Plan:
     if rng.randrange(4):
         return plan
     own = rng.choice([(), ("t1",), ("t1",), config.streams[:1]])
-    sizes = [100 * ms, config.slide_us, config.window_us, 2 * config.slide_us]
-    size = 300 * ms if config.rows else rng.choice(sizes)
+    sizes = [100 * MS, config.slide_us, config.window_us, 2 * config.slide_us]
+    size = 300 * MS if config.rows else rng.choice(sizes)
     chain = Chain(
         children=spread(("q", *own), rng.randint(1, 1 + len(own))),
         replicas=rng.choice([1, 2]),
@@ -287,9 +289,11 @@ def draw_chain(plan: Plan) -> Plan:
 
 
 def draw_damage(plan: Plan) -> Plan:
-    """In every sixth world records of source logs, deltas or results are damaged (R15, rule 11).
+    """In every sixth world records of source logs, deltas or results are damaged.
 
     Drawn last, and of its own, so that a seed's other draws stay.
+
+    See trace-15, rule-11.
     """
     rng = Random(f"damage/{plan.seed}")
     if rng.randrange(6):
@@ -302,7 +306,7 @@ def draw_damage(plan: Plan) -> Plan:
 
 
 def draw_overload(plan: Plan) -> Plan:
-    """In every fifth world roots or orderers are overloaded (R38).
+    """In every fifth world roots or orderers are overloaded (trace-38).
 
     Drawn last, and of its own, so that a seed's other draws stay.
     """
@@ -314,7 +318,7 @@ def draw_overload(plan: Plan) -> Plan:
 
 
 def draw_hosted(plan: Plan) -> Plan:
-    """In every third world orderers come to hosts that read their logs already (rule 12)."""
+    """In every third world orderers come to hosts that read their logs already (rule-12)."""
     is_hosted = not Random(f"hosted/{plan.seed}").randrange(3)
     return replace(plan, config=replace(plan.config, hosted=is_hosted))
 
@@ -330,7 +334,7 @@ def result_bytes(config: WorldConfig) -> int:
 
 
 def draw_skew(rng: Random, config: WorldConfig) -> dict[str, int]:
-    """Clocks agree within the margin (R12), but for some worlds, where some do not at all."""
+    """Clocks agree within the margin (trace-12), but for some worlds, where some do not at all."""
     small = config.margin_us // 2
     match rng.choice(["none", "none", "small", "small", "large"]):
         case "none":

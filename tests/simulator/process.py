@@ -214,7 +214,7 @@ class Fragment(Process):
     def turn_again(self, now: int, cost_us: int) -> None:
         """Take the next turn when it is due; the one that ends takes ``cost_us``."""
         session = self.session
-        if session.busy or self._is_behind:
+        if session.busy or self._is_lagging:
             self.turn_in(cost_us)
         elif self._has_parked_records:
             self.turn_in(max(CATCH_UP_WAIT_US, cost_us))
@@ -230,7 +230,7 @@ class Fragment(Process):
 
     @property
     @abstractmethod
-    def _is_behind(self) -> bool:
+    def _is_lagging(self) -> bool:
         """Is there more for the live consumer?"""
 
     @abstractmethod

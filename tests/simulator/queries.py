@@ -1,7 +1,7 @@
 """One query of a world: its processes, its logs, and what its cores are told.
 
-A chain is two of them. Query p reads the result topics of q (R20), which q's roots write in their
-transactions as the product does; of each other the two know nothing.
+A chain is two of them. Query p reads the result topics of q (trace-20), which q's roots write in
+their transactions as the product does; of each other the two know nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from tests.simulator.config import AGGREGATE, WorldConfig
-from tests.simulator.history import Committed, OfQuery, Told
+from tests.simulator.history import Committed, OfQuery, ReportedRows
 from tests.simulator.kafka import Log
-from tests.simulator.places import PlaceWords
-from tests.simulator.turns import TurnWords
+from tests.simulator.peer_statuses import PeerStatuses
+from tests.simulator.read_positions import ReadPositions
 
 from slackwater.codec.result_batches import ResultStream
 from slackwater.model.deployment import BOUND_TOLERANCE_US
@@ -27,7 +27,7 @@ from slackwater.protocols.dpc.answers import Transaction
 from slackwater.protocols.dpc.line import LineName, Schedule
 from slackwater.protocols.dpc.orderer_config import OrdererConfig
 from slackwater.protocols.dpc.root_config import Commit, DeltaLog, RootConfig
-from slackwater.protocols.dpc.staggering import lease_us_default
+from slackwater.protocols.dpc.staggering import LEASE_US_DEFAULT
 from slackwater.root.results import ResultsWriter
 from slackwater.sessions.requests import State, fits_any
 
@@ -47,23 +47,23 @@ class Input(NamedTuple):
     source: str
     at: tuple[str, int]
     results: ResultStream | None = None
-    promise: int | None = None
-    """Of a stable topic: no row comes below it (R20)."""
+    watermark: int | None = None
+    """Of a stable topic: no row comes below it (trace-20)."""
 
 
 class SimQuery:
-    """``told`` is where the history of this query goes."""
+    """``history`` is where the history of this query goes."""
 
-    def __init__(self, world: World, config: WorldConfig, told: OfQuery) -> None:
+    def __init__(self, world: World, config: WorldConfig, history: OfQuery) -> None:
         self.world = world
         self.config = config
         self.name = config.name
-        self.turns = TurnWords(self)
-        self.places = PlaceWords(self)
+        self.turns = PeerStatuses(self)
+        self.places = ReadPositions(self)
         self.lateness = config.lateness({})
         self.orderers: dict[tuple[int, int], SimOrderer] = {}
         self.roots: dict[int, SimRoot] = {}
-        self._told = told
+        self._history = history
         self._down_since: int | None = None
 
     # Names and logs.
@@ -106,7 +106,7 @@ class SimQuery:
         return self.world.broker.log(f"sw.results.{self.name}:{part}")
 
     def root_log(self, part: int, log: DeltaLog) -> Log[object]:
-        """What a root reads: deltas, or, without a window, what the orderers wrote (R21)."""
+        """What a root reads: deltas, or, without a window, what the orderers wrote (trace-21)."""
         if self.config.rows:
             return self.ordered_log(*log)
         return self.delta_log(part, *log)
@@ -133,13 +133,13 @@ class SimQuery:
         config = self.config
         slide = None if config.rows else config.slide_us
         if config.rows:
-            promise = config.grid.bucket_start(config.e0_us)
+            watermark = config.grid.bucket_start(config.start_time_us)
         else:
-            promise = config.grid.window_end(config.first_window) - 1
+            watermark = config.grid.window_end(config.first_window) - 1
         for part in range(config.parts):
             stream = ResultStream(self.name, part, config.fields, AGGREGATE, slide)
             stable, tentative = (Names().results(self.name, k) for k in ("stable", "tentative"))
-            yield Input(stream.name, self.name, (stable, part), stream, promise)
+            yield Input(stream.name, self.name, (stable, part), stream, watermark)
             yield Input(f"{stream.name}/tentative", self.name, (tentative, part), stream)
 
     def result_lines(
@@ -220,10 +220,10 @@ class SimQuery:
             lateness=self.lateness_us,
             in_time_us=config.answer_within_us(1),
             replicas=config.replicas,
-            turn_lease_us=config.paced(lease_us_default),
+            turn_lease_us=config.paced(LEASE_US_DEFAULT),
             policy=config.policy,
             seek_period_us=config.seek_period_us,
-            results={i: of.promise for i, of in enumerate(inputs) if of.promise is not None},
+            results={i: of.watermark for i, of in enumerate(inputs) if of.watermark is not None},
         )
 
     def root_config(self, part: int, placement: int) -> RootConfig:
@@ -238,7 +238,7 @@ class SimQuery:
             fields=self.config.fields,
             grid=self.config.grid,
             schedule=self.schedule(2),
-            e0=self.config.e0_us,
+            start_time=self.config.start_time_us,
             bound_us=self.config.bound_us,
             tolerance_us=self.config.paced(BOUND_TOLERANCE_US),
             stale_us=self.config.stale_us,
@@ -258,7 +258,7 @@ class SimQuery:
 
     def committed(self, part: int, placement: int, commit: Commit, table: KeyTable) -> None:
         """A transaction counts from now on."""
-        keys: dict[int, Told] = {}
+        keys: dict[int, ReportedRows] = {}
         width = 5 * len(self.config.fields)
         for effect in commit.transaction.effects:
             content = getattr(effect, "content", None)
@@ -267,7 +267,7 @@ class SimQuery:
                 names, rows = _listed(content.slice, table, width)
                 keys[seq] = [(k, tuple(row)) for k, row in zip(names, rows, strict=True)]
         now = self.world.scheduler.now
-        self._told.committed.append(
+        self._history.committed.append(
             Committed(now, part, placement, commit.transaction, keys, commit.state)
         )
 
@@ -278,18 +278,18 @@ class SimQuery:
         if bad and self._down_since is None:
             self._down_since = now
         elif not bad and self._down_since is not None:
-            self._told.unavailable.append((self._down_since, now))
+            self._history.unavailable.append((self._down_since, now))
             self._down_since = None
 
     def finish(self) -> None:
         """What the history has of it at the end."""
         self.judge()
         if self._down_since is not None:
-            self._told.unavailable.append((self._down_since, self.world.scheduler.now))
+            self._history.unavailable.append((self._down_since, self.world.scheduler.now))
         for child in range(len(self.config.children)):
             for replica in range(self.config.replicas):
                 for line in (0, 1):
-                    self._told.ordered_logs[child, replica, line] = [
+                    self._history.ordered_logs[child, replica, line] = [
                         (offset, value)
                         for offset, value in self.ordered_log(child, replica, line).all_values()
                         if isinstance(value, OrderedRecord)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 shared_keys = ("all", "both")
 
 
-class Reading(NamedTuple):
+class SensorReading(NamedTuple):
     """One reading of one stream."""
 
     stime: int
@@ -44,18 +44,18 @@ class Sensor:
         self._rng = Random(f"{stream}/{seed}")
         self._habits = habits
         self._at = start_us + self._rng.randrange(max(habits.every_us, 1))
-        self.extra: list[tuple[int, Reading]] = []
+        self.extra: list[tuple[int, SensorReading]] = []
         """Readings that a scenario adds, and when they arrive."""
-        self._again: list[Reading] = []
+        self._again: list[SensorReading] = []
         own = [f"{stream}/{i}" for i in range(habits.keys)]
         self._keys = [*own, *shared_keys]
 
-    def again(self, unkept: list[Reading]) -> None:
+    def again(self, unkept: list[SensorReading]) -> None:
         """Whoever had taken these has died before it kept them."""
         self._again += unkept
         unkept.clear()
 
-    def until(self, now_us: int) -> list[Reading]:
+    def until(self, now_us: int) -> list[SensorReading]:
         """What has arrived since the last time."""
         readings, self._again = self._again, []
         if self.extra:
@@ -67,6 +67,6 @@ class Sensor:
             if habits.late_every and chance() * habits.late_every < 1:
                 stime -= int(chance() * habits.late_us)
             value = nan if chance() * habits.nan_every < 1 else int(chance() * 160 - 80) / 8
-            readings.append(Reading(stime, keys[int(chance() * len(keys))], value))
+            readings.append(SensorReading(stime, keys[int(chance() * len(keys))], value))
             self._at += max(1, int((chance() + 0.5) * habits.every_us))
         return readings

@@ -18,7 +18,7 @@ from slackwater.protocols.dpc.root import RootCore
 from slackwater.protocols.dpc.root_config import Commit
 from slackwater.sessions.effects import Effect, Fail, FetchEnds, Perform
 from slackwater.sessions.requests import Log as At
-from slackwater.sessions.root import RootSession, SupersededError
+from slackwater.sessions.root import RootSession, SupersededRootError
 from slackwater.sessions.session import Record
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class SimRoot(Fragment):
         perform(self, self.session.start(), self.begin, self._stay_down)
 
     def _stay_down(self, error: SlackwaterError) -> None:
-        assert isinstance(error, SupersededError), "the model of Kafka always answers"
+        assert isinstance(error, SupersededRootError), "the model of Kafka always answers"
         self.world.note(self.name, "stays down: a greater placement was here")
         self.kill()
 
@@ -73,23 +73,23 @@ class SimRoot(Fragment):
             return
         session, core = self.session, self.session.core
         read = self._read_live() + self._read_parked()
-        self._hear()
+        self._read_heartbeats()
         now = self.now
         self._carry_out(session.step(now))
-        self.world.heartbeats.say(self, session)
-        self.query.places.say(self, core)
+        self.world.heartbeats.emit(self, session)
+        self.query.places.emit(self, core)
         self.turn_again(now, STEP_US + read * RECORD_US)
 
-    def _hear(self) -> None:
+    def _read_heartbeats(self) -> None:
         query, ahead_us = self.query, self.now - self.world.scheduler.now
         for child in range(len(query.config.children)):
             for replica in range(query.config.replicas):
                 name = query.orderer_name(child, replica)
-                heard = self.world.heartbeats.heard(name)
-                if heard is not None:
-                    state, at = heard
+                latest = self.world.heartbeats.last_heartbeat(name)
+                if latest is not None:
+                    state, at = latest
                     beat = beat_of_state(name, query.ordered_topic(child), state.value)
-                    self.session.heard(beat, at + ahead_us)
+                    self.session.on_heartbeat(beat, at + ahead_us)
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -106,12 +106,12 @@ class SimRoot(Fragment):
                     return
 
     @property
-    def _is_behind(self) -> bool:
+    def _is_lagging(self) -> bool:
         return self.world.broker.up and any(
-            self._positions[at] < log.end and self._hears(at) for at, log in self.logs.items()
+            self._positions[at] < log.end and self._receives(at) for at, log in self.logs.items()
         )
 
-    def _hears(self, at: At) -> bool:
+    def _receives(self, at: At) -> bool:
         of = self._of[at]
         return (of.child, of.replica) not in self.deaf_to
 
@@ -120,7 +120,7 @@ class SimRoot(Fragment):
             return 0
         count = 0
         for at, log in self.logs.items():
-            if not self._hears(at):
+            if not self._receives(at):
                 continue
             begin = max(self._positions[at], log.beginning)
             for offset, value in log.read(begin, LIVE_RECORDS_MAX):

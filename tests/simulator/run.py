@@ -9,8 +9,8 @@ from functools import partial
 from traceback import format_exception
 
 from tests.simulator.checkers import Violation, check
-from tests.simulator.clock import ms, second
-from tests.simulator.config import E0_US, WorldConfig
+from tests.simulator.clock import MS, SECOND
+from tests.simulator.config import START_TIME_US, WorldConfig
 from tests.simulator.faults import Fault
 from tests.simulator.history import History
 from tests.simulator.plans import Plan, draw
@@ -31,7 +31,7 @@ class Outcome:
         """What was broken, and how to see it again."""
         if self.violation is None:
             return f"seed {self.plan.seed}: ok"
-        at = (self.violation.at - E0_US) / second
+        at = (self.violation.at - START_TIME_US) / SECOND
         return f"seed {self.plan.seed}: {self.violation} (at {at:.3f} s)\n{self.plan.command}"
 
 
@@ -52,7 +52,7 @@ def run(plan: Plan) -> Outcome:
         violation = found
     except Exception as error:  # noqa: BLE001 (a core that raises is what we are looking for)
         violation = Violation("no crash", world.scheduler.now, "".join(format_exception(error)))
-    simulated = world.scheduler.now - E0_US
+    simulated = world.scheduler.now - START_TIME_US
     return Outcome(plan, simulated, world.scheduler.events, violation, world.history)
 
 
@@ -60,17 +60,17 @@ def settle_us(config: WorldConfig) -> int:
     """How long a world needs until all is well.
 
     A writer of whom somebody lacks something may have to start twice: it finds its own log whole,
-    is told of the hole once more, and says it again (rule 11).
+    is told of the hole once more, and says it again (rule-11).
     """
     lateness = max(query.lateness_us for query in config.queries)
     restarts = 2 * config.restart_us[1]
-    return 2 * config.bound_us + 2 * lateness + restarts + config.paced(4 * second) + 400 * ms
+    return 2 * config.bound_us + 2 * lateness + restarts + config.paced(4 * SECOND) + 400 * MS
 
 
 def _live(world: World, plan: Plan) -> None:
     world.start()
     for fault in plan.faults:
-        world.scheduler.at(E0_US + fault.at, partial(fault.strike, world))
+        world.scheduler.at(START_TIME_US + fault.at, partial(fault.strike, world))
     world.run(max([plan.length_us, *(f.at + f.for_us for f in plan.faults)]))
     world.heal()
     world.run(settle_us(plan.config) + ahead_us(plan))

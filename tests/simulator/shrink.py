@@ -14,8 +14,8 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any, Final
 
-from tests.simulator.clock import ms, second
-from tests.simulator.config import E0_US, WorldConfig
+from tests.simulator.clock import MS, SECOND
+from tests.simulator.config import START_TIME_US, WorldConfig
 from tests.simulator.faults import Fault
 from tests.simulator.plans import Plan
 from tests.simulator.run import Outcome, run
@@ -63,21 +63,21 @@ def _without_faults(plan: Plan) -> Iterator[Plan]:
 
 def _shorter_life(outcome: Outcome) -> Iterator[Plan]:
     assert outcome.violation is not None
-    plan, broken_us = outcome.plan, outcome.violation.at - E0_US
+    plan, broken_us = outcome.plan, outcome.violation.at - START_TIME_US
     for length in (0, broken_us, plan.length_us // 2):
-        if 0 <= length <= plan.length_us - 200 * ms:
-            yield replace(plan, length_us=length // ms * ms)
+        if 0 <= length <= plan.length_us - 200 * MS:
+            yield replace(plan, length_us=length // MS * MS)
 
 
 def _shorter_faults(plan: Plan) -> Iterator[Plan]:
     for i, fault in enumerate(plan.faults):
-        shorter = [replace(fault, for_us=fault.for_us // 2 // ms * ms)] * (fault.for_us > 60 * ms)
+        shorter = [replace(fault, for_us=fault.for_us // 2 // MS * MS)] * (fault.for_us > 60 * MS)
         rounded = replace(
             fault,
             at=round(fault.at, -5) or fault.at,
             for_us=round(fault.for_us, -5) or fault.for_us,
         )
-        earlier = [replace(fault, at=second)] * (fault.at > second + 100 * ms)
+        earlier = [replace(fault, at=SECOND)] * (fault.at > SECOND + 100 * MS)
         for other in (*shorter, *earlier, rounded):
             if other != fault:
                 faults = (*plan.faults[:i], other, *plan.faults[i + 1 :])
@@ -131,7 +131,7 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
 SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
     lambda c: replace(c, chain=None),
     lambda c: replace(c, join_us=0),
-    lambda c: replace(c, rows=False, window_us=200 * ms, slide_us=200 * ms) if c.rows else c,
+    lambda c: replace(c, rows=False, window_us=200 * MS, slide_us=200 * MS) if c.rows else c,
     lambda c: _chained(c, rows=False),
     lambda c: _chained(c, replicas=1),
     lambda c: _chained(c, parts=1),
@@ -150,21 +150,21 @@ SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
     lambda c: replace(c, learns={}, expect_every_us={}),
     lambda c: replace(c, disorder_more_us={}),
     lambda c: replace(
-        c, disorder_more_us={s: us // 2 // ms * ms for s, us in c.disorder_more_us.items()}
+        c, disorder_more_us={s: us // 2 // MS * MS for s, us in c.disorder_more_us.items()}
     ),
     lambda c: replace(c, slide_us=c.window_us),
     lambda c: replace(c, habits=replace(c.habits, late_every=0, late_us=0)),
     lambda c: replace(c, disorder_us=0, habits=replace(c.habits, jitter_us=0)),
     lambda c: replace(c, habits=replace(c.habits, keys=1)),
-    lambda c: replace(c, habits=replace(c.habits, every_us=max(c.habits.every_us, 150 * ms))),
-    lambda c: replace(c, w_us=100 * ms, window_us=200 * ms, slide_us=200 * ms),
+    lambda c: replace(c, habits=replace(c.habits, every_us=max(c.habits.every_us, 150 * MS))),
+    lambda c: replace(c, w_us=100 * MS, window_us=200 * MS, slide_us=200 * MS),
     lambda c: replace(c, record_readings_max=DEFAULTS.record_readings_max),
     lambda c: replace(c, piece_bytes_max=DEFAULTS.piece_bytes_max),
     lambda c: replace(c, ahead_buckets_max=DEFAULTS.ahead_buckets_max),
     lambda c: replace(c, ahead_bytes_max=DEFAULTS.ahead_bytes_max),
     lambda c: replace(c, backlog_records_max=DEFAULTS.backlog_records_max),
-    lambda c: replace(c, zombie_us=(0, 100 * ms)),
-    lambda c: replace(c, restart_us=(50 * ms, 250 * ms)),
+    lambda c: replace(c, zombie_us=(0, 100 * MS)),
+    lambda c: replace(c, restart_us=(50 * MS, 250 * MS)),
 ]
 
 

@@ -3,8 +3,8 @@
 The proxy flushes at cut points, puts what it flushes into the spool, and sends the spool's records
 in order. *Silence* cuts the link to Kafka only: readings go on being spooled, with their ids and
 promises, and are sent afterwards (a backlog). A restarted proxy reads its log, appends START and
-goes on at the end of the contiguous prefix (rules 6, 7 and 9). A paused one that wakes beside its
-successor sends what it still holds under its old incarnation.
+goes on at the end of the contiguous prefix (rule-6, rule-7 and rule-9). A paused one that wakes
+beside its successor sends what it still holds under its old incarnation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tests.simulator.config import FIELDS
 from tests.simulator.process import Process
-from tests.simulator.readings import Reading, Sensor
+from tests.simulator.readings import Sensor, SensorReading
 
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.primitives.lateness import Step
@@ -41,7 +41,7 @@ class Spool:
     resume: Resume = field(default_factory=Resume)
     silent_until: int = -1
     """The link between the proxy and Kafka is cut until then."""
-    unkept: list[Reading] = field(default_factory=list)
+    unkept: list[SensorReading] = field(default_factory=list)
     """Readings that the sensor has sent and that are not kept yet: it will send them again."""
     full_until: int = -1
     """Nothing more can be kept until then."""
@@ -58,7 +58,7 @@ class SimProxy(Process):
         self.log = world.source_log(stream)
         self.spool = world.spools[stream]
         self.sensor: Sensor = world.sensors[stream]
-        self.clock_behind_us = 0
+        self.clock_lag_us = 0
         """How much less it promises than it could."""
         rules = SourceRules(
             log=stream,
@@ -75,12 +75,12 @@ class SimProxy(Process):
         self.core: SourceCore | None = None
         self.inc = -1
         self._unsent: deque[SourceRecord] = deque()
-        self._refused: list[tuple[str, Reading]] = []
+        self._refused: list[tuple[str, SensorReading]] = []
         self._flush_at = 0
         self._expecting = Expecting(stream, self._record)
 
     def start(self) -> None:
-        """Rule 6: read the log, append START, read on to it; then data."""
+        """rule-6: read the log, append START, read on to it; then data."""
         if not self.world.broker.up:
             self.later(20_000, self.start)
             return
@@ -90,9 +90,9 @@ class SimProxy(Process):
         self._seen_to = self.log.end
         spool = self.spool
         kept = [r.first_id for r in spool.records if r.kind is Kind.INSERTION]
-        scan.give_up(self.stream, min([spool.resume.next_id, *kept]), spool.resume.promise)
-        resume = Resume(scan.ids.next_id, max(scan.promise, -(2**62)))
-        start = SourceCore(self._rules, resume).start(self.stream, scan.felt_to)
+        scan.give_up(self.stream, min([spool.resume.next_id, *kept]), spool.resume.watermark)
+        resume = Resume(scan.ids.next_id, max(scan.watermark, -(2**62)))
+        start = SourceCore(self._rules, resume).start(self.stream, scan.affected_until)
         self.producer.send(
             self.log, start, lambda offset: self._run(lambda: self._begun(offset, scan))
         )
@@ -108,8 +108,8 @@ class SimProxy(Process):
         )
         spool.acknowledged.clear()
         self._unsent = deque(replace(r, inc=self.inc) for r in spool.records)
-        promise = max(spool.resume.promise, scan.promise)
-        self.core = SourceCore(self._rules, replace(spool.resume, promise=promise))
+        watermark = max(spool.resume.watermark, scan.watermark)
+        self.core = SourceCore(self._rules, replace(spool.resume, watermark=watermark))
         self.sensor.again(spool.unkept)
         self.core.read_by(self.world.grids_of(self.stream), None)
         self._expecting.restore(self.world.steps_of(self.stream))
@@ -140,21 +140,21 @@ class SimProxy(Process):
 
     def _flush(self, core: SourceCore, now: int) -> None:
         if not self.is_present:
-            # A zombie hears nothing, so it has nothing to promise (R10).
+            # A zombie hears nothing, so it has nothing to promise (trace-10).
             self._unsent.extend(core.flush(self.inc))
             return
         is_full = self.world.scheduler.now < self.spool.full_until
         if not (is_full and core.waiting):  # else sensors are pushed back, and keep what they have
             self._take_in(core)
         before = core.saved()
-        records = core.flush(self.inc, clock_us=now - self.clock_behind_us)
+        records = core.flush(self.inc, clock_us=now - self.clock_lag_us)
         if is_full:
             core.restore(before)  # what could not be kept is neither promised nor sent
             return
         self._keep()
         if records:
             self.spool.records.extend(records)
-            self.spool.resume = Resume(core.next_id, core.promise, core.largest, core.position)
+            self.spool.resume = Resume(core.next_id, core.watermark, core.largest, core.position)
         self._unsent.extend(records)
 
     def _take_in(self, core: SourceCore) -> None:
@@ -193,7 +193,7 @@ class SimProxy(Process):
             burst -= 1
 
     def _acknowledged(self, record: SourceRecord, _offset: int) -> None:
-        """Only what lies before the first hole may be forgotten (R1)."""
+        """Only what lies before the first hole may be forgotten (trace-1)."""
         if not self.is_present:
             return
         spool = self.spool
@@ -207,7 +207,7 @@ def identity(record: SourceRecord) -> tuple[Kind, int, int]:
     return record.kind, record.first_id, record.boundary
 
 
-def arrived(readings: list[Reading]) -> Arrived:
+def arrived(readings: list[SensorReading]) -> Arrived:
     """Readings as columns."""
     places: dict[str, int] = {}
     index = [places.setdefault(r.key, len(places)) for r in readings]
@@ -223,7 +223,7 @@ def arrived(readings: list[Reading]) -> Arrived:
 
 
 def decoded(stream: str, value: object) -> SourceRecord:
-    """A record of a source log as the shells have it: what cannot be read is VOID (R15)."""
+    """A record of a source log as the shells have it: what cannot be read is VOID (trace-15)."""
     assert value is None or isinstance(value, SourceRecord)
     return value or SourceRecord.void(stream)
 

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 from tests.simulator.checkers import check
 from tests.simulator.checkers.answers import answers
-from tests.simulator.clock import second
+from tests.simulator.clock import SECOND
 from tests.simulator.history import History
-from tests.simulator.world import E0_US, World, WorldConfig
+from tests.simulator.world import START_TIME_US, World, WorldConfig
 
 from slackwater.protocols.dpc.answers import RecDone, Undo
 from slackwater.protocols.dpc.orderer import OrdererCore
 from slackwater.protocols.dpc.root import RootCore
 
 
-class Answer(NamedTuple):
+class StoryAnswer(NamedTuple):
     """One answer: when, of which window, what it lacks."""
 
     at: float
@@ -42,18 +42,18 @@ class Questions:
         return Questions(history)
 
     @property
-    def tentative(self) -> list[Answer]:
+    def tentative(self) -> list[StoryAnswer]:
         """All tentative answers, in their order."""
-        return self._said(stable=False)
+        return self._sent(stable=False)
 
     @property
-    def stable(self) -> list[Answer]:
+    def stable(self) -> list[StoryAnswer]:
         """All stable answers, in their order."""
-        return self._said(stable=True)
+        return self._sent(stable=True)
 
-    def _said(self, *, stable: bool) -> list[Answer]:
+    def _sent(self, *, stable: bool) -> list[StoryAnswer]:
         return [
-            Answer(seconds(s.at), (s.window - E0_US) / second, s.missing, s.skipped)
+            StoryAnswer(seconds(s.at), (s.window - START_TIME_US) / SECOND, s.missing, s.skipped)
             for s in answers(self.history)
             if s.stable is stable
         ]
@@ -62,7 +62,7 @@ class Questions:
     def undone(self) -> list[tuple[float, float]]:
         """First and last window of each UNDO."""
         return [
-            ((e.undo_from - E0_US) / second, (e.undo_to - E0_US) / second)
+            ((e.undo_from - START_TIME_US) / SECOND, (e.undo_to - START_TIME_US) / SECOND)
             for e in self._effects()
             if isinstance(e, Undo)
         ]
@@ -79,14 +79,14 @@ class Questions:
         """The longest time from a window's normal time to its first answer."""
         seen: set[float] = set()
         worst = -1e9
-        for said in answers(self.history):
-            if said.window in seen:
+        for answer in answers(self.history):
+            if answer.window in seen:
                 continue
-            seen.add(said.window)
-            end = self.config.grid.window_end(said.window)
+            seen.add(answer.window)
+            end = self.config.grid.window_end(answer.window)
             due = end + self.config.lateness({}).at(end)
             if seconds(due) >= since_s:
-                worst = max(worst, (said.at - due) / second)
+                worst = max(worst, (answer.at - due) / SECOND)
         return worst
 
     def held(self, since_s: float = 0.0) -> dict[str, int]:
@@ -140,7 +140,7 @@ class Story(Questions):
         self.world.overload(name, us(for_s), us(unit_s))
 
     def deafen(self, orderer: str, stream: str, *, for_s: float) -> None:
-        """The orderer's consumer stops fetching the stream (R34)."""
+        """The orderer's consumer stops fetching the stream (trace-34)."""
         self.world.deafen(orderer, stream, us(for_s))
 
     def all_is_well_again(self, for_s: float = 8) -> None:
@@ -167,9 +167,9 @@ class Story(Questions):
 
 def us(s: float) -> int:
     """Seconds as microseconds."""
-    return round(s * second)
+    return round(s * SECOND)
 
 
 def seconds(at: int) -> float:
     """Seconds since the world began."""
-    return (at - E0_US) / second
+    return (at - START_TIME_US) / SECOND

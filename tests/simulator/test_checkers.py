@@ -23,7 +23,7 @@ from tests.simulator.checkers import (
     order,
 )
 from tests.simulator.checkers.facts import Facts
-from tests.simulator.clock import ms, second
+from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import Chain, WorldConfig
 from tests.simulator.faults import Fault
 from tests.simulator.history import Committed, History, Note, Sample
@@ -41,11 +41,11 @@ Doctor = Callable[[History], None]
 def _lived(chain: Chain | None = None) -> History:
     """A source falls silent for longer than the bound, and comes back."""
     config = WorldConfig(
-        window_us=300 * ms, slide_us=300 * ms, bound_us=400 * ms, margin_us=20 * ms, pace=0.3,
-        habits=Habits(every_us=40 * ms, late_every=10, late_us=second), chain=chain,
+        window_us=300 * MS, slide_us=300 * MS, bound_us=400 * MS, margin_us=20 * MS, pace=0.3,
+        habits=Habits(every_us=40 * MS, late_every=10, late_us=SECOND), chain=chain,
     )  # fmt: skip
-    silence = Fault(2_200 * ms, "silence", "s1", 1_500 * ms)
-    outcome = run(Plan(3, config, 4 * second, (silence,)))
+    silence = Fault(2_200 * MS, "silence", "s1", 1_500 * MS)
+    outcome = run(Plan(3, config, 4 * SECOND, (silence,)))
     assert outcome.violation is None, str(outcome)
     return outcome.history
 
@@ -57,7 +57,7 @@ def history() -> History:
     return replace(
         lived,
         committed=list(lived.committed),
-        said=list(lived.said),
+        reported_states=list(lived.reported_states),
         samples=list(lived.samples),
         outages=list(lived.outages),
         sent={stream: list(readings) for stream, readings in lived.sent.items()},
@@ -100,7 +100,7 @@ def _rows(history: History, effect: type) -> tuple[int, Any, Committed]:
     raise AssertionError("no answer has rows")
 
 
-# G1
+# guarantee-1
 
 
 def _one_reading_twice(history: History) -> None:
@@ -124,17 +124,17 @@ def _lost_although_nothing_was_cut(history: History) -> None:
     _change(history, at, answer, replace(answer, gap=(Gap("s1", 3),)))
 
 
-# G2
+# guarantee-2
 
 
 def _late(history: History) -> None:
     at, _ = _nth(history, TentativeWindow)
-    history.committed[at] = history.committed[at]._replace(at=history.committed[at].at + 200 * ms)
+    history.committed[at] = history.committed[at]._replace(at=history.committed[at].at + 200 * MS)
 
 
 def _early(history: History) -> None:
     at, _ = _nth(history, TentativeWindow)
-    early = history.committed[at].at - history.config.bound_us - 100 * ms
+    early = history.committed[at].at - history.config.bound_us - 100 * MS
     history.committed[at] = history.committed[at]._replace(at=early)
 
 
@@ -148,7 +148,7 @@ def _passed_over_in_time(history: History) -> None:
     _change(history, at, of, replace(run, skipped=True))
 
 
-# G3
+# guarantee-3
 
 
 def _not_named(history: History) -> None:
@@ -171,7 +171,7 @@ def _without_undo(history: History) -> None:
     _change(history, at, undo)
 
 
-# G4
+# guarantee-4
 
 
 def _never_corrected(history: History) -> None:
@@ -184,11 +184,11 @@ def _without_rec_done(history: History) -> None:
     _change(history, at, done)
 
 
-def _lines_left_apart(history: History) -> None:
-    history.said.append(Note(history.ended_at, "orderer/q.0.a", "says STABILIZATION"))
+def _lines_left_forked(history: History) -> None:
+    history.reported_states.append(Note(history.ended_at, "orderer/q.0.a", "says STABILIZATION"))
 
 
-# G5
+# guarantee-5
 
 
 def _a_process_that_grows(history: History) -> None:
@@ -199,7 +199,7 @@ def _an_orderer_that_grows(history: History) -> None:
     history.samples.append(Sample(history.ended_at, {"orderer/q.0.a": 1 << 30}))
 
 
-# G6
+# guarantee-6
 
 
 def _a_reading_dropped(history: History) -> None:
@@ -264,7 +264,7 @@ def _an_older_placement(history: History) -> None:
         (order, _a_window_left_out),
         (convergent, _never_corrected),
         (convergent, _without_rec_done),
-        (convergent, _lines_left_apart),
+        (convergent, _lines_left_forked),
         (memory, _a_process_that_grows),
         (memory, _an_orderer_that_grows),
         (counted, _a_reading_dropped),
@@ -306,14 +306,14 @@ def _a_reader_that_grows(history: History) -> None:
     ],
 )
 def test_a_doctored_history_of_a_reader_is_noticed(checker: Any, doctor: Doctor) -> None:
-    whole = deepcopy(_lived(Chain(window_us=600 * ms, slide_us=300 * ms)))
-    of_reader = whole.of_reader
+    complete = deepcopy(_lived(Chain(window_us=600 * MS, slide_us=300 * MS)))
+    of_reader = complete.of_reader
     assert of_reader is not None
     doctor(of_reader)
-    facts = Facts(whole).reader
+    facts = Facts(complete).reader
     assert facts is not None
     with pytest.raises(Violation) as raised:
         checker.check(facts)
     assert raised.value.guarantee == checker.__name__.rpartition(".")[2]
     with pytest.raises(Violation):
-        check(whole)
+        check(complete)

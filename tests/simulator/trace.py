@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from tests.simulator.checkers.answers import name
-from tests.simulator.clock import second
-from tests.simulator.config import E0_US, WorldConfig
+from tests.simulator.clock import SECOND
+from tests.simulator.config import START_TIME_US, WorldConfig
 from tests.simulator.history import Committed, History
 from tests.simulator.run import Outcome
 
@@ -35,10 +35,10 @@ def trace(outcome: Outcome) -> str:
     lines += ["what happened:"]
     lines += [f"  ({left_out} lines before)"] if left_out > 0 else []
     lines += [
-        f"  {(line.at - E0_US) / second:8.3f} s  {line.who:14}  {line.what}"
+        f"  {(line.at - START_TIME_US) / SECOND:8.3f} s  {line.who:14}  {line.what}"
         for line in happened[-LINES_MAX:]
     ]
-    lines += [f"  {(violation.at - E0_US) / second:8.3f} s  {'CHECKER':14}  {violation}"]
+    lines += [f"  {(violation.at - START_TIME_US) / SECOND:8.3f} s  {'CHECKER':14}  {violation}"]
     return "\n".join([*lines, "", "again:", f"  {plan.command}"])
 
 
@@ -48,19 +48,19 @@ def _deployment(config: WorldConfig) -> Iterator[str]:
     children = " | ".join(" ".join(child) for child in config.children)
     yield f"streams {children}; {config.replicas} replicas, {config.parts} parts"
     yield (
-        f"windows {config.window_us / second:g} s every {config.slide_us / second:g} s, "
-        f"w {config.w_us / second:g} s, X {config.bound_us / second:g} s, "
-        f"m {config.margin_us / second:g} s"
+        f"windows {config.window_us / SECOND:g} s every {config.slide_us / SECOND:g} s, "
+        f"w {config.w_us / SECOND:g} s, X {config.bound_us / SECOND:g} s, "
+        f"m {config.margin_us / SECOND:g} s"
     )
-    told = {"children", "replicas", "parts", "window_us", "slide_us", "w_us", "bound_us"}
+    reported = {"children", "replicas", "parts", "window_us", "slide_us", "w_us", "bound_us"}
     for field in fields(WorldConfig):
         value = getattr(config, field.name)
-        if field.name not in (*told, "margin_us") and value != getattr(default, field.name):
+        if field.name not in (*reported, "margin_us") and value != getattr(default, field.name):
             yield f"{field.name} {value}"
 
 
 def _timeline(history: History, until: int) -> Iterator[_Line]:
-    lines = [_Line(*note) for note in (*history.notes, *history.said)]
+    lines = [_Line(*note) for note in (*history.notes, *history.reported_states)]
     of: History | None = history
     while of is not None:
         for committed in of.committed:

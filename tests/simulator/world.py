@@ -8,8 +8,8 @@ when, and which faults there were. Checkers see the history and the source logs,
 from __future__ import annotations
 
 from tests.simulator.aggregator import SimAggregator
-from tests.simulator.clock import Scheduler, second
-from tests.simulator.config import E0_US, Chain, WorldConfig, spread
+from tests.simulator.clock import SECOND, Scheduler
+from tests.simulator.config import START_TIME_US, Chain, WorldConfig, spread
 from tests.simulator.heartbeats import Heartbeats
 from tests.simulator.history import History, Learned, Note, OfQuery, Outage, Sample
 from tests.simulator.kafka import Broker, Log
@@ -26,7 +26,7 @@ from slackwater.primitives.lateness import Step
 from slackwater.primitives.windows import Grid
 from slackwater.runtime.truncation import not_needed
 
-__all__ = ["E0_US", "Chain", "History", "World", "WorldConfig", "spread"]
+__all__ = ["START_TIME_US", "Chain", "History", "World", "WorldConfig", "spread"]
 
 _LATE = "sends of "
 _OVERLOAD = "machine of "
@@ -40,7 +40,7 @@ class World:
     def __init__(self, seed: int, config: WorldConfig | None = None) -> None:
         self.seed = seed
         self.config = config or WorldConfig()
-        self.scheduler = Scheduler(seed, self.config.e0_us)
+        self.scheduler = Scheduler(seed, self.config.start_time_us)
         self.broker = Broker(self.scheduler)
         self.heartbeats = Heartbeats(self)
         self.history = History(self.config)
@@ -49,7 +49,7 @@ class World:
         streams = self.config.all_streams
         self.spools = {s: Spool() for s in streams}
         self.sensors = {
-            s: Sensor(s, seed, self.config.habits_of(s), self.config.e0_us) for s in streams
+            s: Sensor(s, seed, self.config.habits_of(s), self.config.start_time_us) for s in streams
         }
         self.proxies: dict[str, SimProxy] = {}
         self.aggregators: dict[str, SimAggregator] = {}
@@ -67,7 +67,7 @@ class World:
         self._placements = 0
         self.overloaded_us: dict[str, int] = {}
         """By process: what a unit of its work takes longer than usual."""
-        self._hurt: dict[str, Outage] = {}
+        self._outages_now: dict[str, Outage] = {}
         self._given_up: dict[str, int] = {}
 
     # Supervision.
@@ -142,7 +142,7 @@ class World:
 
     def kill(self, name: str, *, stays_down: bool = False) -> None:
         """Kill -9; the supervisor starts it again soon, unless it shall stay down."""
-        self.hurt(name, "down")
+        self.begin_outage(name, "down")
         process = self.present(name)
         if process.alive:
             process.kill()
@@ -178,7 +178,7 @@ class World:
         process = self.present(name)
         if not process.alive or process.paused:
             return
-        self.hurt(name, "down")
+        self.begin_outage(name, "down")
         process.pause()
         self.scheduler.after(for_us, lambda: self._wake(process))
         if replaced:
@@ -201,13 +201,13 @@ class World:
 
         self.scheduler.after(self.scheduler.between(*self.config.zombie_us), sees)
 
-    def hurt(self, whom: str, what: str) -> None:
+    def begin_outage(self, whom: str, what: str) -> None:
         """An outage begins, unless there is one already."""
-        self._hurt.setdefault(whom, Outage(self.scheduler.now, -1, f"{whom} {what}"))
+        self._outages_now.setdefault(whom, Outage(self.scheduler.now, -1, f"{whom} {what}"))
 
     def over(self, whom: str) -> None:
         """It ends."""
-        outage = self._hurt.pop(whom, None)
+        outage = self._outages_now.pop(whom, None)
         if outage is not None:
             self.history.outages.append(outage._replace(end=self.scheduler.now))
 
@@ -230,10 +230,10 @@ class World:
 
     def silence(self, stream: str, for_us: int) -> None:
         """Cut the link between the stream's proxy and Kafka."""
-        self.note(f"proxy/{stream}", f"silent for {for_us / second:g} s")
+        self.note(f"proxy/{stream}", f"silent for {for_us / SECOND:g} s")
         until = self.scheduler.now + for_us
         self.spools[stream].silent_until = max(self.spools[stream].silent_until, until)
-        self.hurt(f"link of {stream}", "cut")
+        self.begin_outage(f"link of {stream}", "cut")
 
         def back() -> None:
             if self.spools[stream].silent_until <= self.scheduler.now:
@@ -244,10 +244,10 @@ class World:
 
     def fill_disk(self, stream: str, for_us: int) -> None:
         """The spool of a stream's proxy can keep nothing more: sensors are pushed back."""
-        self.note(f"proxy/{stream}", f"has no room on its disk for {for_us / second:g} s")
+        self.note(f"proxy/{stream}", f"has no room on its disk for {for_us / SECOND:g} s")
         spool = self.spools[stream]
         spool.full_until = max(spool.full_until, self.scheduler.now + for_us)
-        self.hurt(f"disk of {stream}", "full")
+        self.begin_outage(f"disk of {stream}", "full")
 
         def room() -> None:
             if spool.full_until <= self.scheduler.now:
@@ -259,8 +259,8 @@ class World:
     def slow_down(self, name: str, for_us: int, by_us: int) -> None:
         """What the process sends arrives later than usual, in its order."""
         process = self.present(name)
-        self.note(name, f"sends {by_us / second:g} s late for {for_us / second:g} s")
-        self.hurt(_LATE + name, "late")
+        self.note(name, f"sends {by_us / SECOND:g} s late for {for_us / SECOND:g} s")
+        self.begin_outage(_LATE + name, "late")
         process.producer.late_us = by_us
 
         def fast() -> None:
@@ -275,8 +275,8 @@ class World:
         A unit is a window that a root computes, a bucket that an orderer emits, or ten records that
         it reads.
         """
-        self.note(name, f"overloaded for {for_us / second:g} s, {by_us / second:g} s a unit")
-        self.hurt(_OVERLOAD + name, "overloaded")
+        self.note(name, f"overloaded for {for_us / SECOND:g} s, {by_us / SECOND:g} s a unit")
+        self.begin_outage(_OVERLOAD + name, "overloaded")
         self.overloaded_us[name] = by_us
         self._judge()
         self.scheduler.after(for_us, lambda: self._relieve(name))
@@ -290,7 +290,7 @@ class World:
 
     def step_clock(self, name: str, by_us: int) -> None:
         """The clock of a process's machine jumps; a running process only leans towards it."""
-        self.note(name, f"clock steps by {by_us / second:g} s")
+        self.note(name, f"clock steps by {by_us / SECOND:g} s")
         self.skew_us[name] = self.skew_us.get(name, 0) + by_us
         process = self._present(name)
         if process is not None:
@@ -308,7 +308,7 @@ class World:
                 self.history.cut.setdefault(whose, []).append(log.beginning)
 
     def truncate(self) -> None:
-        """What the supervisor does once a minute (D15): gives up what nobody needs now."""
+        """What the supervisor does once a minute (dpc-15): gives up what nobody needs now."""
         needed = {
             f"{topic}:{partition}": offset
             for of in self.queries.values()
@@ -323,7 +323,7 @@ class World:
         if not self.broker.up:
             return
         self.note("broker", "away")
-        self.hurt("broker", "away")
+        self.begin_outage("broker", "away")
         self.broker.go_away()
         self._judge()
 
@@ -343,21 +343,21 @@ class World:
         self.scheduler.after(for_us, second_one.kill)
 
     def deafen(self, orderer: str, stream: str, for_us: int) -> None:
-        """The orderer's live consumer fetches this stream no more, for some time (R34)."""
+        """The orderer's live consumer fetches this stream no more, for some time (trace-34)."""
         process = self.present(orderer)
         assert isinstance(process, SimOrderer)
         process.deaf_to.add(stream)
         self.note(orderer, f"deaf to {stream}")
-        self.hurt(f"{orderer} to {stream}", "deaf")
+        self.begin_outage(f"{orderer} to {stream}", "deaf")
         self._judge()
 
-        def hears() -> None:
+        def receives() -> None:
             self.over(f"{orderer} to {stream}")
             process.deaf_to.discard(stream)
             process.turn_in(0)
             self._judge()
 
-        self.scheduler.after(for_us, hears)
+        self.scheduler.after(for_us, receives)
 
     def deafen_root(self, root: str, child: int, replica: int, for_us: int) -> None:
         """The root's live consumer fetches one replica's deltas no more, for some time."""
@@ -365,16 +365,16 @@ class World:
         assert isinstance(process, SimRoot)
         process.deaf_to.add((child, replica))
         self.note(root, f"deaf to {child}.{replica}")
-        self.hurt(f"{root} to {child}.{replica}", "deaf")
+        self.begin_outage(f"{root} to {child}.{replica}", "deaf")
         self._judge()
 
-        def hears() -> None:
+        def receives() -> None:
             self.over(f"{root} to {child}.{replica}")
             process.deaf_to.discard((child, replica))
             process.turn_in(0)
             self._judge()
 
-        self.scheduler.after(for_us, hears)
+        self.scheduler.after(for_us, receives)
 
     def lose(self, name: str, lives_on_us: int) -> None:
         """A send fails for good: the process ends, but what it sent behind it is in the log."""
@@ -382,7 +382,7 @@ class World:
         if not process.speaks:
             return
         self.note(name, "loses a record")
-        self.hurt(name, "down")
+        self.begin_outage(name, "down")
         self._jolt(f"{name} lost a record")
         process.producer.lose_next = True
         self.scheduler.after(lives_on_us, lambda: self.restart(process) if process.alive else None)
@@ -424,7 +424,7 @@ class World:
         return [step for of, step in entries if of == stream]
 
     def recorded(self, stream: str, step: Step) -> None:
-        """A step is in the registry; a little later everybody has read it (rule 15)."""
+        """A step is in the registry; a little later everybody has read it (rule-15)."""
         known_at = self.scheduler.now + self.config.paced(FOLLOW_US)
         in_time = known_at <= step.from_us
         self.history.learned.append(Learned(stream, step, in_time=in_time))
@@ -455,7 +455,7 @@ class World:
         for query in self.queries.values():
             held |= query.held()
         self.history.samples.append(Sample(self.scheduler.now, held))
-        self.scheduler.after(self.config.paced(second), self._sample)
+        self.scheduler.after(self.config.paced(SECOND), self._sample)
 
     # Running.
 
@@ -477,7 +477,7 @@ class World:
                 self.kill(name)  # takes the right time over
         for name in list(self.overloaded_us):
             self._relieve(name)
-        for whom in list(self._hurt):
+        for whom in list(self._outages_now):
             # What is sent late is on its way yet, and ends by itself.
             late = whom.startswith(_LATE)
             if not late and whom not in self.config.names and whom != "broker":
@@ -495,7 +495,7 @@ class World:
         history = self.history
         for query in self.queries.values():
             query.finish()
-        for whom in list(self._hurt):
+        for whom in list(self._outages_now):
             self.over(whom)
         history.ended_at = self.scheduler.now
         for stream in self.config.all_streams:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from slackwater.client.batch import BatchResult, Figures
-from slackwater.client.check import Terms
+from slackwater.client.batch import BatchResult, ExactAggregates
+from slackwater.client.check import Expectations
 from slackwater.codec.results import format_time
 
 
@@ -14,18 +14,22 @@ class Root:
     """One part's records; ``records`` are the lines of results.jsonl."""
 
     def __init__(
-        self, terms: Terms, batch: BatchResult, part: int = 0, owns: Iterable[str] | None = None
+        self,
+        expectations: Expectations,
+        batch: BatchResult,
+        part: int = 0,
+        owns: Iterable[str] | None = None,
     ) -> None:
-        self.terms = terms
+        self.expectations = expectations
         self.part = part
         self.seq = 0
         self.epoch = 0
-        self.stable_from = self.answered_to = terms.first
-        self.now = terms.anchor_wall
+        self.stable_from = self.answered_to = expectations.first
+        self.now = expectations.anchor_wall
         self.records: list[dict[str, Any]] = []
         self._epochs: dict[int, int] = {}
         owned = None if owns is None else set(owns)
-        self._cells: dict[int, dict[str, dict[str, Figures]]] = {}
+        self._cells: dict[int, dict[str, dict[str, ExactAggregates]]] = {}
         for (start, key), fields in sorted(batch.items()):
             if owned is None or key in owned:
                 self._cells.setdefault(start, {})[key] = fields
@@ -37,15 +41,15 @@ class Root:
             if self.stable_from == self.answered_to:
                 self.epoch += 1
             self._epochs[start] = self.epoch
-            self.now = max(self.now, int(self.terms.due(start + self.terms.size)) + 1)
+            self.now = max(self.now, int(self.expectations.due(start + self.expectations.size)) + 1)
             self._window(start, "tentative", self.epoch, lacking)
-            self.answered_to += self.terms.slide
+            self.answered_to += self.expectations.slide
 
     def stable(self, windows: int = 1) -> None:
         """Answer the next windows for good, in one transaction."""
-        behind = self.stable_from + windows * self.terms.slide
+        behind = self.stable_from + windows * self.expectations.slide
         if undone := self.stable_from < self.answered_to:
-            last = min(behind, self.answered_to) - self.terms.slide
+            last = min(behind, self.answered_to) - self.expectations.slide
             self._put(
                 kind="undo",
                 undo_from=format_time(self.stable_from),
@@ -53,9 +57,9 @@ class Root:
             )
         while self.stable_from < behind:
             start = self.stable_from
-            self.now = max(self.now, int(self.terms.due(start + self.terms.size)) + 1)
+            self.now = max(self.now, int(self.expectations.due(start + self.expectations.size)) + 1)
             self._window(start, "stable", self._epochs.pop(start, 0), ())
-            self.stable_from += self.terms.slide
+            self.stable_from += self.expectations.slide
         self.answered_to = max(self.answered_to, self.stable_from)
         if undone and self.stable_from == self.answered_to:
             self._put(kind="rec_done")
@@ -63,17 +67,19 @@ class Root:
     def empty_run(self, windows: int) -> None:
         """One stable boundary for several windows without rows."""
         self._boundary(self.stable_from, "stable", 0, (), 0, windows)
-        self.stable_from += windows * self.terms.slide
+        self.stable_from += windows * self.expectations.slide
         self.answered_to = self.stable_from
 
     def skip(self, windows: int, lacking: Sequence[str] = (), *, late_us: int = 0) -> None:
         """One line for the next windows, all overdue; the last by ``late_us`` more than its X."""
-        start, terms = self.answered_to, self.terms
+        start, expectations = self.answered_to, self.expectations
         self.epoch += self.stable_from == self.answered_to
-        self.answered_to += windows * terms.slide
-        self._epochs |= dict.fromkeys(range(start, self.answered_to, terms.slide), self.epoch)
-        due = int(terms.due(self.answered_to - terms.slide + terms.size))
-        self.now = max(self.now, due + terms.bound + late_us)
+        self.answered_to += windows * expectations.slide
+        self._epochs |= dict.fromkeys(
+            range(start, self.answered_to, expectations.slide), self.epoch
+        )
+        due = int(expectations.due(self.answered_to - expectations.slide + expectations.size))
+        self.now = max(self.now, due + expectations.bound + late_us)
         self._boundary(start, "tentative", self.epoch, lacking, 0, windows)
         self.records[-1]["skipped"] = True
 
@@ -88,16 +94,16 @@ class Root:
                 kind=label,
                 epoch=epoch,
                 window_start=format_time(start),
-                window_end=format_time(start + self.terms.size),
+                window_end=format_time(start + self.expectations.size),
                 key=key,
                 fields=given,
                 missing=sorted(lacking),
-                due_at=format_time(int(self.terms.due(start + self.terms.size))),
+                due_at=format_time(int(self.expectations.due(start + self.expectations.size))),
             )
         self._boundary(start, label, epoch, lacking, rows, 1)
 
-    def _given(self, figures: Figures, lacking: Sequence[str]) -> dict[str, Any]:
-        given: dict[str, Any] = {name: figures.get(name) for name in self.terms.aggregate}
+    def _given(self, figures: ExactAggregates, lacking: Sequence[str]) -> dict[str, Any]:
+        given: dict[str, Any] = {name: figures.get(name) for name in self.expectations.aggregate}
         if "count" in given:
             given["count"] -= sum(figures.by_stream.get(s, 0) for s in lacking)
         return given
@@ -111,7 +117,7 @@ class Root:
         rows: int,
         windows: int,
     ) -> None:
-        end = start + (windows - 1) * self.terms.slide + self.terms.size
+        end = start + (windows - 1) * self.expectations.slide + self.expectations.size
         self._put(
             kind="boundary",
             label=label,
@@ -121,13 +127,13 @@ class Root:
             windows=windows,
             keys=rows,
             missing=sorted(lacking),
-            due_at=format_time(int(self.terms.due(end))),
+            due_at=format_time(int(self.expectations.due(end))),
         )
 
     def _put(self, **values: Any) -> None:
         self.records.append(
             {
-                "query": self.terms.query,
+                "query": self.expectations.query,
                 "part": self.part,
                 "seq": self.seq,
                 "epoch": self.epoch,
@@ -139,7 +145,7 @@ class Root:
         self.seq += 1
 
 
-def terms(**changes: Any) -> Terms:
+def expectations(**changes: Any) -> Expectations:
     """Windows of 1 s from event time 1000 s on, twenty times as fast, ten windows."""
     second = 1_000_000
     values: dict[str, Any] = {
@@ -155,14 +161,16 @@ def terms(**changes: Any) -> Terms:
         "anchor_event": 1_000 * second,
         "end": 1_010 * second,
     }
-    return Terms(**(values | changes))
+    return Expectations(**(values | changes))
 
 
 def batch(cells: Mapping[tuple[int, str], Mapping[str, int]]) -> BatchResult:
     """(window second, key) -> stream -> how many readings of the value 2."""
     return {
         (start * 1_000_000, key): {
-            "x": Figures(n := sum(counts.values()), 2.0 * n, 2.0, 2.0, 0.0, 2.0, dict(counts))
+            "x": ExactAggregates(
+                n := sum(counts.values()), 2.0 * n, 2.0, 2.0, 0.0, 2.0, dict(counts)
+            )
         }
         for (start, key), counts in cells.items()
     }

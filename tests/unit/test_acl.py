@@ -136,9 +136,9 @@ def test_everything_carries_the_prefix(deployment: Deployment) -> None:
 
 def test_the_command_prints_kafkas_own_command_lines(path: Path) -> None:
     options = ["acl", "--role", "proxy", "--principal", "User:p q", "--deployment", str(path)]
-    said = CliRunner().invoke(app, options)
-    assert said.exit_code == 0, said.output
-    lines = [shlex.split(line) for line in said.output.splitlines()]
+    emitted = CliRunner().invoke(app, options)
+    assert emitted.exit_code == 0, emitted.output
+    lines = [shlex.split(line) for line in emitted.output.splitlines()]
     assert all(line[0] == "kafka-acls.sh" for line in lines)
     assert all(line[line.index("--allow-principal") + 1] == "User:p q" for line in lines)
     (source,) = (line for line in lines if "plant-7.sw.source.lab." in line)

@@ -13,16 +13,16 @@ from confluent_kafka import KafkaError, KafkaException
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.runtime import admin, topics
 from slackwater.runtime.admin import Admin
-from slackwater.runtime.topics import TopicSpec
+from slackwater.runtime.topics import TopicLayout
 
 FOR_EVER_S = 600.0
 NO_ANSWER = object()
 
-Answer = object
+KeyedAnswer = object
 """``NO_ANSWER``, the code of an error, or what the request gives."""
 
 
-def settled(answer: Answer) -> Future[Any]:
+def settled(answer: KeyedAnswer) -> Future[Any]:
     future: Future[Any] = Future()
     if isinstance(answer, int):
         future.set_exception(KafkaException(KafkaError(answer)))
@@ -34,13 +34,13 @@ def settled(answer: Answer) -> Future[Any]:
 class Cluster:
     """Each request gets the next of these answers, and when there are no more, none."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Answer) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: KeyedAnswer) -> None:
         self.answers = list(answers)
         self.asked: list[Future[Any]] = []
         self.listed: dict[str, int] = {}
         self.listings: list[int] = []
         monkeypatch.setattr(admin, "admin_client", lambda where: self.client())
-        monkeypatch.setattr(admin, "ask_again_s", 0.001)
+        monkeypatch.setattr(admin, "ASK_AGAIN_S", 0.001)
         monkeypatch.setattr(admin, "_PAUSE_S", 0.001)
 
     def client(self) -> SimpleNamespace:
@@ -80,7 +80,7 @@ def test_a_topic_is_made_though_the_first_request_never_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster(monkeypatch, NO_ANSWER, None)
-    topics.ensure_topics("b:1", [TopicSpec("t", 3, {})], FOR_EVER_S)
+    topics.ensure_topics("b:1", [TopicLayout("t", 3, {})], FOR_EVER_S)
     assert cluster.listed == {"t": 3}
     assert [future.done() for future in cluster.asked] == [False, True]
 
@@ -95,7 +95,7 @@ def test_the_first_request_made_it_after_all(monkeypatch: pytest.MonkeyPatch) ->
         return show(timeout)
 
     monkeypatch.setattr(cluster, "list_topics", list_topics)
-    topics.ensure_topics("b:1", [TopicSpec("t", 3, {})], FOR_EVER_S)
+    topics.ensure_topics("b:1", [TopicLayout("t", 3, {})], FOR_EVER_S)
     assert len(cluster.asked) == 2
 
 
@@ -104,7 +104,7 @@ def test_a_topic_grows_though_the_first_request_never_ends(
 ) -> None:
     cluster = Cluster(monkeypatch, NO_ANSWER, None)
     cluster.listed = {"t": 1}
-    topics.ensure_topics("b:1", [TopicSpec("t", 3, {"cleanup.policy": "compact"})], FOR_EVER_S)
+    topics.ensure_topics("b:1", [TopicLayout("t", 3, {"cleanup.policy": "compact"})], FOR_EVER_S)
     assert cluster.listed == {"t": 3}
 
 
@@ -119,7 +119,7 @@ def test_what_passes_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_refusal_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, KafkaError.INVALID_REPLICATION_FACTOR)
     with pytest.raises(EnvironmentProblem, match="topic t cannot be created"):
-        topics.ensure_topics("b:1", [TopicSpec("t", 3, {})], FOR_EVER_S)
+        topics.ensure_topics("b:1", [TopicLayout("t", 3, {})], FOR_EVER_S)
     assert len(cluster.asked) == 1
 
 
@@ -140,7 +140,7 @@ def test_an_answer_to_the_first_request_counts_while_a_second_one_waits(
 def test_the_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch)
     with pytest.raises(EnvironmentProblem, match=r"topic t was not created within .*no answer"):
-        topics.ensure_topics("b:1", [TopicSpec("t", 3, {})], 0.02)
+        topics.ensure_topics("b:1", [TopicLayout("t", 3, {})], 0.02)
     assert cluster.asked
 
 

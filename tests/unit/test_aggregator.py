@@ -22,22 +22,22 @@ from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.transport import Isolation, Log
 from slackwater_spark import aggregate
 from slackwater_spark.aggregate import Job
-from slackwater_spark.queries import Aggregator, Fragment, QuerySettings, start_offsets
+from slackwater_spark.queries import Aggregator, QuerySettings, SparkFragment, start_offsets
 from slackwater_spark.transforms import Route
 
 A = OrdererName("climate", 0, 0)
 STABLE: Log = ("sw.ordered.climate.0", 0)
 
 
-def fragment(query: str = "climate", child: int = 0, replica: int = 0) -> Fragment:
+def fragment(query: str = "climate", child: int = 0, replica: int = 0) -> SparkFragment:
     names = Names()
     route = Route(names.ordered(query, child), (names.deltas(query, 0),), child, 2)
-    return Fragment(OrdererName(query, child, replica), route)
+    return SparkFragment(OrdererName(query, child, replica), route)
 
 
-def root(*whole: int, query: str = "climate") -> RootState:
+def root(*contiguous_seq: int, query: str = "climate") -> RootState:
     at = LogPosition(0, 0, 0, Position(0))
-    logs = tuple(LogState(0, 0, line, at, at, read) for line, read in enumerate(whole))
+    logs = tuple(LogState(0, 0, line, at, at, read) for line, read in enumerate(contiguous_seq))
     return RootState(f"root/{query}.0", 1, 0, 0, 0, 0, (), logs)
 
 
@@ -57,7 +57,7 @@ class Busy(Broker):
 
     def __init__(self) -> None:
         super().__init__("climate")
-        self.whole = 0
+        self.contiguous_seq = 0
         self.go_on()
 
     def go_on(self) -> None:
@@ -65,9 +65,9 @@ class Busy(Broker):
         writer = self.writer(no_failure)
         for _ in range(10):
             writer.append(*STABLE, b"record")
-        self.whole += 10
+        self.contiguous_seq += 10
         with self.transaction() as transaction:
-            state = encode_root_state(root(self.whole, 0))
+            state = encode_root_state(root(self.contiguous_seq, 0))
             transaction.append("sw.state.climate", 0, state, b"root/climate.0")
 
     def end_offsets(
@@ -180,7 +180,7 @@ def _three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def test_rule_26_a_beginning_is_below_an_end_that_was_asked_for_earlier() -> None:
     assert start_offsets([root(70, 5)], A, [40, 0], [100, 9]) == {0: 70, 1: 5}
     assert start_offsets([root(70, 5), root(60, 6)], A, [0, 0], [100, 9]) == {0: 60, 1: 5}
-    assert start_offsets([root(30, 5)], A, [40, 0], [100, 9]) == {0: 40, 1: 5}, "rule 28"
+    assert start_offsets([root(30, 5)], A, [40, 0], [100, 9]) == {0: 40, 1: 5}, "rule-28"
     assert start_offsets([root(30, 5), None], A, [20, 0], [100, 9]) == {0: 20, 1: 0}
     assert start_offsets([root(130, 5)], A, [20, 0], [100, 9])[0] == 20, "another log"
 
@@ -188,7 +188,7 @@ def test_rule_26_a_beginning_is_below_an_end_that_was_asked_for_earlier() -> Non
 def test_rule_26_a_second_aggregator_at_work_does_not_send_this_one_to_the_beginning(
     climate: World,
 ) -> None:
-    """A zombie's deltas are read meanwhile: ``whole`` may overtake an end that is asked for first.
+    """A zombie's deltas are read: ``contiguous_seq`` may overtake an end asked for first.
 
     1. A's aggregator is taken for dead and taken over; it lives and goes on.
     2. The new one asks where the ordered log ends: 100. The root reads on: whole = 110.
@@ -293,7 +293,7 @@ def test_queries_at_work_are_left_alone_until_one_ends(three: World) -> None:
     assert three.aggregator.detail["restarts"] == 1
 
 
-# --- a reader that misses a record (rule 11) ------------------------------------------------------
+# --- a reader that misses a record (rule-11) ------------------------------------------------------
 
 HOLE: Log = ("sw.deltas.q1.0", 0)
 

@@ -1,7 +1,7 @@
-"""What a transaction of the root holds (rules 22 to 24; DPC, section 4.4.2).
+"""What a transaction of the root holds (rule-22 to rule-24; DPC, section 4.4.2).
 
 Deliberate differences from the paper: the UNDO is the root's and revokes no more than the same
-transaction replaces (R3, R4), where SOutput sends one UNDO and later one REC_DONE.
+transaction replaces (trace-3, trace-4), where SOutput sends one UNDO and later one REC_DONE.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slackwater.model.records import Gap
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import (
     Answered,
-    Answers,
+    AnswerPlanner,
     EmptyRun,
     GapNote,
     Ready,
@@ -35,8 +35,8 @@ SLIDE = 10
 GRID = Grid(10, WindowSpec(30, SLIDE))
 
 
-def answers_from(snapshot: Answered) -> Answers[str]:
-    return Answers(snapshot, GRID, lambda end: end + 1_000)
+def answers_from(snapshot: Answered) -> AnswerPlanner[str]:
+    return AnswerPlanner(snapshot, GRID, lambda end: end + 1_000)
 
 
 def ready(window: int, rows: int = 1, windows: int = 1, gap: tuple[Gap, ...] = ()) -> Ready[str]:
@@ -48,7 +48,7 @@ def lacking(window: int, rows: int = 1, windows: int = 1) -> Ready[str]:
     return Ready(window * SLIDE, content, rows, windows, missing=("s1",))
 
 
-def commit(answers: Answers[str], transaction: Transaction[str]) -> Transaction[str]:
+def commit(answers: AnswerPlanner[str], transaction: Transaction[str]) -> Transaction[str]:
     answers.committed(transaction.after)
     return transaction
 
@@ -153,15 +153,15 @@ def test_a_run_of_empty_windows_is_cut_at_t_and_at_the_bound() -> None:
 def test_skipped_windows_are_one_line_and_are_undone_like_any_tentative_answer() -> None:
     answers = answers_from(Answered(0, 0, 0, 0))
     skipped: Ready[str] = Ready(0, None, 0, 5, ("s1",), skipped=True)
-    told = commit(answers, answers.plan([], [skipped, lacking(5)]))
-    run, window = told.effects
+    reported = commit(answers, answers.plan([], [skipped, lacking(5)]))
+    run, window = reported.effects
     assert run == EmptyRun(0, 1, False, 0, 70, 5, 1_070, ("s1",), skipped=True)
     assert isinstance(window, TentativeWindow)
-    told = commit(answers, answers.plan([ready(0), ready(1), ready(2)]))
-    assert told.effects[0] == Undo(3, 1, 0, 20)
-    told = commit(answers, answers.plan([ready(3), ready(4), ready(5)]))
-    assert told.effects[0] == Undo(10, 1, 30, 50)
-    assert isinstance(told.effects[-1], RecDone)
+    reported = commit(answers, answers.plan([ready(0), ready(1), ready(2)]))
+    assert reported.effects[0] == Undo(3, 1, 0, 20)
+    reported = commit(answers, answers.plan([ready(3), ready(4), ready(5)]))
+    assert reported.effects[0] == Undo(10, 1, 30, 50)
+    assert isinstance(reported.effects[-1], RecDone)
 
 
 def test_one_skipped_window_is_no_empty_one() -> None:
@@ -252,7 +252,7 @@ class Flapping(RuleBasedStateMachine):
         assert self.history.stable == [w * SLIDE for w in range(self.complete)]
 
     @invariant()
-    def the_state_is_what_the_history_says(self) -> None:
+    def the_state_follows_from_the_history(self) -> None:
         state, history = self.snapshot, self.history
         assert state.next_seq == history.next_seq
         assert state.answered_to == history.next_unanswered()

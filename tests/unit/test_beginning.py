@@ -1,4 +1,4 @@
-"""R24: where a query begins that is registered over logs that are there already."""
+"""trace-24: where a query begins that is registered over logs that are there already."""
 
 import numpy as np
 import pytest

@@ -45,7 +45,7 @@ def watch() -> BoundWatch:
     return BoundWatch(2 * S, GRID, normal_time)
 
 
-def beyond(of: BoundWatch, now: int) -> int:
+def late_windows(of: BoundWatch, now: int) -> int:
     return of.detail(now)["beyond_bound"]
 
 
@@ -53,17 +53,17 @@ def test_a_first_answer_at_its_bound_is_in_time_and_one_after_it_is_not() -> Non
     mine = watch()
     mine.committed([stable(0)], due(0) + 2 * S)
     mine.committed([tentative(1)], due(1) + 2 * S)
-    assert beyond(mine, 0) == 0
+    assert late_windows(mine, 0) == 0
     assert mine.look(2 * S, due(1)) is None
     mine.committed([stable(2)], due(2) + 2 * S + 1)
     mine.committed([tentative(3)], due(3) + 3 * S)
-    assert beyond(mine, 0) == 2
+    assert late_windows(mine, 0) == 2
 
 
 def test_what_replaces_a_tentative_answer_is_never_late() -> None:
     mine = watch()
     mine.committed([stable(0, epoch=3), run(1, 5, is_stable=True, epoch=3)], due(500))
-    assert beyond(mine, 0) == 0
+    assert late_windows(mine, 0) == 0
 
 
 def test_each_window_of_a_run_has_its_own_due_time() -> None:
@@ -72,16 +72,16 @@ def test_each_window_of_a_run_has_its_own_due_time() -> None:
         mine = watch()
         answer = run(0, 10, is_stable=is_stable, epoch=0 if is_stable else 1)
         mine.committed([answer], due(9) + 1)
-        assert beyond(mine, 0) == 8, "seconds 0 to 7; 7 is late by a microsecond"
+        assert late_windows(mine, 0) == 8, "seconds 0 to 7; 7 is late by a microsecond"
         exact = watch()
         exact.committed([answer], due(9))
-        assert beyond(exact, 0) == 7
+        assert late_windows(exact, 0) == 7
         early = watch()
         early.committed([answer], due(2))
-        assert beyond(early, 0) == 0
+        assert late_windows(early, 0) == 0
         late = watch()
         late.committed([answer], due(900))
-        assert beyond(late, 0) == 10
+        assert late_windows(late, 0) == 10
 
 
 def test_one_line_when_it_begins_and_one_when_it_ends() -> None:
@@ -127,4 +127,4 @@ def test_beyond_the_end_of_a_replay_nothing_is_overdue() -> None:
     mine = watch()
     assert mine.look(1_000 * S, 10**15) is None
     mine.committed([stable(1_000)], 10**15)
-    assert beyond(mine, 0) == 0
+    assert late_windows(mine, 0) == 0

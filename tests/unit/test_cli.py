@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.histories import Root, batch, terms
+from tests.unit.histories import Root, batch, expectations
 from tests.unit.test_client_check import CELLS
 from tests.waiting import WAIT_S_MAX
 from typer.main import get_command
 
 from slackwater.cli import app as cli
 from slackwater.cli import tables
-from slackwater.cli.common import parse_bindings, parse_duration, reach_kafka, say, warn
+from slackwater.cli.common import emit, parse_bindings, parse_duration, reach_kafka, warn
 from slackwater.cli.doctor import Finding, Trouble, disk, examine
 from slackwater.cli.screen import Board, PlainLines, render
 from slackwater.codec.results import Label, encode_boundary, encode_undo, parse_result
@@ -117,14 +117,14 @@ def test_up_with_a_file_of_before_names_the_stream_and_the_line_to_add(
     data.mkdir()
     path = tmp_path / "d.yaml"
     path.write_text(UNDECLARED)
-    code, _, told = run(
+    code, _, reported = run(
         monkeypatch, capsys, "up", "--deployment", "d.yaml", "--data-dir", str(data)
     )
     assert code == 2
-    told = " ".join(told.split())
-    assert "d.yaml:3: streams.lab.expect_every: a topic does not tell" in told
+    reported = " ".join(reported.split())
+    assert "d.yaml:3: streams.lab.expect_every: a topic does not tell" in reported
     for line in ("expect_every: auto", "expect_every: 5s", "sporadic: true"):
-        assert f"`{line}`" in told
+        assert f"`{line}`" in reported
     assert list(data.iterdir()) == [], "refused before anything is touched"
 
 
@@ -134,17 +134,17 @@ def files(tmp_path: Path) -> Path:
     (tmp_path / "bad.yaml").write_text(DEPLOYMENT.replace("bound", "buond"))
     (tmp_path / "a.csv").write_text("t,x\n1,1\n2,2\n60,1\n")
     (tmp_path / "b.csv").write_text("time,x\n1,1\n")
-    whole = gzip.compress(
+    complete = gzip.compress(
         ("t,x\n" + "".join(f"{t},{hash((t, 1))}\n" for t in range(50_000))).encode()
     )
-    (tmp_path / "late.csv.gz").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "early.csv.gz").write_bytes(whole[:15])
+    (tmp_path / "late.csv.gz").write_bytes(complete[: len(complete) // 2])
+    (tmp_path / "early.csv.gz").write_bytes(complete[:15])
     return tmp_path
 
 
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize(
-    ("line", "code", "says"),
+    ("line", "code", "text"),
     [
         ("query apply d.yaml", 2, "query apply is not in this version"),
         ("query delete climate", 2, "query delete is not in this version"),
@@ -201,10 +201,10 @@ def test_mistakes(
     capsys: pytest.CaptureFixture[str],
     line: str,
     code: int,
-    says: str,
+    text: str,
 ) -> None:
     found, _, err = run(monkeypatch, capsys, *line.split())
-    assert says in " ".join(err.split())
+    assert text in " ".join(err.split())
     assert found == code
     assert "Traceback" not in err
 
@@ -222,7 +222,7 @@ queries:
 
 
 @pytest.mark.parametrize(
-    ("query", "says"),
+    ("query", "text"),
     [
         ("raw", "query raw has no window: the audit recomputes windows only"),
         ("daily", "query daily reads climate: an audit recomputes from readings"),
@@ -234,7 +234,7 @@ def test_what_an_audit_cannot_do_it_says_before_anything_is_read(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     query: str,
-    says: str,
+    text: str,
 ) -> None:
     (tmp_path / "d.yaml").write_text(AUDITED)
     broker = MemoryBroker()
@@ -249,7 +249,7 @@ def test_what_an_audit_cannot_do_it_says_before_anything_is_read(
     line = f"audit {query} --bootstrap h:1 --deployment d.yaml"
     code, out, err = run(monkeypatch, capsys, *line.split())
 
-    assert says in " ".join(err.split())
+    assert text in " ".join(err.split())
     assert (code, out) == (2, "")
 
 
@@ -299,10 +299,10 @@ def test_where_no_deployment_was_ever_started_nothing_is_waited_for(
     monkeypatch.setattr("slackwater.cli.show.Registry", lambda _: pytest.fail("it was read"))
     monkeypatch.setattr("slackwater.runtime.broker.why_no_answer", lambda *_: None)
 
-    found, shown, told = run(monkeypatch, capsys, *command.split(), "--bootstrap", "h:1")
+    found, shown, reported = run(monkeypatch, capsys, *command.split(), "--bootstrap", "h:1")
 
     assert (found, shown) == (code, out)
-    assert err in told
+    assert err in reported
 
 
 @pytest.mark.usefixtures("registered")
@@ -327,7 +327,7 @@ def test_a_query_that_is_not_there_is_told_with_those_that_are(
 
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize(
-    ("query", "says"),
+    ("query", "text"),
     [
         (
             "climate",
@@ -338,12 +338,12 @@ def test_a_query_that_is_not_there_is_told_with_those_that_are(
     ],
 )
 def test_a_query_without_results_is_told_beside_the_output(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], query: str, says: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], query: str, text: str
 ) -> None:
     code, out, err = run(monkeypatch, capsys, "results", query, "--bootstrap", "h:1")
 
     assert (code, out) == (0, "")
-    assert says in err
+    assert text in err
 
 
 def test_a_query_with_results_is_told_nothing_of(
@@ -364,7 +364,7 @@ def test_a_query_with_results_is_told_nothing_of(
 
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize(
-    ("fault", "says"),
+    ("fault", "text"),
     [
         ("at=5s kill nobody", "there is no process nobody; choose among"),
         ("at=5m kill root", "the replay ends after 59s"),
@@ -373,11 +373,11 @@ def test_a_query_with_results_is_told_nothing_of(
     ],
 )
 def test_bad_faults(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: str, says: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: str, text: str
 ) -> None:
     line = "rehearse --deployment d.yaml --input room-1=a.csv --out r --fault"
     code, _, err = run(monkeypatch, capsys, *line.split(), fault)
-    assert says in err
+    assert text in err
     assert code == 2
     assert not Path("r").exists(), "nothing was begun"
 
@@ -449,7 +449,7 @@ def test_doctor_goes_on_after_a_trouble(tmp_path: Path, monkeypatch: pytest.Monk
     assert findings["Java"] == Finding("Java", "it is not there", "install it")
     assert not findings["Java"].ok
     assert findings["broker"].ok
-    monkeypatch.setattr("slackwater.cli.doctor.disk_free_bytes_min", 2**70)
+    monkeypatch.setattr("slackwater.cli.doctor.DISK_FREE_BYTES_MIN", 2**70)
     with pytest.raises(Trouble, match="GB free"):
         disk(tmp_path / "not" / "yet")
 
@@ -468,7 +468,7 @@ def test_python_m_is_the_same_command(tmp_path: Path) -> None:
 
 
 def history() -> list[dict[str, Any]]:
-    root = Root(terms(aggregate=("count", "avg")), CELLS)
+    root = Root(expectations(aggregate=("count", "avg")), CELLS)
     root.stable(1)
     root.tentative(2, ["room-2"])
     root.stable(3)
@@ -494,11 +494,11 @@ def test_a_key_forges_no_line_and_moves_no_cursor() -> None:
 
 def test_what_a_message_holds_is_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
     warn("no column 'a'; its header has: \x1b]0;title\x07\nand more")
-    say("two\nlines\x00")
-    say('{"key": "\u2028"}', is_json=True)
-    told = capsys.readouterr()
-    assert told.err == "no column 'a'; its header has: \\x1b]0;title\\x07\nand more\n"
-    assert told.out == 'two\nlines\\x00\n{"key": "\u2028"}\n'
+    emit("two\nlines\x00")
+    emit('{"key": "\u2028"}', is_json=True)
+    reported = capsys.readouterr()
+    assert reported.err == "no column 'a'; its header has: \\x1b]0;title\\x07\nand more\n"
+    assert reported.out == 'two\nlines\\x00\n{"key": "\u2028"}\n'
 
 
 def test_the_board_shows_tentative_undone_and_exact() -> None:
@@ -545,21 +545,21 @@ def test_the_picture_knows_each_window_that_a_run_of_empty_ones_replaces() -> No
 
 
 def test_skipped_windows_are_shown_as_such_and_not_as_empty() -> None:
-    root = Root(terms(), batch({(s, "a"): {"room-1": 1} for s in range(1_000, 1_005)}))
+    root = Root(expectations(), batch({(s, "a"): {"room-1": 1} for s in range(1_000, 1_005)}))
     root.skip(3, ["room-2"])
     (run,) = root.records
-    said: list[str] = []
-    PlainLines(Board("climate", 1_000_000, ("x", "avg")), ["a"], said.append).saw(run, 0)
-    assert said == ["00:16:40  a      ·  tentative, skipped, without room-2"]
+    emitted: list[str] = []
+    PlainLines(Board("climate", 1_000_000, ("x", "avg")), ["a"], emitted.append).saw(run, 0)
+    assert emitted == ["00:16:40  a      ·  tentative, skipped, without room-2"]
     assert tables.line(run).endswith(" part 0: skipped x 3  without room-2")
 
 
 def test_a_pipe_gets_lines() -> None:
-    said: list[str] = []
-    plain = PlainLines(Board("climate", 1_000_000, ("x", "avg")), ["a"], said.append)
+    emitted: list[str] = []
+    plain = PlainLines(Board("climate", 1_000_000, ("x", "avg")), ["a"], emitted.append)
     for record in history():
         plain.saw(record, 0)
-    assert said[0] == "00:16:40  a   2.00  exact"
-    assert said[1] == "00:16:41  a   2.00  tentative, without room-2"
-    assert said[3] == "00:16:41  to 00:16:42 undone, exact answers follow"
-    assert said[-1].strip() == "all is corrected"
+    assert emitted[0] == "00:16:40  a   2.00  exact"
+    assert emitted[1] == "00:16:41  a   2.00  tentative, without room-2"
+    assert emitted[3] == "00:16:41  to 00:16:42 undone, exact answers follow"
+    assert emitted[-1].strip() == "all is corrected"

@@ -80,23 +80,23 @@ def test_a_command_ends_with_a_sentence(content: bytes, line: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "run.json").write_bytes(content)
 
-        code, told = run(line, Path(folder))
+        code, reported = run(line, Path(folder))
 
         assert code in (2, 3)
-        assert told.startswith("slackwater: ")
-        assert told.count("\n") == 1
-        assert is_valid(content) or f"{folder}/run.json" in told
+        assert reported.startswith("slackwater: ")
+        assert reported.count("\n") == 1
+        assert is_valid(content) or f"{folder}/run.json" in reported
 
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_port_that_is_dead_is_named(line: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(VALID))
 
-    code, told = run(line, tmp_path)
+    code, reported = run(line, tmp_path)
 
     assert code == 3
     if line.startswith("ingest"):
-        assert f"no deployment runs from {tmp_path}: start `slackwater up`" in told
+        assert f"no deployment runs from {tmp_path}: start `slackwater up`" in reported
     else:
-        assert "no broker answers at 127.0.0.1:9" in told
-        assert f"{tmp_path}/run.json" in told
+        assert "no broker answers at 127.0.0.1:9" in reported
+        assert f"{tmp_path}/run.json" in reported

@@ -274,11 +274,11 @@ def test_rows_are_left_out_by_the_line_that_the_reader_calls_them(tmp_path: Path
         )
     ]
     assert found == [(2, "a"), (3, "b\nc"), (6, "d"), (8, "f")]
-    whole = [reading.key for reading in read_stream(spec, path).readings]
-    assert whole == [key for _, key in found]
+    complete = [reading.key for reading in read_stream(spec, path).readings]
+    assert complete == [key for _, key in found]
     for line, key in found:
         left = [reading.key for reading in read_stream(spec, path, {line}).readings]
-        assert left == [other for other in whole if other != key]
+        assert left == [other for other in complete if other != key]
     assert read_stream(spec, path).malformed == 1
     assert read_stream(spec, path, {7}).malformed == 0
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.unit.histories import batch, terms
+from tests.unit.histories import batch, expectations
 from tests.unit.test_layout import query
 
 from slackwater.client.bound import Judged, judge, merged, outages
@@ -32,7 +32,7 @@ def down(process: str, start_ms: int, end_ms: int, *, silent: bool = False) -> D
 
 def judged(late_ms: Sequence[int], faults: Sequence[Disturbance] = ()) -> Judged:
     """The verdict on windows that are answered so much after their normal times."""
-    agreed = terms(end=(1_000 + len(late_ms)) * S)
+    agreed = expectations(end=(1_000 + len(late_ms)) * S)
     checker = Checker(agreed, batch({}))
     for seq, late in enumerate(late_ms):
         start = (1_000 + seq) * S

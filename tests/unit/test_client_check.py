@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.histories import Root, batch, terms
+from tests.unit.histories import Root, batch, expectations
 
-from slackwater.client.batch import Figures
+from slackwater.client.batch import ExactAggregates
 from slackwater.client.check import (
     Checker,
     Disturbance,
@@ -34,7 +34,7 @@ S = 1_000_000
 
 def history() -> list[dict[str, Any]]:
     """Two stable windows, three tentative, corrected in two transactions, and on to the end."""
-    root = Root(terms(), CELLS)
+    root = Root(expectations(), CELLS)
     root.stable(2)
     root.tentative(3, ["room-2"])
     root.stable(1)
@@ -46,7 +46,7 @@ def history() -> list[dict[str, Any]]:
 
 
 def judge(records: list[dict[str, Any]]) -> Verdict:
-    checker = Checker(terms(), CELLS)
+    checker = Checker(expectations(), CELLS)
     for record in records:
         checker.feed(record)
     return checker.finish()
@@ -65,7 +65,7 @@ def test_a_faultless_history_passes() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["stable", "tentative"]), st.integers(1, 4)), max_size=9))
 def test_whatever_a_faultless_root_does_passes(steps: list[tuple[str, int]]) -> None:
-    agreed = terms()
+    agreed = expectations()
     root = Root(agreed, CELLS)
     behind = agreed.first + agreed.windows * agreed.slide
     for step, windows in steps:
@@ -135,7 +135,7 @@ def unknown_key(records: list[dict[str, Any]]) -> None:
     records[index(records, kind="stable", key="b")]["key"] = "c"
 
 
-def dishonest(records: list[dict[str, Any]]) -> None:
+def mislabelled(records: list[dict[str, Any]]) -> None:
     for record in records:
         if record["kind"] == "tentative" or record.get("label") == "tentative":
             record["missing"] = ["room-1"]
@@ -180,7 +180,7 @@ def out_of_key_order(records: list[dict[str, Any]]) -> None:
         (other_count, "wrong"),
         (unknown_key, "wrong"),
         (unknown_key, "lost"),
-        (dishonest, "wrong"),
+        (mislabelled, "wrong"),
         (early, "wrong"),
         (second_tentative, "doubled"),
         (missing_when_stable, "wrong"),
@@ -198,7 +198,7 @@ def test_each_fault_is_found(fault: Any, kind: str) -> None:
 
 def skipping() -> list[dict[str, Any]]:
     """Five windows are overdue and skipped, the next are answered, and all of them corrected."""
-    root = Root(terms(), CELLS)
+    root = Root(expectations(), CELLS)
     root.stable(2)
     root.skip(5, ["room-2"])
     root.tentative(1, ["room-2"])
@@ -214,7 +214,7 @@ def test_windows_that_are_skipped_are_tentative_answers_without_content() -> Non
 
 
 def test_a_skipped_window_is_a_late_first_answer() -> None:
-    checker = Checker(terms(), CELLS)
+    checker = Checker(expectations(), CELLS)
     for record in skipping():
         checker.feed(record)
     late = latencies(checker, ()).ms
@@ -224,7 +224,7 @@ def test_a_skipped_window_is_a_late_first_answer() -> None:
 
 def skipped_in_time(records: list[dict[str, Any]]) -> None:
     run = records[index(records, skipped=True)]
-    run["emitted_at"] = format_time(to_us(run["due_at"]) + terms().bound - 2_000)
+    run["emitted_at"] = format_time(to_us(run["due_at"]) + expectations().bound - 2_000)
 
 
 def skipped_as_if_empty(records: list[dict[str, Any]]) -> None:
@@ -264,7 +264,7 @@ def test_a_hole_in_seq_is_lost_and_a_repeat_is_doubled() -> None:
 
 
 def test_two_parts_answer_together() -> None:
-    agreed = terms(parts=2)
+    agreed = expectations(parts=2)
     roots = [Root(agreed, CELLS, 0, ["a"]), Root(agreed, CELLS, 1, ["b"])]
     roots[0].tentative(2, ["room-2"])
     roots[0].stable(10)
@@ -282,7 +282,7 @@ def test_two_parts_answer_together() -> None:
 
 
 def test_latency_is_that_of_the_first_answer_and_faults_touch_until_it_is_stable() -> None:
-    agreed = terms()
+    agreed = expectations()
     root = Root(agreed, CELLS)
     root.stable(2)
     root.now = int(agreed.due(1_003 * S)) + 400_000
@@ -306,7 +306,7 @@ def test_latency_is_that_of_the_first_answer_and_faults_touch_until_it_is_stable
 @pytest.mark.parametrize("offset", [0.0, 1e9])
 def test_rounding_is_no_difference_and_more_is(offset: float) -> None:
     values = [offset + v for v in (4.0, 7.0, 13.0, 16.0)]
-    figures = Figures(4, sum(values), values[0], values[3], 30.0, values[3], {})
+    figures = ExactAggregates(4, sum(values), values[0], values[3], 30.0, values[3], {})
     given = {"count": 4, "sum": figures.sum * (1 + 1e-15), "var": 30.0000000001}
     assert compare({"x": figures}, {"x": given}, ["count", "sum", "var"]) is None
     assert compare({"x": figures}, {"x": given | {"var": 30.1}}, ["var"]) is not None

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from tests.unit.histories import Root, terms
+from tests.unit.histories import Root, expectations
 
 from slackwater.client.batch import Result, RowsResult
-from slackwater.client.check import Terms, Verdict
+from slackwater.client.check import Expectations, Verdict
 from slackwater.client.check_rows import RowChecker
 from slackwater.codec.results import format_time
 
@@ -29,7 +29,7 @@ EXPECTED: RowsResult = {
 class Rows(Root):
     """A faultless root of rows."""
 
-    def __init__(self, agreed: Terms, part: int = 0, owns: Iterable[str] = "ab") -> None:
+    def __init__(self, agreed: Expectations, part: int = 0, owns: Iterable[str] = "ab") -> None:
         super().__init__(agreed, {}, part)
         self._owned = set(owns)
 
@@ -44,18 +44,18 @@ class Rows(Root):
                 kind=label,
                 epoch=epoch,
                 window_start=format_time(start),
-                window_end=format_time(start + self.terms.size),
+                window_end=format_time(start + self.expectations.size),
                 stime=format_time(row.stime),
                 key=row.key,
                 fields=dict(row.fields),
                 missing=sorted(lacking),
-                due_at=format_time(int(self.terms.due(start + self.terms.size))),
+                due_at=format_time(int(self.expectations.due(start + self.expectations.size))),
             )
         self._boundary(start, label, epoch, lacking, len(rows), 1)
 
 
 def history() -> list[dict[str, Any]]:
-    root = Rows(terms(**AGREED))
+    root = Rows(expectations(**AGREED))
     root.stable(2)
     root.tentative(2, ["room-2"])
     root.stable(2)
@@ -64,7 +64,7 @@ def history() -> list[dict[str, Any]]:
 
 
 def judge(records: list[dict[str, Any]]) -> Verdict:
-    checker = RowChecker(terms(**AGREED), EXPECTED)
+    checker = RowChecker(expectations(**AGREED), EXPECTED)
     for record in records:
         checker.feed(record)
     return checker.finish()
@@ -85,7 +85,7 @@ def test_a_faultless_history_passes() -> None:
 
 
 def test_parts_are_compared_by_the_keys_they_answered_for() -> None:
-    agreed = terms(**AGREED, parts=2)
+    agreed = expectations(**AGREED, parts=2)
     checker = RowChecker(agreed, EXPECTED)
     for part, owns in enumerate(("a", "b")):
         root = Rows(agreed, part, owns)
@@ -167,7 +167,7 @@ def test_what_was_computed_is_rounded() -> None:
     records = history()
     first = rows_of(records, "stable")[0]
     records[first] = records[first] | {"fields": {"x": 1.5000000000000002}}
-    checker = RowChecker(terms(**AGREED), EXPECTED, computed=True)
+    checker = RowChecker(expectations(**AGREED), EXPECTED, computed=True)
     for record in records:
         checker.feed(record)
     assert checker.finish().ok

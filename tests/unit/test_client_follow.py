@@ -7,13 +7,19 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.unit.histories import Root, terms
+from tests.unit.histories import Root, expectations
 from tests.unit.test_client_check import CELLS
 
 from slackwater.cli import tables
-from slackwater.client.answers import BestAnswers, Reading, RecDone, Undone, WindowAnswer
-from slackwater.client.follow import KINDS, Follow, Follower, Seen, poll_records_max
-from slackwater.client.merge import held_records_max
+from slackwater.client.answers import (
+    BestAnswers,
+    CorrectionsDone,
+    ResultReading,
+    Undone,
+    WindowAnswer,
+)
+from slackwater.client.follow import KINDS, POLL_RECORDS_MAX, Follow, Follower, Seen
+from slackwater.client.merge import HELD_RECORDS_MAX
 from slackwater.codec.results import encode_gap, format_time
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.runtime.memory import MemoryBroker
@@ -39,7 +45,7 @@ def write(to: MemoryBroker, records: list[dict[str, Any]]) -> None:
 
 
 def root() -> tuple[Root, list[dict[str, Any]], list[dict[str, Any]]]:
-    made = Root(terms(), CELLS)
+    made = Root(expectations(), CELLS)
     made.stable(1)
     made.tentative(2, ["room-2"])
     first = list(made.records)
@@ -63,7 +69,7 @@ def test_from_the_beginning_to_the_present_end() -> None:
     assert (follow.repeats, follow.cuts) == (0, [])
     kinds = [type(change) for change in changes]
     assert kinds.count(WindowAnswer) == 6
-    assert (kinds.count(Undone), kinds.count(RecDone)) == (1, 1)
+    assert (kinds.count(Undone), kinds.count(CorrectionsDone)) == (1, 1)
     assert {answer.label for answer in answers.windows()} == {"stable"}
     assert answers.measures.n_tentative_all == 2
     assert answers.measures.n_tentative == 0
@@ -86,7 +92,7 @@ def test_from_the_end_only_what_comes() -> None:
 
 def test_from_the_end_a_window_of_more_rows_than_are_held_of_a_topic() -> None:
     """Where the stream begins is known when all topics were read to their ends: nothing pauses."""
-    log, rows = broker(), held_records_max + 2 * poll_records_max
+    log, rows = broker(), HELD_RECORDS_MAX + 2 * POLL_RECORDS_MAX
     follower = Follower(log, "climate", 1, "end")
     head = {"query": "climate", "part": 0, "epoch": 0, "kind": "stable", "missing": []}
     times = dict.fromkeys(("window_start", "window_end", "due_at", "emitted_at"), "")
@@ -203,7 +209,7 @@ def test_from_the_end_the_last_record_may_be_one_that_does_not_decode() -> None:
     assert seqs_of(follower, len(second)) == [record["seq"] for record in second]
 
 
-def read_whole(log: MemoryBroker, follower: Follower) -> BestAnswers:
+def read_all(log: MemoryBroker, follower: Follower) -> BestAnswers:
     answers = BestAnswers()
     for _ in Follow(follower, KINDS, True, answers, {}):
         pass
@@ -212,25 +218,25 @@ def read_whole(log: MemoryBroker, follower: Follower) -> BestAnswers:
 
 def test_r5_a_window_that_retention_has_begun_to_take_is_no_answer() -> None:
     """Two rows and a boundary that says so, of which one row is left: not the exact answer."""
-    log, made = broker(), Root(terms(), CELLS)
+    log, made = broker(), Root(expectations(), CELLS)
     made.stable(2)
     write(log, made.records)
     assert [r["kind"] for r in made.records] == ["stable", "stable", "boundary"] * 2
     log.delete_records({(Names().results("climate", "stable"), 0): 1})
 
-    answers = read_whole(log, Follower(log, "climate", 1))
+    answers = read_all(log, Follower(log, "climate", 1))
 
     assert [len(answer.rows) for answer in answers.windows()] == [2]
-    assert answers.best(made.terms.first) == {}
+    assert answers.best(made.expectations.first) == {}
     assert answers.incomplete == 1
 
 
 def test_r5_what_was_read_of_a_window_before_retention_took_the_rest_is_in_no_other() -> None:
     """A client that is slower than retention: a row of W0, then nothing up to W2's rows."""
-    log, made = broker(), Root(terms(), CELLS)
+    log, made = broker(), Root(expectations(), CELLS)
     made.stable(3)
-    stray = {**made.records[0], "key": "of-w0"}
-    write(log, [stray])
+    foreign = {**made.records[0], "key": "of-w0"}
+    write(log, [foreign])
     follower = Follower(log, "climate", 1)
     answers = BestAnswers()
     follow = iter(Follow(follower, KINDS, False, answers, {}))
@@ -246,21 +252,21 @@ def test_r5_what_was_read_of_a_window_before_retention_took_the_rest_is_in_no_ot
 
 
 def test_the_horizon_of_tentative_answers_is_bounded_and_says_so() -> None:
-    made = Root(terms(), CELLS)
+    made = Root(expectations(), CELLS)
     made.tentative(5, ["room-2"])
     answers = BestAnswers(tentative_windows_max=3)
     for record in made.records:
         answers.apply(record, made.now)
     assert len(answers.windows()) == 3
     assert answers.tentative_dropped == 2
-    assert answers.best(made.terms.first) == {}
-    assert answers.best(made.terms.first + 4_000_000)[0].missing == ("room-2",)
+    assert answers.best(made.expectations.first) == {}
+    assert answers.best(made.expectations.first + 4_000_000)[0].missing == ("room-2",)
     assert answers.measures.n_tentative == 5
 
 
 def test_r5_many_rows_are_no_more_kept_than_many_windows() -> None:
     """A client that follows a query of a thousand keys for hours."""
-    made = Root(terms(), CELLS)
+    made = Root(expectations(), CELLS)
     made.stable(3)
     made.tentative(3, ["room-2"])
     for rows_max, kept in ((1_000, [2, 2, 2]), (5, [2, 2]), (1, [2])):
@@ -312,10 +318,10 @@ def test_without_a_window_the_answer_is_readings_in_their_order() -> None:
     )
 
     assert answers.best(0)[0].readings == (
-        Reading(7, "b", {"x": 1.5}),
-        Reading(7, "a", {"x": None}),
+        ResultReading(7, "b", {"x": 1.5}),
+        ResultReading(7, "a", {"x": None}),
     )
-    assert answers.best(BUCKET)[0].readings == (Reading(BUCKET + 1, "a", {"x": 2.0}),)
+    assert answers.best(BUCKET)[0].readings == (ResultReading(BUCKET + 1, "a", {"x": 2.0}),)
     assert answers.best(2 * BUCKET)[0].readings == ()
     assert all(answer.rows == {} for answer in answers.windows())
 
@@ -406,7 +412,7 @@ def test_a_run_that_was_passed_over_is_as_late_as_its_first_window() -> None:
 
 
 def test_a_gap_can_be_asked_for() -> None:
-    """R15: retention was outrun; the line precedes the answer that lacks the readings."""
+    """trace-15: retention was outrun; the line precedes the answer that lacks the readings."""
     log, (_, first, _) = broker(), root()
     write(log, first)
     seq = len(first)

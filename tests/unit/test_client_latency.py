@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.histories import Root, batch, terms
+from tests.unit.histories import Root, batch, expectations
 
-from slackwater.client.check import Answer, Checker
+from slackwater.client.check import AnsweredRun, Checker
 from slackwater.client.latency import Commits, latencies, percentiles, read_commits
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import Names
@@ -17,8 +17,8 @@ S = 1_000_000
 CELLS = batch({(second, "a"): {"room-1": 1, "room-2": 1} for second in range(1_000, 1_004)})
 
 
-def answer(offset: int | None, label: str = "stable") -> Answer:
-    return Answer(label, 0, S, 9 * S, offset)
+def answer(offset: int | None, label: str = "stable") -> AnsweredRun:
+    return AnsweredRun(label, 0, S, 9 * S, offset)
 
 
 def test_an_answer_counts_from_the_first_marker_behind_it() -> None:
@@ -34,7 +34,7 @@ def test_an_answer_counts_from_the_first_marker_behind_it() -> None:
         pytest.param(answer(2, "tentative"), id="another topic"),
     ],
 )
-def test_without_its_marker_it_counts_from_when_it_was_seen(given: Answer) -> None:
+def test_without_its_marker_it_counts_from_when_it_was_seen(given: AnsweredRun) -> None:
     assert Commits({("stable", 0): [Marker(3, 5_000)]}).at(0, given) == 9 * S
 
 
@@ -44,7 +44,7 @@ def test_it_never_counts_from_later_than_it_was_seen() -> None:
 
 def test_a_window_counts_from_the_commit_of_its_first_answer() -> None:
     """Two windows in time and two that were seen 9 s late, of which one was committed late."""
-    agreed = terms(end=1_004 * S)
+    agreed = expectations(end=1_004 * S)
     root = Root(agreed, CELLS)
     root.stable(2)
     root.now += 9 * S

@@ -1,4 +1,4 @@
-"""Merging three topics by seq (D17, trace R22): order, gaps, retention, repeats."""
+"""Merging three topics by seq (dpc-17, trace-22): order, gaps, retention, repeats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.client.merge import Cut, Delivered, PartMerge, held_records_max
+from slackwater.client.merge import HELD_RECORDS_MAX, Cut, Delivered, PartMerge
 
 TOPICS = ("stable", "tentative", "corrections")
 
@@ -132,12 +132,12 @@ def test_joined_where_nothing_is_held_the_first_is_the_smallest_seen_by_a_common
 
 def test_a_topic_far_ahead_is_full_and_the_one_waited_for_never_is() -> None:
     merge: PartMerge[str] = PartMerge(0, TOPICS)
-    for seq in range(1, held_records_max + 1):
+    for seq in range(1, HELD_RECORDS_MAX + 1):
         merge.offer("stable", seq, "x")
     merge.take()
     assert merge.full("stable")
     assert not merge.full("tentative")
     assert not merge.full("corrections")
     merge.offer("corrections", 0, "y")
-    assert len(merge.take()) == held_records_max + 1
+    assert len(merge.take()) == HELD_RECORDS_MAX + 1
     assert not merge.full("stable")

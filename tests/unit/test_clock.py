@@ -1,4 +1,4 @@
-"""The clock never jumps and never goes back, whatever wall time does (R10, R12)."""
+"""The clock never jumps and never goes back, whatever wall time does (trace-10, trace-12)."""
 
 import logging
 from dataclasses import dataclass

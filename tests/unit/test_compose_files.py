@@ -126,10 +126,10 @@ def properties_of_the_script() -> dict[str, str]:
 
 def test_the_spark_cluster_asks_for_its_secret() -> None:
     """Master, workers and drivers have the same terms, and one secret that is made once."""
-    told = properties_of_the_script()
-    assert CLUSTER_SECURITY.items() <= told.items()
-    assert told["spark.authenticate.secret"] == "$secret"
-    assert told["spark.master.rest.enabled"] == "false", "that port asks nobody"
+    reported = properties_of_the_script()
+    assert CLUSTER_SECURITY.items() <= reported.items()
+    assert reported["spark.authenticate.secret"] == "$secret"
+    assert reported["spark.master.rest.enabled"] == "false", "that port asks nobody"
     volume = "${SLACKWATER_SPARK_SECRET:-spark-secret}:/secret"
     assert SERVICES["spark-secret"]["volumes"] == [volume]
     assert "spark-secret" in STACK["volumes"]
@@ -292,10 +292,10 @@ def test_images_are_pinned_by_the_digests_of_their_registry(tmp_path: Path) -> N
 )
 def test_without_a_registry_no_image_is_pinned(tmp_path: Path, docker: str) -> None:
     (tmp_path / "pinned.env").write_text("as it was\n")
-    code, told, written = run_pin_images(tmp_path, docker)
+    code, reported, written = run_pin_images(tmp_path, docker)
     assert (code, written) == (3, "as it was\n")
-    assert "no registry" in told
-    assert "nothing is changed" in told
+    assert "no registry" in reported
+    assert "nothing is changed" in reported
 
 
 def test_every_variable_is_explained() -> None:

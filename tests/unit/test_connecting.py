@@ -33,7 +33,7 @@ def test_nobody_answers_and_it_is_soon_given_up(
     begun: list[AIOKafkaConnection] = []
     monkeypatch.setattr(connecting, "_connect", begun.append)
     monkeypatch.setattr(AIOKafkaConnection, "connect", AIOKafkaConnection.connect)
-    connecting.knock_first()
+    connecting.probe_before_connect()
 
     async def connect() -> None:
         await AIOKafkaConnection("127.0.0.1", silent_port, request_timeout_ms=40_000).connect()

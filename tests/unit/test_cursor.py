@@ -1,4 +1,4 @@
-"""The cursor in a source log: what a loss leaves behind, across parking and restarts (R15)."""
+"""The cursor in a source log: what a loss leaves behind, across parking and restarts (trace-15)."""
 
 from __future__ import annotations
 
@@ -45,14 +45,17 @@ def read(cursor: SourceCursor, log: Mapping[int, SourceRecord], below: int) -> N
 
 
 def restarted(cursor: SourceCursor, beginning: int, *, strict: bool = True) -> SourceCursor:
-    """What a process makes of the state record, where retention has left ``beginning`` (R25)."""
+    """What a process makes of the state record, where retention has left ``beginning``.
+
+    See trace-25.
+    """
     made = SourceCursor(cursor.rebuild, strict=strict)
     if made.offset < beginning:
         made.jump(beginning)
     return made
 
 
-def felt(cursor: SourceCursor) -> list[tuple[int, int, int]]:
+def affected(cursor: SourceCursor) -> list[tuple[int, int, int]]:
     return [(low, high, gap.lost) for low, high, gap in cursor.gaps]
 
 
@@ -87,7 +90,7 @@ def test_a_restart_around_a_jump_neither_forgets_the_gap_nor_sees_a_hole(when: s
     read(cursor, log, 13)
 
     assert cursor.hole_inc is None
-    assert felt(cursor) == [(3 * BUCKET, 8 * BUCKET, 4)]
+    assert affected(cursor) == [(3 * BUCKET, 8 * BUCKET, 4)]
     assert cursor.boundary == 12 * BUCKET
 
 
@@ -102,7 +105,7 @@ def test_behind_what_the_gap_may_have_touched_a_restart_knows_nothing_of_it() ->
     again = restarted(cursor, 8)
     read(again, log, 13)
 
-    assert felt(cursor) == felt(again) == []
+    assert affected(cursor) == affected(again) == []
     assert again.hole_inc is None
     assert again.next_id == 12
 
@@ -114,7 +117,7 @@ def test_a_log_that_was_cut_before_its_first_reader_came_is_so_for_the_second_on
     read(second, log, 6)
     third = restarted(second, 5)
     read(third, log, 6)
-    assert felt(second) == felt(third) == [(0, 5 * BUCKET, 4)]
+    assert affected(second) == affected(third) == [(0, 5 * BUCKET, 4)]
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -142,12 +145,12 @@ def test_a_gap_that_its_proxy_tells_is_counted_once_however_often_it_is_read(str
         cursor.park()
         assert cursor.offset == 1, "where the first reading lies"
         read(cursor, log, 7)
-    assert felt(cursor) == [(2 * BUCKET, 3 * BUCKET, 7), (4 * BUCKET, 5 * BUCKET, 9)]
+    assert affected(cursor) == [(2 * BUCKET, 3 * BUCKET, 7), (4 * BUCKET, 5 * BUCKET, 9)]
 
     cursor.pass_to(3 * BUCKET)
     cursor.park()
     read(cursor, log, 7)
-    assert felt(cursor) == [(4 * BUCKET, 5 * BUCKET, 9)]
+    assert affected(cursor) == [(4 * BUCKET, 5 * BUCKET, 9)]
 
 
 def damaged(log: dict[int, SourceRecord], *offsets: int) -> dict[int, SourceRecord]:
@@ -166,7 +169,7 @@ def test_a_damaged_record_is_a_gap_in_front_of_what_follows(restart_at: int | No
         read(cursor, log, offset + 1)
 
     assert cursor.hole_inc is None
-    assert felt(cursor) == [(3 * BUCKET, 6 * BUCKET, 2)]
+    assert affected(cursor) == [(3 * BUCKET, 6 * BUCKET, 2)]
     assert cursor.next_id == 12
 
 
@@ -176,11 +179,11 @@ def test_a_damaged_record_that_held_nothing_else_is_none() -> None:
     again = {**log, 4: SourceRecord.void("s"), 5: log_of(4)[4]}
     cursor = SourceCursor(BEGINNING, strict=True)
     read(cursor, again, 6)
-    assert (felt(cursor), cursor.next_id, cursor.hole_inc) == ([], 4, None)
+    assert (affected(cursor), cursor.next_id, cursor.hole_inc) == ([], 4, None)
 
 
 def test_damage_behind_a_hole_leaves_it_a_hole() -> None:
-    """What lies there is sent again, so nothing is lost by it (rule 11)."""
+    """What lies there is sent again, so nothing is lost by it (rule-11)."""
     log = log_of(6)
     del log[3]
     cursor = SourceCursor(BEGINNING, strict=True)
@@ -188,7 +191,7 @@ def test_damage_behind_a_hole_leaves_it_a_hole() -> None:
         cursor.offer(offset, record)
     assert cursor.hole_inc == 0
     assert cursor.next_id == 2
-    assert felt(cursor) == []
+    assert affected(cursor) == []
 
 
 def test_the_live_line_names_a_damaged_stream_until_it_is_past_it() -> None:
@@ -208,7 +211,7 @@ def test_readings_that_cannot_be_decoded_behind_a_good_header_are_a_gap_too() ->
     read(cursor, log, 4)
     assert list(cursor.columns(BUCKET, 2 * BUCKET)) == []
     assert list(cursor.columns(BUCKET, 2 * BUCKET)) == []
-    assert felt(cursor) == [(BUCKET + 5, BUCKET + 6, 1)]
+    assert affected(cursor) == [(BUCKET + 5, BUCKET + 6, 1)]
 
 
 @st.composite
@@ -269,8 +272,8 @@ def test_readings_ahead_of_every_promise_come_when_it_is_their_time(
 def values_in(columns: Readings | None, low: int, high: int) -> list[float]:
     if columns is None:
         return []
-    whole = columns.load()
-    return [v for t, v in zip(whole.stimes, whole.values[0], strict=True) if low <= t < high]
+    complete = columns.load()
+    return [v for t, v in zip(complete.stimes, complete.values[0], strict=True) if low <= t < high]
 
 
 def test_what_is_gone_before_anything_was_read_is_lost() -> None:

@@ -11,7 +11,7 @@ import pytest
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.proxy.sensors import hand_over
 from slackwater.proxy.spool import Spool
-from slackwater.runtime.datadir import DataDirectory, Run, is_running, read_run
+from slackwater.runtime.datadir import DataDirectory, RunFile, is_running, read_run
 from slackwater.runtime.private import append_to
 from slackwater.runtime.supervisor import Supervisor
 
@@ -37,16 +37,16 @@ def test_run_json_keeps_the_address_when_nothing_runs(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     assert read_run(tmp_path) is None
     directory.write_run("127.0.0.1:9092", tmp_path / "d.yaml", {"broker": 7})
-    assert read_run(tmp_path) == Run(
+    assert read_run(tmp_path) == RunFile(
         bootstrap="127.0.0.1:9092",
         deployment=str(tmp_path / "d.yaml"),
         pid=os.getpid(),
         processes={"broker": 7},
     )
     directory.write_run("127.0.0.1:9092", tmp_path / "d.yaml", {})
-    said = read_run(tmp_path)
-    assert said is not None
-    assert (said.bootstrap, said.pid, said.processes) == ("127.0.0.1:9092", None, {})
+    emitted = read_run(tmp_path)
+    assert emitted is not None
+    assert (emitted.bootstrap, emitted.pid, emitted.processes) == ("127.0.0.1:9092", None, {})
 
 
 OLD: dict[str, object] = {
@@ -60,11 +60,11 @@ OLD: dict[str, object] = {
 
 def test_run_json_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(OLD))
-    assert read_run(tmp_path) == Run(bootstrap="127.0.0.1:9092", deployment="/d.yaml")
+    assert read_run(tmp_path) == RunFile(bootstrap="127.0.0.1:9092", deployment="/d.yaml")
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "text"),
     [
         ("{half", "key must be a string"),
         ("[" * 100_000, "recursion limit"),
@@ -76,11 +76,11 @@ def test_run_json_of_an_earlier_version_is_read(tmp_path: Path) -> None:
         (json.dumps({"pid": 1}), "bootstrap: Field required"),
     ],
 )
-def test_what_is_wrong_with_run_json_is_told(tmp_path: Path, content: str, says: str) -> None:
+def test_what_is_wrong_with_run_json_is_told(tmp_path: Path, content: str, text: str) -> None:
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(EnvironmentProblem, match=re.escape(str(tmp_path / "run.json"))) as caught:
         read_run(tmp_path)
-    assert says in caught.value.message
+    assert text in caught.value.message
     assert "remove it, `slackwater up` writes it anew" in caught.value.message
 
 

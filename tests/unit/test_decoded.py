@@ -16,7 +16,7 @@ S1: Log = ("sw.source.s1", 0)
 def records(count: int, stream: str = "s1") -> list[bytes]:
     source = Source(stream)
     for at in range(100, 100 * (count + 1), 100):
-        source.say([at - 50], at)
+        source.emit([at - 50], at)
     return [encode_source(record) for record in source.log][:count]
 
 

@@ -101,15 +101,17 @@ def test_the_best_writing_is_that_of_a_plain_map(parts: list[DeltaRecord]) -> No
     result = joined(parts, table)
     assert list(result) == sorted(seen)
     for key, versions in seen.items():
-        whole = [v for v, pieces in versions.items() if len(pieces) == 1 + key.bucket_start // 10]
+        complete = [
+            v for v, pieces in versions.items() if len(pieces) == 1 + key.bucket_start // 10
+        ]
         best = result.entries[key].best()
-        if not whole:
+        if not complete:
             assert best is None
             continue
         assert best is not None
         sums = [float(piece.slice.sum[0, 0]) for piece in best.pieces if piece is not None]
-        expected = versions[max(whole)]
-        assert tuple(best.version) == max(whole)
+        expected = versions[max(complete)]
+        assert tuple(best.version) == max(complete)
         assert sums == [expected[i] for i in sorted(expected)]
 
 
@@ -119,9 +121,9 @@ def test_what_is_redundant_is_left_out_of_a_delta(
 ) -> None:
     table = KeyTable()
     state, delta = joined(a, table), joined(b, table)
-    news = delta.beyond(state, table)
+    news = delta.delta_since(state, table)
     assert state.join(news).to_bytes(table) == state.join(delta).to_bytes(table)
-    assert len(delta.beyond(state.join(delta), table)) == 0
+    assert len(delta.delta_since(state.join(delta), table)) == 0
 
 
 def test_a_second_tentative_writing_replaces_and_is_never_added() -> None:

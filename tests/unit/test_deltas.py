@@ -1,4 +1,4 @@
-"""Slices and their fold, against plain Python floats per key (Fargo, section 3.5; R28)."""
+"""Slices and their fold, against plain Python floats per key (Fargo, section 3.5; trace-28)."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_a_fold_gives_what_the_plain_readings_give(parts: list[Readings]) -> Non
     table = KeyTable()
     result = by_key(fold([slice_of(p, table) for p in parts], table, 1), table)
 
-    together: Readings = {}
+    merged: Readings = {}
     for part in parts:
         for key, readings in part.items():
-            together.setdefault(key, []).extend(v for v in readings if not math.isnan(v))
-    assert list(result) == sorted(together)
-    for key, there in together.items():
+            merged.setdefault(key, []).extend(v for v in readings if not math.isnan(v))
+    assert list(result) == sorted(merged)
+    for key, there in merged.items():
         count, total, m2, low, high = result[key]
         assert count == len(there)
         assert total == pytest.approx(sum(there), abs=1e-6)

@@ -72,31 +72,31 @@ def streams(n: int) -> str:
 def test_a_field_without_a_value_is_a_mistake(
     tmp_path: Path, old: str, new: str, field: str
 ) -> None:
-    told = refusal(tmp_path, changed(old, new))
-    assert f"{field}: is empty: give it a value, or leave the field out" in told
-    assert sum("is empty" in one for one in told) == 1
+    reported = refusal(tmp_path, changed(old, new))
+    assert f"{field}: is empty: give it a value, or leave the field out" in reported
+    assert sum("is empty" in one for one in reported) == 1
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__x"])
 def test_kafkas_own_topics_are_no_streams(tmp_path: Path, name: str) -> None:
     topic = changed("column: k", "field: k").replace("column: t", "field: t")
     topic = topic.replace("fields: [x]", f"fields: [x], topic: {{name: {name}, format: json}}")
-    told = f"3: streams.s.topic.name: '{name}' is one of Kafka's own topics"
-    assert refusal(tmp_path, topic) == [told]
+    reported = f"3: streams.s.topic.name: '{name}' is one of Kafka's own topics"
+    assert refusal(tmp_path, topic) == [reported]
 
 
 @pytest.mark.parametrize(
-    ("window", "told"),
+    ("window", "reported"),
     [
         ("100d, slide: 1us", "1us puts each reading into 8640000000000 windows"),
         ("100d, slide: 1ms", "slide by 86400ms or more"),
         ("36525d, slide: 1h", "1h puts each reading into 876600 windows"),
     ],
 )
-def test_windows_that_slide_too_finely(tmp_path: Path, window: str, told: str) -> None:
+def test_windows_that_slide_too_finely(tmp_path: Path, window: str, reported: str) -> None:
     (found,) = refusal(tmp_path, changed("size: 1m", f"size: {window}"))
     assert found.startswith("5: queries.q.window.slide: ")
-    assert told in found
+    assert reported in found
     assert f"at most {WINDOWS_PER_READING_MAX}" in found
 
 
@@ -132,20 +132,20 @@ def test_the_most_streams_are_read_soon(tmp_path: Path) -> None:
     checked = check_deployment(path)
     assert time.process_time() - began < 10
     assert len(checked.deployment.streams) == STREAMS_MAX
-    assert ["would read 4000 records/s" in told for told in checked.warnings] == [True]
+    assert ["would read 4000 records/s" in reported for reported in checked.warnings] == [True]
 
 
 def test_too_many_fields(tmp_path: Path) -> None:
     fields = ", ".join(f"x{i}" for i in range(FIELDS_MAX + 1))
-    told = f"1001 fields are too many: at most {FIELDS_MAX}"
-    assert refusal(tmp_path, changed("[x]", f"[{fields}]"))[0] == f"3: streams.s.fields: {told}"
+    reported = f"1001 fields are too many: at most {FIELDS_MAX}"
+    assert refusal(tmp_path, changed("[x]", f"[{fields}]"))[0] == f"3: streams.s.fields: {reported}"
     select = ", ".join(f"a{i}: x" for i in range(FIELDS_MAX + 1))
     found = refusal(tmp_path, changed("from: [s]", f"from: [s], select: {{{select}}}"))
     assert found[0].startswith("5: is entry 1001 of one mapping: at most 1000 ")
     halves = [", ".join(f"{side}{i}" for i in range(600)) for side in "ab"]
     two = changed("[x]", f"[{halves[0]}]").replace("[s]", "[s, r]")
     two = two.replace("queries:", f"  r: {STREAM.replace('[x]', f'[{halves[1]}]')}\nqueries:")
-    assert refusal(tmp_path, two) == [f"6: queries.q.from: {told.replace('1001', '1200')}"]
+    assert refusal(tmp_path, two) == [f"6: queries.q.from: {reported.replace('1001', '1200')}"]
 
 
 def test_chains_have_a_depth(tmp_path: Path) -> None:
@@ -160,8 +160,10 @@ def test_chains_have_a_depth(tmp_path: Path) -> None:
     path.write_text(chain(CHAIN_QUERIES_MAX))
     deployment = load_deployment(path)
     assert deployment.stages(f"c{CHAIN_QUERIES_MAX - 1}") == 2 * CHAIN_QUERIES_MAX
-    told = f"queries.c32.from: reads queries that read queries, more than {CHAIN_QUERIES_MAX} deep"
-    assert any(told in one for one in refusal(tmp_path, chain(CHAIN_QUERIES_MAX + 1)))
+    reported = (
+        f"queries.c32.from: reads queries that read queries, more than {CHAIN_QUERIES_MAX} deep"
+    )
+    assert any(reported in one for one in refusal(tmp_path, chain(CHAIN_QUERIES_MAX + 1)))
     backwards = "\n".join(
         [SMALL.rstrip("\n"), *reversed(chain(100).splitlines()[len(SMALL.splitlines()) :])]
     )
@@ -188,7 +190,7 @@ def test_ways_that_multiply_are_walked_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (SMALL.encode("utf-16"), "1: is UTF-16: save it as UTF-8"),
         (SMALL.encode("utf-16-le"), "1: not YAML: holds a character that is not text"),
@@ -203,9 +205,9 @@ def test_ways_that_multiply_are_walked_once(tmp_path: Path) -> None:
     ],
     ids=range(10),
 )
-def test_what_is_no_text_of_ours(tmp_path: Path, content: bytes, told: str) -> None:
+def test_what_is_no_text_of_ours(tmp_path: Path, content: bytes, reported: str) -> None:
     (found,) = refusal(tmp_path, content)
-    assert found.startswith(told)
+    assert found.startswith(reported)
 
 
 def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
@@ -215,7 +217,7 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reported"),
     [
         ("[x]", "[yes, no, on]", None),
         ("[x]", "[null]", "3: streams.s.fields: must be a list of columns"),
@@ -245,17 +247,17 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
     ],
     ids=range(21),
 )
-def test_mean_values(tmp_path: Path, old: str, new: str, told: str | None) -> None:
-    if told is None:
+def test_mean_values(tmp_path: Path, old: str, new: str, reported: str | None) -> None:
+    if reported is None:
         path = tmp_path / "d.yaml"
         path.write_text(changed(old, new))
         load_deployment(path)
     else:
-        assert any(told in one for one in refusal(tmp_path, changed(old, new)))
+        assert any(reported in one for one in refusal(tmp_path, changed(old, new)))
 
 
 def test_very_many_mistakes_are_counted(tmp_path: Path) -> None:
     content = HEAD + "".join(f"  S{i}: {{}}\n" for i in range(900)) + "queries: {q: {}}\n"
-    told = refusal(tmp_path, content)
-    assert len(told) == ERRORS_SHOWN_MAX + 1
-    assert told[-1].endswith(" more mistakes")
+    reported = refusal(tmp_path, content)
+    assert len(reported) == ERRORS_SHOWN_MAX + 1
+    assert reported[-1].endswith(" more mistakes")

@@ -38,7 +38,7 @@ FOUR = (query("d", "c"), query("c", "b"), query("b", "a"), query("a", "s"))
 
 
 def test_a_chain_of_four_is_a_ladder_of_eight() -> None:
-    """Rule 15 and DPC, section 6.3: X = 8 s, stage k of 8 at X - (8 - k + 1) m."""
+    """rule-15 and DPC, section 6.3: X = 8 s, stage k of 8 at X - (8 - k + 1) m."""
     d = parsed(*FOUR)
     assert [q.name for q in d.in_order()] == ["a", "b", "c", "d"]
     assert d.stages("d") == 8
@@ -48,7 +48,7 @@ def test_a_chain_of_four_is_a_ladder_of_eight() -> None:
 
 
 def test_r13_the_smallest_bound_of_a_chain_holds_for_all_before_it() -> None:
-    """R13, trace 2: with bounds of 5 s and 2 s the reader would always have to do without."""
+    """trace-13: with bounds of 5 s and 2 s the reader would always have to do without."""
     d = parsed(query("a", "s", "5s"), query("b", "a", "2s"))
     assert (d.bound_us("a"), d.bound_us("b")) == (2_000_000, 2_000_000)
     assert d.deadline_us("a", 2) == 1_850_000
@@ -93,7 +93,7 @@ def test_without_a_window_a_field_keeps_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queries", "told"),
+    ("queries", "reported"),
     [
         (
             (query("a", "b"), query("b", "c"), query("c", "a")),
@@ -120,9 +120,9 @@ def test_without_a_window_a_field_keeps_its_name() -> None:
         ),
     ],
 )
-def test_what_a_chain_cannot_be(queries: tuple[str, ...], told: str) -> None:
+def test_what_a_chain_cannot_be(queries: tuple[str, ...], reported: str) -> None:
     found = refusal(*queries)
-    assert any(told in message for message in found), found
+    assert any(reported in message for message in found), found
 
 
 def test_a_chain_that_follows_the_data_s_clock_is_refused() -> None:

@@ -138,7 +138,7 @@ def test_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reported"),
     [
         ("slackwater/v1", "slackwater/v9", "1: apiVersion: must be 'slackwater/v1'"),
         ("streams:", "clok: wall\nstreams:", "2: clok: unknown field; did you mean 'clock'?"),
@@ -223,10 +223,10 @@ def test_defaults() -> None:
         ("bound: 2s", "bound: 2s\n    bound: 3s", "14: 'bound' is here twice, the first time"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(old: str, new: str, told: str) -> None:
+def test_what_is_wrong_is_told_with_its_place(old: str, new: str, reported: str) -> None:
     found = errors(changed(old, new))
     assert all(message.startswith("f.yaml:") for message in found)
-    assert any(told in message for message in found), found
+    assert any(reported in message for message in found), found
 
 
 def test_one_mistake_gives_one_message() -> None:
@@ -246,7 +246,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("", "1: is empty"),
         ("# nothing\n", "1: is empty"),
@@ -262,8 +262,8 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
         ("[" * 500, "not YAML"),
     ],
 )
-def test_what_is_not_even_a_mapping(text: str, told: str) -> None:
-    assert any(told in message for message in errors(text))
+def test_what_is_not_even_a_mapping(text: str, reported: str) -> None:
+    assert any(reported in message for message in errors(text))
 
 
 def test_aliases_that_unfold_to_millions_are_refused() -> None:
@@ -277,10 +277,10 @@ def test_any_text_is_a_deployment_or_an_error(noise: str, at: int) -> None:
     try:
         parse(SMALL[:at] + noise + SMALL[at:])
     except DeploymentError as error:
-        told = str(error)
+        reported = str(error)
     else:
         return
-    assert told.startswith("f.yaml:")
+    assert reported.startswith("f.yaml:")
 
 
 def test_a_live_stream_without_any_patience_is_warned_of() -> None:
@@ -310,13 +310,15 @@ def fed(line: str) -> str:
 
 
 def test_a_topic_that_does_not_say_what_silence_means_is_refused_with_the_lines_to_add() -> None:
-    (told,) = errors(FED)
-    assert told.startswith("f.yaml:3: streams.lab.expect_every: a topic does not tell a producer")
-    lines = re.findall("`(.+?)`", told)
+    (reported,) = errors(FED)
+    assert reported.startswith(
+        "f.yaml:3: streams.lab.expect_every: a topic does not tell a producer"
+    )
+    lines = re.findall("`(.+?)`", reported)
     assert lines == ["expect_every: auto", "expect_every: 5s", "sporadic: true"]
     for line in lines:
         assert parse(fed(line)).warnings == ()
-    assert errors(fed("sporadic: false")) == [told], "that is no declaration"
+    assert errors(fed("sporadic: false")) == [reported], "that is no declaration"
 
 
 def test_the_three_declarations_of_silence() -> None:
@@ -378,7 +380,7 @@ queries:
 
 
 @pytest.mark.parametrize(
-    ("policy", "told"),
+    ("policy", "reported"),
     [
         ("{}", []),
         ("{failure: process, stabilization: process}", []),
@@ -389,10 +391,10 @@ queries:
         ("{failure: delay, stabilization: suspend}", ["policy.failure: delay", "suspend:"]),
     ],
 )
-def test_a_policy_says_what_it_gives_up(policy: str, told: list[str]) -> None:
+def test_a_policy_says_what_it_gives_up(policy: str, reported: list[str]) -> None:
     checked = parse(changed("bound: 2s", f"bound: 2s\n    policy: {policy}"))
-    assert len(checked.warnings) == len(told)
-    assert all(part in text for part, text in zip(told, checked.warnings, strict=True))
+    assert len(checked.warnings) == len(reported)
+    assert all(part in text for part, text in zip(reported, checked.warnings, strict=True))
 
 
 def test_a_margin_below_what_a_stage_takes_is_warned_of() -> None:
@@ -447,7 +449,7 @@ def test_a_join_and_the_fields_of_its_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "emitted"),
     [
         ("from: [b, a]", "from: [b, a, c]", "10: queries.q.join: left and right must be the two"),
         ("left: a", "left: c", "10: queries.q.join: left and right must be the two sources"),
@@ -459,8 +461,8 @@ def test_a_join_and_the_fields_of_its_rows() -> None:
         ("bound: 2s", "bound: 2s\n    children: 2", "16: queries.q.children: a join has one child"),
     ],
 )
-def test_what_a_join_cannot_be(old: str, new: str, said: str) -> None:
-    with pytest.raises(DeploymentError, match=f"f:{said}"):
+def test_what_a_join_cannot_be(old: str, new: str, emitted: str) -> None:
+    with pytest.raises(DeploymentError, match=f"f:{emitted}"):
         parse_deployment(JOIN.replace(old, new, 1), "f")
 
 

@@ -1,4 +1,4 @@
-"""Lines stay apart while the roots have corrections before them, and never for good (R33)."""
+"""Lines stay apart while the roots have corrections before them, and never for good (trace-33)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEASE = 100
 def awaited(downstream: Downstream, now: int, stable_next: int, *places: int) -> bool:
     """The parts say where they are, just now."""
     for part, place in enumerate(places):
-        downstream.says(part, place, now)
+        downstream.update(part, place, now)
     return downstream.is_awaited(now, stable_next)
 
 
@@ -34,8 +34,8 @@ def test_the_last_part_counts() -> None:
 
 def test_a_word_counts_for_a_lease() -> None:
     downstream = Downstream(NEAR, LEASE)
-    downstream.says(0, 400, heard_at=0)
-    downstream.says(1, 1_000, heard_at=LEASE)
+    downstream.update(0, 400, received_at=0)
+    downstream.update(1, 1_000, received_at=LEASE)
     assert downstream.is_awaited(LEASE - 1, 1_000)
     assert not downstream.is_awaited(LEASE, 1_000), "the part that is behind is dead"
 

@@ -33,7 +33,7 @@ class Kept:
         self.mib = dict.fromkeys(self.run, 0.0)
         self.away: set[str] = set()
         self.away_max = 0
-        self.said: list[tuple[str, str]] = []
+        self.emitted: list[tuple[str, str]] = []
         self.comes_up = self.can_start = True
 
     def _pid(self, process: str) -> int:
@@ -54,7 +54,7 @@ class Kept:
         return [part for part, of in self.of.items() if of == process] or [process]
 
     def record(self, process: str, event: str) -> None:
-        self.said.append((process, event))
+        self.emitted.append((process, event))
 
     async def start(self, spec: ProcessSpec) -> None:
         assert spec.takes_commands
@@ -117,7 +117,7 @@ def test_a_host_beyond_its_bound_is_emptied_one_fragment_at_a_time_and_ended() -
     assert kept.at == dict.fromkeys(PARTS, "host/new-1") | {"orderer/q.0.b": "host/1"}
     assert kept.run == ["broker", "host/1", "host/new-1"]
     assert kept.away_max == 1, "the others answer meanwhile"
-    assert kept.said == [("host/0", "has 1,665 MiB: its fragments are moved")]
+    assert kept.emitted == [("host/0", "has 1,665 MiB: its fragments are moved")]
 
 
 def test_a_host_within_its_bound_and_whatever_is_no_host_stay() -> None:
@@ -147,4 +147,4 @@ def test_a_host_that_cannot_be_replaced_keeps_its_fragments() -> None:
         during(kept, draining(kept).run(), AGAIN_S - 10)
         assert kept.run == ["broker", "host/0", "host/1"]
         assert [kept.at[part] for part in PARTS] == ["host/0"] * 3
-        assert "drained" in kept.said[-1][1]
+        assert "drained" in kept.emitted[-1][1]

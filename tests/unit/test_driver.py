@@ -27,7 +27,7 @@ from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.sharedlogs import SharedLogs
 from slackwater.runtime.state import read_states
 from slackwater.runtime.transport import Log, read_to_end
-from slackwater.runtime.turns import IDLE_S_MAX, PARKED_S_MAX, UNSETTLED_S_MAX, Turns
+from slackwater.runtime.wake_signal import IDLE_S_MAX, PARKED_S_MAX, UNSETTLED_S_MAX, WakeSignal
 from slackwater.sessions.effects import Effect, FetchEnds, FetchPositions
 from slackwater.sessions.orderer import GATHER_US_MAX, OrdererSession
 
@@ -39,15 +39,15 @@ class Others:
     """Heartbeats: what a session tells, and what others say of it."""
 
     def __init__(self) -> None:
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         self.holes: set[Hole] = set()
         self.claim: int | None = None
         self.refuted: list[int] = []
 
-    def update(self, **told: Any) -> None:
-        self.told.append(told)
+    def update(self, **reported: Any) -> None:
+        self.reported.append(reported)
 
-    def heard(self, *_: Any) -> None: ...
+    def last_heartbeat(self, *_: Any) -> None: ...
 
     def claimed(self, *_: Any) -> int | None:
         return self.claim
@@ -68,7 +68,7 @@ class Process:
         for topic in (SOURCE[0], "sw.state.q"):
             self.broker.create_topic(topic)
         self.broker.create_topic("sw.ordered.q.0", 2 * replicas)
-        self.turns = Turns()
+        self.turns = WakeSignal()
         began_us = time.monotonic_ns() // 1_000
         self.stopped_at_us: int | None = None
         """Where the clock stands still."""
@@ -94,7 +94,7 @@ class Process:
             settings.operators(1),
             sources=[SOURCE],
             own=(("sw.ordered.q.0", 2 * replica), ("sw.ordered.q.0", 2 * replica + 1)),
-            e0=0,
+            start_time=0,
             parts=1,
             save_period_us=10 * MS,
         )  # fmt: skip
@@ -115,11 +115,11 @@ class Process:
             self.driver.add(driven)
         return asyncio.create_task(self.driver.run())
 
-    def say(self) -> None:
+    def emit(self) -> None:
         """Readings of some seconds, as every session's consumer hands them over."""
         source = Source("s1")
         for at in range(100, TICKS * 100 + 1, 100):
-            source.say([at - 50], at)
+            source.emit([at - 50], at)
         writer = self.broker.writer(pytest.fail)
         for offset, record in enumerate(source.log):
             writer.append(*SOURCE, encode_source(record))
@@ -153,7 +153,7 @@ async def stop(running: asyncio.Task[None]) -> None:
 async def test_two_sessions_in_one_loop_write_the_same_each_into_its_log() -> None:
     process = Process(2)
     running = await process.start()
-    process.say()
+    process.emit()
     end = TICKS * 100 * MS
     await until(lambda: all(process.stable(r)[-1].bucket_end == end for r in (0, 1)), running)
     contents = [
@@ -164,8 +164,10 @@ async def test_two_sessions_in_one_loop_write_the_same_each_into_its_log() -> No
     await until(lambda: all((s := process.state(r)) and s.frontier == end for r in (0, 1)), running)
     await stop(running)
     for others in process.others:
-        assert others.told[0]["states"] == {"sw.ordered.q.0": "UP_FAILURE"}, "it reads nothing yet"
-        assert others.told[-1]["ready"]
+        assert others.reported[0]["states"] == {"sw.ordered.q.0": "UP_FAILURE"}, (
+            "it reads nothing yet"
+        )
+        assert others.reported[-1]["ready"]
 
 
 async def test_a_session_that_finds_another_writer_ends_the_loop() -> None:
@@ -173,7 +175,7 @@ async def test_a_session_that_finds_another_writer_ends_the_loop() -> None:
     running = await process.start()
     other = OrderedRecord(Kind.START, 0, 0, -1, 0, 0, frontier=Position(0))
     process.broker.writer(pytest.fail).append("sw.ordered.q.0", 0, encode_ordered(other))
-    process.say()
+    process.emit()
     with pytest.raises(SessionEndedError, match=r"somebody else writes the log of orderer/q\.0\.a"):
         await until(lambda: False, running)
 
@@ -201,7 +203,7 @@ async def test_a_claim_ends_the_loop_if_it_is_true(is_true: bool) -> None:
 async def test_a_hole_ends_the_loop_when_the_state_to_go_on_from_is_in_its_log() -> None:
     process = Process(1)
     running = await process.start()
-    process.say()
+    process.emit()
     await until(lambda: process.state(0) is not None, running)
     process.others[0].holes.add(Hole("sw.ordered.q.0", 0, 0))
     with pytest.raises(SessionEndedError, match=r"a reader sees a hole in sw\.ordered\.q\.0:0"):
@@ -248,7 +250,7 @@ async def test_input_makes_a_session_due_and_only_the_one_that_it_is_for(
     one, other = process.driven
     before = other.due_at
     source = Source("s1")
-    source.say([50], 400)
+    source.emit([50], 400)
     hand_over(one, SOURCE, 0, encode_source(source.log[0]))
     assert (one.due_at, other.due_at) == (process.clock.now_us() + GATHER_US_MAX, before)
     hand_over(one, SOURCE, 1, encode_source(source.log[1]))
@@ -299,7 +301,7 @@ async def test_one_that_fails_in_its_turn_leaves_the_loop_to_the_others() -> Non
     await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
     assert not running.done()
     assert failed.result() is process.driven[0]
-    process.say()
+    process.emit()
     end = TICKS * 100 * MS
     await until(lambda: process.stable(1)[-1].bucket_end == end, running)
     await stop(running)
@@ -329,7 +331,7 @@ async def test_what_stands_still_takes_nothing_in_and_no_turn() -> None:
 
 
 async def test_ends_count_for_the_moment_at_which_they_were_asked() -> None:
-    """What was appended while the answer was on its way would count as read (R11)."""
+    """What was appended while the answer was on its way would count as read (trace-11)."""
     process = Process(1)
     driven = process.driven[0]
     process.stopped_at_us = time.monotonic_ns() // 1_000
@@ -340,28 +342,28 @@ async def test_ends_count_for_the_moment_at_which_they_were_asked() -> None:
         process.stopped_at_us += 20 * MS
         return dict.fromkeys(logs, 7)
 
-    told: list[tuple[dict[Log, int], int]] = []
+    reported: list[tuple[dict[Log, int], int]] = []
     driven.session = cast(
-        Any, SimpleNamespace(isolation="read_uncommitted", ends=lambda *ends: told.append(ends))
+        Any, SimpleNamespace(isolation="read_uncommitted", ends=lambda *ends: reported.append(ends))
     )
     driven._ends = cast(Any, SimpleNamespace(end_offsets_async=answered))
     driven._carry_out([FetchEnds((SOURCE,))])
     await asyncio.gather(*driven._tasks)
-    assert told == [({SOURCE: 7}, asked_at)]
+    assert reported == [({SOURCE: 7}, asked_at)]
 
 
 async def test_a_session_is_told_the_positions_that_it_asked_for() -> None:
     """The live consumer reads other logs for others."""
-    driven, told = Process(1).driven[0], list[dict[Log, int]]()
+    driven, reported = Process(1).driven[0], list[dict[Log, int]]()
 
     async def positions() -> dict[Log, int]:
         return {SOURCE: 4, ("sw.source.s2", 0): 9}
 
-    driven.session = cast(Any, SimpleNamespace(positions=told.append))
+    driven.session = cast(Any, SimpleNamespace(positions=reported.append))
     driven._positions = positions
     driven._carry_out([FetchPositions((SOURCE,))])
     await asyncio.gather(*driven._tasks)
-    assert told == [{SOURCE: 4}]
+    assert reported == [{SOURCE: 4}]
 
 
 async def test_what_cannot_be_written_makes_a_session_due_that_waits_for_something_else() -> None:
@@ -407,7 +409,7 @@ async def test_a_parked_cursor_passes_what_a_strangers_transaction_leaves_in_a_s
     running = await process.start()
     source = Source("s1")
     for at in range(100, TICKS * 100 + 1, 100):
-        source.say([at - 50], at)
+        source.emit([at - 50], at)
     writer = process.broker.writer(pytest.fail)
     for n, record in enumerate(source.log):
         writer.append(*SOURCE, encode_source(record))
@@ -444,7 +446,7 @@ async def order_of(names: Sequence[str], turns: int) -> list[str]:
     """The first turns of a driver that has these, all of which are always due."""
     taken: list[str] = []
     enough = asyncio.Event()
-    driver = Driver(Turns(), SystemClock(wall_us=lambda: 1), choose=random.Random(7).choice)
+    driver = Driver(WakeSignal(), SystemClock(wall_us=lambda: 1), choose=random.Random(7).choice)
     for name in names:
         driver.add(cast(Any, Due(name, taken, enough, turns)))
     task = asyncio.create_task(driver.run())

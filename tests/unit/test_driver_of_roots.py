@@ -21,20 +21,20 @@ from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.driver import Driven, Driver, SessionEndedError
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.transport import LogError
-from slackwater.runtime.turns import Turns
+from slackwater.runtime.wake_signal import WakeSignal
 from slackwater.sessions.root import RootSession
 
 
-class Nobody:
+class NoPeers:
     """Heartbeats: nobody is heard, and what is told is kept."""
 
     def __init__(self) -> None:
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
 
-    def update(self, **told: Any) -> None:
-        self.told.append(told)
+    def update(self, **reported: Any) -> None:
+        self.reported.append(reported)
 
-    def heard(self, *_: Any) -> None: ...
+    def last_heartbeat(self, *_: Any) -> None: ...
 
     def claimed(self, *_: Any) -> None: ...
 
@@ -72,12 +72,12 @@ class Process:
         self.broker = MemoryBroker()
         self.broker.create_topic("sw.state.q")
         self.broker.create_topic(STABLE[0], 2)
-        self.turns, self.others, self.committer = Turns(), Nobody(), Committer()
+        self.turns, self.others, self.committer = WakeSignal(), NoPeers(), Committer()
         began_us = time.monotonic_ns() // 1_000
         clock = SystemClock(wall_us=lambda: time.monotonic_ns() // 1_000 - began_us)
         config = RootConfig(
             "root/q.0", "q", 0, 1, (("s1",),), 1, ("v",), SETTINGS.grid, SETTINGS.schedule(2),
-            e0=0, bound_us=1_000 * MS, contents=RowContents,
+            start_time=0, bound_us=1_000 * MS, contents=RowContents,
         )  # fmt: skip
         self.session = RootSession(config, windowed=False)
         others: Any = self.others
@@ -92,7 +92,7 @@ class Process:
         self.driver.add(self.driven)
         return asyncio.create_task(self.driver.run())
 
-    def say(self, buckets: int) -> None:
+    def emit(self, buckets: int) -> None:
         """START and so many empty buckets of the future, as the live consumer hands them over."""
         hand_over(self.driven, STABLE, 0, encode_ordered(START))
         for i in range(buckets):
@@ -116,13 +116,13 @@ async def test_a_root_fences_opens_and_commits_what_its_session_decides() -> Non
     assert process.committer.asked == ["fence"]
     assert set(process.session.live_offsets) == {STABLE, LIVE}
     await until(lambda: "open" in process.committer.asked, task)
-    process.say(30)
+    process.emit(30)
     answers = process.session.core.answers
     await until(lambda: answers.state.stable_from == 3_000 * MS, task)
     assert process.committer.asked[:3] == ["fence", "open", "commit"]
     starts = [commit.transaction.before.next_seq for commit in process.committer.commits]
     assert starts == sorted(set(starts)), "one after the other"
-    await until(lambda: process.others.told[-1]["detail"]["stable_from"] == 3_000 * MS, task)
+    await until(lambda: process.others.reported[-1]["detail"]["stable_from"] == 3_000 * MS, task)
     task.cancel()
 
 
@@ -130,7 +130,7 @@ async def test_a_commit_that_is_refused_ends_the_process() -> None:
     process = Process()
     process.committer.refuses = True
     task = await process.start()
-    process.say(30)
+    process.emit(30)
     with pytest.raises(SessionEndedError, match=r"root/q\.0: it was fenced off"):
         await asyncio.wait_for(task, WAIT_S_MAX)
     assert process.committer.commits == []

@@ -49,11 +49,11 @@ def test_a_reserved_word_means_itself_or_names_the_quotes(word: str) -> None:
     assert compile_projection([("x", f'"{name}" * 2')], [name]).reads == {name}
     advice = f'a field {name} is written in double quotes, "{name}"'
     try:
-        told, reads = "", compile_predicate(f"{name} > 1", [name]).reads
+        reported, reads = "", compile_predicate(f"{name} > 1", [name]).reads
     except ExpressionError as error:
-        told, reads = str(error), frozenset()
+        reported, reads = str(error), frozenset()
     # IN, IS and END cannot stand there, and are taken for the field that they name.
-    assert advice in told or reads == {name} or word == "NULL"
+    assert advice in reported or reads == {name} or word == "NULL"
 
 
 def test_a_quoted_name_that_is_no_field_is_refused_in_its_place() -> None:

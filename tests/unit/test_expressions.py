@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from slackwater.client.oracle import evaluate
 from slackwater.primitives.expression_text import (
+    EXPRESSION_BRACKETS_MAX,
+    EXPRESSION_CHARS_MAX,
     ExpressionError,
-    expression_brackets_max,
-    expression_chars_max,
 )
 from slackwater.primitives.expressions import compile_predicate, compile_projection
 
@@ -461,7 +461,7 @@ def test_a_field_is_a_number(text: str) -> None:
         "a" + " + a" * 200 + " > 1",
         "a > 1" + " and a > 1" * 600,
         "a in (" + "1," * 3_000 + "1)",
-        "x" * (expression_chars_max + 1),
+        "x" * (EXPRESSION_CHARS_MAX + 1),
         "a = " * 300 + "a",
     ],
 )
@@ -471,7 +471,7 @@ def test_what_is_too_much_is_refused_at_once(text: str) -> None:
 
 
 def test_what_is_just_within_bounds_works() -> None:
-    deep = "(" * expression_brackets_max + "a" + ")" * expression_brackets_max + " > 1"
+    deep = "(" * EXPRESSION_BRACKETS_MAX + "a" + ")" * EXPRESSION_BRACKETS_MAX + " > 1"
     long = "a" + " + a" * 100 + " > 1"
     many = " or ".join(f"a = {i}" for i in range(150))
     for text in (deep, long, many):

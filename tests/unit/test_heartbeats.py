@@ -13,9 +13,9 @@ from tests.waiting import WAIT_S_MAX, eventually
 from slackwater.codec import decode_heartbeat
 from slackwater.model.names import Names
 from slackwater.model.records import Heartbeat, HeartbeatPart, Hole
-from slackwater.runtime.beat import Beat, believable, cpu_share, part_of, states_s_max
-from slackwater.runtime.cpu import OwnCpu, Share
-from slackwater.runtime.heartbeats import HeartbeatSender, HeartbeatView, interval_s, stale_s
+from slackwater.runtime.beat import STATES_S_MAX, HeartbeatState, believable, cpu_share, part_of
+from slackwater.runtime.cpu import CpuShare, OwnCpu
+from slackwater.runtime.heartbeats import INTERVAL_S, STALE_S, HeartbeatSender, HeartbeatView
 
 A = Heartbeat(
     process="orderer/climate.0.a", pid=10, started_at=1_000, at=2_000, inc=5, ready=True, states={}
@@ -25,35 +25,35 @@ A = Heartbeat(
 def test_rule_6_a_greater_incarnation_supersedes_for_good() -> None:
     view = HeartbeatView()
     assert not view.superseded(A.process, 5)
-    view.hear(A, 0.0)
+    view.observe(A, 0.0)
     assert not view.superseded(A.process, 5)
-    view.hear(replace(A, pid=11, started_at=3_000, inc=9), 0.1)
+    view.observe(replace(A, pid=11, started_at=3_000, inc=9), 0.1)
     assert view.superseded(A.process, 5)
     assert not view.superseded(A.process, 9)
     assert not view.superseded("orderer/climate.0.b", 5)
-    view.hear(A, 100.0)  # the zombie wakes up and is all that is heard
+    view.observe(A, 100.0)  # the zombie wakes up and is all that is heard
     assert view.superseded(A.process, 5)
 
 
 def test_of_two_under_one_name_the_later_start_counts_while_it_speaks() -> None:
     view = HeartbeatView()
     successor = replace(A, pid=11, started_at=3_000, inc=-1, ready=False)
-    view.hear(A, 0.0)
-    view.hear(successor, 0.1)
-    view.hear(A, 0.2)
+    view.observe(A, 0.0)
+    view.observe(successor, 0.1)
+    view.observe(A, 0.2)
     assert view.latest(A.process) == successor
-    view.hear(A, 0.1 + stale_s + 0.01)  # the successor has died
+    view.observe(A, 0.1 + STALE_S + 0.01)  # the successor has died
     assert view.latest(A.process) == A
 
 
 def test_rule_11_a_hole_in_my_log_is_heard_until_its_witness_falls_silent() -> None:
     view = HeartbeatView()
-    view.hear(replace(A, process="root/climate.0", holes=(Hole("sw.ordered.q.0", 2, 5),)), 0.0)
+    view.observe(replace(A, process="root/climate.0", holes=(Hole("sw.ordered.q.0", 2, 5),)), 0.0)
     assert view.hole_in("sw.ordered.q.0", 2, 5, now_s=0.1)
     assert not view.hole_in("sw.ordered.q.0", 2, 6, now_s=0.1), "an older incarnation's hole"
     assert not view.hole_in("sw.ordered.q.0", 0, 5, now_s=0.1)
-    assert not view.hole_in("sw.ordered.q.0", 2, 5, now_s=stale_s + 0.1)
-    view.hear(replace(A, process="root/climate.0"), 0.2)
+    assert not view.hole_in("sw.ordered.q.0", 2, 5, now_s=STALE_S + 0.1)
+    view.observe(replace(A, process="root/climate.0"), 0.2)
     assert not view.hole_in("sw.ordered.q.0", 2, 5, now_s=0.3)
 
 
@@ -61,20 +61,20 @@ def test_ready_and_age() -> None:
     view = HeartbeatView()
     assert view.age_ms(A.process, 5.0) is None
     assert not view.ready(A.process, 5.0)
-    view.hear(replace(A, ready=False), 1.0)
+    view.observe(replace(A, ready=False), 1.0)
     assert not view.ready(A.process, 1.1)
-    view.hear(A, 2.0)
+    view.observe(A, 2.0)
     assert view.ready(A.process, 2.1)
     assert view.age_ms(A.process, 2.25) == 250.0
-    assert not view.ready(A.process, 2.1 + stale_s)
+    assert not view.ready(A.process, 2.1 + STALE_S)
     assert view.all() == {A.process: A}
 
 
 def test_a_hung_owner_says_nothing_of_its_outputs_though_its_heart_beats() -> None:
     """Heartbeats are a thread: an orderer that hangs went on saying STABLE, and was waited for."""
     beat = replace(A, states={"sw.ordered.climate.0": "STABLE"})
-    assert believable(beat, states_s_max) == beat
-    hung = believable(beat, states_s_max + 0.001)
+    assert believable(beat, STATES_S_MAX) == beat
+    hung = believable(beat, STATES_S_MAX + 0.001)
     assert hung.states == {}
     assert hung.detail == {}, "how far it has come is said by one that goes on"
     assert hung.ready
@@ -126,8 +126,8 @@ class Sent:
 
 
 class Measured(OwnCpu):
-    def share(self) -> Share:
-        return Share(0.25, 0.5)
+    def share(self) -> CpuShare:
+        return CpuShare(0.25, 0.5)
 
 
 @pytest.fixture(name="health")
@@ -147,7 +147,7 @@ def _sent(
         "host/1",
         names=Names(),
         health_file=health,
-        interval_s=getattr(request, "param", interval_s),
+        interval_s=getattr(request, "param", INTERVAL_S),
         carries=True,
         cpu=Measured(),
     )
@@ -168,14 +168,14 @@ def test_one_record_tells_of_all_parts(sent: tuple[HeartbeatSender, Sent]) -> No
     assert {key for key, _ in records.records} == {b"host/1"}
     view = HeartbeatView()
     for each in beat.each():
-        view.hear(each, 1.0)
+        view.observe(each, 1.0)
     assert set(view.all()) == {"orderer/q.0.a", "orderer/r.0.a"}
-    heard = view.latest("orderer/q.0.a")
-    assert heard is not None
-    assert (heard.inc, heard.ready, heard.pid) == (7, True, os.getpid())
-    assert heard.states == {"sw.ordered.q.0": "STABLE"}
-    assert heard.detail["readings"] == 3
-    assert cpu_share(heard) == Share(0.25, 0.5), "its process's"
+    latest = view.latest("orderer/q.0.a")
+    assert latest is not None
+    assert (latest.inc, latest.ready, latest.pid) == (7, True, os.getpid())
+    assert latest.states == {"sw.ordered.q.0": "STABLE"}
+    assert latest.detail["readings"] == 3
+    assert cpu_share(latest) == CpuShare(0.25, 0.5), "its process's"
     assert view.hole_in("sw.deltas.r.0", 0, 9, 1.0)
     assert view.superseded("orderer/q.0.a", 6)
 
@@ -203,8 +203,8 @@ def test_who_carries_nothing_tells_nothing(sent: tuple[HeartbeatSender, Sent]) -
     sender.remove_part("proxy/room")
     sender.add_part("proxy/lab")
     records.until(lambda beat: set(parts(beat)) == {"proxy/lab"})
-    told = {name for _, value in records.records for name in parts(decode_heartbeat(value))}
-    assert told == {"proxy/room", "proxy/lab"}
+    reported = {name for _, value in records.records for name in parts(decode_heartbeat(value))}
+    assert reported == {"proxy/room", "proxy/lab"}
 
 
 def test_who_carries_nothing_yet_may_tell_that_it_is_ready_to(
@@ -246,17 +246,19 @@ def test_a_state_that_changes_is_told_at_once(sent: tuple[HeartbeatSender, Sent]
     part = sender.add_part("orderer/q.0.a")
     for turn in range(20):
         part.update(states={"out": f"{turn}"})
-        wanted = part.told(0, {}).states
+        wanted = part.to_heartbeat(0, {}).states
         records.until(lambda beat: [p.states for p in beat.parts] == [wanted])  # noqa: B023
 
 
 def test_each_owner_is_believed_by_its_own_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slackwater.runtime.beat.time", SimpleNamespace(monotonic=lambda: 1_000.0))
-    told = [Beat(name, 1, lambda: None, owner_speaks=True) for name in ("speaks", "hangs")]
-    for beat in told:
+    reported = [
+        HeartbeatState(name, 1, lambda: None, owner_speaks=True) for name in ("speaks", "hangs")
+    ]
+    for beat in reported:
         beat.update(ready=True, states={"out": "STABLE"}, detail={"at": 1})
-    told[1]._updated_s -= states_s_max + 1
-    speaks, hangs = (part_of(beat.told(5, {})) for beat in told)
+    reported[1]._updated_s -= STATES_S_MAX + 1
+    speaks, hangs = (part_of(beat.to_heartbeat(5, {})) for beat in reported)
     assert (speaks.states, speaks.detail) == ({"out": "STABLE"}, {"at": 1})
     assert (hangs.states, hangs.detail, hangs.ready) == ({}, {}, True)
 
@@ -271,15 +273,17 @@ def test_a_heartbeat_carries_the_cpu_that_its_sender_has_measured(
     (beat,) = sent.until(lambda _: True).each()
     sender.stop()
     assert beat.process == "root/q.0"
-    assert cpu_share(beat) == Share(0.25, 0.5)
+    assert cpu_share(beat) == CpuShare(0.25, 0.5)
 
 
 def test_rule_11_holes_are_those_of_who_is_at_work() -> None:
     view, hole = HeartbeatView(), Hole("sw.deltas.q.0", 3, 7)
-    view.hear(replace(A, holes=(hole,)), 1.0)
-    view.hear(replace(A, process="root/r.0", holes=(replace(hole, partition=5),), ready=False), 1.0)
-    assert view.holes(1.0 + stale_s) == {("sw.deltas.q.0", 3)}
-    assert view.holes(1.01 + stale_s) == frozenset()
+    view.observe(replace(A, holes=(hole,)), 1.0)
+    view.observe(
+        replace(A, process="root/r.0", holes=(replace(hole, partition=5),), ready=False), 1.0
+    )
+    assert view.holes(1.0 + STALE_S) == {("sw.deltas.q.0", 3)}
+    assert view.holes(1.01 + STALE_S) == frozenset()
 
 
 # --- pulses ---------------------------------------------------------------------------------------
@@ -287,8 +291,8 @@ def test_rule_11_holes_are_those_of_who_is_at_work() -> None:
 
 def carrier(at: int, *names: str, pid: int = 1) -> Heartbeat:
     """A host's full record of these parts."""
-    told = tuple(HeartbeatPart(name, 5, 0, True, {name: "STABLE"}) for name in names)
-    return Heartbeat("host/0", pid, 5, at, -1, False, {}, parts=told)
+    reported = tuple(HeartbeatPart(name, 5, 0, True, {name: "STABLE"}) for name in names)
+    return Heartbeat("host/0", pid, 5, at, -1, False, {}, parts=reported)
 
 
 def pulse(at: int, repeats: int, pid: int = 1) -> Heartbeat:
@@ -343,10 +347,10 @@ def test_what_has_not_changed_is_not_told_each_time(sent: tuple[HeartbeatSender,
     part.update(detail={"readings": 8})
     again = records.until(lambda beat: len(beat.parts) == 1)
     assert again.at > first.at, "counters are told in time"
-    told = [decode_heartbeat(value) for _, value in records.records]
-    assert len([beat for beat in told if beat.parts]) < len(told) / 2
-    named = {beat.at for beat in told if beat.parts}
-    assert {beat.repeats for beat in told if not beat.parts} <= named
+    reported = [decode_heartbeat(value) for _, value in records.records]
+    assert len([beat for beat in reported if beat.parts]) < len(reported) / 2
+    named = {beat.at for beat in reported if beat.parts}
+    assert {beat.repeats for beat in reported if not beat.parts} <= named
 
 
 @pytest.mark.parametrize(
@@ -361,7 +365,7 @@ def test_what_has_not_changed_is_not_told_each_time(sent: tuple[HeartbeatSender,
 )
 @pytest.mark.parametrize("sent", [3600.0], indirect=True)
 def test_what_has_changed_is_told_at_once(
-    sent: tuple[HeartbeatSender, Sent], change: Callable[[Beat], None]
+    sent: tuple[HeartbeatSender, Sent], change: Callable[[HeartbeatState], None]
 ) -> None:
     sender, records = sent
     part = sender.add_part("orderer/q.0.a")

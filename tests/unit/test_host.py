@@ -21,9 +21,9 @@ from tests.waiting import WAIT_S_MAX
 from slackwater.codec import encode_source
 from slackwater.codec.ordered_records import decode_ordered
 from slackwater.codec.result_batches import ResultStream
-from slackwater.codec.results import Answer, Figures, encode_boundary, encode_rows
+from slackwater.codec.results import AggregateColumns, ResultRows, encode_boundary, encode_rows
 from slackwater.host.app import commands_of
-from slackwater.host.host import IN_FLIGHT_BYTES_MAX, PREFETCH_KIB_MAX, Host, Shared, in_thread
+from slackwater.host.host import IN_FLIGHT_BYTES_MAX, PREFETCH_KIB_MAX, Host, HostShared, in_thread
 from slackwater.model.errors import EnvironmentProblem, HeldTooMuchError
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.primitives.windows import Grid
@@ -44,7 +44,7 @@ from slackwater.runtime.parts import (
 )
 from slackwater.runtime.placement import BackOff
 from slackwater.runtime.transport import Isolation, Log, LogError, PositionGoneError, read_to_end
-from slackwater.runtime.turns import Turns
+from slackwater.runtime.wake_signal import WakeSignal
 from slackwater.sessions.orderer import OrdererSession
 
 # Conditions are waited for; what a busy machine makes of it is no failure.
@@ -108,21 +108,21 @@ class Beat:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.told: dict[str, Any] = {}
+        self.to_heartbeat: dict[str, Any] = {}
         self.lasting: dict[str, int] = {}
         self.lives = 1
         self.is_silent = self.has_ended = False
         self.course: list[str] = []
 
-    def update(self, **told: Any) -> None:
-        self.told |= {key: value for key, value in told.items() if value is not None}
+    def update(self, **reported: Any) -> None:
+        self.to_heartbeat |= {key: value for key, value in reported.items() if value is not None}
 
     def begin_again(self, lasting: Mapping[str, int] | None = None) -> None:
         self.lasting |= lasting or {}
-        self.told = {}
+        self.to_heartbeat = {}
         self.lives += 1
 
-    def keep_telling(self, lasting: Mapping[str, int]) -> None:
+    def keep_reporting(self, lasting: Mapping[str, int]) -> None:
         self.lasting |= lasting
 
     def hold(self) -> None:
@@ -136,10 +136,10 @@ class Beat:
         self.course.append("ended")
 
 
-class Nobody:
+class NoPeers:
     """Nobody else is heard."""
 
-    def heard(self, *_: Any) -> None: ...
+    def last_heartbeat(self, *_: Any) -> None: ...
 
     def claimed(self, *_: Any) -> None: ...
 
@@ -173,15 +173,15 @@ class World:
         self.consumer = Consumer(self.broker)
         self.is_chain = False
         self.ahead_bytes_max = 256 << 20
-        shared = Shared(
+        shared = HostShared(
             transport=self.broker,
             producer=self.broker.producer(in_flight_bytes_max=1 << 20),
-            listener=cast(Any, Nobody()),
+            listener=cast(Any, NoPeers()),
             sender=cast(Any, self._begin_beat),
             make=self._make,
             clock=self.clock,
         )
-        self.host = Host(shared, self.consumer, Turns())
+        self.host = Host(shared, self.consumer, WakeSignal())
 
     def _beat(self, name: str) -> Beat:
         return self.beats.setdefault(name, Beat(name))
@@ -206,7 +206,7 @@ class World:
             settings.operators(1),
             sources=[SOURCE],
             own=((f"sw.ordered.{query}.0", 0), (f"sw.ordered.{query}.0", 1)),
-            e0=0,
+            start_time=0,
             parts=1,
             save_period_us=20 * MS,
         )  # fmt: skip
@@ -228,7 +228,7 @@ class World:
             settings.operators(2),
             sources=[STABLE_RESULTS, TENTATIVE_RESULTS],
             own=((f"sw.ordered.{query}.0", 0), (f"sw.ordered.{query}.0", 1)),
-            e0=0,
+            start_time=0,
             parts=1,
             results={0: RESULTS, 1: RESULTS},
             save_period_us=20 * MS,
@@ -245,12 +245,12 @@ class World:
                     transaction.append(*STABLE_RESULTS, value, key)
 
     def _window(self, start: int) -> list[tuple[bytes | None, bytes]]:
-        figures, end = Figures(*(np.ones((1, 1)),) * 5), start + TICK_MS * MS
+        figures, end = AggregateColumns(*(np.ones((1, 1)),) * 5), start + TICK_MS * MS
         seq = 2 * start // (TICK_MS * MS)
         common: dict[str, Any] = {"query": "up", "part": 0, "epoch": 0, "label": "stable"}
         common |= {"window_start": start, "window_end": end, "missing": (), "lost": {}}
         common |= {"due_at": 0, "emitted_at": 0}
-        answer = Answer(
+        answer = ResultRows(
             **common, first_seq=seq, keys=["k"], fields=("v",), figures=figures,
             aggregate=("count",),
         )  # fmt: skip
@@ -265,13 +265,13 @@ class World:
             self._beat(f"orderer/{query}.0.a")
             self.host.take_on(f"orderer/{query}.0.a")
 
-    def say(self, ticks: int) -> None:
+    def emit(self, ticks: int) -> None:
         """Readings of so many buckets more."""
         writer = self.broker.writer(pytest.fail)
         first = len(self.source.log)
         for _ in range(ticks):
             self.sent += 1
-            self.source.say([self.sent * TICK_MS - 50], self.sent * TICK_MS)
+            self.source.emit([self.sent * TICK_MS - 50], self.sent * TICK_MS)
         for record in self.source.log[first:] if self.sent > ticks else self.source.log:
             writer.append(*SOURCE, encode_source(record))
 
@@ -280,7 +280,7 @@ class World:
         return [decode_ordered(raw.value) for raw in read_to_end(self.broker, log)]
 
     def buckets(self, query: str) -> dict[int, int]:
-        """How many readings the buckets have that count, those that readers take (rule 10)."""
+        """How many readings the buckets have that count, those that readers take (rule-10)."""
         found: dict[int, int] = {}
         inc = -1
         for offset, record in enumerate(self.stable(query)):
@@ -339,7 +339,7 @@ async def test_each_log_is_read_once_and_each_record_decoded_once(
     async with running() as world:
         world.take_on("q1", "q2", "q3")
         await until(lambda: world.consumer.reads == {SOURCE})
-        world.say(20)
+        world.emit(20)
         await world.answered("q1", "q2", "q3")
         for query in ("q1", "q2", "q3"):
             assert world.buckets(query) == world.expected()
@@ -354,38 +354,38 @@ async def test_those_who_begin_together_have_nothing_to_catch_up(
 ) -> None:
     """The log is read from where the first of them needs it; nobody is parked."""
     monkeypatch.setattr("slackwater.host.host.JOIN_S", WAIT_S_MAX)  # however busy the machine
-    told: list[str] = []
+    reported: list[str] = []
 
     def slow(name: str) -> None:
         if name == "orderer/q3.0.a":
             time.sleep(0.2)
 
     def spoil(session: OrdererSession) -> None:
-        whole = session.live_at
+        complete = session.live_at
 
         def live_at(log: Log, offset: int) -> None:
-            told.append(session.fragment)
-            whole(log, offset)
+            reported.append(session.fragment)
+            complete(log, offset)
 
         session.live_at = live_at  # type: ignore[method-assign]
 
     async with running() as world:
-        world.say(20)
+        world.emit(20)
         world.spoil, world.before_making = spoil, slow
         world.take_on("q1", "q2", "q3")
         await world.answered("q1", "q2", "q3")
-        assert told == []
+        assert reported == []
         assert world.buckets("q3") == world.expected()
 
 
 async def test_a_newcomer_reads_what_was_before_it_and_takes_nothing_from_the_others() -> None:
     async with running() as world:
         world.take_on("q1")
-        world.say(20)
+        world.emit(20)
         await world.answered("q1")
         world.take_on("q2")
-        await until(lambda: world.beats["orderer/q2.0.a"].told.get("ready"))
-        world.say(20)
+        await until(lambda: world.beats["orderer/q2.0.a"].to_heartbeat.get("ready"))
+        world.emit(20)
         await world.answered("q1", "q2")
         assert world.buckets("q2") == world.buckets("q1") == world.expected()
         assert world.consumer.handed[SOURCE] == list(range(len(world.source.log))), "read once"
@@ -394,12 +394,12 @@ async def test_a_newcomer_reads_what_was_before_it_and_takes_nothing_from_the_ot
 async def test_a_fragment_that_is_removed_leaves_the_others_and_its_logs() -> None:
     async with running() as world:
         world.take_on("q1", "q2")
-        world.say(10)
+        world.emit(10)
         await world.answered("q1", "q2")
         await world.host.remove("orderer/q2.0.a")
         assert world.beats["orderer/q2.0.a"].has_ended
         written = len(world.stable("q2"))
-        world.say(10)
+        world.emit(10)
         await world.answered("q1")
         assert world.buckets("q1") == world.expected()
         assert len(world.stable("q2")) == written
@@ -425,7 +425,7 @@ async def test_a_log_that_could_not_be_removed_is_removed_later(
 
         world.consumer.remove = refuses  # type: ignore[method-assign]
         world.take_on("q1")
-        world.say(5)
+        world.emit(5)
         await world.answered("q1")
         await world.host.remove("orderer/q1.0.a")
         await until(lambda: not world.consumer.reads)
@@ -445,24 +445,24 @@ async def test_a_fragment_that_raises_at_any_step_is_built_anew_and_harms_nobody
     def spoil(session: OrdererSession) -> None:
         if session.fragment != "orderer/q2.0.a" or raised:
             return
-        whole = getattr(session, step)
+        complete = getattr(session, step)
 
         def spoilt(*given: Any) -> Any:
             if world.sent >= 5 and not raised:
                 raised.append(step)
                 raise RuntimeError(f"spoilt at {step}")
-            return whole(*given)
+            return complete(*given)
 
         setattr(session, step, spoilt)
 
     async with running() as world:
         world.spoil = spoil
         world.take_on("q1")
-        world.say(5)
+        world.emit(5)
         await world.answered("q1")
         world.take_on("q2")
-        await until(lambda: raised or world.beats["orderer/q2.0.a"].told.get("ready"))
-        world.say(15)
+        await until(lambda: raised or world.beats["orderer/q2.0.a"].to_heartbeat.get("ready"))
+        world.emit(15)
         await world.answered("q1", "q2")
         assert raised == [step]
         assert world.buckets("q1") == world.buckets("q2") == world.expected()
@@ -474,19 +474,19 @@ async def test_a_fragment_that_raises_at_any_step_is_built_anew_and_harms_nobody
 
 
 async def test_one_that_keeps_too_much_is_built_anew_alone_and_tells_how_much_it_was() -> None:
-    """Rule 12: the first life of it lets go of nothing; the second is right."""
+    """rule-12: the first life of it lets go of nothing; the second is right."""
     ended: list[HeldTooMuchError] = []
 
     def spoil(session: OrdererSession) -> None:
         if session.fragment != "orderer/q2.0.a" or world.made.count("orderer/q2.0.a") > 1:
             return
-        whole = session.step
+        complete = session.step
 
         def step(now: int) -> Any:
             for cursor in (*session.core.logs.stable, *session.core.logs.live):
                 cursor.pass_to = lambda start: None  # type: ignore[method-assign]
             try:
-                return whole(now)
+                return complete(now)
             except HeldTooMuchError as error:
                 ended.append(error)
                 raise
@@ -499,14 +499,16 @@ async def test_one_that_keeps_too_much_is_built_anew_alone_and_tells_how_much_it
         world.take_on("q1", "q2")
         async with asyncio.timeout(WAIT_S_MAX):
             while not ended:
-                world.say(1)
+                world.emit(1)
                 await asyncio.sleep(0.005)
         await world.answered("q1", "q2")
         assert world.buckets("q1") == world.buckets("q2") == world.expected()
         leaked, well = world.beats["orderer/q2.0.a"], world.beats["orderer/q1.0.a"]
-        told = {name: leaked.lasting.get(name) for name in (FAILURES, HELD_BYTES, HELD_BYTES_MAX)}
+        reported = {
+            name: leaked.lasting.get(name) for name in (FAILURES, HELD_BYTES, HELD_BYTES_MAX)
+        }
         (error,) = ended
-        assert told == {FAILURES: 1, HELD_BYTES: error.held, HELD_BYTES_MAX: 500}
+        assert reported == {FAILURES: 1, HELD_BYTES: error.held, HELD_BYTES_MAX: 500}
         assert (leaked.lives, well.lives) == (2, 1)
 
 
@@ -516,12 +518,12 @@ def sleeping(world: World, fragment: str) -> list[int]:
 
     def spoil(session: OrdererSession) -> None:
         if session.fragment == fragment:
-            whole = session.step
+            complete = session.step
 
             def slow(now: int) -> Any:
                 world.slept_us += 200 * MS
                 ended.append(world.clock.monotonic_us())
-                return whole(now)
+                return complete(now)
 
             session.step = slow  # type: ignore[method-assign]
 
@@ -532,7 +534,7 @@ def sleeping(world: World, fragment: str) -> list[int]:
 async def found(world: World, fragment: str) -> None:
     """Its host tells that its turns are too long."""
     while LONG_TURN_MS not in world.beats[fragment].lasting:
-        world.say(1)
+        world.emit(1)
         await asyncio.sleep(0.005)
 
 
@@ -547,7 +549,7 @@ async def test_a_fragment_whose_turns_are_too_long_is_told_and_has_a_twentieth_o
         assert world.beats["orderer/q2.0.a"].lasting[LONG_TURN_MS] >= 200
         taken = len(steps)
         for _ in range(10):
-            world.say(1)
+            world.emit(1)
             await world.answered("q1")
         # On a slow machine it may have had another turn, but not before its time.
         assert all(b - a >= 19 * 200 * MS for a, b in pairwise(steps[taken - 1 :]))
@@ -566,7 +568,7 @@ async def test_a_fragment_that_is_alone_in_its_host_delays_nobody_and_is_not_hel
         async with asyncio.timeout(WAIT_S_MAX):
             await found(world, "orderer/q2.0.a")
         taken = len(steps)
-        world.say(10)
+        world.emit(10)
         await world.answered("q2")
         await until(lambda: len(steps) > taken + 2)
         assert min(b - a for a, b in pairwise(steps[taken - 1 :])) < 19 * 200 * MS
@@ -588,12 +590,12 @@ async def test_a_turn_that_does_not_end_is_told_while_the_loop_is_stuck_in_it() 
 
     def spoil(session: OrdererSession) -> None:
         if session.fragment == name:
-            whole = session.step
+            complete = session.step
 
             def step(now: int) -> Any:
                 stuck.set()
                 assert goes_on.wait(WAIT_S_MAX)
-                return whole(now)
+                return complete(now)
 
             session.step = step  # type: ignore[method-assign]
 
@@ -602,7 +604,7 @@ async def test_a_turn_that_does_not_end_is_told_while_the_loop_is_stuck_in_it() 
         thread = threading.Thread(target=look)
         thread.start()
         world.take_on("q1", "q2")
-        world.say(3)
+        world.emit(3)
         await world.answered("q1", "q2")
         thread.join()
         assert seen == [None] * (ENDLESS_LOOKS + 1) + [1]
@@ -620,15 +622,15 @@ async def test_a_fragment_that_is_removed_and_added_at_once_begins_behind_its_en
         await until(partial(begun, 1))
         command = commands_of(world.host, asyncio.get_running_loop())
         for round_ in range(20):
-            world.say(3)
+            world.emit(3)
             if round_ % 2:  # every other time while it begins
-                await until(lambda: world.beats[name].told.get("ready"))
+                await until(lambda: world.beats[name].to_heartbeat.get("ready"))
             for verb in ("remove", "add"):
                 act = command(verb, name)
                 assert act is not None
                 act()
             await until(partial(begun, round_ + 2))
-        world.say(3)
+        world.emit(3)
         await world.answered("q1", "q2")
         assert world.buckets("q1") == world.buckets("q2") == world.expected()
         assert world.beats["orderer/q1.0.a"].lives == 1
@@ -649,7 +651,7 @@ async def test_commands_that_fit_nothing_change_nothing(caplog: pytest.LogCaptur
                 act()
             await until(lambda: len(caplog.records) == 2)
         assert world.host.fragments == ("orderer/q1.0.a",)
-        world.say(3)
+        world.emit(3)
         await world.answered("q1")
 
 
@@ -665,8 +667,8 @@ async def test_one_that_raises_each_time_is_tried_again_and_told(
         world.take_on("q1", "q2")
         await until(lambda: world.beats["orderer/q2.0.a"].lasting.get(FAILURES) == 2)
         assert world.beats["orderer/q2.0.a"].lasting[FAILED_CODE] == 3
-        assert not world.beats["orderer/q2.0.a"].told.get("ready")
-        world.say(10)
+        assert not world.beats["orderer/q2.0.a"].to_heartbeat.get("ready")
+        world.emit(10)
         await world.answered("q1")
         assert world.buckets("q1") == world.expected()
         world.before_making = lambda name: None
@@ -699,15 +701,15 @@ async def test_each_life_has_a_session_and_an_incarnation_of_its_own() -> None:
     async with running() as world:
         world.spoil = sessions.append
         world.take_on("q1")
-        world.say(3)
+        world.emit(3)
         await world.answered("q1")
         beat = world.beats["orderer/q1.0.a"]
-        first = beat.told["inc"]
+        first = beat.to_heartbeat["inc"]
         world.host.kill("orderer/q1.0.a")
-        await until(lambda: beat.lives > 1 and "inc" in beat.told)
+        await until(lambda: beat.lives > 1 and "inc" in beat.to_heartbeat)
         assert len(sessions) == 2
-        assert beat.told["inc"] > first
-        await until(lambda: beat.told.get("ready"))
+        assert beat.to_heartbeat["inc"] > first
+        await until(lambda: beat.to_heartbeat.get("ready"))
         assert [driven.session for driven in world.host.driver._driven] == sessions[1:]
         assert world.host.fragments == ("orderer/q1.0.a",)
 
@@ -716,15 +718,15 @@ async def test_fragments_share_the_memory_of_their_host() -> None:
     """For what is on its way to the broker, and for what is read ahead."""
     asked: list[int] = []
     async with running() as world:
-        whole = world.broker.reader
+        complete = world.broker.reader
 
         def reader(*, prefetch_kib_max: int = 0, **how: Any) -> Any:
             asked.extend([prefetch_kib_max] if prefetch_kib_max else [])
-            return whole(**how)
+            return complete(**how)
 
         world.broker.reader = reader  # type: ignore[method-assign]
         world.take_on(*(f"q{n}" for n in range(8)))
-        await until(lambda: all(beat.told.get("ready") for beat in world.beats.values()))
+        await until(lambda: all(beat.to_heartbeat.get("ready") for beat in world.beats.values()))
         driven = world.host.driver._driven
         assert len(driven) == 8
         bounds = [each._writer.in_flight_bytes_max for each in driven]
@@ -752,9 +754,9 @@ async def test_one_that_is_paused_while_it_waits_for_others_is_handed_nothing(
         (paused,) = world.host._joining
         world.host.pause("orderer/q1.0.a")
         goes_on.set()
-        await until(lambda: world.beats["orderer/q2.0.a"].told.get("ready"))
+        await until(lambda: world.beats["orderer/q2.0.a"].to_heartbeat.get("ready"))
         assert not world.host.logs.reads(paused)
-        world.say(5)
+        world.emit(5)
         await world.answered("q2")
         world.host.resume("orderer/q1.0.a")
         await world.answered("q1")
@@ -793,13 +795,13 @@ async def test_a_fragment_killed_twenty_times_loses_and_doubles_nothing(
     async with running() as world:
         world.take_on("q1", "q2")
         for killed in range(1, 21):
-            world.say(3)
+            world.emit(3)
             await until(partial(lives, killed))
             if killed % 2:  # every other time while it begins
-                await until(lambda: world.beats[name].told.get("ready"))
+                await until(lambda: world.beats[name].to_heartbeat.get("ready"))
             world.host.kill(name)
         await until(lambda: world.beats[name].lives == 21)
-        world.say(3)
+        world.emit(3)
         await world.answered("q1", "q2")
         assert world.buckets("q1") == world.buckets("q2") == world.expected()
         assert FAILURES not in world.beats[name].lasting, "it did not fail"
@@ -822,7 +824,7 @@ async def test_a_kill_between_two_lives_is_answered_by_a_later_start() -> None:
         world.host.kill("orderer/q1.0.a")
         assert beat.lives == lives + 1
         world.before_making = lambda name: None
-        world.say(3)
+        world.emit(3)
         await world.answered("q1")
 
 
@@ -850,36 +852,36 @@ async def test_results_of_a_query_reach_all_that_read_them_over_kills_and_pauses
 async def test_a_fragment_that_stands_still_keeps_nobody_waiting_and_goes_on() -> None:
     async with running() as world:
         world.take_on("q1", "q2")
-        world.say(5)
+        world.emit(5)
         await world.answered("q1", "q2")
-        told = world.beats["orderer/q2.0.a"]
+        reported = world.beats["orderer/q2.0.a"]
         world.host.pause("orderer/q2.0.a")
-        assert told.is_silent
+        assert reported.is_silent
         written = len(world.stable("q2"))
-        world.say(20)
+        world.emit(20)
         await world.answered("q1")
         assert len(world.stable("q2")) == written
         world.host.resume("orderer/q2.0.a")
         assert world.beats["orderer/q2.0.a"].is_silent is False
         await world.answered("q2")
         assert world.buckets("q2") == world.expected()
-        assert told.lives == 1
+        assert reported.lives == 1
 
 
 @pytest.mark.parametrize("turns", [0, 1, 3, 10, 30])
 async def test_a_pause_while_a_fragment_begins_loses_nothing(turns: int) -> None:
     async with running() as world:
         world.take_on("q1")
-        world.say(5)
+        world.emit(5)
         await world.answered("q1")
         world.take_on("q2")
         for pause in range(3):
             await asyncio.sleep(0.001 * turns * (pause + 1))
             world.host.pause("orderer/q2.0.a")
-            world.say(3)
+            world.emit(3)
             await world.answered("q1")
             world.host.resume("orderer/q2.0.a")
-        world.say(3)
+        world.emit(3)
         await world.answered("q1", "q2")
         assert world.buckets("q2") == world.buckets("q1") == world.expected()
         assert world.beats["orderer/q2.0.a"].lives == 1
@@ -889,12 +891,12 @@ async def test_nothing_is_read_for_those_who_stand_still() -> None:
     """Alone it goes on where it was; what it has missed is read from the broker then."""
     async with running() as world:
         world.take_on("q1")
-        world.say(5)
+        world.emit(5)
         await world.answered("q1")
         read = len(world.consumer.handed[SOURCE])
         world.host.pause("orderer/q1.0.a")
         await until(lambda: not world.consumer.reads)
-        world.say(20)
+        world.emit(20)
         await asyncio.sleep(0.05)
         assert len(world.consumer.handed[SOURCE]) == read
         for _ in range(2):  # once is enough
@@ -908,12 +910,12 @@ async def test_nothing_is_read_for_those_who_stand_still() -> None:
 async def test_a_fragment_that_is_killed_while_it_stands_still_may_stand_still_again() -> None:
     async with running() as world:
         world.take_on("q1")
-        world.say(5)
+        world.emit(5)
         await world.answered("q1")
         world.host.pause("orderer/q1.0.a")
         world.host.kill("orderer/q1.0.a")
         world.host.pause("orderer/q1.0.a")
-        world.say(5)
+        world.emit(5)
         await until(lambda: world.beats["orderer/q1.0.a"].lives == 2)
         made = len(world.made)
         await asyncio.sleep(0.1)
@@ -926,12 +928,12 @@ async def test_a_fragment_that_is_killed_while_it_stands_still_may_stand_still_a
 async def test_retention_that_was_quicker_than_the_consumer_is_for_those_who_read_the_log() -> None:
     async with running() as world:
         world.take_on("q1")
-        world.say(5)
+        world.emit(5)
         await world.answered("q1")
         world.host.logs.gone(PositionGoneError("sw.source.other", 0, 3))
         assert world.beats["orderer/q1.0.a"].lives == 1
         world.host.logs.gone(PositionGoneError(*SOURCE, 3))
         await until(lambda: world.beats["orderer/q1.0.a"].lives == 2)
-        world.say(5)
+        world.emit(5)
         await world.answered("q1")
         assert world.buckets("q1") == world.expected()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.client.batch import Source, rows_from
+from slackwater.client.batch import BatchSource, rows_from
 from slackwater.model.deployment import JoinSpec, QuerySpec
 from slackwater.model.records import SourceColumns
 from slackwater.primitives.deltas import KeyTable
@@ -18,12 +18,12 @@ from slackwater.primitives.expressions import compile_predicate, compile_project
 from slackwater.protocols.dpc.join import JoinTooLargeError, SJoin, Table
 from slackwater.protocols.dpc.operators import Operators
 
-Reading = tuple[int, int, float]
+JoinReading = tuple[int, int, float]
 """Time, key, and a value that no other reading has."""
 Pair = tuple[int, int, float, float]
 
 
-def naive(left: Sequence[Reading], right: Sequence[Reading], within: int) -> list[Pair]:
+def naive(left: Sequence[JoinReading], right: Sequence[JoinReading], within: int) -> list[Pair]:
     """Every left reading with every right one, in the order (time, left id, right id)."""
     pairs = [
         (max(a[0], b[0]), i, j, a[1], a[2], b[2])
@@ -34,7 +34,7 @@ def naive(left: Sequence[Reading], right: Sequence[Reading], within: int) -> lis
     return [(stime, key, x, y) for stime, _, _, key, x, y in sorted(pairs)]
 
 
-def table(readings: Sequence[Reading]) -> Table:
+def table(readings: Sequence[JoinReading]) -> Table:
     return Table(
         np.array([r[0] for r in readings], np.int64),
         np.array([r[1] for r in readings], np.int64),
@@ -42,7 +42,7 @@ def table(readings: Sequence[Reading]) -> Table:
     )
 
 
-def told(rows: Table) -> list[Pair]:
+def reported(rows: Table) -> list[Pair]:
     columns = (rows.stimes, rows.keys, *rows.values)
     return [
         (int(t), int(k), float(x), float(y))
@@ -50,7 +50,7 @@ def told(rows: Table) -> list[Pair]:
     ]
 
 
-def sides(first_value: float) -> st.SearchStrategy[list[Reading]]:
+def sides(first_value: float) -> st.SearchStrategy[list[JoinReading]]:
     reading = st.tuples(st.integers(-20, 40), st.integers(0, 2))
     return st.lists(reading, max_size=30).map(
         lambda rs: [(t, k, first_value + i) for i, (t, k) in enumerate(rs)]
@@ -59,26 +59,26 @@ def sides(first_value: float) -> st.SearchStrategy[list[Reading]]:
 
 @given(sides(0.0), sides(1_000.0), st.integers(0, 25), st.sets(st.integers(-19, 40), max_size=6))
 def test_buckets_one_after_the_other_hold_every_pair_once_and_in_order(
-    left: list[Reading], right: list[Reading], within: int, cuts: set[int]
+    left: list[JoinReading], right: list[JoinReading], within: int, cuts: set[int]
 ) -> None:
     join = SJoin(within, (True, False), ("v",), ("v",))
     found: list[Pair] = []
 
     for start, end in pairwise([-20, *sorted(cuts), 41]):
         seen = [[r for r in side if start - within <= r[0] < end] for side in (left, right)]
-        found += told(join.rows(table(seen[0]), table(seen[1]), start))
+        found += reported(join.rows(table(seen[0]), table(seen[1]), start))
 
     assert found == naive(left, right, within)
 
 
 @given(sides(0.0), sides(1_000.0), st.integers(0, 25))
 def test_the_oracle_of_rehearsals_has_the_same_pairs_in_the_same_order(
-    left: list[Reading], right: list[Reading], within: int
+    left: list[JoinReading], right: list[JoinReading], within: int
 ) -> None:
     """Times are in any order, as ``disorder`` allows: ids decide between pairs of one time."""
 
-    def source(name: str, readings: Sequence[Reading]) -> Source:
-        return Source(("v",), [(t, (name,), f"k{k}", (v,)) for t, k, v in readings])
+    def source(name: str, readings: Sequence[JoinReading]) -> BatchSource:
+        return BatchSource(("v",), [(t, (name,), f"k{k}", (v,)) for t, k, v in readings])
 
     pairs = JoinSpec("a", "b", within)
     query = QuerySpec("q", ("a", "b"), None, None, None, (), 1_000_000, join=pairs)
@@ -89,21 +89,21 @@ def test_the_oracle_of_rehearsals_has_the_same_pairs_in_the_same_order(
         (row.stime, int(row.key[1:]), row.fields["left_v"], row.fields["right_v"])
         for _, bucket in sorted(found.items())
         for row in bucket
-    ] == told(product)
+    ] == reported(product)
 
 
 @given(sides(0.0), sides(1_000.0), st.lists(st.integers(0, 30), max_size=4), st.booleans())
 def test_how_readings_were_packed_into_records_says_nothing(
-    left: list[Reading], right: list[Reading], cuts: list[int], by_log: bool
+    left: list[JoinReading], right: list[JoinReading], cuts: list[int], by_log: bool
 ) -> None:
     """Records or partitions: what follows of a side is behind what came before."""
 
-    def columns(readings: Sequence[Reading]) -> SourceColumns:
+    def columns(readings: Sequence[JoinReading]) -> SourceColumns:
         part = table(readings)
         keys = [f"k{k}" for k in range(3)]
         return SourceColumns(part.stimes, part.keys.astype(np.int32), keys, ("v",), part.values)
 
-    def bucket(packs: list[list[list[Reading]]], left_of: tuple[bool, ...]) -> list[object]:
+    def bucket(packs: list[list[list[JoinReading]]], left_of: tuple[bool, ...]) -> list[object]:
         join = SJoin(7, left_of, ("v",), ("v",))
         operators = Operators(("left_v", "right_v"), None, None, KeyTable(), join=join)
         streams = [[(columns(record), -100) for record in records] for records in packs]
@@ -111,10 +111,10 @@ def test_how_readings_were_packed_into_records_says_nothing(
         return [(list(p.keys), p.offsets.tolist(), [v.tolist() for v in p.values]) for p in pieces]
 
     parts = [left[a:b] for a, b in pairwise([0, *sorted(cuts), len(left)])]
-    whole = bucket([[left], [right]], (True, False))
+    complete = bucket([[left], [right]], (True, False))
     packs = [[part] for part in parts] if by_log else [parts]
 
-    assert bucket([*packs, [right]], (True,) * len(packs) + (False,)) == whole
+    assert bucket([*packs, [right]], (True,) * len(packs) + (False,)) == complete
 
 
 def test_where_and_select_see_the_joined_row() -> None:

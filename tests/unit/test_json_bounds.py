@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.proxy.columns import TIME_CHARS_MAX
-from slackwater.proxy.json_input import Bad, JsonReader, Reading
+from slackwater.proxy.json_input import Bad, JsonReader, MessageReading
 from slackwater.proxy.json_text import (
     MESSAGE_BYTES_MAX,
     NESTING_DEPTH_MAX,
@@ -124,7 +124,7 @@ def test_the_bounds_are_where_they_are_said_to_be() -> None:
     times = [b'{"mote":"m","at":5.%s,"t":1}' % (b"0" * n) for n in (37, 38)]
     numbers = [b'{"mote":"m","at":5,"t":%s}' % (b"0." + b"1" * n) for n in (998, 999)]
     for inside, outside in (deep, long, times, numbers):
-        assert isinstance(reader.reading_of(inside), Reading)
+        assert isinstance(reader.reading_of(inside), MessageReading)
         assert isinstance(reader.reading_of(outside), Bad)
         parsed = reader.parse([GOOD] * 20 + [inside, outside])
         assert (len(parsed.stimes), len(parsed.bad)) == (21, 1)

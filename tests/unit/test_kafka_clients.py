@@ -179,11 +179,11 @@ def test_r5_small_records_in_flight_are_bounded_by_what_each_takes_beside_its_pa
     """A broker away for hours, boundaries of 40 bytes: 64 MiB of them are a GB in the client."""
     writer = sole_writer(in_flight_bytes_max=100_000)
 
-    def promise() -> None:
+    def watermark() -> None:
         for _ in range(5_000):
             writer.append("t", 0, bytes(40))
 
-    appending = Thread(target=promise, daemon=True)
+    appending = Thread(target=watermark, daemon=True)
     appending.start()
     while appending.is_alive() and not (full := writer.in_flight_bytes > 99_000):
         time.sleep(0.01)

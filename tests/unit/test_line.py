@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.model.deployment import FailurePolicy, StabilizationPolicy
-from slackwater.protocols.dpc.line import Answer, Line, Policy, ReadToEnd, Schedule, Wait
+from slackwater.protocols.dpc.line import AnswerTentatively, Line, Policy, ReadToEnd, Schedule, Wait
 from slackwater.protocols.dpc.states import LineState
 
 UNIT = 100
@@ -51,7 +51,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.line = Line(2, Buckets(), Schedule(lambda e: e, WITHIN), 0, 0, self.policy)
-        self.said: list[tuple[int, int, str]] = []
+        self.emitted: list[tuple[int, int, str]] = []
         self.states: list[LineState] = []
 
     def state(self) -> LineState:
@@ -69,7 +69,7 @@ class Stage:
         if not self.line.stable_ready(self.stable_to):
             return False
         self.line.try_join(self.now, self.stable_to, attached=self.stable_to >= min(self.live))
-        self.said.append((self.now, self.line.stable_next, "stable"))
+        self.emitted.append((self.now, self.line.stable_next, "stable"))
         self.line.stable_answered(self.line.stable_next + UNIT)
         return True
 
@@ -83,8 +83,8 @@ class Stage:
             case ReadToEnd(inputs):
                 for i in inputs:
                     self.line.note_read(i, self.now)
-            case Answer():
-                self.said.append((self.now, self.line.live_next, "tentative"))
+            case AnswerTentatively():
+                self.emitted.append((self.now, self.line.live_next, "tentative"))
                 self.line.live_answered()
         return True
 
@@ -94,13 +94,17 @@ class Stage:
             self.now += 10
             for i in healthy:
                 self.live[i] = max(self.live[i], self.now - self.latency)
-            whole = min(self.live)
-            self.stable_to = min(self.stable_to + stable_step, whole) if stable_step else whole
+            complete = min(self.live)
+            self.stable_to = (
+                min(self.stable_to + stable_step, complete) if stable_step else complete
+            )
             self.look()
 
     def waits(self, kind: str, since: int = 0) -> list[int]:
         """How long after its normal time each unit was answered so."""
-        return [at - start - UNIT for at, start, what in self.said if what == kind and at > since]
+        return [
+            at - start - UNIT for at, start, what in self.emitted if what == kind and at > since
+        ]
 
 
 def failed_and_healed(policy: Policy, *, slowly: bool) -> Stage:
@@ -116,7 +120,7 @@ def failed_and_healed(policy: Policy, *, slowly: bool) -> Stage:
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_the_first_detection_uses_the_whole_bound_under_every_policy(policy: Policy) -> None:
     stage = failed_and_healed(policy, slowly=True)
-    first = next((at, start) for at, start, what in stage.said if what == "tentative")
+    first = next((at, start) for at, start, what in stage.emitted if what == "tentative")
     assert first == (2_100, 1_000)
 
 
@@ -125,7 +129,7 @@ def test_failure_delay_waits_for_each_deadline_and_process_for_the_first_only(
     policy: Policy,
 ) -> None:
     stage = failed_and_healed(policy, slowly=True)
-    waits = [at - start - UNIT for at, start, what in stage.said if what == "tentative"
+    waits = [at - start - UNIT for at, start, what in stage.emitted if what == "tentative"
              and 2_100 < at <= 4_000 and start >= 2_100]  # fmt: skip
     assert set(waits) == ({WITHIN} if policy.failure == "delay" else {0})
 
@@ -137,7 +141,7 @@ def test_stabilization_process_answers_at_once_delay_at_the_deadline_suspend_nev
     stage = failed_and_healed(policy, slowly=True)
     waits = [
         at - start - UNIT
-        for at, start, what in stage.said
+        for at, start, what in stage.emitted
         if what == "tentative" and start >= 4_000
     ]
     allowed = {"process": {0}, "delay": {WITHIN}, "suspend": set()}[policy.stabilization]
@@ -161,7 +165,7 @@ def test_an_input_whose_latency_is_longer_than_a_unit_is_failed_no_more_in_time(
     stage.run(6_000)
     assert stage.state() is LineState.STABLE
     stage.run(12_000)
-    assert not [at for at, _, what in stage.said if what == "tentative" and at > 6_000]
+    assert not [at for at, _, what in stage.emitted if what == "tentative" and at > 6_000]
 
 
 def test_an_input_that_is_later_than_its_deadlines_stays_failed() -> None:
@@ -194,9 +198,9 @@ def test_rule_18_lines_join_where_they_meet_in_time_with_every_cursor_attached(
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_every_unit_becomes_stable_once_and_in_order(policy: Policy) -> None:
     stage = failed_and_healed(policy, slowly=True)
-    assert [s for _, s, what in stage.said if what == "stable"] == list(range(0, 12_000, UNIT))
-    told = [s for _, s, what in stage.said if what == "tentative"]
-    assert told == sorted(set(told))
+    assert [s for _, s, what in stage.emitted if what == "stable"] == list(range(0, 12_000, UNIT))
+    reported = [s for _, s, what in stage.emitted if what == "tentative"]
+    assert reported == sorted(set(reported))
 
 
 def test_delaying_saves_tentative_units_and_suspending_most() -> None:
@@ -215,20 +219,20 @@ def test_suspended_an_input_that_fails_again_is_noticed_at_its_deadline() -> Non
     stage.run(4_000, healthy=[0])
     stage.live[1] = stage.now
     stage.run(5_000, stable_step=1)
-    before = len(stage.said)
+    before = len(stage.emitted)
     assert stage.state() is LineState.STABILIZATION
 
     stage.run(5_990, healthy=[0], stable_step=1)
-    suspended = [what for _, _, what in stage.said[before:]]
+    suspended = [what for _, _, what in stage.emitted[before:]]
     stage.run(7_000, healthy=[0], stable_step=1)
 
     assert "tentative" not in suspended
     assert stage.state() is LineState.UP_FAILURE
-    assert next(at for at, _, what in stage.said[before:] if what == "tentative") == 6_100
+    assert next(at for at, _, what in stage.emitted[before:] if what == "tentative") == 6_100
 
 
 def test_a_source_that_is_still_silent_is_no_reason_to_answer_what_is_whole() -> None:
-    """Not read since the deadline: the silence may be the reader's own (R11)."""
+    """Not read since the deadline: the silence may be the reader's own (trace-11)."""
     stage = Stage(Policy("process", "suspend"))
     stage.run(1_000)
     stage.run(4_000, healthy=[0])
@@ -255,7 +259,7 @@ def test_an_input_that_holds_back_is_not_missed() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_tentative_input_is_passed_on_at_once(policy: Policy) -> None:
-    """R13: it has been held back where it became tentative."""
+    """trace-13: it has been held back where it became tentative."""
     stage = Stage(policy)
     stage.run(1_000)
     stage.tentative = {1}
@@ -295,14 +299,14 @@ def test_whatever_fails_when(
         stage.run(stage.now + length, healthy=healthy, stable_step=stable_step)
     stage.run((stage.now // UNIT + 20) * UNIT)
 
-    tentative = [start for _, start, what in stage.said if what == "tentative"]
-    stable = [start for _, start, what in stage.said if what == "stable"]
+    tentative = [start for _, start, what in stage.emitted if what == "tentative"]
+    stable = [start for _, start, what in stage.emitted if what == "stable"]
     first: dict[int, int] = {}
-    for at, start, _what in stage.said:
+    for at, start, _what in stage.emitted:
         first.setdefault(start, at)
     assert tentative == sorted(set(tentative))
     assert stable == list(range(0, (stage.now - latency) // UNIT * UNIT, UNIT))
-    assert all(wait >= 0 for wait in stage.waits("tentative")), "R36"
+    assert all(wait >= 0 for wait in stage.waits("tentative")), "trace-36"
     if stabilization != "suspend":
         assert max(at - start - UNIT for start, at in first.items()) <= WITHIN
     assert stage.state() is LineState.STABLE

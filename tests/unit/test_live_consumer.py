@@ -17,7 +17,7 @@ from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.runtime.assigned import AssignedConsumer, Batch, Begin
+from slackwater.runtime.assigned import AssignedConsumer, Begin, RecordBatch
 from slackwater.runtime.cluster import cluster_of
 from slackwater.runtime.faust_worker import LiveConsumer
 from slackwater.runtime.transport import Isolation, Log, NoAnswerError
@@ -229,8 +229,10 @@ def _live(errors: list[Exception]) -> Live:
     return Live("host/1", cluster_of("127.0.0.1:1"), errors.append)
 
 
-def batch(log: Log, since: int, *offsets: int) -> Batch:
-    return Batch(log, since, [SimpleNamespace(offset=offset, value=None) for offset in offsets])
+def batch(log: Log, since: int, *offsets: int) -> RecordBatch:
+    return RecordBatch(
+        log, since, [SimpleNamespace(offset=offset, value=None) for offset in offsets]
+    )
 
 
 async def test_what_was_fetched_before_a_removal_is_handed_to_nobody(live: Live) -> None:
@@ -326,11 +328,11 @@ async def test_what_a_receiver_raises_is_told(live: Live, errors: list[Exception
 class Fetching:
     """A client that has one fetch to give."""
 
-    def __init__(self, fetched: list[Batch]) -> None:
+    def __init__(self, fetched: list[RecordBatch]) -> None:
         self._fetched = [fetched]
         self.closed = False
 
-    async def take(self) -> list[Batch]:
+    async def take(self) -> list[RecordBatch]:
         if self._fetched:
             return self._fetched.pop()
         await asyncio.Event().wait()

@@ -102,13 +102,13 @@ def test_any_other_jar_is_named(folder: Path, change: str) -> None:
             shutil.copy(jars / "a.jar", jars / "c.jar")
         case "fewer":
             (jars / "a.jar").unlink()
-    code, told = check(jars, folder / "list")
+    code, reported = check(jars, folder / "list")
     assert code == 1
     lines = {"other": ["found", "recorded"], "more": ["found"], "fewer": ["recorded"]}[change]
     jar = "c.jar" if change == "more" else "a.jar"
-    assert [line.split()[0] for line in told.splitlines() if jar in line] == lines
-    assert "b-2.jar" not in told
-    assert "make lock" in told
+    assert [line.split()[0] for line in reported.splitlines() if jar in line] == lines
+    assert "b-2.jar" not in reported
+    assert "make lock" in reported
 
 
 @pytest.mark.parametrize("image", ["services", "aggregator"])

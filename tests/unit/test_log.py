@@ -66,7 +66,7 @@ def test_libraries_speak_only_when_something_is_wrong(written: io.StringIO) -> N
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("emitted", "kept"),
     [
         ("sasl.password=hunter2 user=me", "sasl.password=*** user=me"),
         ("{'sasl_plain_password': 'hunter2', 'x': 1}", "{'sasl_plain_password': '***', 'x': 1}"),
@@ -76,8 +76,8 @@ def test_libraries_speak_only_when_something_is_wrong(written: io.StringIO) -> N
         ("a tokenizer reads 3 words", "a tokenizer reads 3 words"),
     ],
 )
-def test_secrets_are_taken_out_and_nothing_else(said: str, kept: str) -> None:
-    assert without_secrets(said) == kept
+def test_secrets_are_taken_out_and_nothing_else(emitted: str, kept: str) -> None:
+    assert without_secrets(emitted) == kept
 
 
 def test_a_client_that_repeats_itself_is_heard_once(written: io.StringIO) -> None:

@@ -8,10 +8,10 @@ from slackwater.runtime.logtail import (
     LINE_CHARS_MAX,
     LINES_MAX,
     TAIL_BYTES_MAX,
+    failure_excerpt,
     last_error,
     last_lines,
-    last_sentence,
-    last_words,
+    last_message,
 )
 
 CRASH = """\
@@ -27,7 +27,7 @@ Current thread 0x00007f (most recent call first):
 def test_a_crash_is_told_from_the_interpreters_report_on(tmp_path: Path) -> None:
     log = tmp_path / "proxy-s.log"
     log.write_text(CRASH)
-    words = last_words(log)
+    words = failure_excerpt(log)
     assert words.startswith("Fatal Python error: Segmentation fault | Current thread")
     assert 'File "proxy/json_input.py", line 101 in parse' in words
     assert last_error(log) == "Fatal Python error: Segmentation fault"
@@ -39,16 +39,16 @@ def test_the_last_error_line_is_the_sentence(tmp_path: Path) -> None:
         "t ERROR root/q.0 a.b: the first\nt CRITICAL root/q.0 a.b: topic: gone\nt INFO x y: after\n"
     )
     assert last_error(log) == "topic: gone"
-    assert last_sentence(log, "root/q.0") == "topic: gone"
-    assert last_sentence(log, "of-no-line-here") == "topic: gone"
-    assert last_words(log).endswith("t INFO x y: after")
+    assert last_message(log, "root/q.0") == "topic: gone"
+    assert last_message(log, "of-no-line-here") == "topic: gone"
+    assert failure_excerpt(log).endswith("t INFO x y: after")
 
 
 def test_of_several_streams_each_has_its_own_sentence(tmp_path: Path) -> None:
     log = tmp_path / "proxy.log"
     log.write_text("t ERROR proxy/a a.b: gone\nt ERROR proxy/ab a.b: full\nt ERROR proxy x.y: z\n")
-    assert last_sentence(log, "proxy/a") == "gone"
-    assert last_sentence(log, "proxy/ab") == "full"
+    assert last_message(log, "proxy/a") == "gone"
+    assert last_message(log, "proxy/ab") == "full"
 
 
 def test_what_an_earlier_life_told_is_not_this_ones_error(tmp_path: Path) -> None:
@@ -67,12 +67,12 @@ def test_nothing_is_larger_than_its_bound(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     log.write_text("".join(f"{'y' * 3_000} {n}\n" for n in range(100)))
     assert sum(map(len, last_lines(log))) <= TAIL_BYTES_MAX
-    assert len(last_words(log)) <= LINES_MAX * (LINE_CHARS_MAX + 3)
+    assert len(failure_excerpt(log)) <= LINES_MAX * (LINE_CHARS_MAX + 3)
     assert len(last_error(log) or "") == LINE_CHARS_MAX
 
 
 def test_without_a_word_or_a_log(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     assert last_error(log) is None
-    assert last_words(log) == ""
-    assert last_sentence(log, "x") == f"it ended without a word (see {log})"
+    assert failure_excerpt(log) == ""
+    assert last_message(log, "x") == f"it ended without a word (see {log})"

@@ -24,7 +24,7 @@ from slackwater.runtime.datadir import DataDirectory, keep_prefix, read_run
 from slackwater.runtime.deployment import load_deployment
 from slackwater.runtime.layout import topic_specs
 from slackwater.runtime.settings import settings
-from slackwater.runtime.topics import QueryShape, topics_for
+from slackwater.runtime.topics import QueryTopics, topics_for
 
 PLANT = Names("plant-7.")
 LONGEST = "q" * 63
@@ -71,7 +71,7 @@ def test_a_prefix_stands_before_all_of_them() -> None:
 
 
 def test_the_topics_that_are_made_are_those_that_are_asked_for() -> None:
-    made = {spec.name for spec in topics_for(["room-1"], [QueryShape("climate")], PLANT)}
+    made = {spec.name for spec in topics_for(["room-1"], [QueryTopics("climate")], PLANT)}
     assert made == all_names(PLANT, "room-1", "climate")
     assert all(map(PLANT.is_ours, made))
     assert not any(map(Names().is_ours, made))
@@ -142,17 +142,17 @@ def test_a_deployment_file_gives_the_prefix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reported"),
     [
         ("prefix: plant-7", "4: prefix: 'plant-7' is no prefix"),
         ("prefix: [plant-7.]", "4: prefix: must be text"),
         ("prefix: sw.", "4: prefix: 'sw.' is no prefix"),
     ],
 )
-def test_a_wrong_prefix_is_told_with_its_line(tmp_path: Path, line: str, told: str) -> None:
+def test_a_wrong_prefix_is_told_with_its_line(tmp_path: Path, line: str, reported: str) -> None:
     with pytest.raises(Exception, match=r"deployment\.yaml") as raised:
         load_deployment(written(tmp_path, FILE.replace("prefix: plant-7.", line)))
-    assert told in str(raised.value)
+    assert reported in str(raised.value)
 
 
 def test_an_own_topic_is_no_input_whatever_the_prefix(tmp_path: Path) -> None:
@@ -198,8 +198,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]
 
 
 def run_json(folder: Path, **changed: object) -> None:
-    said = {"bootstrap": "h:1", "deployment": "d.yaml", "prefix": "plant-7."} | changed
-    (folder / "run.json").write_text(json.dumps(said))
+    emitted = {"bootstrap": "h:1", "deployment": "d.yaml", "prefix": "plant-7."} | changed
+    (folder / "run.json").write_text(json.dumps(emitted))
 
 
 @pytest.mark.usefixtures("environment")

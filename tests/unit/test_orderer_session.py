@@ -68,7 +68,7 @@ class Host:
             settings.operators(1),
             sources=[S1],
             own=(STABLE, LIVE),
-            e0=0,
+            start_time=0,
             parts=1,
         )  # fmt: skip
 
@@ -118,7 +118,7 @@ class Host:
 
     def do(self, effects: Sequence[Effect], *, deliver: bool) -> list[Log]:
         """Carry them out; the logs in which something has not been told to be delivered."""
-        untold = []
+        unreported = []
         for effect in effects:
             match effect:
                 case Append(log, record):
@@ -126,12 +126,12 @@ class Host:
                     if deliver:
                         self.session.delivered(log, offset)
                     else:
-                        untold.append(log)
+                        unreported.append(log)
                 case Perform(procedure):
                     self.perform(procedure)
-        return untold
+        return unreported
 
-    def hear(self, source: Source) -> None:
+    def receive_heartbeats(self, source: Source) -> None:
         """The live consumer hands over what there is."""
         for offset in range(len(self.logs[S1]), len(source.log)):
             self.logs[S1].append(source.log[offset])
@@ -146,9 +146,9 @@ def of(kind: type[Any], effects: Sequence[Effect]) -> list[Any]:
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
-def said(source: Source, up_to_ms: int) -> Source:
+def emitted(source: Source, up_to_ms: int) -> Source:
     for at in range(100, up_to_ms + 1, 100):
-        source.say([at - 50], at)
+        source.emit([at - 50], at)
     return source
 
 
@@ -158,7 +158,7 @@ def said(source: Source, up_to_ms: int) -> Source:
 def test_start_is_written_before_the_ends_are_asked_that_it_is_mute_until() -> None:
     """A reading that lies in the log when START does must be read before anything tentative."""
     host = Host()
-    late = said(Source("s1"), 300).log
+    late = emitted(Source("s1"), 300).log
 
     def answer(request: Request, of_all: Callable[[Request], Any] = host.answer) -> Any:
         found = of_all(request)
@@ -171,10 +171,10 @@ def test_start_is_written_before_the_ends_are_asked_that_it_is_mute_until() -> N
     kinds = [type(request) for request in host.asked]
     assert kinds.index(ReadStates) < kinds.index(BeginIncarnation) < len(kinds) - 1
     assert isinstance(host.asked[-1], Ends)
-    assert host.session.core.mute, "it has read nothing yet"
+    assert host.session.core.suppress_tentative, "it has read nothing yet"
     for offset, record in enumerate(late):
         host.session.receive(S1, offset, record)
-    assert not host.session.core.mute
+    assert not host.session.core.suppress_tentative
 
 
 def test_both_logs_begin_with_start_and_the_stable_one_s_offset_is_its_number() -> None:
@@ -191,8 +191,8 @@ def test_a_state_beyond_the_logs_is_not_its_own() -> None:
     host = Host().started()
     state = host.session.core.snapshot(1, 1)
     (stream,) = state.streams
-    beyond = replace(stream, next=replace(stream.next, offset=10**9))
-    for streams, frontier in ((state.streams, 500 * MS), ((beyond,), 0)):
+    excess = replace(stream, next=replace(stream.next, offset=10**9))
+    for streams, frontier in ((state.streams, 500 * MS), ((excess,), 0)):
         again = Host()
         again.states["orderer/q.0.a"] = replace(state, frontier=500 * MS, streams=streams)
         again.started()
@@ -203,12 +203,12 @@ def test_a_state_beyond_the_logs_is_not_its_own() -> None:
 
 
 def test_a_state_record_waits_until_what_it_counts_is_in_the_logs() -> None:
-    host, source = Host().started(), said(Source("s1"), 300)
-    host.hear(source)
+    host, source = Host().started(), emitted(Source("s1"), 300)
+    host.receive_heartbeats(source)
     now = 10 * S
     written = host.session.step(now)
-    untold = host.do(written, deliver=False)
-    assert untold == [STABLE] * 3
+    unreported = host.do(written, deliver=False)
+    assert unreported == [STABLE] * 3
     for later in range(1, 4):
         assert of(WriteState, host.session.step(now + later * SAVE_PERIOD_US)) == []
     for offset in range(1, 4):
@@ -234,7 +234,7 @@ def test_a_state_record_points_into_both_logs_though_nothing_is_delivered_yet() 
 
 def begun(host: Host) -> Host:
     """Three buckets are on their way, behind something that lies at offset 1."""
-    host.hear(said(Source("s1"), 300))
+    host.receive_heartbeats(emitted(Source("s1"), 300))
     host.do(host.session.step(10 * S), deliver=False)
     return host
 
@@ -317,7 +317,7 @@ def test_behind_a_hole_it_writes_nothing_but_where_its_successor_begins() -> Non
         host.session.delivered(STABLE, offset)
     hole = host.session.hole
     assert (hole.topic, hole.partition, hole.inc) == (*STABLE, 0)
-    host.hear(said(Source("s1"), 600))
+    host.receive_heartbeats(emitted(Source("s1"), 600))
     for _ in range(2):
         host.session.hole_reported()
     effects = host.session.step(20 * S)
@@ -358,7 +358,7 @@ def test_without_an_answer_there_is_no_going_on_behind_a_hole() -> None:
 
 
 def test_what_cannot_be_decoded_takes_its_offset_and_says_nothing() -> None:
-    host, source = Host().started(), said(Source("s1"), 100)
+    host, source = Host().started(), emitted(Source("s1"), 100)
     host.session.receive(S1, 0, source.log[0])
     host.session.receive(S1, 1, None)
     assert host.session.needs(S1, 2)
@@ -368,15 +368,15 @@ def test_what_cannot_be_decoded_takes_its_offset_and_says_nothing() -> None:
 def test_the_others_words_reach_the_core() -> None:
     host = Host().started()
     assert host.session.listens_to == ("orderer/q.0.b", "root/q.0")
-    nobody = Heartbeat("nobody", 0, 0, 0, -1, ready=True, states={})
+    unknown = Heartbeat("nobody", 0, 0, 0, -1, ready=True, states={})
     peer = replace(
-        nobody,
+        unknown,
         process="orderer/q.0.b",
         detail={"turn_asks": 1, "turn_holds": 1, "turn_grants": -1, "turn_progress": 5},
     )
-    root = replace(nobody, process="root/q.0", detail={"read_0.a": 7 * MS})
-    for beat in (nobody, peer, root, replace(root, detail={})):
-        host.session.heard(beat, 3 * S)
+    root = replace(unknown, process="root/q.0", detail={"read_0.a": 7 * MS})
+    for beat in (unknown, peer, root, replace(root, detail={})):
+        host.session.on_heartbeat(beat, 3 * S)
     report = host.session.report()
     assert report.detail["stable_to"] == 0
     assert host.session.state == report.states[STABLE[0]]
@@ -384,7 +384,7 @@ def test_the_others_words_reach_the_core() -> None:
 
 def test_a_newcomer_to_a_host_has_its_cursors_parked_where_it_begins() -> None:
     """The consumer is at 301; what lies before it is neither skipped nor lost."""
-    host, source = Host().started(), said(Source("s1"), 30_000)
+    host, source = Host().started(), emitted(Source("s1"), 30_000)
     host.session.live_at(S1, 301)
     assert host.session.wanted() == {(line, S1): 0 for line in LineName}
     host.session.receive(S1, 301, SourceRecord(Kind.BOUNDARY, "s1", 0, 300, 299, 40 * S, 0, 0))

@@ -1,4 +1,4 @@
-"""Which overdue windows are passed over, and which are answered late but with figures (rule 20)."""
+"""Which overdue windows are passed over, and which are answered late but with figures (rule-20)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Kept:
         self.of = dict.fromkeys(PARTS, "host/0") | {"root/alone.0": "host/1", "proxy/s": "proxy"}
         self.of |= {"proxy/t": "proxy"}
         self.moved: list[tuple[str, ProcessSpec, ProcessSpec]] = []
-        self.said: list[tuple[str, str]] = []
+        self.emitted: list[tuple[str, str]] = []
         self.killed: list[str] = []
         self.is_full = False
 
@@ -40,7 +40,7 @@ class Kept:
         return [part for part, of in self.of.items() if of == process]
 
     def record(self, part: str, event: str) -> None:
-        self.said.append((part, event))
+        self.emitted.append((part, event))
 
     def kill(self, process: str) -> None:
         self.killed.append(process)
@@ -77,16 +77,16 @@ def slow(kept: Kept, *parts: str) -> dict[str, Heartbeat]:
 async def test_one_that_is_too_slow_gets_a_host_of_its_own_and_its_host_goes_on_without(
     kept: Kept, hosts: OwnHosts
 ) -> None:
-    heard = slow(kept, PARTS[1])
-    await hosts.look(heard)
+    latest = slow(kept, PARTS[1])
+    await hosts.look(latest)
     ((part, rest, own),) = kept.moved
     assert part == PARTS[1]
     assert (rest.name, rest.parts) == ("host/0", (PARTS[0], *PARTS[2:]))
     assert PARTS[1] not in ",".join(rest.command)
     assert (own.name, own.parts) == ("host/own-0", (PARTS[1],))
     assert own.command[-1] == "--own"
-    assert kept.said == [(PARTS[1], "its turns take up to 200 ms")]
-    await hosts.look(heard)  # the last one of its former life
+    assert kept.emitted == [(PARTS[1], "its turns take up to 200 ms")]
+    await hosts.look(latest)  # the last one of its former life
     await hosts.look(slow(kept, PARTS[1]))  # and of the new one: it is alone
     assert len(kept.moved) == 1
 
@@ -100,7 +100,7 @@ async def test_a_host_is_killed_only_for_a_turn_that_does_not_end_and_behind_the
     await hosts.look({PARTS[1]: stuck[PARTS[1]]})
     assert kept.killed == ["host/0"]
     assert [part for part, *_ in kept.moved] == [PARTS[0], PARTS[1]]
-    assert kept.said[-1] == (PARTS[1], "its turn does not end")
+    assert kept.emitted[-1] == (PARTS[1], "its turn does not end")
     for _ in range(3):  # who speaks in all their names kills no more than may be moved
         await hosts.look(stuck)
     assert len(kept.killed) == OWN_HOSTS_MAX - 1
@@ -111,7 +111,7 @@ async def test_who_is_alone_unknown_or_no_fragment_is_not_moved(
 ) -> None:
     await hosts.look(slow(kept, "root/alone.0", "root/unknown.0", "proxy/s"))
     await hosts.look({PARTS[0]: beat(PARTS[0], kept.pids()["host/0"], {})})
-    assert (kept.moved, kept.said) == ([], [])
+    assert (kept.moved, kept.emitted) == ([], [])
 
 
 async def test_own_hosts_are_bounded_and_what_is_beyond_the_bound_is_told_once(
@@ -120,8 +120,8 @@ async def test_own_hosts_are_bounded_and_what_is_beyond_the_bound_is_told_once(
     for _ in range(3):
         await hosts.look(slow(kept, *PARTS))
     assert [own.name for _, _, own in kept.moved] == [f"host/own-{n}" for n in range(OWN_HOSTS_MAX)]
-    beyond = [part for part, event in kept.said if "held back" in event]
-    assert beyond == list(PARTS[OWN_HOSTS_MAX:])
+    excess = [part for part, event in kept.emitted if "held back" in event]
+    assert excess == list(PARTS[OWN_HOSTS_MAX:])
 
 
 async def test_one_that_cannot_be_moved_stays_and_is_told_once(kept: Kept, hosts: OwnHosts) -> None:
@@ -129,7 +129,7 @@ async def test_one_that_cannot_be_moved_stays_and_is_told_once(kept: Kept, hosts
     for _ in range(3):
         await hosts.look(slow(kept, PARTS[0]))
     assert kept.of[PARTS[0]] == "host/0"
-    assert [event for _, event in kept.said] == [
+    assert [event for _, event in kept.emitted] == [
         "its turns take up to 200 ms",
         "cannot be moved: [Errno 11] no more processes",
     ]

@@ -1,4 +1,7 @@
-"""Panes and windows: the shape of the fold (rule 21, R28), and the live variant (R5, R7)."""
+"""Panes and windows: the shape of the fold (rule-21, trace-28), and the live variant.
+
+See trace-5, trace-7.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from slackwater.primitives.deltas import Aggregates, KeyTable, Slice, fold
 from slackwater.primitives.panes import (
     LivePanes,
     Notes,
+    PaneShare,
     PaneStore,
-    Share,
     empty_windows,
     window_of,
 )
@@ -56,7 +59,7 @@ def of_figures(table: KeyTable) -> Aggregates:
 
 
 def oracle(grid: Grid, buckets: dict[tuple[int, int], Bucket], start: int, end: int) -> bytes:
-    """The brackets of rule 21, spelt out, in a table of its own."""
+    """The brackets of rule-21, spelt out, in a table of its own."""
     table = KeyTable()
     panes = []
     for p, q in pairwise(grid.edges(start, end).tolist()):
@@ -170,7 +173,7 @@ def test_a_tumbling_window_of_one_bucket_is_not_copied() -> None:
 
 
 def test_a_bucket_counts_only_whole() -> None:
-    # R32: the frontier is inside the bucket, which therefore counts as not begun.
+    # trace-32: the frontier is inside the bucket, which therefore counts as not begun.
     table = KeyTable()
     store = PaneStore(TUMBLING, of_figures(table), 0)
     live = LivePanes(TUMBLING, of_figures(table), store, streams=("s",))
@@ -215,7 +218,7 @@ def test_lost_readings_are_noted_in_the_windows_they_are_lost_from() -> None:
 
 
 def test_nothing_known_means_that_all_streams_are_missing() -> None:
-    # Rule 20: the root takes the streams of a child that never spoke from the query (R31).
+    # rule-20: the root takes the streams of a child that never spoke from the query (trace-31).
     table = KeyTable()
     live = LivePanes(
         TUMBLING,
@@ -278,10 +281,10 @@ def test_what_is_not_next_and_what_is_not_complete_is_a_fault_of_the_caller() ->
 def test_children_fold_in_index_order_and_their_notes_add_up() -> None:
     table = KeyTable()
     shares = [
-        Share(slice_of({"a": 1e16}, table), Notes.of(["s2"], [Gap("s1", 1)])),
-        Share(slice_of({"a": 1.0}, table), Notes.of(["s1"], [Gap("s1", 2)])),
-        Share(slice_of({"a": -1e16}, table)),
+        PaneShare(slice_of({"a": 1e16}, table), Notes.of(["s2"], [Gap("s1", 1)])),
+        PaneShare(slice_of({"a": 1.0}, table), Notes.of(["s1"], [Gap("s1", 2)])),
+        PaneShare(slice_of({"a": -1e16}, table)),
     ]
-    whole = window_of(shares, of_figures(table))
-    assert whole.slice.sum[0, 0] == (1e16 + 1.0) - 1e16
-    assert whole.notes == Notes(frozenset({"s1", "s2"}), (Gap("s1", 1), Gap("s1", 2)))
+    complete = window_of(shares, of_figures(table))
+    assert complete.slice.sum[0, 0] == (1e16 + 1.0) - 1e16
+    assert complete.notes == Notes(frozenset({"s1", "s2"}), (Gap("s1", 1), Gap("s1", 2)))

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from slackwater.runtime.beat import Beat
+from slackwater.runtime.beat import HeartbeatState
 from slackwater.runtime.parts import FAILURES, PartBeat, follow, of_parts
 
 
@@ -34,11 +34,13 @@ class Sender:
     """Keeps what a part was told by: one beat for each of its lives."""
 
     def __init__(self) -> None:
-        self.beats: list[Beat] = []
+        self.beats: list[HeartbeatState] = []
         self.speaks: list[bool] = []
 
-    def add_part(self, name: str, *, owner_speaks: bool = False) -> Beat:
-        self.beats.append(Beat(name, len(self.beats), lambda: None, owner_speaks=owner_speaks))
+    def add_part(self, name: str, *, owner_speaks: bool = False) -> HeartbeatState:
+        self.beats.append(
+            HeartbeatState(name, len(self.beats), lambda: None, owner_speaks=owner_speaks)
+        )
         self.speaks.append(owner_speaks)
         return self.beats[-1]
 
@@ -49,10 +51,15 @@ def test_a_part_that_begins_again_is_not_what_it_was() -> None:
     beat.update(inc=4, ready=True, states={"out": "STABLE"}, detail={"readings": 3})
     beat.begin_again({FAILURES: 1})
     assert len(sender.beats) == 2
-    told = sender.beats[-1].told(5, {})
-    assert (told.inc, told.ready, told.states, told.detail) == (-1, False, {}, {FAILURES: 1})
+    reported = sender.beats[-1].to_heartbeat(5, {})
+    assert (reported.inc, reported.ready, reported.states, reported.detail) == (
+        -1,
+        False,
+        {},
+        {FAILURES: 1},
+    )
     beat.update(detail={"readings": 1})
-    assert sender.beats[-1].told(5, {}).detail == {"readings": 1, FAILURES: 1}
+    assert sender.beats[-1].to_heartbeat(5, {}).detail == {"readings": 1, FAILURES: 1}
     assert sender.speaks == [True, True], "it is believed no longer than before"
 
 

@@ -79,8 +79,8 @@ def test_an_average_may_be_rounded() -> None:
 
 
 def test_a_window_that_should_not_exist_is_wrong() -> None:
-    stray = Answer(("c", 1_000), Figures(1, 1.0, 1.0, 1.0), 2.5)
-    assert verdict([*right(), stray]).wrong == 1
+    foreign = Answer(("c", 1_000), Figures(1, 1.0, 1.0, 1.0), 2.5)
+    assert verdict([*right(), foreign]).wrong == 1
 
 
 PARTIAL = Answer(("a", 1_000), Figures(1, 1.0, 1.0, 1.0), 2.1)

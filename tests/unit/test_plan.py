@@ -11,7 +11,7 @@ from slackwater.cli.plan import warn_of
 from slackwater.model.deployment import Deployment
 from slackwater.runtime import costs
 from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.plan import Load, Machine, Plan, advice, plan
+from slackwater.runtime.plan import Machine, PlannedLoad, ResourcePlan, advice, plan
 
 LARGE = Machine(cores=64, memory_mb=256_000, disk_free_bytes=1e15)
 
@@ -23,8 +23,8 @@ def deployment(folder: Path, queries: int = 1, **options: object) -> Deployment:
     stream = "{key: {column: k}, time: {column: t, unit: us}, fields: [v]}"
     lines += [f"  {name}: {stream}" for name in streams]
     lines.append("queries:")
-    said = {"bound": "2s", "replicas": 2} | options
-    rest = ", ".join(f"{name}: {value}" for name, value in said.items())
+    emitted = {"bound": "2s", "replicas": 2} | options
+    rest = ", ".join(f"{name}: {value}" for name, value in emitted.items())
     window = "window: {size: 1s}, aggregate: [count]"
     query = f"{{from: [{', '.join(streams)}], {window}, {rest}}}"
     lines += [f"  q{n}: {query}" for n in range(queries)]
@@ -33,23 +33,23 @@ def deployment(folder: Path, queries: int = 1, **options: object) -> Deployment:
     return load_deployment(path)
 
 
-def of(found: Plan, kind: str) -> list[str]:
+def of(found: ResourcePlan, kind: str) -> list[str]:
     return [process.name for process in found.processes if process.name.startswith(kind)]
 
 
 def test_the_processes_are_those_of_the_layout(tmp_path: Path) -> None:
-    found = plan(deployment(tmp_path, queries=3), Load())
+    found = plan(deployment(tmp_path, queries=3), PlannedLoad())
     assert of(found, "broker") == ["broker"]
     assert of(found, "proxy") == ["proxy"]
     assert of(found, "aggregator") == ["aggregator/0", "aggregator/1"]
     fragments = {process.name: process.fragments for process in found.processes}
     assert fragments["proxy"] == 4
     assert fragments["aggregator/0"] == 3
-    assert not of(plan(deployment(tmp_path), Load(), own_broker=False), "broker")
+    assert not of(plan(deployment(tmp_path), PlannedLoad(), own_broker=False), "broker")
 
 
 def test_one_query_more_needs_more_of_everything(tmp_path: Path) -> None:
-    one, two = (plan(deployment(tmp_path, queries=n), Load()) for n in (1, 2))
+    one, two = (plan(deployment(tmp_path, queries=n), PlannedLoad()) for n in (1, 2))
     assert one.memory_mb < two.memory_mb
     assert one.cores < two.cores
     assert one.topics < two.topics
@@ -59,7 +59,7 @@ def test_one_query_more_needs_more_of_everything(tmp_path: Path) -> None:
 
 def test_more_readings_need_cpu_and_disk_and_no_memory(tmp_path: Path) -> None:
     made = deployment(tmp_path)
-    few, many = plan(made, Load(per_s=0)), plan(made, Load(per_s=10_000))
+    few, many = plan(made, PlannedLoad(per_s=0)), plan(made, PlannedLoad(per_s=10_000))
     assert few.memory_mb == many.memory_mb
     read = 4 * 10_000
     each = costs.FRAGMENTS["orderer"].us_a_reading + costs.FRAGMENTS["aggregator"].us_a_reading
@@ -70,44 +70,44 @@ def test_more_readings_need_cpu_and_disk_and_no_memory(tmp_path: Path) -> None:
 
 def test_what_fits_needs_no_advice(tmp_path: Path) -> None:
     made = deployment(tmp_path)
-    assert advice(plan(made, Load()), made, Load(), LARGE) == []
+    assert advice(plan(made, PlannedLoad()), made, PlannedLoad(), LARGE) == []
 
 
-def told(made: Deployment, machine: Machine, load: Load | None = None) -> str:
-    load = load or Load()
+def reported(made: Deployment, machine: Machine, load: PlannedLoad | None = None) -> str:
+    load = load or PlannedLoad()
     return "\n".join(advice(plan(made, load), made, load, machine))
 
 
 def test_advice_names_what_is_short_and_what_helps(tmp_path: Path) -> None:
     made = deployment(tmp_path)
-    assert "replicas: 1" in told(made, Machine(64, 1_500, 1e15))
-    assert "memory" in told(made, Machine(64, 1_500, 1e15))
-    busy = told(deployment(tmp_path, queries=30), Machine(2, 256_000, 1e15))
+    assert "replicas: 1" in reported(made, Machine(64, 1_500, 1e15))
+    assert "memory" in reported(made, Machine(64, 1_500, 1e15))
+    busy = reported(deployment(tmp_path, queries=30), Machine(2, 256_000, 1e15))
     assert "CPU" in busy
     assert "bound" not in busy
     hasty = deployment(tmp_path, queries=30, bound="500ms")
-    assert "`bound` below 1 s" in told(hasty, Machine(2, 256_000, 1e15))
-    assert "full after" in told(made, Machine(64, 256_000, 1e9))
+    assert "`bound` below 1 s" in reported(hasty, Machine(2, 256_000, 1e15))
+    assert "full after" in reported(made, Machine(64, 256_000, 1e9))
 
 
 def test_advice_does_not_give_up_what_is_not_there(tmp_path: Path) -> None:
     made = deployment(tmp_path, replicas=1)
-    assert "replicas" not in told(made, Machine(1, 500, 1e15))
+    assert "replicas" not in reported(made, Machine(1, 500, 1e15))
 
 
 def test_what_one_replica_saves_does_not_depend_on_whose_broker_it_is(tmp_path: Path) -> None:
     """The plan with one replica had a broker that the other had not: it saved 300 MB less."""
     made, small = deployment(tmp_path), Machine(64, 500, 1e15)
-    ours, theirs = (plan(made, Load(), own_broker=own) for own in (True, False))
-    saved = [advice(found, made, Load(), small)[1] for found in (ours, theirs)]
+    ours, theirs = (plan(made, PlannedLoad(), own_broker=own) for own in (True, False))
+    saved = [advice(found, made, PlannedLoad(), small)[1] for found in (ours, theirs)]
     assert "replicas: 1" in saved[0]
     assert saved[0] == saved[1]
 
 
 def test_a_child_that_gets_too_much_is_to_be_shared(tmp_path: Path) -> None:
     made = deployment(tmp_path)
-    assert "`children: 2`" in told(made, LARGE, Load(per_s=400_000))
-    assert told(deployment(tmp_path, children=4), LARGE, Load(per_s=400_000)) == ""
+    assert "`children: 2`" in reported(made, LARGE, PlannedLoad(per_s=400_000))
+    assert reported(deployment(tmp_path, children=4), LARGE, PlannedLoad(per_s=400_000)) == ""
 
 
 def test_the_disk_of_a_directory_that_may_not_be_searched_is_its_parent_s(

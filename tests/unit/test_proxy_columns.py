@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.proxy.columns import key_chars_max, number_of, numbers, time_of, times
-from slackwater.proxy.json_input import Bad, JsonReader, Reading
+from slackwater.proxy.json_input import Bad, JsonReader, MessageReading
 
 NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
@@ -191,13 +191,13 @@ def test_batches_of_json_read_as_message_by_message(odd: list[bytes], good: int)
     assert sorted(seen) == list(range(len(messages)))
     for i, message in enumerate(messages):
         match reader.reading_of(message):
-            case Reading(stime, key, values):
+            case MessageReading(stime, key, values):
                 assert seen[i][:2] == (stime, key), message
                 np.testing.assert_array_equal(seen[i][2], values)
             case Bad():
                 assert seen[i] == "bad", message
-            case int() as promise:
-                assert seen[i] == promise
+            case int() as watermark:
+                assert seen[i] == watermark
 
 
 def test_a_clean_batch_takes_the_quick_way() -> None:
@@ -224,9 +224,9 @@ def test_a_key_that_is_no_text_is_malformed(key: str) -> None:
     message = b'{"mote":"%s","at":1}' % key.encode()
     reader = JsonReader(LAB)
     assert [bad.detail for bad in reader.parse([message]).bad] == ["key"]
-    whole = reader.parse([message, b'{"mote":"\\ud83d\\ude00","at":2}'])
-    assert whole.keys == ["\N{GRINNING FACE}"]
-    assert len(whole.bad) == 1
+    complete = reader.parse([message, b'{"mote":"\\ud83d\\ude00","at":2}'])
+    assert complete.keys == ["\N{GRINNING FACE}"]
+    assert len(complete.bad) == 1
 
 
 def test_a_key_of_megabytes_is_malformed_both_ways() -> None:

@@ -15,7 +15,7 @@ from slackwater.client.readings import read_stream
 from slackwater.model.deployment import CsvSpec, FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.model.errors import DeploymentError
 from slackwater.proxy.columns import key_chars_max
-from slackwater.proxy.csvfile import CsvFile, Piece
+from slackwater.proxy.csvfile import CsvFile, CsvPiece
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -46,7 +46,7 @@ SMALL = StreamSpec(
 Rows = list[tuple[int, str, tuple[float | None, ...]]]
 
 
-def rows_of(pieces: list[Piece]) -> Rows:
+def rows_of(pieces: list[CsvPiece]) -> Rows:
     rows: Rows = []
     for piece in pieces:
         a = piece.arrived
@@ -56,7 +56,7 @@ def rows_of(pieces: list[Piece]) -> Rows:
     return rows
 
 
-def check(spec: StreamSpec, path: Path, piece_bytes: int = 1 << 20) -> list[Piece]:
+def check(spec: StreamSpec, path: Path, piece_bytes: int = 1 << 20) -> list[CsvPiece]:
     """The same readings, malformed and blank lines as reading it line by line gives."""
     pieces = list(CsvFile(spec, path, piece_bytes).pieces())
     wanted = read_stream(spec, path)
@@ -219,8 +219,8 @@ def test_what_is_beyond_a_bound_is_malformed_for_pipeline_and_oracle(
 
 
 def test_a_damaged_archive_is_told_in_one_sentence(tmp_path: Path) -> None:
-    whole = gzip.compress(b"ts,k,a,b\n" + b"1,n,1,1\n" * 100_000)
-    path = write(tmp_path / "x.csv.gz", whole[: len(whole) // 2])
+    complete = gzip.compress(b"ts,k,a,b\n" + b"1,n,1,1\n" * 100_000)
+    path = write(tmp_path / "x.csv.gz", complete[: len(complete) // 2])
     with pytest.raises(DeploymentError, match="is damaged"):
         list(CsvFile(SMALL, path).pieces())
 
@@ -298,11 +298,11 @@ def test_latin_1_is_told_where_it_matters(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["truncated", "not gzip", "a byte"])
 def test_a_damaged_archive_is_one_sentence_for_the_oracle_too(tmp_path: Path, damage: str) -> None:
-    whole = gzip.compress(b"ts,k,a,b\n" + b"".join(b"%d,n,1,1\n" % i for i in range(50_000)))
+    complete = gzip.compress(b"ts,k,a,b\n" + b"".join(b"%d,n,1,1\n" % i for i in range(50_000)))
     data = {
-        "truncated": whole[:-20_000],
+        "truncated": complete[:-20_000],
         "not gzip": b"ts,k,a,b\n1,n,1,1\n",
-        "a byte": whole[:30_000] + b"\xff\x00\xff" + whole[30_003:],
+        "a byte": complete[:30_000] + b"\xff\x00\xff" + complete[30_003:],
     }[damage]
     path = write(tmp_path / "x.csv.gz", data)
     for read in (lambda: list(CsvFile(SMALL, path).pieces()), lambda: read_stream(SMALL, path)):

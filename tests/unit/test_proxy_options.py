@@ -41,7 +41,7 @@ def test_with_several_streams_each_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         (["a", "b", "--input", "1.csv"], "--input 1.csv: write STREAM=..., one of a, b"),
         (["a", "b", "--sensor", "c=1.csv"], "one of a, b"),
@@ -50,6 +50,6 @@ def test_with_several_streams_each_is_named() -> None:
         (["a", "--silence=-5:8"], "cannot be negative"),
     ],
 )
-def test_what_is_no_option_of_a_stream_is_refused(given: list[str], told: str) -> None:
-    with pytest.raises(UsageError, match=told.replace("...", r"\.\.\.")):
+def test_what_is_no_option_of_a_stream_is_refused(given: list[str], reported: str) -> None:
+    with pytest.raises(UsageError, match=reported.replace("...", r"\.\.\.")):
         parsed(*given)

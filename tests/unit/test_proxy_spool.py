@@ -40,7 +40,7 @@ def test_what_was_appended_is_there_after_a_crash_byte_for_byte(tmp_path: Path) 
     again = Spool.open(tmp_path / "s.sqlite")
     assert [encode_source(r) for r in again.unsent()] == [encode_source(r) for r in records]
     assert again.identity == spool.identity
-    assert again.spooled() == Spooled(next_id=20, promise=19, largest=19)
+    assert again.spooled() == Spooled(next_id=20, watermark=19, largest=19)
     assert again.position("job") == 21
     assert again.bytes_held == spool.bytes_held > 0
 
@@ -115,7 +115,7 @@ def dying(call: Callable[..., Any], nth: int, *, before: bool) -> Callable[..., 
 STEPS = [
     (Spool, "append"),
     (Spool, "acknowledge"),
-    (Spool, "keep_promise"),
+    (Spool, "keep_watermark"),
     (Spool, "keep_hints"),
     (SourceLog, "append"),
     (SourceLog, "begin"),
@@ -203,7 +203,7 @@ def test_sqlite_is_as_durable_as_it_is_said_to_be(tmp_path: Path) -> None:
     spool = Spool.open(tmp_path / "s.sqlite")
     normal, full = 1, 2
     assert spool._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
-    spool.keep_promise(5)
+    spool.keep_watermark(5)
     assert spool._db.execute("PRAGMA synchronous").fetchone()[0] == normal
     spool.append([record(0)], 9)
     assert spool._db.execute("PRAGMA synchronous").fetchone()[0] == full
@@ -244,9 +244,9 @@ def test_what_comes_before_a_late_damage_is_taken_in_once_and_the_rest_refused(
 ) -> None:
     """An archive that ended too soon has ended the live stream's proxy at each start."""
     rows = [f"n,{1_100 + i / 1e6:.6f},{hash((i, 1)) % 10**9}" for i in range(200_000)]
-    whole = gzip.compress(world_file(tmp_path, rows))
+    complete = gzip.compress(world_file(tmp_path, rows))
     path = tmp_path / "late.csv.gz"
-    path.write_bytes(whole[: len(whole) * 3 // 4])
+    path.write_bytes(complete[: len(complete) * 3 // 4])
     world = World(tmp_path)
     inbox = inbox_of(tmp_path / "a", "room")
     inbox.mkdir(parents=True)
@@ -259,9 +259,9 @@ def test_what_comes_before_a_late_damage_is_taken_in_once_and_the_rest_refused(
         proxy = world.sensors()
     world.run(proxy, 5)
     assert sorted(p.name for p in inbox.iterdir()) == ["late.refused", "next.done"]
-    told = json.loads((inbox / "late.refused").read_text())["refused"]
-    assert "late.csv.gz is damaged: " in told
-    match = re.search(r"the lines before (\d+) have been taken in", told)
+    reported = json.loads((inbox / "late.refused").read_text())["refused"]
+    assert "late.csv.gz is damaged: " in reported
+    match = re.search(r"the lines before (\d+) have been taken in", reported)
     assert match is not None
     values = [value for _, _, value in world.readings()]
     assert len(values) == int(match[1]) - 2 + 1 > 10_000

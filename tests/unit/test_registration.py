@@ -15,7 +15,7 @@ from slackwater.runtime import registration
 from slackwater.runtime.registration import Registration
 
 
-class Elsewhere:
+class OtherCluster:
     """Stands for a transport; nothing is asked of it but where its broker is."""
 
     cluster = bootstrap = "kafka:9092"
@@ -24,7 +24,7 @@ class Elsewhere:
 def made() -> Registration:
     streams = {"s1": replace(stream("s1"), topic=TopicSpec("readings"))}
     deployment = Deployment("wall", streams, {"q": query("q", "s1")})
-    return Registration(cast(Any, Elsewhere()), deployment, Path("d.yaml"))
+    return Registration(cast(Any, OtherCluster()), deployment, Path("d.yaml"))
 
 
 def test_a_topic_that_was_just_made_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +36,6 @@ def test_a_topic_that_was_just_made_is_looked_for_again(monkeypatch: pytest.Monk
 
 def test_one_that_does_not_appear_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {})
-    monkeypatch.setattr(registration, "appears_s_max", 0.2)
+    monkeypatch.setattr(registration, "APPEARS_S_MAX", 0.2)
     with pytest.raises(EnvironmentProblem, match=r"topic readings of d\.yaml does not exist on"):
         _ = made().partitions_of

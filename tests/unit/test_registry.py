@@ -33,7 +33,7 @@ from slackwater.runtime.state import (
     read_states,
     write_orderer_state,
 )
-from slackwater.runtime.topics import QueryShape, topics_for
+from slackwater.runtime.topics import QueryTopics, topics_for
 from slackwater.runtime.transport import read_to_end
 
 SPEC = QuerySpec(
@@ -134,7 +134,7 @@ def entry(name: str, definition: Any) -> tuple[bytes, bytes]:
     return name.encode(), encode_registry(RegistryRecord(name, text))
 
 
-STRAY: dict[str, tuple[bytes | None, bytes]] = {
+FOREIGN: dict[str, tuple[bytes | None, bytes]] = {
     "a person's text": (b"query/climate", b"hello"),
     "no key": (None, b"hello"),
     "a key that is no text": (b"\xff\xfe", b"\x00"),
@@ -170,13 +170,13 @@ STRAY: dict[str, tuple[bytes | None, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("stray", STRAY)
-def test_a_stray_record_leaves_the_entries_as_they_were(broker: MemoryBroker, stray: str) -> None:
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_a_stray_record_leaves_the_entries_as_they_were(broker: MemoryBroker, foreign: str) -> None:
     """Each of these once ended every later start: the reader met it before anything else."""
     registry = Registry(broker)
     registry.publish_clock(WallClock())
     registry.publish_queries(CLIMATE)
-    key, value = STRAY[stray]
+    key, value = FOREIGN[foreign]
     before = SKIPPED.counts().get("sw.registry", 0)
     broker.writer(no_failure).append("sw.registry", 0, value, key)
     assert registry.clock() == WallClock()
@@ -243,7 +243,7 @@ def test_state_records_the_newest_of_each_fragment(broker: MemoryBroker) -> None
     assert read_root_states(broker, "climate", 1) == {ROOT.fragment: ROOT}
 
 
-def said(broker: MemoryBroker, part: int, next_seq: int, partition: int) -> MemoryTransaction:
+def emitted(broker: MemoryBroker, part: int, next_seq: int, partition: int) -> MemoryTransaction:
     """A transaction with the state record of a part's root; not committed yet."""
     state = RootState(f"root/two.{part}", 1, next_seq, 0, 10, 20, (), ())
     transaction = broker.transaction()
@@ -260,11 +260,11 @@ def test_r18_a_root_that_stops_in_its_transaction_hides_no_other_part_s_record(
     broker: MemoryBroker,
 ) -> None:
     """Else the other part, started again meanwhile, would answer again what it has committed."""
-    (topic,) = (t for t in topics_for([], [QueryShape("two", parts=2)]) if ".state." in t.name)
+    (topic,) = (t for t in topics_for([], [QueryTopics("two", parts=2)]) if ".state." in t.name)
     broker.create_topic(topic.name, topic.partitions)
-    said(broker, 0, next_seq=5, partition=0).commit()
-    stopped = said(broker, 1, next_seq=7, partition=1)
-    said(broker, 0, next_seq=6, partition=0).commit()
+    emitted(broker, 0, next_seq=5, partition=0).commit()
+    stopped = emitted(broker, 1, next_seq=7, partition=1)
+    emitted(broker, 0, next_seq=6, partition=0).commit()
     assert seq_of(broker, 0) == 6
     assert seq_of(broker, 1) is None
     stopped.commit()
@@ -276,8 +276,8 @@ def test_records_of_a_topic_that_had_one_partition_are_found_until_there_are_new
     broker: MemoryBroker,
 ) -> None:
     broker.create_topic("sw.state.two", 2)
-    said(broker, 1, next_seq=5, partition=0).commit()
+    emitted(broker, 1, next_seq=5, partition=0).commit()
     assert seq_of(broker, 1) == 5
-    said(broker, 1, next_seq=6, partition=1).commit()
+    emitted(broker, 1, next_seq=6, partition=1).commit()
     assert seq_of(broker, 1) == 6
     assert read_root_states(broker, "two", 2)["root/two.1"].next_seq == 6

@@ -12,23 +12,23 @@ import pytest
 from tests.waiting import eventually
 
 from slackwater.cli.rehearse.load import out_of_cpu
-from slackwater.runtime.cpu import Load, LoadMeter, OwnCpu, Share, tree_usage, usage
+from slackwater.runtime.cpu import CpuLoad, CpuShare, LoadMeter, OwnCpu, tree_usage, usage
 
 S = 1_000_000
-IDLE = Share(0.05, 0.01)
-BUSY = Share(0.98, 0.0)
-WAITS = Share(0.02, 4.0)
+IDLE = CpuShare(0.05, 0.01)
+BUSY = CpuShare(0.98, 0.0)
+WAITS = CpuShare(0.02, 4.0)
 
 
-def second(
-    at: int, busy: float = 0.5, stolen: float = 0.0, others: float = 0.0, **processes: Share
-) -> Load:
+def one_second(
+    at: int, busy: float = 0.5, stolen: float = 0.0, others: float = 0.0, **processes: CpuShare
+) -> CpuLoad:
     named = {name.replace("_", "/"): share for name, share in processes.items()}
-    return Load(at * S, 1.0, busy, stolen, named, others)
+    return CpuLoad(at * S, 1.0, busy, stolen, named, others)
 
 
 def test_only_the_time_in_which_an_answer_was_overdue_is_looked_at() -> None:
-    loads = [second(at, busy=1.0, root_q=BUSY) for at in range(1, 10)]
+    loads = [one_second(at, busy=1.0, root_q=BUSY) for at in range(1, 10)]
     assert out_of_cpu(loads, []) is None
     found = out_of_cpu(loads, [(4 * S + 1, 5 * S), (8 * S + 1, 8 * S + 2)])
     assert found is not None
@@ -39,7 +39,7 @@ def test_only_the_time_in_which_an_answer_was_overdue_is_looked_at() -> None:
 
 
 def test_who_waited_for_a_core_is_named_with_what_it_got() -> None:
-    loads = [second(at, busy=1.0, stolen=0.2, aggregator_0=WAITS, root_q=IDLE) for at in (1, 2)]
+    loads = [one_second(at, busy=1.0, stolen=0.2, aggregator_0=WAITS, root_q=IDLE) for at in (1, 2)]
     found = out_of_cpu(loads, [(0, 2 * S)])
     assert found is not None
     assert [each.process for each in found.starved] == ["aggregator/0"]
@@ -50,8 +50,8 @@ def test_who_waited_for_a_core_is_named_with_what_it_got() -> None:
 
 
 def test_those_out_of_cpu_for_longest_come_first_and_three_are_named() -> None:
-    loads = [second(1, a=WAITS, b=Share(0.1, 1.0), c=WAITS, d=IDLE, e=WAITS)]
-    loads += [second(2, a=IDLE, b=Share(0.1, 1.0), c=Share(0.1, 9.0), d=IDLE, e=IDLE)]
+    loads = [one_second(1, a=WAITS, b=CpuShare(0.1, 1.0), c=WAITS, d=IDLE, e=WAITS)]
+    loads += [one_second(2, a=IDLE, b=CpuShare(0.1, 1.0), c=CpuShare(0.1, 9.0), d=IDLE, e=IDLE)]
     found = out_of_cpu(loads, [(0, 2 * S)])
     assert found is not None
     assert [each.process for each in found.starved] == ["c", "b", "a", "e"]
@@ -61,16 +61,16 @@ def test_those_out_of_cpu_for_longest_come_first_and_three_are_named() -> None:
 
 @pytest.mark.parametrize("process", ["aggregator/0", "broker"])
 def test_a_jvm_with_a_whole_core_may_take_another(process: str) -> None:
-    assert out_of_cpu([Load(S, 1.0, 0.6, 0.0, {process: BUSY})], [(0, S)]) is None
+    assert out_of_cpu([CpuLoad(S, 1.0, 0.6, 0.0, {process: BUSY})], [(0, S)]) is None
 
 
 def test_a_machine_that_others_fill_is_told_without_a_name() -> None:
-    found = out_of_cpu([second(1, busy=0.99, others=0.72, root_q=IDLE)], [(0, S)])
+    found = out_of_cpu([one_second(1, busy=0.99, others=0.72, root_q=IDLE)], [(0, S)])
     assert found is not None
-    told = "overloaded: the machine was 99% busy for 1 s, 72% with other programs"
-    assert found.sentence() == told
+    reported = "overloaded: the machine was 99% busy for 1 s, 72% with other programs"
+    assert found.sentence() == reported
     assert found.to_json()["machine_others"] == 0.72
-    assert out_of_cpu([second(1, busy=0.9, root_q=IDLE)], [(0, S)]) is None
+    assert out_of_cpu([one_second(1, busy=0.9, root_q=IDLE)], [(0, S)]) is None
 
 
 def test_a_process_that_computes_has_a_whole_core_less_what_it_waited() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.cli.rehearse.plan import Plan, make_plan, parse_fault, targets
+from slackwater.cli.rehearse.plan import RehearsalPlan, make_plan, parse_fault, targets
 from slackwater.model.deployment import (
     Deployment,
     FieldSpec,
@@ -72,7 +72,7 @@ def plan(
     faults: Sequence[str] = (),
     duration_us: int | None = None,
     speed: float = 10.0,
-) -> Plan:
+) -> RehearsalPlan:
     return make_plan(
         spec or deployment(),
         paths,
@@ -90,7 +90,7 @@ def test_anchor_end_and_lateness(paths: dict[str, Path]) -> None:
     # 121 lies in [120, 124), the last of the windows that hold it.
     assert made.end == 124 * S
     assert made.replay_us == 2_200_000
-    terms = made.terms(made.deployment.queries["climate"], 5_000 * S)
+    terms = made.expectations(made.deployment.queries["climate"], 5_000 * S)
     assert terms.first == 96 * S
     assert terms.lateness == S
     assert terms.due(99 * S) == 5_000 * S + 100_000
@@ -121,7 +121,7 @@ def test_faults_that_are_understood(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("silence room-2 for 8s", "not understood"),
         ("at=5 silence room-2 for 8s", "not a duration"),
@@ -133,14 +133,14 @@ def test_faults_that_are_understood(text: str) -> None:
         ("at=5s kill", "not understood"),
     ],
 )
-def test_faults_that_are_not_understood(text: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says) as caught:
+def test_faults_that_are_not_understood(text: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected) as caught:
         parse_fault(text)
     assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"),
+    ("fault", "text"),
     [
         ("at=1s silence room-9 for 1s", "no stream room-9.*room-1, room-2"),
         ("at=1s kill oderer", "no process oderer"),
@@ -150,8 +150,8 @@ def test_faults_that_are_not_understood(text: str, says: str) -> None:
         ("at=3s kill root", "replay ends after 2200ms"),
     ],
 )
-def test_faults_that_cannot_be(paths: dict[str, Path], fault: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_faults_that_cannot_be(paths: dict[str, Path], fault: str, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
         plan(paths, faults=[fault])
 
 

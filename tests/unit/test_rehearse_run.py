@@ -16,10 +16,10 @@ from tests.unit.test_rehearse_plan import PROCESSES, deployment
 
 from slackwater.cli.rehearse import run
 from slackwater.cli.rehearse.command import summary
-from slackwater.cli.rehearse.plan import Plan, make_plan
-from slackwater.cli.rehearse.report import Outcome, disturbances
+from slackwater.cli.rehearse.plan import RehearsalPlan, make_plan
+from slackwater.cli.rehearse.report import RehearsalOutcome, disturbances
 from slackwater.cli.rehearse.run import Quiet, Rehearsal, verify
-from slackwater.cli.rehearse.stage import Event
+from slackwater.cli.rehearse.stage import StageEvent
 from slackwater.client.check import Disturbance
 from slackwater.codec.results import parse_time
 from slackwater.codec.state_records import encode_registry
@@ -27,7 +27,7 @@ from slackwater.model.errors import CheckFailed, EnvironmentProblem
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.primitives.lateness import Step
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.cpu import Load, Share
+from slackwater.runtime.cpu import CpuLoad, CpuShare
 from slackwater.runtime.memory import MemoryBroker, MemoryReader
 from slackwater.runtime.registry import expectation_record
 from slackwater.runtime.transport import Transport
@@ -43,7 +43,7 @@ class MemoryStage:
     Time is virtual, and stands still until the rehearsal has seen what has been said.
     """
 
-    def __init__(self, plan: Plan, steps: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, plan: RehearsalPlan, steps: Sequence[tuple[str, int]]) -> None:
         self.plan = plan
         self.now_us = BEGAN_US
         self.clock = SystemClock(wall_us=lambda: self.now_us, monotonic_us=lambda: self.now_us)
@@ -52,14 +52,14 @@ class MemoryStage:
         self.calls: list[str] = []
         self.stopped = 0
         self.late_us = 0
-        self.busy: list[Load] = []
+        self.busy: list[CpuLoad] = []
         self.spoil: list[dict[str, Any]] = []
         self.looks_until_back: dict[str, int] = {}
-        self.aside: dict[str, set[int]] = {}
+        self.dead_letters: dict[str, set[int]] = {}
         self.seen = 0
         self.unseen_until_us = 0
-        self._said = 0
-        self._to_say: Iterator[tuple[int, list[dict[str, Any]]]] = iter(())
+        self._emitted = 0
+        self._to_emit: Iterator[tuple[int, list[dict[str, Any]]]] = iter(())
         self._next: tuple[int, list[dict[str, Any]]] | None = None
 
     @property
@@ -79,26 +79,26 @@ class MemoryStage:
 
     def begin(self) -> int:
         anchor = self.now_us + 50_000
-        self._to_say = self._answers(anchor)
-        self._next = next(self._to_say, None)
+        self._to_emit = self._answers(anchor)
+        self._next = next(self._to_emit, None)
         return anchor
 
     def _answers(self, anchor: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         query = self.plan.deployment.queries["climate"]
-        read = self.plan.without(self.aside)
-        root = Root(self.plan.terms(query, anchor), read.expected()[0][query.name])
-        said = 0
+        read = self.plan.without(self.dead_letters)
+        root = Root(self.plan.expectations(query, anchor), read.expected()[0][query.name])
+        emitted = 0
         for label, windows in self.steps:
             if label == "tentative":
                 root.tentative(windows, ["room-2"])
             else:
                 root.stable(windows)
-            yield root.now + self.late_us, [*root.records[said:], *self.spoil]
+            yield root.now + self.late_us, [*root.records[emitted:], *self.spoil]
             self.spoil = []
-            said = len(root.records)
+            emitted = len(root.records)
 
     def _goes_on(self) -> None:
-        if self.seen < self._said and self.now_us >= self.unseen_until_us:
+        if self.seen < self._emitted and self.now_us >= self.unseen_until_us:
             return
         self.now_us += LOOK_US
         if self._next is None or self._next[0] > self.now_us:
@@ -110,8 +110,8 @@ class MemoryStage:
                 topic = Names().results("climate", kind if kind in RESULT_KINDS else "corrections")
                 value = {k: v for k, v in record.items() if k != "seen_at"}
                 transaction.append(topic, 0, orjson.dumps(value))
-        self._said += len(records)
-        self._next = next(self._to_say, None)
+        self._emitted += len(records)
+        self._next = next(self._to_emit, None)
 
     def kill(self, process: str) -> None:
         self.calls.append(f"kill {process}")
@@ -122,10 +122,10 @@ class MemoryStage:
     def resume(self, process: str) -> None:
         self.calls.append(f"resume {process}")
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[StageEvent]:
         return []
 
-    def loads(self) -> list[Load]:
+    def loads(self) -> list[CpuLoad]:
         return self.busy
 
     def check(self) -> None:
@@ -139,12 +139,12 @@ class MemoryStage:
 
     def quarantine(self) -> dict[str, dict[str, int]]:
         found = {"room-2": {"late": 1}}
-        for stream, lines in self.aside.items():
+        for stream, lines in self.dead_letters.items():
             found[stream] = found.get(stream, {}) | {"crash": len(lines)}
         return found
 
-    def set_aside(self) -> dict[str, set[int]]:
-        return self.aside
+    def dead_letter_lines(self) -> dict[str, set[int]]:
+        return self.dead_letters
 
     def stop(self) -> None:
         self.stopped += 1
@@ -158,7 +158,7 @@ class Onlooker(Quiet):
         self._out = out
         self.lacking: list[int] = []
 
-    def began(self, plan: Plan, anchor_wall: int) -> None:
+    def began(self, plan: RehearsalPlan, anchor_wall: int) -> None:
         self.tick(anchor_wall)
 
     def saw(self, record: dict[str, Any], seen_at: int) -> None:
@@ -172,7 +172,7 @@ class Onlooker(Quiet):
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "step_s", 0.001)
+    monkeypatch.setattr(run, "STEP_S", 0.001)
 
 
 @pytest.fixture
@@ -190,13 +190,13 @@ def rehearse(
     wait_us: int = 300_000,
     spoil: Sequence[dict[str, Any]] = (),
     late_us: int = 0,
-    busy: Sequence[Load] = (),
+    busy: Sequence[CpuLoad] = (),
     learned: Sequence[Step] = (),
     looks_until_back: int = 0,
-    aside: Mapping[str, set[int]] | None = None,
+    dead_letters: Mapping[str, set[int]] | None = None,
     out: Path | None = None,
     unseen_until_us: int = 0,
-) -> tuple[Outcome, list[dict[str, Any]], MemoryStage]:
+) -> tuple[RehearsalOutcome, list[dict[str, Any]], MemoryStage]:
     deployed = deployment()
     if learned:
         room = replace(deployed.streams["room-2"], expect_every_us=5_000_000, learns_gaps=True)
@@ -215,14 +215,14 @@ def rehearse(
     stage.learn("room-2", learned)
     if looks_until_back:
         stage.looks_until_back = {"root/climate.0": looks_until_back}
-    stage.aside = dict(aside or {})
+    stage.dead_letters = dict(dead_letters or {})
     stage.unseen_until_us = unseen_until_us
     out = out or inputs["room-1"].parent / "results.jsonl"
     outcome = play(stage, out, wait_us)
     return outcome, [orjson.loads(line) for line in out.read_bytes().splitlines()], stage
 
 
-def play(stage: MemoryStage, out: Path, wait_us: int) -> Outcome:
+def play(stage: MemoryStage, out: Path, wait_us: int) -> RehearsalOutcome:
     onlooker = Onlooker(stage, out)
     try:
         outcome = Rehearsal(stage.plan, stage, PROCESSES, out, wait_us, onlooker, stage.clock).run()
@@ -285,10 +285,13 @@ def test_normal_times_count_from_what_was_learned_on_the_way(inputs: dict[str, P
 
 def test_a_line_that_ended_its_reader_is_no_reading(inputs: dict[str, Path]) -> None:
     """Line 5 is the reading of 103 s, which two windows would hold."""
-    aside = {"room-1": {5}}
+    dead_letters = {"room-1": {5}}
     learned = [Step(103_000_000, 30_000_000)]
     outcome, lines, _ = rehearse(
-        inputs, [("stable", 2), ("tentative", 2), ("stable", 4)], aside=aside, learned=learned
+        inputs,
+        [("stable", 2), ("tentative", 2), ("stable", 4)],
+        dead_letters=dead_letters,
+        learned=learned,
     )
     assert outcome.findings == []
     assert outcome.ok
@@ -306,14 +309,14 @@ def test_a_line_that_is_only_missing_is_lost(inputs: dict[str, Path]) -> None:
     """Set aside is line 5; what is missing in the results is line 6 as well."""
 
     class Forgetful(MemoryStage):
-        def set_aside(self) -> dict[str, set[int]]:
+        def dead_letter_lines(self) -> dict[str, set[int]]:
             return {"room-1": {5}}
 
     plan = make_plan(
         deployment(), inputs, speed=20.0, duration_us=None, faults=(), seed=3, processes=PROCESSES
     )
     stage = Forgetful(plan, [("stable", 6)])
-    stage.aside = {"room-1": {5, 6}}
+    stage.dead_letters = {"room-1": {5, 6}}
     outcome = play(stage, inputs["room-1"].parent / "results.jsonl", 300_000)
     assert outcome.report["queries"]["climate"]["wrong"] > 0
     assert not outcome.ok
@@ -323,7 +326,7 @@ def test_results_that_cannot_be_read_again_cannot_be_judged_without_a_line(
     inputs: dict[str, Path],
 ) -> None:
     with pytest.raises(EnvironmentProblem, match="--out /dev/null: lines were set aside"):
-        rehearse(inputs, [("stable", 6)], aside={"room-1": {5}}, out=Path("/dev/null"))
+        rehearse(inputs, [("stable", 6)], dead_letters={"room-1": {5}}, out=Path("/dev/null"))
 
 
 def test_not_stable_in_time_names_what_is_missing(inputs: dict[str, Path]) -> None:
@@ -411,9 +414,9 @@ def test_answers_that_could_be_read_in_time_are_in_time_however_late_they_were_s
 
 def test_want_of_cpu_is_a_finding_of_its_own(inputs: dict[str, Path]) -> None:
     now = BEGAN_US
-    share = Share(used=0.98, waited=0.0)
+    share = CpuShare(used=0.98, waited=0.0)
     busy = [
-        Load(now + second * 1_000_000, 1.0, 0.99, 0.0, {"orderer/climate.0.a": share})
+        CpuLoad(now + second * 1_000_000, 1.0, 0.99, 0.0, {"orderer/climate.0.a": share})
         for second in range(10)
     ]
     outcome, _, _ = rehearse(
@@ -426,7 +429,10 @@ def test_want_of_cpu_is_a_finding_of_its_own(inputs: dict[str, Path]) -> None:
 
 def test_a_busy_machine_that_keeps_its_bounds_is_no_finding(inputs: dict[str, Path]) -> None:
     now = BEGAN_US
-    busy = [Load(now + 500_000 * n, 1.0, 1.0, 0.0, {"root/q.0": Share(1.0, 1.0)}) for n in range(9)]
+    busy = [
+        CpuLoad(now + 500_000 * n, 1.0, 1.0, 0.0, {"root/q.0": CpuShare(1.0, 1.0)})
+        for n in range(9)
+    ]
     outcome, _, _ = rehearse(inputs, [("stable", 6)], busy=busy)
     assert outcome.findings == []
     assert outcome.report["overloaded"] is None
@@ -434,12 +440,12 @@ def test_a_busy_machine_that_keeps_its_bounds_is_no_finding(inputs: dict[str, Pa
 
 def test_a_fault_lasts_until_the_process_works_again() -> None:
     events = [
-        Event(10, "root/climate.0", "killed"),
-        Event(12, "root/climate.0", "restarted"),
-        Event(30, "root/climate.0", "ready"),
-        Event(40, "broker", "killed"),
-        Event(60, "broker", "ready"),
-        Event(70, "proxy/room-1", "silenced"),
+        StageEvent(10, "root/climate.0", "killed"),
+        StageEvent(12, "root/climate.0", "restarted"),
+        StageEvent(30, "root/climate.0", "ready"),
+        StageEvent(40, "broker", "killed"),
+        StageEvent(60, "broker", "ready"),
+        StageEvent(70, "proxy/room-1", "silenced"),
     ]
     assert disturbances(events) == [
         Disturbance(10, 30, "root/climate.0"),
@@ -450,12 +456,12 @@ def test_a_fault_lasts_until_the_process_works_again() -> None:
 
 def test_a_process_that_ends_by_itself_is_away_until_it_is_ready_again() -> None:
     events = [
-        Event(10, "root/q.0", "ended by SIGSEGV"),
-        Event(11, "root/q.0", "started, pid 7"),
-        Event(12, "root/q.0", "ended with code 1"),
-        Event(30, "root/q.0", "ready"),
-        Event(35, "root/q.0", "paused"),
-        Event(40, "root/q.0", "resumed"),
+        StageEvent(10, "root/q.0", "ended by SIGSEGV"),
+        StageEvent(11, "root/q.0", "started, pid 7"),
+        StageEvent(12, "root/q.0", "ended with code 1"),
+        StageEvent(30, "root/q.0", "ready"),
+        StageEvent(35, "root/q.0", "paused"),
+        StageEvent(40, "root/q.0", "resumed"),
     ]
     assert disturbances(events) == [
         Disturbance(10, 30, "root/q.0"),

@@ -25,7 +25,7 @@ class Logs:
         self.input = LiveInput([(a, b) for a, b in pairs], 0, ahead_us_max=100 * BUCKET)
         self._ends: dict[tuple[int, int], int] = {}
 
-    def say(
+    def emit(
         self, replica: int, line: int, start: int, value: float, *, inc: int = 0, piece: int = 0,
         pieces: int = 1,
     ) -> None:  # fmt: skip
@@ -48,52 +48,52 @@ class Logs:
 
     def chosen(self) -> list[tuple[int, bool, list[float]]]:
         """Of each bucket that there is an answer for: is it stable, and its pieces' values."""
-        return [_told(found) for found in self.input.ingredients(0, 100 * BUCKET)]
+        return [_reported(found) for found in self.input.ingredients(0, 100 * BUCKET)]
 
 
-def _told(found: Ingredient) -> tuple[int, bool, list[float]]:
+def _reported(found: Ingredient) -> tuple[int, bool, list[float]]:
     values = [v for piece in found.pieces for v in piece.values[0].tolist()]  # type: ignore[union-attr]
     return found.start, found.stable, values
 
 
 @pytest.mark.parametrize("line", [STABLE, LIVE])
 def test_rule_10_what_a_zombie_writes_behind_its_successors_start_is_dropped(line: int) -> None:
-    """It would else be the later one in the live log, and count (rule 13)."""
+    """It would else be the later one in the live log, and count (rule-13)."""
     logs = Logs(replicas=1)
     logs.start(line, inc=3)
-    logs.say(0, line, 0, 1.0, inc=3)
+    logs.emit(0, line, 0, 1.0, inc=3)
     logs.start(line, inc=5)
-    logs.say(0, line, 0, 2.0, inc=5)
-    logs.say(0, line, 0, 1.0, inc=3)
-    logs.say(0, line, BUCKET, 1.0, inc=3)
+    logs.emit(0, line, 0, 2.0, inc=5)
+    logs.emit(0, line, 0, 1.0, inc=3)
+    logs.emit(0, line, BUCKET, 1.0, inc=3)
     assert logs.chosen() == [(0, line == STABLE, [2.0])]
 
 
 def test_rule_13_what_is_later_in_the_live_log_replaces_what_was_said_before() -> None:
     """A replica that restarted says a bucket again, with more in it, or cut in another way."""
     logs = Logs(replicas=1)
-    logs.say(0, LIVE, 0, 1.0)
-    logs.say(0, LIVE, 0, 2.0, inc=5)
+    logs.emit(0, LIVE, 0, 1.0)
+    logs.emit(0, LIVE, 0, 2.0, inc=5)
     assert logs.chosen() == [(0, False, [2.0])]
-    logs.say(0, LIVE, 0, 3.0, inc=9, piece=0, pieces=2)
+    logs.emit(0, LIVE, 0, 3.0, inc=9, piece=0, pieces=2)
     assert logs.chosen() == [], "an incomplete set of pieces is no slice"
-    logs.say(0, LIVE, 0, 4.0, inc=9, piece=1, pieces=2)
+    logs.emit(0, LIVE, 0, 4.0, inc=9, piece=1, pieces=2)
     assert logs.chosen() == [(0, False, [3.0, 4.0])]
 
 
 def test_rule_13_pieces_of_two_incarnations_make_no_slice() -> None:
     """The first one died after its first piece, and a seek has left out the second one's."""
     logs = Logs(replicas=1)
-    logs.say(0, LIVE, 0, 1.0, inc=5, piece=0, pieces=2)
-    logs.say(0, LIVE, 0, 2.0, inc=9, piece=1, pieces=2)
+    logs.emit(0, LIVE, 0, 1.0, inc=5, piece=0, pieces=2)
+    logs.emit(0, LIVE, 0, 2.0, inc=9, piece=1, pieces=2)
     assert logs.chosen() == []
 
 
 def test_rule_13_a_stable_slice_replaces_any_and_is_replaced_by_none() -> None:
     logs = Logs(replicas=1)
-    logs.say(0, LIVE, 0, 1.0)
-    logs.say(0, STABLE, 0, 2.0)
-    logs.say(0, LIVE, 0, 3.0, inc=5)
+    logs.emit(0, LIVE, 0, 1.0)
+    logs.emit(0, STABLE, 0, 2.0)
+    logs.emit(0, LIVE, 0, 3.0, inc=5)
     assert logs.chosen() == [(0, True, [2.0])]
 
 
@@ -104,8 +104,8 @@ def test_rule_21_of_tentative_replicas_the_one_that_has_come_furthest_is_taken(
     """Table II: among equals it is the more useful one, for the buckets that both have too."""
     logs = Logs(replicas=2)
     for replica in range(2):
-        logs.say(replica, LIVE, 0, float(replica))
-    logs.say(further, LIVE, BUCKET, 7.0)
+        logs.emit(replica, LIVE, 0, float(replica))
+    logs.emit(further, LIVE, BUCKET, 7.0)
     assert logs.chosen() == [(0, False, [float(further)]), (BUCKET, False, [7.0])]
 
 
@@ -114,9 +114,9 @@ def test_rule_21_a_stable_slice_is_better_than_one_of_a_replica_that_is_further(
     stable: int,
 ) -> None:
     logs = Logs(replicas=2)
-    logs.say(stable, STABLE, 0, 1.0)
+    logs.emit(stable, STABLE, 0, 1.0)
     for start in (0, BUCKET):
-        logs.say(1 - stable, LIVE, start, 2.0)
+        logs.emit(1 - stable, LIVE, start, 2.0)
     assert logs.chosen() == [(0, True, [1.0]), (BUCKET, False, [2.0])]
 
 
@@ -139,40 +139,40 @@ class Stable:
         return admitted
 
 
-STRAY = None
+FOREIGN = None
 
 
 def test_r9_what_nobody_wrote_takes_no_seq() -> None:
     """The true record behind it was dropped as a repeat, and its orderer ended to say it again."""
     log = Stable()
-    assert log.read(0, STRAY, 1, STRAY, STRAY, 2) == [True, False, True, False, False, True]
-    assert log.cursor.stray is None
+    assert log.read(0, FOREIGN, 1, FOREIGN, FOREIGN, 2) == [True, False, True, False, False, True]
+    assert log.cursor.pending_gap is None
 
 
 def test_r9_a_damaged_delta_takes_its_own() -> None:
     log = Stable()
-    assert log.read(0, STRAY, 2, 3) == [True, False, True, True]
-    assert log.read(STRAY, STRAY, 6) == [False, False, True], "two of them"
-    assert log.cursor.stray is None
+    assert log.read(0, FOREIGN, 2, 3) == [True, False, True, True]
+    assert log.read(FOREIGN, FOREIGN, 6) == [False, False, True], "two of them"
+    assert log.cursor.pending_gap is None
 
 
 def test_r9_a_copy_of_what_is_damaged_counts() -> None:
     log = Stable()
-    assert log.read(0, STRAY, 0, 1, 2) == [True, False, False, True, True]
+    assert log.read(0, FOREIGN, 0, 1, 2) == [True, False, False, True, True]
 
 
 def test_r9_what_is_further_ahead_is_a_hole() -> None:
     log = Stable()
-    assert log.read(0, STRAY, 3) == [True, False, False]
-    assert log.cursor.stray is not None
-    assert log.cursor.stray.next_seq == 1
+    assert log.read(0, FOREIGN, 3) == [True, False, False]
+    assert log.cursor.pending_gap is not None
+    assert log.cursor.pending_gap.next_seq == 1
 
 
 def test_r9_a_place_among_what_was_not_read_counts_the_same_again() -> None:
     log = Stable()
-    log.read(0, STRAY)
+    log.read(0, FOREIGN)
     place = log.cursor.position()
     assert (place.offset, place.next_seq) == (1, 1), "before it"
     again = Stable()
     again.cursor.return_to(place)
-    assert again.read(STRAY, 2) == [False, True]
+    assert again.read(FOREIGN, 2) == [False, True]

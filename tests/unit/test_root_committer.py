@@ -16,7 +16,7 @@ from slackwater.model.names import Names
 from slackwater.model.records import Gap
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import Answered, Answers, Ready, Transaction
+from slackwater.protocols.dpc.answers import Answered, AnswerPlanner, Ready, Transaction
 from slackwater.protocols.dpc.root_config import Commit
 from slackwater.root import committer as committing
 from slackwater.root.committer import PartCommitter
@@ -47,7 +47,7 @@ class Hanging:
 def committer(monkeypatch: pytest.MonkeyPatch, producer: Hanging) -> Any:
     """Of a session of which only what it is asked for is there."""
     monkeypatch.setattr(committing, "AIOKafkaProducer", producer)
-    monkeypatch.setattr(committing, "knock_first", lambda: None)
+    monkeypatch.setattr(committing, "probe_before_connect", lambda: None)
     monkeypatch.setattr(committing, "aiokafka_producer", lambda _, **settings: settings)
     monkeypatch.setattr(committing, "BROKER_S_MAX", 0.05)
     config = SimpleNamespace(fragment="root/q.0", query="q", part=0, fields=())
@@ -106,7 +106,7 @@ def commit_through(producer: Slow, copy: Any) -> None:
 def many_windows(count: int) -> Transaction[Any]:
     """New windows without rows, each with a gap, so that each has a line of its own."""
     grid = Grid(100_000, WindowSpec(SLIDE, SLIDE))
-    answers: Answers[Any] = Answers(Answered(0, 0, 0, 0), grid, lambda end: end)
+    answers: AnswerPlanner[Any] = AnswerPlanner(Answered(0, 0, 0, 0), grid, lambda end: end)
     gap = (Gap("s1", 1),)
     return answers.plan([Ready(i * SLIDE, None, 0, gap=gap) for i in range(count)])
 

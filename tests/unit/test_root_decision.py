@@ -56,7 +56,7 @@ def fields_of(of: object) -> list[tuple[str, Any]]:
 
 
 @dataclass
-class Asked:
+class CountedInputs:
     """A root over two children, that is asked twice before each step."""
 
     settings: Settings
@@ -80,7 +80,7 @@ class Asked:
         """A step, and before it the question what it will be."""
         core = self.root.core
         core._look(now)
-        assert core.mute in (True, False)  # it forgets what has been read
+        assert core.suppress_tentative in (True, False)  # it forgets what has been read
         self.asked += 1
         if self.asked % ASKED_EVERY:
             return self._step(now)
@@ -97,7 +97,7 @@ class Asked:
         for now in range(TICK_MS, END_MS, TICK_MS):
             for source in self.sources:
                 speaks = not self.quiet or now % 500 == 0
-                source.say([now - 5] if speaks else [], now)
+                source.emit([now - 5] if speaks else [], now)
             if now == CUT_MS:
                 self.sources[0].disconnect()
             if now == HEALED_MS:
@@ -106,18 +106,18 @@ class Asked:
                 orderer.listen()
                 orderer.step(now)
                 config, line = orderer.config, orderer.core.line
-                self.root.core.replica_says(config.child, config.replica, line.state, now * MS)
+                self.root.core.update_replica(config.child, config.replica, line.state, now * MS)
             if now not in self.absent_ms:
                 self.root.listen()
                 self.root.step(now)
 
 
-WORLDS: dict[str, Callable[[], Asked]] = {
-    "figures": partial(Asked, FIGURES),
-    "suspended": partial(Asked, replace(FIGURES, policy=Policy("delay", "suspend"))),
-    "rows": partial(Asked, ROWS),
-    "rows, hardly any": partial(Asked, ROWS, quiet=True),
-    "overdue": partial(Asked, replace(FIGURES, slide_ms=50), absent_ms=range(600, 1_500)),
+WORLDS: dict[str, Callable[[], CountedInputs]] = {
+    "figures": partial(CountedInputs, FIGURES),
+    "suspended": partial(CountedInputs, replace(FIGURES, policy=Policy("delay", "suspend"))),
+    "rows": partial(CountedInputs, ROWS),
+    "rows, hardly any": partial(CountedInputs, ROWS, quiet=True),
+    "overdue": partial(CountedInputs, replace(FIGURES, slide_ms=50), absent_ms=range(600, 1_500)),
 }
 
 
@@ -125,18 +125,18 @@ WORLDS: dict[str, Callable[[], Asked]] = {
 def test_to_decide_changes_nothing_and_does_not_depend_on_how_often(name: str) -> None:
     world = WORLDS[name]()
     world.run()
-    said = labels(world.root.said)
-    assert "stable" in said
-    assert "tentative" in said
+    emitted = labels(world.root.emitted)
+    assert "stable" in emitted
+    assert "tentative" in emitted
     assert any(decision.transaction for decision in world.decisions)
 
 
 def test_what_was_tried_for_an_answer_that_waits_is_dropped() -> None:
     """Windows without rows are due, and wait: the line stays, and what comes meanwhile counts."""
-    world = Asked(ROWS, quiet=True)
+    world = CountedInputs(ROWS, quiet=True)
     world.run()
     held = [d for d in world.decisions if not d.transaction and d.wake_at is not None]
     assert held
     assert not any(d.busy for d in held), "it would look again at once"
-    told = [one.effect for one in world.root.said if isinstance(one.effect, TentativeWindow)]
-    assert any(window.rows for window in told), "what came while the emptiness before it waited"
+    reported = [one.effect for one in world.root.emitted if isinstance(one.effect, TentativeWindow)]
+    assert any(window.rows for window in reported), "what came while the emptiness before it waited"

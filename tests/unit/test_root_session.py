@@ -38,7 +38,7 @@ from slackwater.sessions.requests import (
     ReadRootState,
     Request,
 )
-from slackwater.sessions.root import RootSession, SupersededError
+from slackwater.sessions.root import RootSession, SupersededRootError
 
 SETTINGS = Settings(bucket_ms=100, window_ms=100, bound_ms=1_000)
 STABLE, LIVE = ("sw.ordered.q.0", 0), ("sw.ordered.q.0", 1)
@@ -55,7 +55,8 @@ class Host:
     def __init__(self, state: RootState | None = None, *, placement: int = PLACEMENT) -> None:
         self.config = RootConfig(
             "root/q.0", "q", 0, placement, (("s1",),), 1, ("v",), SETTINGS.grid,
-            SETTINGS.schedule(2), e0=0, bound_us=SETTINGS.bound_ms * MS, contents=RowContents,
+            SETTINGS.schedule(2), start_time=0, bound_us=SETTINGS.bound_ms * MS,
+            contents=RowContents,
         )  # fmt: skip
         self.session = RootSession(self.config, windowed=False)
         self.state = state
@@ -142,7 +143,7 @@ def answered(to_ms: int, placement: int) -> RootState:
     return RootState("root/q.0", placement, 1, 0, to_ms * MS, to_ms * MS, frontier, logs)
 
 
-# --- start and take-over: rule 27 -----------------------------------------------------------------
+# --- start and take-over: rule-27 -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("placement", [PLACEMENT, PLACEMENT + 1])
@@ -153,12 +154,12 @@ def test_a_copy_that_was_placed_no_later_stays_down_and_fences_nobody(placement:
         raise AssertionError("the copy that was placed later can commit no more")
 
     host.before[Fence] = fences
-    with pytest.raises(SupersededError, match="stays down"):
+    with pytest.raises(SupersededRootError, match="stays down"):
         host.perform(host.session.start())
 
 
 def test_what_it_goes_on_from_is_read_behind_the_fence() -> None:
-    """The older copy commits once more after the first look, and is then fenced off (R18)."""
+    """The older copy commits once more after the first look, and is then fenced off (trace-18)."""
     host = Host(answered(100, 1))
 
     def commits_once_more() -> None:
@@ -201,14 +202,14 @@ def test_it_is_mute_until_the_ends_that_it_saw() -> None:
     host = Host()
     host.ends[STABLE] = 2
     host.started()
-    assert host.session.core.mute
+    assert host.session.core.suppress_tentative
     assert host.session.state == "UP_FAILURE"
     host.session.receive(STABLE, 0, START)
     host.session.receive(STABLE, 1, boundary(0, 100))
-    assert not host.session.core.mute
+    assert not host.session.core.suppress_tentative
 
 
-# --- transactions: rule 24 ------------------------------------------------------------------------
+# --- transactions: rule-24 ------------------------------------------------------------------------
 
 
 def test_a_transaction_waits_for_the_one_before() -> None:
@@ -282,9 +283,9 @@ def test_a_replica_is_what_its_heartbeat_says() -> None:
     upstream = host.session.core._children[0].upstream
     assert host.session.listens_to == ("orderer/q.0.a",)
     for other in (replace(beat, process="orderer/q.9.a"), replace(beat, states={"x": "STABLE"})):
-        host.session.heard(other, 5)
+        host.session.on_heartbeat(other, 5)
         assert upstream.stable(6) == [False]
-    host.session.heard(beat, 5)
+    host.session.on_heartbeat(beat, 5)
     assert upstream.stable(6) == [True]
 
 
@@ -312,7 +313,7 @@ def test_what_its_orderer_cannot_have_written_is_void(other: dict[str, int]) -> 
 
 
 def test_a_newcomer_reads_what_its_host_has_read_for_others() -> None:
-    """The live consumer is at 40 in the log; this root begins at 0, and begins there (rule 12)."""
+    """The live consumer is at 40 in the log; this root begins at 0, and begins there (rule-12)."""
     host = Host()
     host.ends[STABLE] = 40
     host.perform(host.session.start())

@@ -20,7 +20,7 @@ from slackwater.model.names import Names
 from slackwater.model.records import Position, RootState
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import Answered, Answers, Ready, Transaction
+from slackwater.protocols.dpc.answers import Answered, AnswerPlanner, Ready, Transaction
 from slackwater.protocols.dpc.root_config import Commit
 from slackwater.root.results import ResultsWriter
 from slackwater.root.transactions import MARKERS_S, Transactions, follow_closely
@@ -95,7 +95,9 @@ class Producer:
 def corrections(windows: int) -> Transaction[Any]:
     """All windows that were answered tentatively, and one more that is due now."""
     grid = Grid(100_000, WindowSpec(SLIDE, SLIDE))
-    answers: Answers[Any] = Answers(Answered(0, 1, 0, windows * SLIDE), grid, lambda end: end)
+    answers: AnswerPlanner[Any] = AnswerPlanner(
+        Answered(0, 1, 0, windows * SLIDE), grid, lambda end: end
+    )
     stable: list[Ready[Any]] = [Ready(i * SLIDE, None, 0) for i in range(windows)]
     due: Ready[Any] = Ready(windows * SLIDE, None, 0, missing=("s1",))
     return answers.plan(stable, [due])
@@ -141,7 +143,7 @@ def test_batches_that_are_full_keep_the_order(records_max: int) -> None:
     ],
 )
 def test_nothing_is_committed_of_what_the_broker_refused_in_part(topic: str) -> None:
-    """A wall clock an hour ahead, a topic with a smaller limit: all records, or none (rule 23)."""
+    """A wall clock an hour ahead, a topic with a smaller limit: all records, or none (rule-23)."""
     producer = Producer(7, refuses=topic)
     transactions = Transactions(producer, WRITER, STATE.fragment, Names())
 

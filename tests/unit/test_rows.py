@@ -15,9 +15,9 @@ from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.panes import Notes, PaneStore, window_of
 from slackwater.primitives.rows import RowContents, Rows, part_of
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.operators import Operators, Piece
+from slackwater.protocols.dpc.operators import BucketPiece, Operators
 
-Reading = tuple[int, str, float]
+RowReading = tuple[int, str, float]
 readings = st.lists(
     st.tuples(st.integers(0, 30), st.sampled_from("abcdef"), st.integers(0, 99).map(float)),
     max_size=25,
@@ -25,7 +25,7 @@ readings = st.lists(
 """(stime, key, value) in the order of a stream's ids."""
 
 
-def columns(stream: list[Reading]) -> SourceColumns:
+def columns(stream: list[RowReading]) -> SourceColumns:
     keys = sorted({key for _, key, _ in stream})
     return SourceColumns(
         np.array([t for t, _, _ in stream], np.int64),
@@ -36,19 +36,19 @@ def columns(stream: list[Reading]) -> SourceColumns:
     )
 
 
-def told(keys: list[str], stimes: np.ndarray, values: np.ndarray) -> list[Reading]:
+def reported(keys: list[str], stimes: np.ndarray, values: np.ndarray) -> list[RowReading]:
     return list(zip(stimes.tolist(), keys, values.tolist(), strict=True))
 
 
-def of_pieces(pieces: list[Piece]) -> list[Reading]:
+def of_pieces(pieces: list[BucketPiece]) -> list[RowReading]:
     found = []
     for piece in pieces:
         keys = [piece.keys[i] for i in piece.key_index.tolist()]
-        found += told(keys, piece.stimes, piece.values[0])
+        found += reported(keys, piece.stimes, piece.values[0])
     return found
 
 
-def records(pieces: list[Piece], child: int = 0) -> list[OrderedRecord]:
+def records(pieces: list[BucketPiece], child: int = 0) -> list[OrderedRecord]:
     return [
         OrderedRecord(
             Kind.INSERTION, child, 0, 0, 0, 31, i, len(pieces), keys=p.keys, offsets=p.offsets,
@@ -60,7 +60,7 @@ def records(pieces: list[Piece], child: int = 0) -> list[OrderedRecord]:
 
 @given(st.lists(readings, min_size=1, max_size=3), st.integers(1, 400))
 def test_the_order_is_time_stream_id_however_it_is_cut(
-    streams: list[list[Reading]], piece_bytes_max: int
+    streams: list[list[RowReading]], piece_bytes_max: int
 ) -> None:
     operators = Operators(
         ("v",), None, None, KeyTable(), rows=True, piece_bytes_max=piece_bytes_max
@@ -74,7 +74,7 @@ def test_the_order_is_time_stream_id_however_it_is_cut(
 
 @given(st.lists(readings, min_size=1, max_size=3), st.integers(1, 3))
 def test_children_merge_by_time_and_child_and_parts_share_the_keys(
-    children: list[list[Reading]], parts: int
+    children: list[list[RowReading]], parts: int
 ) -> None:
     expected = sorted((r for child in children for r in child), key=lambda r: r[0])
     per_part = defaultdict(list)
@@ -97,7 +97,7 @@ def test_children_merge_by_time_and_child_and_parts_share_the_keys(
                 store.advance(31)
             shares.append(store.window(0, 31))
         rows = window_of(shares, contents).slice
-        assert told(table.names(rows.index), rows.stimes, rows.values[0]) == per_part[part]
+        assert reported(table.names(rows.index), rows.stimes, rows.values[0]) == per_part[part]
 
 
 def test_a_bucket_that_lacks_something_says_so_though_it_is_empty() -> None:

@@ -104,17 +104,17 @@ def test_rights_are_those_of_the_roles_and_none_is_for_everybody() -> None:
 def test_users_come_before_their_rights_and_a_mistake_is_told(
     made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said: list[Any] = []
+    emitted: list[Any] = []
 
     def write_users(self: Any, inside: Cluster) -> None:
-        said.append((inside.bootstrap, inside.security.protocol, set(self.users)))
+        emitted.append((inside.bootstrap, inside.security.protocol, set(self.users)))
 
     monkeypatch.setattr(BrokerSecurity, "write_users", write_users)
-    monkeypatch.setattr(secured_stack, "allow", lambda cluster, user, rules: said.append(user))
+    monkeypatch.setattr(secured_stack, "allow", lambda cluster, user, rules: emitted.append(user))
     command = ["grant", str(made), "--brokers", "kafka-1:19093", "--deployment"]
     assert main([*command, str(DEPLOYMENT)]) == 0
     names = {*map(str, Role), PRODUCER}
-    assert said[0] == ("kafka-1:19093", "SSL", names)
-    assert said[1:] == [f"User:{name}" for name in rights(load_deployment(DEPLOYMENT))]
+    assert emitted[0] == ("kafka-1:19093", "SSL", names)
+    assert emitted[1:] == [f"User:{name}" for name in rights(load_deployment(DEPLOYMENT))]
     assert main([*command, str(made / "none.yaml")]) == 2
     assert "none.yaml: cannot be read" in capsys.readouterr().err

@@ -188,9 +188,11 @@ def test_a_jks_keystore_is_refused_with_the_command_that_converts(
         check=True,
         capture_output=True,
     )
-    told = refused(tmp_path, "security.protocol=SSL", "ssl.truststore.location=old.jks")
-    assert "F/k.properties, line 2: ssl.truststore.location: F/old.jks is a JKS keystore" in told
-    command = told.partition("convert it: ")[2].replace("F/", f"{tmp_path}/").split()
+    reported = refused(tmp_path, "security.protocol=SSL", "ssl.truststore.location=old.jks")
+    assert (
+        "F/k.properties, line 2: ssl.truststore.location: F/old.jks is a JKS keystore" in reported
+    )
+    command = reported.partition("convert it: ")[2].replace("F/", f"{tmp_path}/").split()
     assert command[0] == "keytool"
     passwords = ["-srcstorepass", "changeit", "-deststorepass", "changeit"]
     subprocess.run([*command, *passwords], check=True, capture_output=True)
@@ -207,7 +209,7 @@ _SASL, _JAAS = "security.protocol=SASL_SSL", "sasl.jaas.config="
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "reported"),
     [
         (["a.b=1"], "line 1: a.b: is not understood"),
         (["", "security.protocl=SSL"], "line 2: security.protocl: is not understood"),
@@ -257,10 +259,10 @@ _SASL, _JAAS = "security.protocol=SASL_SSL", "sasl.jaas.config="
     ],
 )
 def test_what_is_refused_is_named_with_its_line(
-    tmp_path: Path, lines: list[str], told: str
+    tmp_path: Path, lines: list[str], reported: str
 ) -> None:
     message = refused(tmp_path, *lines)
-    assert told in message
+    assert reported in message
     assert message.startswith("F/k.properties")
     assert "hidden" not in message
     assert 'hid"den' not in message
@@ -277,13 +279,13 @@ def test_a_file_that_others_can_read_is_refused_with_the_command(tmp_path: Path,
 def test_so_is_a_private_key(tmp_path: Path, authority: Authority) -> None:
     client = authority.issue("client")
     client.key.chmod(0o644)
-    told = refused(
+    reported = refused(
         tmp_path,
         "security.protocol=SSL",
         f"ssl.certificate.location={client.chain}",
         f"ssl.key.location={client.key}",
     )
-    assert f"run chmod 600 {client.key}" in told
+    assert f"run chmod 600 {client.key}" in reported
 
 
 def test_a_folder_has_a_file_for_each_role(tmp_path: Path) -> None:

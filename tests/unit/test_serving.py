@@ -19,11 +19,11 @@ from slackwater.model.names import Names
 from slackwater.model.records import Heartbeat, Kind, SourceRecord
 from slackwater.primitives.eventclock import WallClock
 from slackwater.protocols.dpc.source import SourceCore, SourceRules
-from slackwater.proxy.aside import Faults
+from slackwater.proxy.dead_letters import Faults
 from slackwater.proxy.inputs import StreamOptions
 from slackwater.proxy.registered import RegistryWatch
 from slackwater.proxy.sensors import SensorInput, hand_over
-from slackwater.proxy.serving import Rein, Serving, Shared
+from slackwater.proxy.serving import ProxyShared, Rein, Serving
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
 from slackwater.runtime.memory import MemoryBroker
@@ -35,7 +35,7 @@ A, B = (replace(SPEC, name=name) for name in ("a", "b"))
 
 
 @dataclass
-class Told:
+class ReportedPart:
     """A stream's heartbeat, as its sender was told."""
 
     ready: bool = False
@@ -76,11 +76,11 @@ class Process:
             self.broker.create_topic(topic)
         registry = Registry(self.broker)
         registry.publish_clock(WallClock())
-        self.told: dict[str, Told] = {}
+        self.reported: dict[str, ReportedPart] = {}
         self.changed = threading.Event()
         listener = HeartbeatListener(self.broker).start()
         self._listener = listener
-        shared = Shared(
+        shared = ProxyShared(
             deployment=Deployment("wall", {"a": A, "b": B}, {}),
             cluster="",
             data_dir=folder,
@@ -102,8 +102,8 @@ class Process:
             for spec in (A, B)
         }
 
-    def _sender(self, part: str) -> Told:
-        return self.told.setdefault(part.removeprefix("proxy/"), Told())
+    def _sender(self, part: str) -> ReportedPart:
+        return self.reported.setdefault(part.removeprefix("proxy/"), ReportedPart())
 
     def start(self) -> None:
         for serving in self.servings.values():
@@ -123,16 +123,18 @@ class Process:
     def starts(self, stream: str) -> int:
         return sum(record.kind is Kind.START for record in self.records(stream))
 
-    def promise(self, stream: str) -> int:
+    def watermark(self, stream: str) -> int:
         return max((record.boundary for record in self.records(stream)), default=0)
 
     def goes_on(self, stream: str) -> bool:
         """Its boundary follows the clock."""
-        before = self.promise(stream)
-        return eventually(lambda: self.promise(stream) > before + 200_000)
+        before = self.watermark(stream)
+        return eventually(lambda: self.watermark(stream) > before + 200_000)
 
     def ready(self, *streams: str) -> bool:
-        return eventually(lambda: all(self.told[s].ready for s in streams if s in self.told))
+        return eventually(
+            lambda: all(self.reported[s].ready for s in streams if s in self.reported)
+        )
 
     def ingested(self, stream: str) -> list[float]:
         found = []
@@ -182,8 +184,8 @@ def test_two_streams_are_served_by_one_process(process: Make) -> None:
     assert both.goes_on("b")
     both.stop()
     assert [both.starts(stream) for stream in ("a", "b")] == [1, 1]
-    assert all(told.stopped for told in both.told.values())
-    assert both.told["a"].lasting == {}
+    assert all(reported.stopped for reported in both.reported.values())
+    assert both.reported["a"].lasting == {}
 
 
 def test_an_error_of_one_stream_has_it_served_again_alone(
@@ -206,12 +208,12 @@ def test_an_error_of_one_stream_has_it_served_again_alone(
     fails.set()
     assert eventually(lambda: both.starts("a") == 2)
     assert both.ready("a")
-    assert both.told["a"].lasting[FAILURES] == 1
-    assert both.told["a"].lasting[FAILED_CODE] == 1
+    assert both.reported["a"].lasting[FAILURES] == 1
+    assert both.reported["a"].lasting[FAILED_CODE] == 1
     both.ingest("a", "two", 4)
     assert eventually(lambda: both.ingested("a") == [1, 2, 3, 4])
     assert both.goes_on("b")
-    assert (both.starts("b"), both.told["b"].begun, both.told["b"].lasting) == (1, 1, {})
+    assert (both.starts("b"), both.reported["b"].begun, both.reported["b"].lasting) == (1, 1, {})
 
 
 def test_a_record_that_the_broker_refuses_ends_the_serving_of_its_stream_alone(
@@ -219,11 +221,11 @@ def test_a_record_that_the_broker_refuses_ends_the_serving_of_its_stream_alone(
 ) -> None:
     both = process()
     assert both.ready("a", "b")
-    whole = both.broker.log(("sw.source.a", 0)).bytes_max
+    complete = both.broker.log(("sw.source.a", 0)).bytes_max
     both.broker.log(("sw.source.a", 0)).bytes_max = 1
-    assert eventually(lambda: both.told["a"].lasting.get(FAILURES, 0) >= 1)
+    assert eventually(lambda: both.reported["a"].lasting.get(FAILURES, 0) >= 1)
     assert both.goes_on("b")
-    both.broker.log(("sw.source.a", 0)).bytes_max = whole
+    both.broker.log(("sw.source.a", 0)).bytes_max = complete
     assert both.goes_on("a")
     assert both.starts("b") == 1
 
@@ -238,7 +240,7 @@ def test_a_stream_that_is_dropped_begins_again_as_after_a_kill(process: Make) ->
     assert both.ready("a")
     assert both.goes_on("a")
     assert both.ingested("a") == list(range(500)), "nothing is sent twice, nothing is lost"
-    assert both.told["a"].lasting == {}, "that was no failure of its own"
+    assert both.reported["a"].lasting == {}, "that was no failure of its own"
     assert both.starts("b") == 1
     assert both.goes_on("b")
 
@@ -249,9 +251,9 @@ def test_a_stream_that_is_held_stands_still_and_no_other_does(process: Make) -> 
     both.servings["a"].rein.hold()
 
     def stands_still() -> bool:
-        before = both.promise("a")
+        before = both.watermark("a")
         assert both.goes_on("b")
-        return both.promise("a") == before
+        return both.watermark("a") == before
 
     assert eventually(stands_still), "it may have been at something when it was held"
     assert stands_still()
@@ -267,7 +269,7 @@ def test_a_stream_that_others_write_is_served_no_more_and_the_others_are(process
     start = SourceCore(rules).start("another spool", 0)
     both.broker.writer(lambda _: None).append("sw.source.a", 0, encode_source(start))
     assert eventually(lambda: both.servings["a"].is_over)
-    assert both.told["a"].stopped
+    assert both.reported["a"].stopped
     assert both.goes_on("b")
     assert both.changed.is_set()
     assert not both.servings["b"].is_over
@@ -281,7 +283,7 @@ def test_a_stream_that_cannot_be_served_is_tried_again_beside_the_others(
     both = process({"a": StreamOptions(input=file)})
     assert eventually(lambda: both.servings["a"].is_over)
     assert isinstance(both.servings["a"].error, DeploymentError)
-    assert both.told["a"].lasting[FAILED_CODE] == 2
+    assert both.reported["a"].lasting[FAILED_CODE] == 2
     assert both.goes_on("b")
     file.write_text("node,ts,t\nn,1,1\n")
     assert both.ready("a")
@@ -315,25 +317,25 @@ def test_the_heartbeat_of_a_stream_begins_anew_and_keeps_the_count_of_its_failur
     monkeypatch.setattr("slackwater.runtime.heartbeats.Producer", lambda _config: None)
     sender = HeartbeatSender("127.0.0.1:1", "proxy", names=Names(), carries=True)
 
-    def told() -> Heartbeat:
+    def reported() -> Heartbeat:
         sender._full = None  # its thread, which does not run, would do so at each news
-        (beat,) = sender._told().each()
+        (beat,) = sender._next_heartbeat().each()
         assert beat.process == "proxy/room"
         kept = {name: n for name, n in beat.detail.items() if name in ("readings", FAILURES)}
         return replace(beat, detail=kept)
 
     beat = PartBeat(sender, "proxy/room")
     beat.update(inc=4, ready=True, detail={"readings": 3})
-    first = told()
+    first = reported()
     assert (first.inc, first.ready, first.detail) == (4, True, {"readings": 3})
     beat.begin_again({FAILURES: 1})
-    second = told()
+    second = reported()
     assert (second.inc, second.ready, second.detail) == (-1, False, {FAILURES: 1})
     assert second.started_at > first.started_at
     beat.update(ready=True, detail={"readings": 5})
-    assert told().detail == {"readings": 5, FAILURES: 1}
+    assert reported().detail == {"readings": 5, FAILURES: 1}
     beat.stop()
-    assert not sender._told().parts
+    assert not sender._next_heartbeat().parts
 
 
 def test_a_rein_wakes_whom_it_stops_drops_and_holds() -> None:

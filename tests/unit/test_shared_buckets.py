@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slackwater.model.records import SourceColumns
 from slackwater.primitives.deltas import KeyTable
-from slackwater.protocols.dpc.operators import Operators, Piece
+from slackwater.protocols.dpc.operators import BucketPiece, Operators
 from slackwater.protocols.dpc.shared_buckets import ENTRIES_MAX, SharedBuckets
 
 W = 100
@@ -29,11 +29,11 @@ def columns(*readings: tuple[int, str, float]) -> SourceColumns:
     )
 
 
-def operators(shared: SharedBuckets[list[Piece]] | None) -> Operators:
+def operators(shared: SharedBuckets[list[BucketPiece]] | None) -> Operators:
     return Operators(("v",), None, None, KeyTable(), shared=shared)
 
 
-def said(pieces: list[Piece]) -> list[object]:
+def emitted(pieces: list[BucketPiece]) -> list[object]:
     """What of them can be compared."""
     return [
         (list(p.keys), p.offsets.tolist(), p.fields, [v.tolist() for v in p.values]) for p in pieces
@@ -57,15 +57,15 @@ def test_whoever_comes_when_has_what_it_would_have_made(
     streams: list[list[tuple[SourceColumns, int]]], steps: list[tuple[int, int, int]]
 ) -> None:
     """Three orderers ask for buckets in any order, with floors of their own."""
-    shared: SharedBuckets[list[Piece]] = SharedBuckets()
+    shared: SharedBuckets[list[BucketPiece]] = SharedBuckets()
     three = [operators(shared) for _ in range(3)]
     for _ in three:
         shared.join()
-    for who, bucket, floor in steps:
-        given = [[(of, floor) for of, _ in stream] for stream in streams]
+    for who, bucket, prev_watermark in steps:
+        given = [[(of, prev_watermark) for of, _ in stream] for stream in streams]
         start, end = bucket * W, (bucket + 1) * W
         alone = operators(None).bucket(given, start, end)
-        assert said(three[who].bucket(given, start, end)) == said(alone)
+        assert emitted(three[who].bucket(given, start, end)) == emitted(alone)
 
 
 class Counting:

@@ -58,12 +58,12 @@ class Reader:
         self.forms: dict[Log, Form] = {SOURCE: "source", RESULTS: "results"}
         self.session = self
         self.live_offsets = {SOURCE: at.get("source", 0), RESULTS: at.get("results", 0)}
-        self.told: list[tuple[Log, int]] = []
+        self.reported: list[tuple[Log, int]] = []
         self.taken: list[tuple[Log, int]] = []
         self.failed: list[BaseException] = []
 
     def live_at(self, log: Log, offset: int) -> None:
-        self.told.append((log, offset))
+        self.reported.append((log, offset))
 
     def needs(self, log: Log, offset: int) -> bool:
         return True
@@ -92,7 +92,10 @@ async def test_results_are_read_committed_and_nothing_else_is() -> None:
 
 
 async def test_a_position_is_known_when_all_that_was_read_is_handed_over() -> None:
-    """Where transactions have left markers the consumer is further than its last record (R11)."""
+    """Where transactions have left markers the consumer is further than its last record.
+
+    See trace-11.
+    """
     consumer, reader = Consumer(), Reader()
     logs = SharedLogs(consumer)
     join(logs, reader)
@@ -105,7 +108,7 @@ async def test_a_position_is_known_when_all_that_was_read_is_handed_over() -> No
     assert await logs.positions() == {SOURCE: 4, RESULTS: 7}
     newcomer = Reader(results=6)
     join(logs, newcomer)
-    assert newcomer.told == [(SOURCE, 0), (RESULTS, 6)]
+    assert newcomer.reported == [(SOURCE, 0), (RESULTS, 6)]
     assert await logs.positions() == {SOURCE: 4, RESULTS: 7}, "it was handed over before it came"
 
 
@@ -168,7 +171,7 @@ async def test_a_log_that_was_not_removed_begins_anew_for_who_joins_it() -> None
     await logs.settle()
     assert logs.is_settled
     assert consumer.began[SOURCE] == [0, 5]
-    assert other.told == [], "it begins the log"
+    assert other.reported == [], "it begins the log"
 
 
 async def test_a_log_that_lost_its_position_fails_its_readers_and_no_others() -> None:
@@ -184,8 +187,8 @@ async def test_who_is_ahead_of_those_it_joins_with_is_told_where_the_consumer_be
     logs = SharedLogs(Consumer())
     behind, ahead = Reader(source=3), Reader(source=9)
     join(logs, behind, ahead)
-    assert behind.told == []
-    assert ahead.told == [(SOURCE, 3)]
+    assert behind.reported == []
+    assert ahead.reported == [(SOURCE, 3)]
 
 
 async def test_a_consumer_that_cannot_read_fails_those_who_wait_for_it_and_is_asked_again() -> None:
@@ -201,7 +204,7 @@ async def test_a_consumer_that_cannot_read_fails_those_who_wait_for_it_and_is_as
     await logs.settle()
     assert consumer.read.keys() == {SOURCE, RESULTS}
     assert not second.failed
-    assert second.told == [], "it begins the logs"
+    assert second.reported == [], "it begins the logs"
 
 
 async def test_what_an_older_reading_still_brings_is_not_for_who_begins_the_log_anew() -> None:

@@ -4,14 +4,14 @@ import logging
 
 import pytest
 
-from slackwater.runtime.skipped import LINE_EVERY_S, TOPICS_TOLD_MAX, Skipped
+from slackwater.runtime.skipped import LINE_EVERY_S, TOPICS_REPORTED_MAX, SkippedRecords
 
 
 def test_every_record_is_counted_and_the_first_of_a_reason_is_named(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now_s = 0.0
-    skipped = Skipped(lambda: now_s)
+    skipped = SkippedRecords(lambda: now_s)
     with caplog.at_level(logging.WARNING):
         for offset in range(1000):
             skipped.note("sw.registry", 0, offset, "no entry of the registry", "not JSON")
@@ -30,11 +30,11 @@ def test_every_record_is_counted_and_the_first_of_a_reason_is_named(
 
 
 def test_a_heartbeat_names_the_topics_with_the_most(caplog: pytest.LogCaptureFixture) -> None:
-    skipped = Skipped()
+    skipped = SkippedRecords()
     assert skipped.detail() == {}
-    for topic in range(TOPICS_TOLD_MAX + 3):
+    for topic in range(TOPICS_REPORTED_MAX + 3):
         for offset in range(topic + 1):
             skipped.note(f"sw.source.s{topic}", 0, offset, "foreign")
     detail = skipped.detail()
-    assert detail.pop("skipped") == sum(range(TOPICS_TOLD_MAX + 4))
-    assert detail == {f"skipped:sw.source.s{t}": t + 1 for t in range(3, TOPICS_TOLD_MAX + 3)}
+    assert detail.pop("skipped") == sum(range(TOPICS_REPORTED_MAX + 4))
+    assert detail == {f"skipped:sw.source.s{t}": t + 1 for t in range(3, TOPICS_REPORTED_MAX + 3)}

@@ -13,7 +13,7 @@ from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, S
 from slackwater.primitives.ids import ANY, Contiguous
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.cursor import SourceCursor
-from slackwater.protocols.dpc.source import Arrived, SourceCore, SourceRules, day_us
+from slackwater.protocols.dpc.source import DAY_US, Arrived, SourceCore, SourceRules
 from slackwater.protocols.dpc.source_scan import LogScan, Resume
 
 DISORDER = 7
@@ -90,18 +90,18 @@ def test_any_chunking_gives_the_same_ids_and_the_same_late_ones(
     assert late == late_by_definition(stimes)
     assert [r[1] for r in readings(records)] == [stimes[i] for i in sorted(wanted)]
     assert [r[0] for r in readings(records)] == list(range(len(wanted)))
-    check_promises(records)
+    check_watermarks(records)
 
 
-def check_promises(records: list[SourceRecord]) -> None:
-    promise = NEVER
+def check_watermarks(records: list[SourceRecord]) -> None:
+    watermark = NEVER
     for record in records:
         if record.readings:
-            assert record.stime_min >= promise, "a reading below the promise"
+            assert record.stime_min >= watermark, "a reading below the promise"
             assert record.stime_min == columns(record).stimes.min()
             assert record.stime_max == columns(record).stimes.max()
-        assert record.boundary >= promise, "the promise went back"
-        promise = record.boundary
+        assert record.boundary >= watermark, "the promise went back"
+        watermark = record.boundary
 
 
 @given(st.lists(st.tuples(stimes_lists, st.integers(0, 80)), max_size=12))
@@ -112,20 +112,20 @@ def test_with_clock_boundaries_late_is_below_the_promise(
     records: list[SourceRecord] = []
     late = sent = 0
     for stimes, clock in steps:
-        promise = core.promise
+        watermark = core.watermark
         refused = core.offer(arrived(stimes, core.position))
-        below = sum(s < promise for s in stimes)
+        below = sum(s < watermark for s in stimes)
         assert sum(len(r.indices) for r in refused) == below
         late += below
         sent += len(stimes)
         records += core.flush(1, clock)
-        assert core.promise == max(promise, clock - DISORDER)
-    check_promises(records)
+        assert core.watermark == max(watermark, clock - DISORDER)
+    check_watermarks(records)
     assert len(readings(records)) == sent - late
 
 
 def test_the_first_id_goes_on_where_the_log_ends() -> None:
-    core = SourceCore(rules(), Resume(next_id=110, promise=5, largest=20, position=9))
+    core = SourceCore(rules(), Resume(next_id=110, watermark=5, largest=20, position=9))
     core.offer(arrived([21], 9))
     (record,) = core.flush(77)
     assert (record.first_id, record.last_id, record.inc) == (110, 110, 77)
@@ -164,7 +164,7 @@ def test_long_keys_make_records_smaller() -> None:
 
 def test_a_reading_a_day_ahead_goes_to_quarantine_and_moves_nothing() -> None:
     core = SourceCore(rules())
-    future = 100 + day_us + 1
+    future = 100 + DAY_US + 1
     (refused,) = core.offer(arrived([100, future, 101]), now_us=100)
     assert (refused.reason, refused.indices.tolist()) == ("future", [1])
     assert core.largest == 101
@@ -185,7 +185,7 @@ def test_flushes_at_the_cut_points_of_all_queries_after_disorder() -> None:
 def test_a_boundary_message_of_the_input_is_a_promise() -> None:
     core = SourceCore(rules("input", clock=False))
     core.offer(arrived([10]))
-    core.promised(30)
+    core.advance_watermark(30)
     (refused,) = core.offer(arrived([29, 30], 1))
     assert (refused.reason, refused.indices.tolist()) == ("late", [0])
     assert core.flush(1)[-1].boundary == 30
@@ -230,9 +230,9 @@ class TestContiguous:
             Contiguous(0).accept(5, 3)
 
 
-def start(offset_unused: int, next_id: int, spool: str, promise: int = NEVER) -> SourceRecord:
+def start(offset_unused: int, next_id: int, spool: str, watermark: int = NEVER) -> SourceRecord:
     return SourceRecord(
-        Kind.START, "room", 0, next_id, next_id - 1, promise, promise, promise, 0, spool
+        Kind.START, "room", 0, next_id, next_id - 1, watermark, watermark, watermark, 0, spool
     )
 
 
@@ -255,7 +255,7 @@ def test_a_scan_reads_as_the_readers_do() -> None:
     for offset, record in enumerate(log):
         scan.see(offset, record)
     assert scan.ids.next_id == 13
-    assert scan.promise == 60
+    assert scan.watermark == 60
     assert scan.accepted == {"a": [(0, 9)], "b": [(10, 12)]}
     assert scan.resume("b") == Resume(13, 60, 65, 4)
     assert scan.resume("a").position == 11

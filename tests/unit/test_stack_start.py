@@ -27,15 +27,15 @@ class Starting:
     """A supervisor that notes what it is told to start; its broker does not come up."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.commands: list[tuple[str, ...]] = []
 
     async def start(self, spec: ProcessSpec) -> None:
-        self.told.append(spec.name)
+        self.reported.append(spec.name)
         self.commands.append(tuple(spec.command))
 
     async def start_broker(self, _: EmbeddedBroker) -> None:
-        self.told.append("broker")
+        self.reported.append("broker")
         raise EnvironmentProblem("no Java")
 
     def pids(self) -> dict[str, int]:
@@ -61,7 +61,7 @@ async def test_what_takes_longest_starts_beside_a_broker_whose_port_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     supervisor = await started(tmp_path, monkeypatch, port=19_092)
-    assert supervisor.told == ["aggregator/0", "aggregator/1", "broker"]
+    assert supervisor.reported == ["aggregator/0", "aggregator/1", "broker"]
     assert all("127.0.0.1:19092" in command for command in supervisor.commands)
 
 
@@ -72,7 +72,7 @@ async def test_a_port_that_the_broker_has_kept_is_known_too(
     broker.mkdir(parents=True)
     (broker / "ports.json").write_text('{"broker": 19093, "controller": 19094}')
     supervisor = await started(tmp_path, monkeypatch)
-    assert supervisor.told == ["aggregator/0", "aggregator/1", "broker"]
+    assert supervisor.reported == ["aggregator/0", "aggregator/1", "broker"]
     assert all("127.0.0.1:19093" in command for command in supervisor.commands)
 
 
@@ -80,4 +80,4 @@ async def test_while_no_port_has_been_chosen_the_broker_is_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the choice and the broker's bind somebody else may take the port."""
-    assert (await started(tmp_path, monkeypatch)).told == ["broker"]
+    assert (await started(tmp_path, monkeypatch)).reported == ["broker"]

@@ -20,18 +20,18 @@ class SlowStack:
 
     def __init__(self, options: object, *, clock: object = None) -> None:
         self.opening = threading.Event()
-        self.said: list[str] = []
+        self.emitted: list[str] = []
 
     async def open(self) -> str:
         self.opening.set()
         try:
             await asyncio.Event().wait()
         finally:
-            self.said.append("open ended")
+            self.emitted.append("open ended")
         return ""
 
     async def stop(self) -> None:
-        self.said.append("stopped")
+        self.emitted.append("stopped")
 
 
 def test_a_stop_in_the_middle_of_a_start_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_a_stop_in_the_middle_of_a_start_ends_the_start(monkeypatch: pytest.Monk
     starting.start()
     assert slow.opening.wait(WAIT_S_MAX)
     thread.stop()
-    assert slow.said == ["stopped", "open ended", "stopped"]
+    assert slow.emitted == ["stopped", "open ended", "stopped"]
     starting.join(WAIT_S_MAX)
     assert not starting.is_alive()
 

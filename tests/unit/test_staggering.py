@@ -1,4 +1,4 @@
-"""Replicas take turns at catching up (DPC, section 4.4.3), and nothing depends on it (R30)."""
+"""Replicas take turns at catching up (DPC, section 4.4.3), and nothing depends on it (trace-30)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.protocols.dpc.staggering import Stagger, Word
+from slackwater.protocols.dpc.staggering import PeerStatus, Stagger
 
 LEASE = 1_000
 BEAT = 40
@@ -28,7 +28,7 @@ class Replica:
     """They do, but its loop is stuck, so they say the same all the time."""
     done: int = 0
     at_it: bool = False
-    said: Word = field(default_factory=Word)
+    emitted: PeerStatus = field(default_factory=PeerStatus)
 
     def __post_init__(self) -> None:
         self.turns = Stagger(self.number, self.replicas, LEASE)
@@ -41,7 +41,7 @@ class Replica:
         self.at_it = self.turns.may_catch_up(now, needs=self.needs, progress=self.done)
         if self.needs and self.at_it:
             self.done = min(self.done + self.speed, self.work)
-        self.said = self.turns.word()
+        self.emitted = self.turns.status()
 
 
 class Group:
@@ -55,11 +55,11 @@ class Group:
     def run(self, for_ms: int) -> None:
         for _ in range(for_ms // BEAT):
             self.now += BEAT
-            words = [(r.number, r.said) for r in self.replicas if r.alive]
+            statuses = [(r.number, r.emitted) for r in self.replicas if r.alive]
             for replica in self.replicas:
-                for number, word in words:
+                for number, status in statuses:
                     if number != replica.number:
-                        replica.turns.heard(number, word, self.now)
+                        replica.turns.update(number, status, self.now)
             for replica in self.replicas:
                 if replica.alive and not replica.hangs:
                     replica.beat(self.now)
@@ -80,7 +80,7 @@ def test_figure_9_the_lower_id_goes_first_and_the_other_waits_for_it() -> None:
     group.run(2_000)
     assert a.done > 1_500
     assert b.done == 0
-    assert (a.said.holds, b.said.asks, b.said.grants) == (True, True, 0)
+    assert (a.emitted.holds, b.emitted.asks, b.emitted.grants) == (True, True, 0)
     group.run(8_000)
     assert (a.done, b.done) == (4_000, 4_000)
     assert (0, 1) not in group.at_it, "one after the other"
@@ -92,10 +92,10 @@ def test_a_replica_that_is_at_it_refuses_also_a_lower_one() -> None:
     group.run(500)
     a.work = 2_000
     group.run(500)
-    assert b.said.holds
-    assert a.said.asks
-    assert not a.said.holds
-    assert a.said.grants == 1, "and so the lease of the other goes on"
+    assert b.emitted.holds
+    assert a.emitted.asks
+    assert not a.emitted.holds
+    assert a.emitted.grants == 1, "and so the lease of the other goes on"
     group.run(5_000)
     assert (a.done, b.done) == (2_000, 2_000)
 
@@ -185,6 +185,6 @@ def test_whoever_lives_and_can_make_progress_is_done_in_time(
 
 
 def test_a_word_travels_in_a_heartbeats_counters() -> None:
-    word = Word(asks=True, holds=False, grants=-1, progress=12)
-    assert Word.of(word.counters() | {"readings": 5}) == word
-    assert Word.of({"readings": 5}) is None
+    status = PeerStatus(asks=True, holds=False, grants=-1, progress=12)
+    assert PeerStatus.of(status.counters() | {"readings": 5}) == status
+    assert PeerStatus.of({"readings": 5}) is None

@@ -23,8 +23,8 @@ def diagram() -> str:
 def test_every_state_meets_every_event(state: LineState, event: LineEvent) -> None:
     """The paper's moves (Figure 5), written out a second time."""
     after = {
-        LineEvent.HURT: LineState.UP_FAILURE,
-        LineEvent.WHOLE: LineState.STABILIZATION,
+        LineEvent.INPUT_MISSING: LineState.UP_FAILURE,
+        LineEvent.INPUT_COMPLETE: LineState.STABILIZATION,
         LineEvent.JOINED: LineState.STABLE,
     }[event]
     if (state, event) == (LineState.STABLE, LineEvent.JOINED):

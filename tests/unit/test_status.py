@@ -15,7 +15,7 @@ from tests.unit.test_layout import query
 
 from slackwater.cli import show
 from slackwater.cli.show import _as_json, _as_lines, print_status
-from slackwater.cli.status import CRASHED_US, LATE_US, Heard, Picture, look_at
+from slackwater.cli.status import CRASHED_US, LATE_US, ObservedHeartbeat, Picture, look_at
 from slackwater.model.errors import CheckFailed, UsageError
 from slackwater.model.names import UNPREFIXED
 from slackwater.model.records import Heartbeat
@@ -40,16 +40,18 @@ def beat(process: str, **detail: int) -> Heartbeat:
     return Heartbeat(process, 7, NOW - 90 * S, NOW, 0, True, {}, (), detail)
 
 
-def heard(*beats: Heartbeat, without: tuple[str, ...] = ()) -> dict[str, Heard]:
+def latest(*beats: Heartbeat, without: tuple[str, ...] = ()) -> dict[str, ObservedHeartbeat]:
     """All processes of q, as these heartbeats say, else ready."""
-    told = {name: beat(name) for name in ALL if name not in without} | {b.process: b for b in beats}
-    return {name: Heard(each, 100.0) for name, each in told.items()}
+    reported = {name: beat(name) for name in ALL if name not in without} | {
+        b.process: b for b in beats
+    }
+    return {name: ObservedHeartbeat(each, 100.0) for name, each in reported.items()}
 
 
 def look(
     *beats: Heartbeat, without: tuple[str, ...] = (), lives: Mapping[str, Life] | None = None
 ) -> Picture:
-    return look_at(heard(*beats, without=without), QUERIES, lives, NOW)
+    return look_at(latest(*beats, without=without), QUERIES, lives, NOW)
 
 
 def state(picture: Picture, process: str) -> str:
@@ -73,15 +75,15 @@ def test_a_fragment_whose_turns_are_too_long_is_told_with_its_place() -> None:
     moved = beat("orderer/q.0.a", own_host=1)
     picture = look(held, moved)
     assert line(picture, "root/q.0").endswith("long_turn_ms=210  held back: its turns are too long")
-    told = "in a host of its own: its turns were too long"
-    assert line(picture, "orderer/q.0.a").endswith(told)
+    reported = "in a host of its own: its turns were too long"
+    assert line(picture, "orderer/q.0.a").endswith(reported)
     assert "its turns" not in line(picture, "orderer/q.0.b")
 
 
 def test_a_fragment_that_kept_too_much_is_told_with_how_much_that_was() -> None:
     kept = beat("orderer/q.0.a", held_bytes=48 << 20, held_bytes_max=32 << 20)
-    told = " was built anew: it kept 48.0 MiB of an input, of 32.0 that it may"
-    assert line(look(kept), "orderer/q.0.a").endswith(told)
+    reported = " was built anew: it kept 48.0 MiB of an input, of 32.0 that it may"
+    assert line(look(kept), "orderer/q.0.a").endswith(reported)
     assert "built anew" not in line(look(kept), "orderer/q.0.b")
 
 
@@ -99,18 +101,18 @@ def test_a_process_that_is_not_heard_is_missing_by_name(process: str) -> None:
 
 
 def test_one_that_fell_silent_while_it_was_watched_is_not_at_work() -> None:
-    told = heard() | {"root/q.0": Heard(beat("root/q.0"), 2_100.0)}
-    picture = look_at(told, QUERIES, None, NOW)
+    reported = latest() | {"root/q.0": ObservedHeartbeat(beat("root/q.0"), 2_100.0)}
+    picture = look_at(reported, QUERIES, None, NOW)
     assert state(picture, "root/q.0") == "silent for 2.1 s"
     assert picture.wrong == ["not at work: root/q.0"]
 
 
 def test_a_proxy_that_a_segfault_ends_again_and_again_is_told_with_its_error() -> None:
     picture = look(without=("proxy/s",), lives={"proxy/s": SEGFAULT})
-    told = line(picture, "proxy/s")
-    assert told.startswith("proxy/s ")
-    assert "missing" in told
-    assert "restarts=7 last exit SIGSEGV 3s ago: Fatal Python error: Segmentation fault" in told
+    reported = line(picture, "proxy/s")
+    assert reported.startswith("proxy/s ")
+    assert "missing" in reported
+    assert "restarts=7 last exit SIGSEGV 3s ago: Fatal Python error: Segmentation fault" in reported
     assert picture.wrong == ["not at work: proxy/s"]
 
 
@@ -147,7 +149,9 @@ def test_a_supervisor_knows_processes_that_no_query_needs() -> None:
 def test_who_is_heard_and_not_expected_is_shown_and_never_missed() -> None:
     picture = look(beat("exporter/0"))
     assert state(picture, "exporter/0") == "ready"
-    gone = look_at(heard() | {"exporter/0": Heard(beat("exporter/0"), 9e3)}, QUERIES, None, NOW)
+    gone = look_at(
+        latest() | {"exporter/0": ObservedHeartbeat(beat("exporter/0"), 9e3)}, QUERIES, None, NOW
+    )
     assert gone.wrong == []
 
 
@@ -176,10 +180,10 @@ def test_lateness_that_is_over_is_no_overload() -> None:
 
 def test_the_reason_is_the_process_that_is_out_of_cpu() -> None:
     starved = beat("aggregator/0", cpu_ms_per_s=20, cpu_wait_ms_per_s=4_000)
-    whole = beat("orderer/q.0.a", cpu_ms_per_s=980, cpu_wait_ms_per_s=0)
-    told = why(starved, whole)
-    assert "aggregator/0 used 2% of a core and waited for one 4.0 s a second" in told
-    assert "orderer/q.0.a used 98% of a core" in told
+    complete = beat("orderer/q.0.a", cpu_ms_per_s=980, cpu_wait_ms_per_s=0)
+    reported = why(starved, complete)
+    assert "aggregator/0 used 2% of a core and waited for one 4.0 s a second" in reported
+    assert "orderer/q.0.a used 98% of a core" in reported
     other = beat("orderer/other.0.a", cpu_ms_per_s=990, cpu_wait_ms_per_s=0)
     assert "other" not in why(other), "another query's"
     assert "aggregator" not in why(beat("aggregator/0", cpu_ms_per_s=1_500, cpu_wait_ms_per_s=9))
@@ -203,9 +207,9 @@ def test_the_reason_is_the_stage_that_is_behind() -> None:
 
 
 def test_without_any_copy_of_a_stage_a_late_query_is_not_overloaded() -> None:
-    told = why(without=("aggregator/0", "aggregator/1"))
-    assert told.startswith("LATE: ")
-    assert told.endswith("aggregator/0, aggregator/1 is missing")
+    reported = why(without=("aggregator/0", "aggregator/1"))
+    assert reported.startswith("LATE: ")
+    assert reported.endswith("aggregator/0, aggregator/1 is missing")
     assert why(without=("aggregator/0",)).startswith("OVERLOADED: "), "the other copy runs"
 
 
@@ -216,11 +220,11 @@ def test_status_says_which_query_has_lost_readings() -> None:
     }
     gaps = {"root/my.query.0": 2, "root/my.query.1": 1, "root/whole.0": 0}
     beats = [beat(name, gaps=n) for name, n in gaps.items()]
-    picture = look_at({b.process: Heard(b, 0.0) for b in beats}, queries, None, NOW)
-    told = _as_lines(picture, "h:1")
-    assert "query my.query: 3 windows lack readings that are lost; they say so in" in told
-    assert "slackwater results my.query --kind gap" in told
-    assert "whole: " not in told
+    picture = look_at({b.process: ObservedHeartbeat(b, 0.0) for b in beats}, queries, None, NOW)
+    reported = _as_lines(picture, "h:1")
+    assert "query my.query: 3 windows lack readings that are lost; they say so in" in reported
+    assert "slackwater results my.query --kind gap" in reported
+    assert "whole: " not in reported
 
 
 def test_json_has_a_process_that_is_missing_too() -> None:

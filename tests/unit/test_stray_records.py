@@ -47,10 +47,10 @@ from slackwater.model.records import (
 from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.recovery import is_within
 from slackwater.protocols.dpc.root_config import DeltaLog
-from slackwater.protocols.dpc.staggering import Word
+from slackwater.protocols.dpc.staggering import PeerStatus
 from slackwater.protocols.dpc.states import LineState
 from slackwater.runtime.decoding import decode, decode_ordered_record
-from slackwater.runtime.heartbeats import REFUTED_S, HeartbeatListener, HeartbeatView, stale_s
+from slackwater.runtime.heartbeats import REFUTED_S, STALE_S, HeartbeatListener, HeartbeatView
 from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.skipped import SKIPPED
 from slackwater.runtime.state import read_root_state, read_states
@@ -142,10 +142,10 @@ def test_foreign_state_records_leave_the_newest_of_ours(key: bytes | None, value
     assert skipped(STATE) == before + 1
 
 
-@pytest.mark.parametrize("stray", IMPOSSIBLE)
-def test_impossible_state_records_leave_the_newest_of_ours(stray: str) -> None:
+@pytest.mark.parametrize("foreign", IMPOSSIBLE)
+def test_impossible_state_records_leave_the_newest_of_ours(foreign: str) -> None:
     broker, before = states(), skipped(STATE)
-    key, value = IMPOSSIBLE[stray]
+    key, value = IMPOSSIBLE[foreign]
     broker.writer(no_failure).append(STATE, 0, value, key)
     assert read_root_state(broker, "climate", 0) == ROOT
     assert read_states(broker, "climate", 1)[ORDERER.fragment] == ORDERER
@@ -166,8 +166,8 @@ def test_no_state_record_ends_its_reader(data: st.DataObject, name: str) -> None
 
 def test_a_state_record_that_does_not_fit_gives_way_to_an_older_one() -> None:
     broker = states()
-    beyond = replace(ORDERER, streams=(place(offset=10**12),))
-    broker.writer(no_failure).append(STATE, 0, encode_orderer_state(beyond), b"orderer/climate.0.a")
+    excess = replace(ORDERER, streams=(place(offset=10**12),))
+    broker.writer(no_failure).append(STATE, 0, encode_orderer_state(excess), b"orderer/climate.0.a")
     of_others = replace(ROOT, logs=(LogState(0, 99, 0, AT, AT, 3),))
     broker.writer(no_failure).append(STATE, 0, encode_root_state(of_others), b"root/climate.0")
 
@@ -232,14 +232,14 @@ def test_foreign_heartbeats_are_counted_and_say_nothing(listener: Any) -> None:
         detail={"turn_asks": 1, "read_0.a": -(2**63)},
     )
 
-    def hears() -> bool:
+    def receives() -> bool:
         # It listens from when it was assigned, so the last ones are repeated until it has.
         for value in FOREIGN:
             writer.append(NAMES.heartbeats, 0, value, b"anything")
         writer.append(NAMES.heartbeats, 0, encode_heartbeat(absurd))
         return bool(listener.wait_for(lambda view: view.latest("root/climate.0"), 0.2))
 
-    assert any(hears() for _ in range(50))
+    assert any(receives() for _ in range(50))
     assert list(listener.all()) == ["root/climate.0"]
     assert skipped(NAMES.heartbeats) >= before + len(FOREIGN)
 
@@ -248,30 +248,30 @@ def test_words_that_nobody_says_are_no_words() -> None:
     assert LineState.of("SURPRISE") is None
     assert LineState.of(None) is None
     assert LineState.of("STABLE") is LineState.STABLE
-    assert Word.of({"turn_asks": 1}) is None
+    assert PeerStatus.of({"turn_asks": 1}) is None
 
 
 def test_what_is_heard_is_bounded_and_who_speaks_is_remembered() -> None:
     view = HeartbeatView(bytes_max=1_000)
     for i in range(10_000):
-        view.hear(BEAT, i / 10, 100)
-        view.hear(replace(BEAT, process=f"nobody/{i}"), i / 10, 100)
+        view.observe(BEAT, i / 10, 100)
+        view.observe(replace(BEAT, process=f"nobody/{i}"), i / 10, 100)
     assert len(view.all()) == 10
     assert view.latest(BEAT.process) == BEAT
 
 
 def test_a_claim_that_is_refuted_does_not_count_until_it_is_looked_at_again() -> None:
     view = HeartbeatView()
-    view.hear(BEAT, 0.0)
+    view.observe(BEAT, 0.0)
     forged = replace(BEAT, pid=99, started_at=2**62, inc=2**62)
-    view.hear(forged, 0.1)
+    view.observe(forged, 0.1)
     assert view.superseded(BEAT.process, 5)
     view.refute(BEAT.process, 0.2)
-    view.hear(forged, 0.3)
+    view.observe(forged, 0.3)
     assert not view.superseded(BEAT.process, 5)
-    view.hear(BEAT, 0.3 + stale_s + 0.1)
+    view.observe(BEAT, 0.3 + STALE_S + 0.1)
     assert view.latest(BEAT.process) == BEAT, "the forged word is old by now"
-    view.hear(forged, 0.2 + REFUTED_S + 0.1)
+    view.observe(forged, 0.2 + REFUTED_S + 0.1)
     assert view.superseded(BEAT.process, 5)
 
 
@@ -292,7 +292,7 @@ FORGED_INC = 2**62
 
 @pytest.mark.parametrize("kind", [Kind.INSERTION, Kind.BOUNDARY])
 def test_an_incarnation_that_has_not_begun_is_none(kind: Kind) -> None:
-    """All readers of the log would have dropped its writer's records, for ever (rule 10)."""
+    """All readers of the log would have dropped its writer's records, for ever (rule-10)."""
     log = (NAMES.source("room-1"), 0)
     for inc, is_read in ((-1, True), (7, True), (8, False), (FORGED_INC, False)):
         value = encode_source(SourceRecord(kind, "room-1", inc, 0, -1, 5, 5, 5))
@@ -326,8 +326,8 @@ def test_a_root_reads_what_the_log_s_orderer_can_have_written(
     record = root.session._record(at, 9 if windowed else 7, found)
     assert record.seq == 7, "it takes its seq in any case"
     assert (record.kind is Kind.BOUNDARY) == is_read
-    told = [effect for effect in root.session.step(0) if isinstance(effect, Skipped)]
-    assert bool(told) != is_read, "what is passed over is counted"
+    reported = [effect for effect in root.session.step(0) if isinstance(effect, Skipped)]
+    assert bool(reported) != is_read, "what is passed over is counted"
 
 
 # --- results, as a client reads them --------------------------------------------------------------
@@ -349,7 +349,7 @@ def boundary(seq: int, /, **changed: Any) -> bytes:
     return orjson.dumps(orjson.loads(value) | changed)
 
 
-STRAY_RESULTS: dict[str, bytes] = {
+FOREIGN_RESULTS: dict[str, bytes] = {
     **{f"foreign {i}": value for i, value in enumerate(FOREIGN)},
     "a seq beyond all": boundary(1, seq=10**15),
     "a seq beyond all numbers": boundary(1, seq=2**62),
@@ -365,22 +365,22 @@ STRAY_RESULTS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("from_", ["beginning", "end"])
 @pytest.mark.parametrize("kind", RESULT_KINDS)
-@pytest.mark.parametrize("stray", STRAY_RESULTS)
+@pytest.mark.parametrize("foreign", FOREIGN_RESULTS)
 def test_a_client_passes_over_what_no_root_has_written(
-    monkeypatch: pytest.MonkeyPatch, stray: str, kind: Any, from_: Any
+    monkeypatch: pytest.MonkeyPatch, foreign: str, kind: Any, from_: Any
 ) -> None:
-    monkeypatch.setattr("slackwater.client.follow.gap_wait_us", 0)
+    monkeypatch.setattr("slackwater.client.follow.GAP_WAIT_US", 0)
     broker, topic = MemoryBroker(), NAMES.results("climate", "stable")
     for each in RESULT_KINDS:
         broker.create_topic(NAMES.results("climate", each))
     writer = broker.writer(no_failure)
     writer.append(topic, 0, boundary(0))
     before = skipped(NAMES.results("climate", kind))
-    writer.append(NAMES.results("climate", kind), 0, STRAY_RESULTS[stray])
+    writer.append(NAMES.results("climate", kind), 0, FOREIGN_RESULTS[foreign])
     follower = Follower(broker, "climate", 1, from_)
     writer.append(topic, 0, boundary(1))
     if from_ == "beginning":
-        writer.append(NAMES.results("climate", kind), 0, STRAY_RESULTS[stray])
+        writer.append(NAMES.results("climate", kind), 0, FOREIGN_RESULTS[foreign])
     writer.append(topic, 0, boundary(2))
     seen: list[int] = []
     for _ in range(50):
@@ -399,5 +399,5 @@ def test_a_quarantine_holds_what_its_proxy_wrote(value: bytes) -> None:
     before = skipped(topic)
     assert _quarantined(RawRecord(topic, 0, 7, 0, None, value)) == set()
     assert skipped(topic) == before + 1
-    whole = orjson.dumps({"reason": "late", "position": "line:7"})
-    assert _quarantined(RawRecord(topic, 0, 7, 0, None, whole)) == {("late", "line:7")}
+    complete = orjson.dumps({"reason": "late", "position": "line:7"})
+    assert _quarantined(RawRecord(topic, 0, 7, 0, None, complete)) == {("late", "line:7")}

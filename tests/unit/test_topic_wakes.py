@@ -62,7 +62,7 @@ def test_a_stream_with_much_to_read_wakes_for_a_batch_and_not_for_a_message(
     turns_of(world, fed, 0.2)
     per_s = 50_000
     turns = turns_of(world, fed, 0.5, per_s)
-    batches = per_s // topic.batch_messages // 2
+    batches = per_s // topic.BATCH_MESSAGES // 2
     assert batches // 2 <= turns <= 4 * batches
     assert world.counts() == {}
 
@@ -91,7 +91,7 @@ class OfTransactions(Consumer):
 
 @pytest.mark.parametrize(
     ("markers", "waits_ms"),
-    [(0, [topic.fetch_wait_ms]), (1, [topic.fetch_wait_ms, topic.fetch_wait_markers_ms])],
+    [(0, [topic.FETCH_WAIT_MS]), (1, [topic.FETCH_WAIT_MS, topic.FETCH_WAIT_MARKERS_MS])],
     ids=["none", "a marker behind the last message"],
 )
 def test_an_end_behind_a_marker_is_not_waited_for_twice(

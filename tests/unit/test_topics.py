@@ -12,10 +12,10 @@ from slackwater.model.limits import RECORD_BATCH_BYTES_MAX, RECORD_BYTES_MAX
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.runtime import topics, transport
 from slackwater.runtime.broker import HOST
-from slackwater.runtime.topics import QueryShape, TopicSpec, topics_for
+from slackwater.runtime.topics import QueryTopics, TopicLayout, topics_for
 
 
-def by_name(specs: tuple[TopicSpec, ...]) -> dict[str, TopicSpec]:
+def by_name(specs: tuple[TopicLayout, ...]) -> dict[str, TopicLayout]:
     named = {spec.name: spec for spec in specs}
     assert len(named) == len(specs), "a topic is named twice"
     return named
@@ -28,7 +28,7 @@ def data() -> dict[str, Any]:
 
 def test_a_query_has_the_logs_of_the_design() -> None:
     specs = by_name(
-        topics_for(["room-1", "lab.0"], [QueryShape("climate", children=3, replicas=2, parts=4)])
+        topics_for(["room-1", "lab.0"], [QueryTopics("climate", children=3, replicas=2, parts=4)])
     )
     partitions = {name: spec.partitions for name, spec in specs.items()}
     assert partitions == {
@@ -53,7 +53,7 @@ def test_a_query_has_the_logs_of_the_design() -> None:
 
 
 def test_the_naming_functions_name_the_topics_of_the_file() -> None:
-    names = by_name(topics_for(["s"], [QueryShape("q", children=2, parts=2)])).keys()
+    names = by_name(topics_for(["s"], [QueryTopics("q", children=2, parts=2)])).keys()
     named = {Names().source("s"), Names().quarantine("s"), Names().state("q")}
     named |= {Names().ordered("q", child) for child in range(2)}
     named |= {Names().deltas("q", part) for part in range(2)}
@@ -69,7 +69,7 @@ def test_every_log_of_a_deltas_topic_has_a_partition_of_its_own() -> None:
         for replica in range(replicas)
         for live in (False, True)
     )
-    spec = by_name(topics_for([], [QueryShape("q", children, replicas)]))["sw.deltas.q.0"]
+    spec = by_name(topics_for([], [QueryTopics("q", children, replicas)]))["sw.deltas.q.0"]
     assert used == list(range(spec.partitions))
 
 
@@ -81,7 +81,7 @@ def test_stable_logs_are_even_and_live_logs_odd() -> None:
 
 
 def test_logs_whose_offsets_must_be_contiguous_are_never_compacted() -> None:
-    specs = topics_for(["s"], [QueryShape("q")])
+    specs = topics_for(["s"], [QueryTopics("q")])
     for spec in specs:
         compacted = spec.config["cleanup.policy"] == "compact"
         assert compacted == spec.name.startswith(("sw.state.", "sw.registry")), spec.name
@@ -89,9 +89,9 @@ def test_logs_whose_offsets_must_be_contiguous_are_never_compacted() -> None:
 
 def test_every_limit_lets_the_largest_record_pass(data: dict[str, Any]) -> None:
     record = data["limits"]["record_bytes_max"]
-    assert record == RECORD_BYTES_MAX == transport.record_bytes_max
+    assert record == RECORD_BYTES_MAX == transport.RECORD_BYTES_MAX
     assert topics.piece_bytes_max() * 2 <= record
-    for spec in topics_for(["s"], [QueryShape("q")]):
+    for spec in topics_for(["s"], [QueryTopics("q")]):
         if "max.message.bytes" in spec.config:
             assert int(spec.config["max.message.bytes"]) == RECORD_BATCH_BYTES_MAX, spec.name
     clients = data["clients"]

@@ -1,4 +1,4 @@
-"""D15: internal logs keep what a state record still needs, and one round more."""
+"""dpc-15: internal logs keep what a state record still needs, and one round more."""
 
 import asyncio
 from collections.abc import Mapping
@@ -35,9 +35,9 @@ def orderer(letter: str, stable: int, live: int) -> OrdererState:
     return OrdererState(f"orderer/climate.0.{letter}", 0, 0, 0, stable, live, ())
 
 
-A_STABLE = LogState(0, 0, 0, stable=at(40), live=at(90), whole=70)
-A_LIVE = LogState(0, 0, 1, stable=at(12), live=at(10), whole=11)
-B_STABLE = LogState(0, 1, 0, stable=at(5), live=at(6), whole=7)
+A_STABLE = LogState(0, 0, 0, stable=at(40), live=at(90), contiguous_seq=70)
+A_LIVE = LogState(0, 0, 1, stable=at(12), live=at(10), contiguous_seq=11)
+B_STABLE = LogState(0, 1, 0, stable=at(5), live=at(6), contiguous_seq=7)
 
 
 def states(*all_: OrdererState | RootState) -> dict[str, OrdererState | RootState]:
@@ -54,18 +54,20 @@ def test_deltas_are_needed_from_where_the_slower_line_goes_on() -> None:
 
 
 def test_rule_26_ordered_logs_from_the_smallest_whole_over_the_parts() -> None:
-    said = states(
+    emitted = states(
         root(0, A_STABLE),
-        root(1, replace(A_STABLE, whole=66)),
+        root(1, replace(A_STABLE, contiguous_seq=66)),
         orderer("a", stable=100, live=100),
     )
-    assert not_needed(CLIMATE, said)["sw.ordered.climate.0", 0] == 66
+    assert not_needed(CLIMATE, emitted)["sw.ordered.climate.0", 0] == 66
 
 
 def test_r21_without_a_window_the_root_needs_the_ordered_logs_as_it_needs_deltas() -> None:
     rows = replace(CLIMATE, window=None, aggregate=())
-    said = states(root(0, A_STABLE), root(1, A_LIVE, A_STABLE), orderer("a", stable=100, live=100))
-    assert not_needed(rows, said) == {
+    emitted = states(
+        root(0, A_STABLE), root(1, A_LIVE, A_STABLE), orderer("a", stable=100, live=100)
+    )
+    assert not_needed(rows, emitted) == {
         ("sw.ordered.climate.0", 0): 40,
         ("sw.ordered.climate.0", 1): 10,
     }
@@ -73,8 +75,8 @@ def test_r21_without_a_window_the_root_needs_the_ordered_logs_as_it_needs_deltas
 
 
 def test_rule_25_ordered_logs_from_where_their_writer_reads_them() -> None:
-    said = states(root(0, A_STABLE), root(1, A_STABLE), orderer("a", stable=50, live=0))
-    assert not_needed(CLIMATE, said)["sw.ordered.climate.0", 0] == 50
+    emitted = states(root(0, A_STABLE), root(1, A_STABLE), orderer("a", stable=50, live=0))
+    assert not_needed(CLIMATE, emitted)["sw.ordered.climate.0", 0] == 50
 
 
 def test_who_has_not_spoken_needs_everything() -> None:
@@ -97,18 +99,18 @@ def test_what_is_given_up_was_not_needed_a_round_ago() -> None:
         for _ in range(200):
             writer.append(*log, b"record")
 
-    def say(stable: int, whole: int) -> None:
+    def emit(stable: int, contiguous_seq: int) -> None:
         for part in range(2):
-            state = root(part, LogState(0, 0, 0, at(stable), at(stable), whole))
+            state = root(part, LogState(0, 0, 0, at(stable), at(stable), contiguous_seq))
             key = state.fragment.encode()
             with broker.transaction() as transaction:
                 transaction.append("sw.state.climate", part, encode_root_state(state), key)
         write_orderer_state(writer, broker.names, "climate", orderer("a", 1_000, 1_000))
 
     truncation = Truncation(broker, [CLIMATE])
-    say(stable=30, whole=60)
+    emit(stable=30, contiguous_seq=60)
     assert truncation.step() == {}
-    say(stable=80, whole=120)
+    emit(stable=80, contiguous_seq=120)
     # Of part 1 there are no deltas: nobody has read them up to 30, whoever says so.
     assert truncation.step() == {
         ("sw.ordered.climate.0", 0): 60,

@@ -28,7 +28,7 @@ def handlers() -> Iterator[None]:
 def test_ctrl_c_does_not_wait_for_the_end_of_the_start(
     signum: signal.Signals, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    said: list[str] = []
+    emitted: list[str] = []
 
     class Starting:
         """Its broker does not answer for a long time."""
@@ -39,15 +39,15 @@ def test_ctrl_c_does_not_wait_for_the_end_of_the_start(
         def open(self) -> str:
             os.kill(os.getpid(), signum)
             assert not self.answered.wait(WAIT_S_MAX), "nobody sets it"
-            said.append("waited")
+            emitted.append("waited")
             return "nowhere:1"
 
         def start_up(self) -> None:
-            said.append("started")
+            emitted.append("started")
 
         def stop(self) -> None:
             os.kill(os.getpid(), signum)  # impatience does not disturb it
-            said.append("stopped")
+            emitted.append("stopped")
 
     checked = SimpleNamespace(warnings=(), deployment=None)
     monkeypatch.setattr(up, "check_deployment", lambda path, micro_batch: checked)
@@ -55,4 +55,4 @@ def test_ctrl_c_does_not_wait_for_the_end_of_the_start(
     monkeypatch.setattr(up, "StackThread", Starting)
     monkeypatch.setattr(up, "_watch", lambda thread, stopping: None)
     up.run_up(tmp_path / "deployment.yaml", tmp_path, None, None)
-    assert said == ["stopped"]
+    assert emitted == ["stopped"]

@@ -1,7 +1,7 @@
 """What a consumer makes of its replicas' words (DPC, Table II and section 5.1)."""
 
 from slackwater.protocols.dpc.states import LineState
-from slackwater.protocols.dpc.upstream import Loss, Upstream, stale_us_max, suspends
+from slackwater.protocols.dpc.upstream import STALE_US_MAX, Loss, Upstream, suspends
 
 STABLE, UP_FAILURE, STABILIZATION = LineState
 
@@ -9,31 +9,31 @@ STABLE, UP_FAILURE, STABILIZATION = LineState
 def test_a_word_counts_until_it_is_stale() -> None:
     upstream = Upstream(2)
     assert upstream.states(0) == [None, None]
-    upstream.says(0, STABLE, 1_000)
-    upstream.says(1, UP_FAILURE, 5_000)
-    assert upstream.states(1_000 + stale_us_max - 1) == [STABLE, UP_FAILURE]
-    assert upstream.states(1_000 + stale_us_max) == [None, UP_FAILURE]
+    upstream.update(0, STABLE, 1_000)
+    upstream.update(1, UP_FAILURE, 5_000)
+    assert upstream.states(1_000 + STALE_US_MAX - 1) == [STABLE, UP_FAILURE]
+    assert upstream.states(1_000 + STALE_US_MAX) == [None, UP_FAILURE]
     assert upstream.stable(1_000) == [True, False]
-    assert upstream.notice(2_000) == 1_000 + stale_us_max, "when the first word will be stale"
-    assert upstream.notice(1_000 + stale_us_max) == 5_000 + stale_us_max
+    assert upstream.notice(2_000) == 1_000 + STALE_US_MAX, "when the first word will be stale"
+    assert upstream.notice(1_000 + STALE_US_MAX) == 5_000 + STALE_US_MAX
     assert upstream.notice(10**9) is None
 
 
 def test_a_replica_that_falls_silent_is_lost_when_its_word_is_stale() -> None:
     upstream = Upstream(2)
-    upstream.says(0, STABLE, 0)
+    upstream.update(0, STABLE, 0)
     upstream.notice(0)
-    upstream.notice(stale_us_max - 1)
+    upstream.notice(STALE_US_MAX - 1)
     assert upstream.lost is None
-    upstream.notice(stale_us_max + 500)
-    assert upstream.lost == Loss(0, 0, stale_us_max + 500)
+    upstream.notice(STALE_US_MAX + 500)
+    assert upstream.lost == Loss(0, 0, STALE_US_MAX + 500)
 
 
 def test_a_replica_that_says_so_is_lost_at_once() -> None:
     upstream = Upstream(1)
-    upstream.says(0, STABLE, 0)
+    upstream.update(0, STABLE, 0)
     upstream.notice(0)
-    upstream.says(0, UP_FAILURE, 40_000)
+    upstream.update(0, UP_FAILURE, 40_000)
     upstream.notice(41_000)
     assert upstream.lost == Loss(0, 40_000, 41_000)
     upstream.lost = None
@@ -44,27 +44,27 @@ def test_a_replica_that_says_so_is_lost_at_once() -> None:
 def test_a_child_is_suspended_when_all_that_are_heard_stabilize() -> None:
     upstream = Upstream(2)
     assert not suspends(upstream.states(0)), "nobody was heard: that is no reason to wait"
-    upstream.says(0, STABILIZATION, 0)
+    upstream.update(0, STABILIZATION, 0)
     assert suspends(upstream.states(0))
-    upstream.says(1, UP_FAILURE, 0)
+    upstream.update(1, UP_FAILURE, 0)
     assert not suspends(upstream.states(0)), "that one speaks"
-    upstream.says(1, STABLE, 0)
+    upstream.update(1, STABLE, 0)
     assert not suspends(upstream.states(0)), "that one will"
-    upstream.says(0, STABILIZATION, stale_us_max)
-    assert suspends(upstream.states(stale_us_max)), "the other one is gone"
-    assert not suspends(upstream.states(2 * stale_us_max)), "and now both are"
+    upstream.update(0, STABILIZATION, STALE_US_MAX)
+    assert suspends(upstream.states(STALE_US_MAX)), "the other one is gone"
+    assert not suspends(upstream.states(2 * STALE_US_MAX)), "and now both are"
 
 
 def test_who_says_stable_and_misses_a_deadline_is_doubted_until_it_goes_on() -> None:
     upstream = Upstream(2)
     upstream.has_come([500, 500])
-    upstream.says(0, STABLE, 0)
-    upstream.says(1, UP_FAILURE, 0)
+    upstream.update(0, STABLE, 0)
+    upstream.update(1, UP_FAILURE, 0)
     upstream.notice(0)
     upstream.doubt(1_000)
     assert upstream.states(1_000) == [None, UP_FAILURE]
     assert upstream.lost == Loss(0, 0, 1_000)
-    upstream.says(0, STABLE, 2_000)
+    upstream.update(0, STABLE, 2_000)
     upstream.has_come([500, 500])
     assert upstream.stable(2_000) == [False, False], "to say it again is not enough"
     upstream.has_come([501, 500])

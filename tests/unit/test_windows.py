@@ -124,7 +124,7 @@ def test_windows_that_end(grid: Grid, e: int, ahead: int) -> None:
 
 
 def test_the_edge_inside_a_multiple_of_w_cuts_the_bucket_short() -> None:
-    # R27: w does not divide the window, so "the edge closes the last bucket".
+    # trace-27: w does not divide the window, so "the edge closes the last bucket".
     grid = Grid(300, WindowSpec(1000, 1000))
     assert grid.cuts(-1000, 2000).tolist() == [
         *(-1000, -900, -600, -300),

@@ -42,7 +42,7 @@ from slackwater.model.records import (
     SourceColumns,
     SourceRecord,
 )
-from slackwater.orderer.fragment import InputLog, config_of, operators_of
+from slackwater.orderer.fragment import SourceInput, config_of, operators_of
 from slackwater.primitives.eventclock import WallClock
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.deployment import load_deployment, parse_deployment
@@ -51,7 +51,7 @@ from slackwater.runtime.memory import MemoryBroker
 from slackwater.runtime.registry import QueryDefinition, Registry
 from slackwater.runtime.state import read_states
 from slackwater.runtime.transport import Log, read_to_end
-from slackwater.runtime.turns import Turns
+from slackwater.runtime.wake_signal import WakeSignal
 from slackwater.sessions.orderer import OrdererSession
 
 FOLDER = Path(__file__).parents[1] / "data" / "written_before"
@@ -84,11 +84,11 @@ def _broker() -> MemoryBroker:
     """The logs that are kept whole."""
     broker = MemoryBroker()
     writer = broker.writer(pytest.fail)
-    whole = [*ORDERED, *SOURCES.values(), ("sw.registry", 0), (f"sw.state.{QUERY}", 0)]
-    partitions = Counter(topic for topic, _ in whole)
+    complete = [*ORDERED, *SOURCES.values(), ("sw.registry", 0), (f"sw.state.{QUERY}", 0)]
+    partitions = Counter(topic for topic, _ in complete)
     for topic, count in partitions.items():
         broker.create_topic(topic, count)
-    for log in whole:
+    for log in complete:
         for key, value in LOGS[log]:
             writer.append(*log, value, key)
     return broker
@@ -194,7 +194,7 @@ def readings(broker: MemoryBroker, until_us: int) -> Counter[tuple[int, str]]:
 
 def sessions(broker: MemoryBroker, definition: QueryDefinition, now_us: int) -> tuple[Any, Any]:
     """Today's orderer ``a``, and what runs it."""
-    inputs = [InputLog(f"{name}.0", name, 5 * S) for name in DEPLOYMENT.streams]
+    inputs = [SourceInput(f"{name}.0", name, 5 * S) for name in DEPLOYMENT.streams]
     name = OrdererName(QUERY, 0, 0)
     config = config_of(name, DEPLOYMENT, definition, cast(Any, Time()), inputs, broker.names)
     session = OrdererSession(
@@ -203,10 +203,10 @@ def sessions(broker: MemoryBroker, definition: QueryDefinition, now_us: int) -> 
         operators_of(DEPLOYMENT, definition.spec, config.names),
         sources=[log.place(broker.names) for log in inputs],
         own=(ORDERED[0], ORDERED[1]),
-        e0=definition.e0_us,
+        start_time=definition.e0_us,
         parts=1,
     )
-    turns, others, began = Turns(), cast(Any, Others()), time.monotonic_ns() // 1_000
+    turns, others, began = WakeSignal(), cast(Any, Others()), time.monotonic_ns() // 1_000
     clock = SystemClock(wall_us=lambda: now_us + time.monotonic_ns() // 1_000 - began)
     driven = Driven(
         session,

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from slackwater.cli.common import say
+from slackwater.cli.common import emit
 from slackwater.model.errors import UsageError
 from slackwater.runtime.acl import rules, to_commands, to_json
 from slackwater.runtime.deployment import load_deployment
@@ -21,7 +21,7 @@ def print_acl(deployment: Path, role: Role, principal: str, format_: str) -> Non
         raise UsageError(f"--principal {principal}: write TYPE:NAME, as in User:{role}")
     found = rules(role, load_deployment(deployment))
     if format_ == "json":
-        say(json.dumps(to_json(role, found, principal), indent=2))
+        emit(json.dumps(to_json(role, found, principal), indent=2))
     else:
         for line in to_commands(found, principal):
-            say(line)
+            emit(line)

@@ -22,11 +22,11 @@ from slackwater.cli.common import (
     KafkaConfigOption,
     PrefixOption,
     data_dir,
+    emit,
     find_names,
     parse_bindings,
     parse_duration,
     reach_kafka,
-    say,
     warn,
 )
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
@@ -360,13 +360,13 @@ def plan(
     Example: slackwater plan rooms.yaml --rate 500 --keys 40
     """
     from slackwater.cli.plan import print_plan
-    from slackwater.runtime.plan import Load
+    from slackwater.runtime.plan import PlannedLoad
 
     if rate < 0 or keys < 1:
         raise UsageError("--rate is at least 0, --keys at least 1")
     if format_ not in {"text", "json"}:
         raise UsageError(f"--format {format_}: text or json")
-    print_plan(deployment, Load(rate, keys), data_dir(data_dir_), format_)
+    print_plan(deployment, PlannedLoad(rate, keys), data_dir(data_dir_), format_)
 
 
 @app.command()
@@ -379,9 +379,9 @@ def doctor(data_dir_: DataDirOption = None) -> None:
 
     ill = 0
     for finding in examine(data_dir(data_dir_)):
-        say(f"{'ok  ' if finding.ok else 'BAD '} {finding.subject:<12} {finding.text}")
+        emit(f"{'ok  ' if finding.ok else 'BAD '} {finding.subject:<12} {finding.text}")
         if not finding.ok:
-            say(f"     {'':<12} -> {finding.repair}")
+            emit(f"     {'':<12} -> {finding.repair}")
             ill += 1
     if ill:
         raise EnvironmentProblem(f"{ill} of the checks found something to repair")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from slackwater.cli.common import say
+from slackwater.cli.common import emit
 from slackwater.cli.show import nothing_yet, registered_query
 from slackwater.cli.tables import short_time
 from slackwater.codec.results import format_time
@@ -50,16 +50,16 @@ def print_audit(cluster: Cluster, data_dir: Path, query: str, deployment: Path |
         )
     _check_begun(cluster, loaded.names, definition)
     loaded = dataclasses.replace(loaded, queries={**loaded.queries, query: definition.spec})
-    say("reading the logs (a Spark batch job: this takes half a minute)")
+    emit("reading the logs (a Spark batch job: this takes half a minute)")
     report = run_audit(
         cluster.bootstrap, loaded, query, definition.e0_us, security=cluster.security.spark()
     )
     for topic in report.truncated:
-        say(f"{topic} has lost its beginning: windows that may have needed it are left out")
+        emit(f"{topic} has lost its beginning: windows that may have needed it are left out")
     for finding in report.findings:
-        say(f"  {finding}")
+        emit(f"  {finding}")
     start, end = (short_time(format_time(at)) for at in (report.start_us, report.end_us))
-    say(
+    emit(
         f"{report.rows} rows of {report.windows} windows, {start} to {end}, recomputed from"
         f" {report.readings} readings: {report.lost} lost, {report.doubled} doubled,"
         f" {report.wrong} wrong"
@@ -75,5 +75,5 @@ def _check_begun(cluster: Cluster, names: Names, definition: QueryDefinition) ->
         KafkaTransport(cluster, names).end_offsets([(topic, part) for part in parts]).values()
     )
     if not begun:
-        told = nothing_yet(definition.name, definition, SystemClock().now_us())
-        raise CheckFailed(f"nothing to audit: {told}")
+        reported = nothing_yet(definition.name, definition, SystemClock().now_us())
+        raise CheckFailed(f"nothing to audit: {reported}")

@@ -18,9 +18,9 @@ from slackwater.runtime.security_file import read_kafka_file
 from slackwater.runtime.settings import settings
 
 if TYPE_CHECKING:
-    from slackwater.runtime.datadir import Run
+    from slackwater.runtime.datadir import RunFile
 
-answer_s_max: Final = 5.0
+ANSWER_S_MAX: Final = 5.0
 """How long a command waits for the broker before it says that there is none."""
 
 BootstrapOption = Annotated[
@@ -77,41 +77,41 @@ def reach_kafka(
     """Where Kafka is, and that it answers; else one sentence and exit code 3."""
     from slackwater.runtime.broker import why_no_answer
 
-    cluster, said_by = _cluster(bootstrap, kafka_config, data_dir(directory), role)
-    check_address(cluster.bootstrap, said_by)
-    why = why_no_answer(cluster, answer_s_max)
+    cluster, emitted_by = _cluster(bootstrap, kafka_config, data_dir(directory), role)
+    check_address(cluster.bootstrap, emitted_by)
+    why = why_no_answer(cluster, ANSWER_S_MAX)
     if why is not None:
         raise EnvironmentProblem(
-            f"no broker answers at {cluster} (from {said_by}) within {answer_s_max:g} s ({why}):"
+            f"no broker answers at {cluster} (from {emitted_by}) within {ANSWER_S_MAX:g} s ({why}):"
             " is `slackwater up` running?"
         )
     return cluster
 
 
-def check_address(bootstrap: str, said_by: str) -> None:
+def check_address(bootstrap: str, emitted_by: str) -> None:
     """``UsageError`` unless these are addresses, which no waiting would make of them."""
     if not all(map(_is_address, bootstrap.split(","))):
-        raise UsageError(f"{said_by} says {bootstrap!r}: write host:port")
+        raise UsageError(f"{emitted_by} says {bootstrap!r}: write host:port")
 
 
 def find_names(given: str | None, bootstrap: str | None, directory: Path | None = None) -> Names:
     """What the deployment calls its topics; ``bootstrap`` is the option, or None."""
     from slackwater.runtime.datadir import read_run
 
-    said_by = "--prefix"
+    emitted_by = "--prefix"
     if given is None:
-        given, said_by = settings().prefix, "SLACKWATER_PREFIX"
+        given, emitted_by = settings().prefix, "SLACKWATER_PREFIX"
     if given is None:
         address = settings().bootstrap if bootstrap is None else bootstrap
         # Without an address run.json had to be there; with one it may say what it likes.
         run = read_run(data_dir(directory)) if address is None else _run_at(address, directory)
         return Names() if run is None else run.names
     if (reason := why_no_prefix(given)) is not None:
-        raise UsageError(f"{said_by}: {reason}")
+        raise UsageError(f"{emitted_by}: {reason}")
     return Names(given)
 
 
-def _run_at(address: str, directory: Path | None) -> Run | None:
+def _run_at(address: str, directory: Path | None) -> RunFile | None:
     """What run.json says, if it is of a deployment on this broker."""
     from slackwater.runtime.datadir import read_run
 
@@ -142,9 +142,9 @@ def _cluster(
         (settings().bootstrap, "SLACKWATER_BOOTSTRAP"),
         (in_file, str(config)),
     ]
-    for address, said_by in named:
+    for address, emitted_by in named:
         if address is not None:
-            return Cluster(address, PLAINTEXT if found is None else found.security), said_by
+            return Cluster(address, PLAINTEXT if found is None else found.security), emitted_by
     path, run = directory / RUN_FILE, read_run(directory)
     if run is None:
         raise EnvironmentProblem(
@@ -155,7 +155,7 @@ def _cluster(
     return find_cluster(run.bootstrap, config, role), str(path)
 
 
-def say(text: str, *, is_json: bool = False) -> None:
+def emit(text: str, *, is_json: bool = False) -> None:
     """Lines for the user, at once, also into a pipe; JSON goes out as it is."""
     typer.echo(text if is_json else visible(text, kept="\n\t"))
     sys.stdout.flush()

@@ -17,10 +17,10 @@ from typing import Any, Final
 from rich.console import Console
 from rich.live import Live
 
-from slackwater.cli.common import say
+from slackwater.cli.common import emit
 from slackwater.cli.rehearse.command import Options, rehearse
-from slackwater.cli.rehearse.plan import Plan
-from slackwater.cli.rehearse.report import Outcome
+from slackwater.cli.rehearse.plan import RehearsalPlan
+from slackwater.cli.rehearse.report import RehearsalOutcome
 from slackwater.cli.rehearse.run import Watcher
 from slackwater.cli.screen import Board, PlainLines, render
 from slackwater.model.durations import parse_duration_us
@@ -69,7 +69,7 @@ def run_demo(keep: Path | None) -> bool:
         deployment.write_text(DEPLOYMENT.format(streams="\n".join(_streams())))
         console = Console()
         watcher = Screen(console) if console.is_terminal else _plain()
-        introduce(say)
+        introduce(emit)
         with watcher if isinstance(watcher, Screen) else _Nothing():
             outcome = rehearse(
                 Options(
@@ -84,11 +84,11 @@ def run_demo(keep: Path | None) -> bool:
                 watcher,
             )
         for finding in outcome.findings:
-            say(f"  {finding}")
-        say(last_line(outcome))
+            emit(f"  {finding}")
+        emit(last_line(outcome))
         if keep is not None:
             shutil.copytree(folder, keep, dirs_exist_ok=True)
-            say(f"results and report are in {keep}")
+            emit(f"results and report are in {keep}")
         return outcome.ok
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -106,16 +106,18 @@ def _make_room(keep: Path) -> None:
         raise UsageError(f"--keep {keep}: nothing can be written there")
 
 
-def introduce(tell: Any) -> None:
+def introduce(notify: Any) -> None:
     """What there is to see."""
-    tell("Four rooms send their temperature; sixty times as fast as they did in March 2016, so a")
-    tell(
+    notify("Four rooms send their temperature; sixty times as fast as they did in March 2016, so a")
+    notify(
         "window of a minute is answered every second. Room 2 is cut off for 9 s. After X = 2 s its"
     )
-    tell("windows are answered without it; when it is heard again they are undone and made exact.")
+    notify(
+        "windows are answered without it; when it is heard again they are undone and made exact."
+    )
 
 
-def last_line(outcome: Outcome) -> str:
+def last_line(outcome: RehearsalOutcome) -> str:
     """What was checked, and what was found."""
     climate = outcome.report["queries"][QUERY]
     checker = outcome.verdicts[QUERY]
@@ -156,7 +158,7 @@ def _board() -> Board:
 
 
 def _plain() -> Watcher:
-    return PlainLines(_board(), ROOMS, say)
+    return PlainLines(_board(), ROOMS, emit)
 
 
 class _Nothing:
@@ -191,7 +193,7 @@ class Screen:
         self._draw(self._clock.now_us() + 10_000_000)
         self._live.stop()
 
-    def began(self, plan: Plan, anchor_wall: int) -> None:
+    def began(self, plan: RehearsalPlan, anchor_wall: int) -> None:
         """The progress bar has its scale."""
         self._begin, self._length = anchor_wall, max(1, plan.done_us(anchor_wall) - anchor_wall)
         self._title = "average temperature of each minute, in degrees Celsius"

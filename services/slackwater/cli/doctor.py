@@ -20,8 +20,8 @@ from typing import Final
 
 from slackwater.model.errors import SlackwaterError
 
-disk_free_bytes_min: Final = 2 * 1024**3
-memory_bytes_min: Final = 3 * 1024**3
+DISK_FREE_BYTES_MIN: Final = 2 * 1024**3
+MEMORY_BYTES_MIN: Final = 3 * 1024**3
 JAVA_VERSIONS: Final = (17, 21)
 PACKAGES: Final = ("pyspark", "faust-streaming", "aiokafka", "confluent-kafka", "numpy", "pyarrow")
 
@@ -137,7 +137,7 @@ def disk(data_dir: Path) -> str:
     if not os.access(there, os.W_OK):
         raise Trouble(f"{there} cannot be written", "choose another one with --data-dir")
     free = shutil.disk_usage(there).free
-    if free < disk_free_bytes_min:
+    if free < DISK_FREE_BYTES_MIN:
         raise Trouble(
             f"only {free / 1e9:.1f} GB free in {there}",
             "make room, or choose another disk with --data-dir",
@@ -150,7 +150,7 @@ def memory() -> str:
     import psutil
 
     available = int(psutil.virtual_memory().available)
-    if available < memory_bytes_min:
+    if available < MEMORY_BYTES_MIN:
         raise Trouble(
             f"only {available / 1e9:.1f} GB of memory available",
             "end other programs; the pipeline needs about 3 GB",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slackwater.cli.common import say
+from slackwater.cli.common import emit
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.proxy.csvfile import CsvFile
 from slackwater.proxy.sensors import hand_over
@@ -45,4 +45,4 @@ def run_ingest(
     CsvFile(spec.streams[stream], file).verify()  # no column, or half an archive: told here
     name = f"{SystemClock().now_us()}-{file.name}"
     hand_over(data_dir, stream, name, file, speed=speed or 1.0, as_now=as_now)
-    say(f"{file} is handed to proxy/{stream}; `slackwater status` shows how far it is")
+    emit(f"{file} is handed to proxy/{stream}; `slackwater status` shows how far it is")

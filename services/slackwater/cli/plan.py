@@ -8,24 +8,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from slackwater.cli.common import say, warn
+from slackwater.cli.common import emit, warn
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed
 from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.plan import Load, Machine, Plan, advice, plan
+from slackwater.runtime.plan import Machine, PlannedLoad, ResourcePlan, advice, plan
 
 
-def print_plan(deployment: Path, load: Load, data_dir: Path, format_: str) -> None:
+def print_plan(deployment: Path, load: PlannedLoad, data_dir: Path, format_: str) -> None:
     """Print it; ``CheckFailed`` if it does not fit this machine."""
     checked = load_deployment(deployment)
     machine = Machine.this(data_dir)
     found = plan(checked, load)
     lacks = advice(found, checked, load, machine)
     if format_ == "json":
-        say(json.dumps(as_json(found, lacks, machine)))
+        emit(json.dumps(as_json(found, lacks, machine)))
     else:
         for line in as_text(found, lacks, load, machine):
-            say(line)
+            emit(line)
     if lacks:
         raise CheckFailed("this deployment does not fit this machine: what helps stands above")
 
@@ -35,14 +35,16 @@ def warn_of(deployment: Deployment, data_dir: Path, *, own_broker: bool) -> None
 
     Not of the disk: what results take grows with the number of keys, which nobody has told.
     """
-    load = Load()
+    load = PlannedLoad()
     found = plan(deployment, load, own_broker=own_broker)
     machine = replace(Machine.this(data_dir), disk_free_bytes=math.inf)
     for line in advice(found, deployment, load, machine):
         warn(f"warning: {line}")
 
 
-def as_text(found: Plan, lacks: Sequence[str], load: Load, machine: Machine) -> Iterator[str]:
+def as_text(
+    found: ResourcePlan, lacks: Sequence[str], load: PlannedLoad, machine: Machine
+) -> Iterator[str]:
     """A table of the processes, and what they need together."""
     yield f"{load.per_s:,.0f} readings/s of each stream, {load.keys:,} keys"
     yield ""
@@ -64,7 +66,7 @@ def as_text(found: Plan, lacks: Sequence[str], load: Load, machine: Machine) -> 
         yield f"-> {line}"
 
 
-def as_json(found: Plan, lacks: Sequence[str], machine: Machine) -> dict[str, object]:
+def as_json(found: ResourcePlan, lacks: Sequence[str], machine: Machine) -> dict[str, object]:
     """The same as data."""
     sums = {"memory_mb": found.memory_mb, "cores": found.cores}
     return {**asdict(found), **sums, "machine": asdict(machine), "advice": list(lacks)}

@@ -17,12 +17,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slackwater.cli.rehearse.plan import Plan
+from slackwater.cli.rehearse.plan import RehearsalPlan
 from slackwater.cli.tables import short_time
 from slackwater.codec.results import format_time, parse_time
 
 State = Literal["tentative", "undone", "exact", "corrected"]
-undone_shown_us: Final = 600_000
+UNDONE_SHOWN_US: Final = 600_000
 STYLES: Final[Mapping[State, str]] = {
     "tentative": "yellow",
     "undone": "red strike",
@@ -32,7 +32,7 @@ STYLES: Final[Mapping[State, str]] = {
 
 
 @dataclass(slots=True)
-class Line:
+class ScreenLine:
     """One window as it is known now."""
 
     start: int
@@ -45,7 +45,7 @@ class Line:
 
     def shown(self, now: int) -> State:
         """Its state for the eye."""
-        held = self.undone_at is not None and now < self.undone_at + undone_shown_us
+        held = self.undone_at is not None and now < self.undone_at + UNDONE_SHOWN_US
         return "undone" if held else self.state
 
 
@@ -59,12 +59,12 @@ class Board:
         self.slide_us = slide_us
         self.figure = figure
         self.windows_max = windows_max
-        self.lines: dict[int, Line] = {}
+        self.lines: dict[int, ScreenLine] = {}
         self.counts: dict[str, int] = {"exact": 0, "tentative": 0, "undone": 0, "corrected": 0}
         self._values: dict[str, str] = {}
         self._revoked: set[int] = set()
 
-    def apply(self, record: Mapping[str, Any], now: int) -> Line | None:
+    def apply(self, record: Mapping[str, Any], now: int) -> ScreenLine | None:
         """Take a record; the window's line when the record completes an answer."""
         if record["query"] != self.query:
             return None
@@ -79,7 +79,7 @@ class Board:
             self._undo(parse_time(record["undo_from"]), parse_time(record["undo_to"]), now)
         return None
 
-    def _answer(self, record: Mapping[str, Any], now: int) -> Line:
+    def _answer(self, record: Mapping[str, Any], now: int) -> ScreenLine:
         """A window, or a run of empty ones: of those the first is shown, and what was known."""
         start = parse_time(record["window_start"])
         last = start + (record["windows"] - 1) * self.slide_us
@@ -94,7 +94,7 @@ class Board:
                 "tentative" if not is_stable else "corrected" if at in replaced else "exact"
             )
             lacks, skipped = tuple(record["missing"]), record.get("skipped", False)
-            line, known = Line(at, state, values, lacks, skipped), self.lines.get(at)
+            line, known = ScreenLine(at, state, values, lacks, skipped), self.lines.get(at)
             if known is not None:
                 line.undone_at, line.before = known.undone_at, known.values
             self.lines[at] = line
@@ -127,7 +127,7 @@ def render(
         values = line.before if state == "undone" and line.before else line.values
         style = STYLES[state]
         cells = [Text(values.get(key, "·"), style=style) for key in keys]
-        table.add_row(short_time(format_time(start))[-8:], *cells, Text(_words(line, state), style))
+        table.add_row(short_time(format_time(start))[-8:], *cells, Text(_text(line, state), style))
     table.title_style = "bold"
     bar = Table.grid(padding=(0, 1))
     bar.add_row(ProgressBar(total=1.0, completed=done, width=50), Text(f"{done:4.0%}"))
@@ -139,7 +139,7 @@ def render(
     return Group(table, Text(note or " ", style="bold yellow"), bar, Text(summary))
 
 
-def _words(line: Line, state: State) -> str:
+def _text(line: ScreenLine, state: State) -> str:
     match state:
         case "tentative":
             label = "tentative, skipped" if line.skipped else "tentative"
@@ -156,10 +156,10 @@ def _words(line: Line, state: State) -> str:
 class PlainLines:
     """The same for a pipe: one line an answer, in the order seen."""
 
-    def __init__(self, board: Board, keys: Sequence[str], say: Callable[[str], None]) -> None:
-        self._board, self._keys, self._say = board, keys, say
+    def __init__(self, board: Board, keys: Sequence[str], emit: Callable[[str], None]) -> None:
+        self._board, self._keys, self._print = board, keys, emit
 
-    def began(self, plan: Plan, anchor_wall: int) -> None:
+    def began(self, plan: RehearsalPlan, anchor_wall: int) -> None:
         """Nothing to prepare."""
 
     def saw(self, record: dict[str, Any], seen_at: int) -> None:
@@ -168,20 +168,20 @@ class PlainLines:
         if line is not None:
             values = "  ".join(f"{key} {line.values.get(key, '·'):>6}" for key in self._keys)
             when = short_time(format_time(line.start))[-8:]
-            self._say(f"{when}  {values}  {_words(line, line.state)}")
+            self._print(f"{when}  {values}  {_text(line, line.state)}")
         elif record["kind"] == "undo":
             first, last = (short_time(record[name])[-8:] for name in ("undo_from", "undo_to"))
-            self._say(f"{first}  to {last} undone, exact answers follow")
+            self._print(f"{first}  to {last} undone, exact answers follow")
         elif record["kind"] == "rec_done":
-            self._say("          all is corrected")
+            self._print("          all is corrected")
 
     def happened(self, text: str, at_us: int) -> None:
         """A fault begins or ends."""
-        self._say(f"--------  {text}")
+        self._print(f"--------  {text}")
 
     def tick(self, now_us: int) -> None:
         """Lines do not move."""
 
     def phase(self, text: str) -> None:
         """What is being done."""
-        self._say(f"... {text}")
+        self._print(f"... {text}")

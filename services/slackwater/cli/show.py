@@ -13,8 +13,8 @@ from rich.live import Live
 from rich.text import Text
 
 from slackwater.cli import tables
-from slackwater.cli.common import say, warn
-from slackwater.cli.status import Heard, Picture, look_at
+from slackwater.cli.common import emit, warn
+from slackwater.cli.status import ObservedHeartbeat, Picture, look_at
 from slackwater.client.follow import KINDS, Client, From
 from slackwater.codec.results import format_time
 from slackwater.model.durations import format_duration_us
@@ -70,9 +70,9 @@ def print_results(
         try:
             for record in stream:
                 if format_ == "table":
-                    say(tables.line(record))
+                    emit(tables.line(record))
                 else:
-                    say(orjson.dumps(record).decode(), is_json=True)
+                    emit(orjson.dumps(record).decode(), is_json=True)
         except KeyboardInterrupt:
             pass  # how following ends
     if stream.repeats:
@@ -146,8 +146,11 @@ class _Looking:
         self._listener.wait_for(lambda view: expected <= view.all().keys(), LISTEN_S_MAX - LISTEN_S)
         while True:
             beats = self._listener.all()
-            heard = {n: Heard(beat, self._listener.age_ms(n) or 0.0) for n, beat in beats.items()}
-            yield look_at(heard, self._queries, self._lives(), SystemClock().now_us())
+            latest = {
+                n: ObservedHeartbeat(beat, self._listener.age_ms(n) or 0.0)
+                for n, beat in beats.items()
+            }
+            yield look_at(latest, self._queries, self._lives(), SystemClock().now_us())
             self._listener.wait_for(lambda view: False, WATCH_S)
             self._queries = self._registered()
 
@@ -192,16 +195,16 @@ class _Screen:
         if self._in_place:
             self._live.update(Text(text), refresh=True)
         else:
-            say(text)
+            emit(text)
 
 
 def print_queries(cluster: Cluster, names: Names) -> None:
     """The command ``query list``."""
     queries = registered(cluster, names)
     if not queries:
-        say("no query is registered")
+        emit("no query is registered")
     for query in queries.values():
-        say(describe(query))
+        emit(describe(query))
 
 
 def describe(query: QueryDefinition) -> str:
@@ -222,7 +225,7 @@ def describe(query: QueryDefinition) -> str:
 
 def print_query(cluster: Cluster, names: Names, name: str) -> None:
     """The command ``query show``."""
-    say(json.dumps(registered_query(cluster, names, name).to_json(), indent=2))
+    emit(json.dumps(registered_query(cluster, names, name).to_json(), indent=2))
 
 
 def registered(cluster: Cluster, names: Names) -> dict[str, QueryDefinition]:

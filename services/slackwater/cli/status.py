@@ -25,7 +25,7 @@ from slackwater.model.records import Heartbeat
 from slackwater.runtime.beat import cpu_share
 from slackwater.runtime.cpu import is_starved
 from slackwater.runtime.datadir import Life
-from slackwater.runtime.heartbeats import stale_s
+from slackwater.runtime.heartbeats import STALE_S
 from slackwater.runtime.layout import HOST, expected_names, stages
 from slackwater.runtime.parts import (
     FAILED_AT,
@@ -48,7 +48,7 @@ NAMED_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ObservedHeartbeat:
     """The latest heartbeat of a process, and its age."""
 
     beat: Heartbeat
@@ -57,24 +57,24 @@ class Heard:
     @property
     def is_fresh(self) -> bool:
         """Whether it counts."""
-        return self.age_ms <= stale_s * 1000
+        return self.age_ms <= STALE_S * 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProcessRow:
     """A process as status shows it. ``failing``: it should run, and is not at work."""
 
     process: str
     state: str
     failing: bool
-    heard: Heard | None = None
+    last_heartbeat: ObservedHeartbeat | None = None
     life: Life | None = None
 
     def line(self, now_us: int) -> str:
         """For the table."""
         parts = [f"{self.process:<28} {self.state:<10}"]
-        if self.heard is not None and self.heard.is_fresh:
-            beat = self.heard.beat
+        if self.last_heartbeat is not None and self.last_heartbeat.is_fresh:
+            beat = self.last_heartbeat.beat
             parts.append(f"pid {beat.pid:<8} up {_age(beat.at - beat.started_at):<5}")
             parts += [f"{output}={state}" for output, state in beat.states.items()]
             parts += [f" {name}={n}" for name, n in sorted(beat.detail.items())]
@@ -92,15 +92,15 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """For ``--format json``; what is not known is null."""
-        heard, life = self.heard, self.life or Life()
-        beat = None if heard is None else heard.beat
+        latest, life = self.last_heartbeat, self.life or Life()
+        beat = None if latest is None else latest.beat
         return {
             "process": self.process,
-            "ready": beat is not None and beat.ready and heard is not None and heard.is_fresh,
+            "ready": beat is not None and beat.ready and latest is not None and latest.is_fresh,
             "state": self.state,
             "failing": self.failing,
             "pid": None if beat is None else beat.pid,
-            "age_ms": None if heard is None else round(heard.age_ms),
+            "age_ms": None if latest is None else round(latest.age_ms),
             "up_s": None if beat is None else round((beat.at - beat.started_at) / 1e6, 1),
             "inc": None if beat is None else beat.inc,
             "states": {} if beat is None else beat.states,
@@ -118,7 +118,7 @@ class Row:
 class Picture:
     """One look: all processes, the queries whose answers are late and why, and those with gaps."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ProcessRow, ...]
     late: Mapping[str, str] = field(default_factory=dict)
     gaps: Mapping[str, int] = field(default_factory=dict)
 
@@ -131,7 +131,7 @@ class Picture:
 
 
 def look_at(
-    heard: Mapping[str, Heard],
+    latest: Mapping[str, ObservedHeartbeat],
     queries: Mapping[str, QueryDefinition],
     lives: Mapping[str, Life] | None,
     now_us: int,
@@ -140,32 +140,32 @@ def look_at(
     expected = dict.fromkeys(expected_names({n: query.spec for n, query in queries.items()}))
     expected |= dict.fromkeys(name for name in lives or {} if name != BROKER)
     rows = tuple(
-        _row(name, name in expected, heard.get(name), (lives or {}).get(name), now_us)
-        for name in [*expected, *sorted(heard.keys() - expected)]
+        _row(name, name in expected, latest.get(name), (lives or {}).get(name), now_us)
+        for name in [*expected, *sorted(latest.keys() - expected)]
         if not name.startswith(f"{HOST}/")  # its fragments are shown
     )
-    at_work = {row.process for row in rows if row.heard is not None and not row.failing}
+    at_work = {row.process for row in rows if row.last_heartbeat is not None and not row.failing}
     late = {
         name: why
         for name, query in queries.items()
-        if (why := _why_late(query, heard, at_work)) is not None
+        if (why := _why_late(query, latest, at_work)) is not None
     }
-    return Picture(rows, late, _gaps(heard.values()))
+    return Picture(rows, late, _gaps(latest.values()))
 
 
 def _row(
-    process: str, should_run: bool, heard: Heard | None, life: Life | None, now_us: int
-) -> Row:
-    if heard is not None and heard.is_fresh:
-        state = "ready" if heard.beat.ready else "not ready"
+    process: str, should_run: bool, latest: ObservedHeartbeat | None, life: Life | None, now_us: int
+) -> ProcessRow:
+    if latest is not None and latest.is_fresh:
+        state = "ready" if latest.beat.ready else "not ready"
         failing = (
             should_run
-            and not heard.beat.ready
-            and (_crashes(life, now_us) or _fails(heard.beat, now_us))
+            and not latest.beat.ready
+            and (_crashes(life, now_us) or _fails(latest.beat, now_us))
         )
-        return Row(process, state, failing, heard, life)
-    state = "missing" if heard is None else f"silent for {heard.age_ms / 1000:.1f} s"
-    return Row(process, state, should_run, heard, life)
+        return ProcessRow(process, state, failing, latest, life)
+    state = "missing" if latest is None else f"silent for {latest.age_ms / 1000:.1f} s"
+    return ProcessRow(process, state, should_run, latest, life)
 
 
 def _place(beat: Heartbeat) -> Iterator[str]:
@@ -197,29 +197,31 @@ def _fails(beat: Heartbeat, now_us: int) -> bool:
 
 
 def _why_late(
-    query: QueryDefinition, heard: Mapping[str, Heard], at_work: Iterable[str]
+    query: QueryDefinition, latest: Mapping[str, ObservedHeartbeat], at_work: Iterable[str]
 ) -> str | None:
     """None while its first answers come within their bound."""
     roots = [
         each.beat
         for part in range(query.spec.parts)
-        if (each := heard.get(RootName(query.name, part).process)) is not None and each.is_fresh
+        if (each := latest.get(RootName(query.name, part).process)) is not None and each.is_fresh
     ]
     overdue_ms = max((beat.detail.get("overdue_ms", 0) for beat in roots), default=0)
     recent = [beat for beat in roots if _late_lately(beat)]
     if not overdue_ms and not recent:
         return None
     windows = sum(beat.detail["beyond_bound"] for beat in recent)
-    told = [f"the next answer is {overdue_ms / 1000:.1f} s beyond its bound"] if overdue_ms else []
-    told += (
+    reported = (
+        [f"the next answer is {overdue_ms / 1000:.1f} s beyond its bound"] if overdue_ms else []
+    )
+    reported += (
         [f"{windows} windows were answered beyond it since their root started"] if recent else []
     )
     running = {BROKER, *at_work}
     down = [copies for copies in stages(query.spec) if running.isdisjoint(copies)]
     if down:
-        return f"LATE: {'; '.join(told)}; {', '.join(down[0])} is missing"
-    reasons = list(_reasons(query, roots, heard))[:NAMED_MAX]
-    return f"OVERLOADED: {'; '.join([*told, *reasons])}"
+        return f"LATE: {'; '.join(reported)}; {', '.join(down[0])} is missing"
+    reasons = list(_reasons(query, roots, latest))[:NAMED_MAX]
+    return f"OVERLOADED: {'; '.join([*reported, *reasons])}"
 
 
 def _late_lately(root: Heartbeat) -> bool:
@@ -228,31 +230,31 @@ def _late_lately(root: Heartbeat) -> bool:
 
 
 def _reasons(
-    query: QueryDefinition, roots: Iterable[Heartbeat], heard: Mapping[str, Heard]
+    query: QueryDefinition, roots: Iterable[Heartbeat], latest: Mapping[str, ObservedHeartbeat]
 ) -> Iterator[str]:
     """What can be seen from outside, the surest first."""
     mine = {name for copies in stages(query.spec) for name in copies}
     mine |= {proxy_process(source) for source in query.spec.sources}
     starved = [
         (share.waited + share.used, f"{name} {share.phrase()}")
-        for name in mine & heard.keys()
-        if (share := cpu_share(heard[name].beat)) is not None and is_starved(name, share)
+        for name in mine & latest.keys()
+        if (share := cpu_share(latest[name].beat)) is not None and is_starved(name, share)
     ]
     yield from (phrase for _, phrase in sorted(starved, reverse=True)[: NAMED_MAX - 1])
     for root in roots:
         commit_ms = root.detail.get("commit_ms", 0)
         if commit_ms >= COMMIT_MS_MIN:
             yield f"the broker takes {commit_ms / 1000:.1f} s for a transaction of {root.process}"
-    yield from _behind(query, roots, heard)
+    yield from _lagging(query, roots, latest)
 
 
-def _behind(
-    query: QueryDefinition, roots: Iterable[Heartbeat], heard: Mapping[str, Heard]
+def _lagging(
+    query: QueryDefinition, roots: Iterable[Heartbeat], latest: Mapping[str, ObservedHeartbeat]
 ) -> Iterator[str]:
     """Which side of the ordered logs keeps the next answer waiting."""
     reached = [
         max(detail.get("live_to", 0), detail.get("stable_to", 0))
-        for name, each in heard.items()
+        for name, each in latest.items()
         if is_orderer_of(name, query.name) and (detail := each.beat.detail)
     ]
     for root in roots:
@@ -268,10 +270,10 @@ def _behind(
         return
 
 
-def _gaps(heard: Iterable[Heard]) -> Counter[str]:
+def _gaps(latest: Iterable[ObservedHeartbeat]) -> Counter[str]:
     """Per query, the windows with a gap that its roots have answered since they started."""
     gaps: Counter[str] = Counter()
-    for each in heard:
+    for each in latest:
         process = each.beat.process
         if kind_of(process) == "root" and each.beat.detail.get("gaps"):
             gaps[own_name(process).rpartition(".")[0]] += each.beat.detail["gaps"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from slackwater.cli.common import check_address, say, warn
+from slackwater.cli.common import check_address, emit, warn
 from slackwater.cli.plan import warn_of
 from slackwater.codec.results import format_time
 from slackwater.runtime.broker_security import CLIENT_FILE, KCAT_FILE
@@ -26,8 +26,8 @@ from slackwater.runtime.settings import settings
 from slackwater.runtime.stack import StackOptions, StackThread
 from slackwater.runtime.supervisor import BROKER
 
-look_s: Final = 0.2
-topics_s_max: Final = 120.0
+LOOK_S: Final = 0.2
+TOPICS_S_MAX: Final = 120.0
 """A cluster that has just started makes topics slowly."""
 
 
@@ -52,7 +52,7 @@ def run_up(
     warn_of(checked.deployment, data_dir, own_broker=not is_elsewhere)
     stopping, started = threading.Event(), threading.Event()
 
-    def told(signum: int, frame: FrameType | None) -> None:
+    def on_signal(signum: int, frame: FrameType | None) -> None:
         if not (stopping.is_set() or started.is_set()):
             stopping.set()
             raise KeyboardInterrupt  # a start may wait for minutes, for a broker that hangs
@@ -71,10 +71,10 @@ def run_up(
     thread = StackThread(options)
     try:
         for signum in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(signum, told)
-        say(f"bootstrap {thread.open()}")
+            signal.signal(signum, on_signal)
+        emit(f"bootstrap {thread.open()}")
         if secure:
-            say(f"clients read {data_dir / CLIENT_FILE}; kcat: -F {data_dir / KCAT_FILE}")
+            emit(f"clients read {data_dir / CLIENT_FILE}; kcat: -F {data_dir / KCAT_FILE}")
         thread.start_up()
         started.set()
         _watch(thread, stopping)
@@ -82,7 +82,7 @@ def run_up(
         pass  # told to stop while it was being started
     finally:
         stopping.set()
-        say("stopping")
+        emit("stopping")
         thread.stop()
 
 
@@ -90,22 +90,22 @@ def make_topics(deployment: Path, cluster: Cluster, inputs: int | None) -> None:
     """What ``slackwater topics`` does."""
     checked = load_deployment(deployment)
     registration = Registration(KafkaTransport(cluster, checked.names), checked, deployment)
-    registration.make_topics(input_partitions=inputs, within_s=topics_s_max)
-    say(f"the topics of {deployment} are there")
+    registration.make_topics(input_partitions=inputs, within_s=TOPICS_S_MAX)
+    emit(f"the topics of {deployment} are there")
 
 
 def _watch(thread: StackThread, stopping: threading.Event) -> None:
     """Tell what happens, and once that all are ready."""
     names = [name for name in thread.stack.process_names if name != BROKER]
-    all_ready, told = False, 0
-    while not stopping.wait(look_s):
+    all_ready, on_signal = False, 0
+    while not stopping.wait(LOOK_S):
         events = thread.events()
-        for event in events[told:]:
-            say(f"{format_time(event.wall_us)[11:23]} {event.process}: {event.event}")
-        told = len(events)
+        for event in events[on_signal:]:
+            emit(f"{format_time(event.wall_us)[11:23]} {event.process}: {event.event}")
+        on_signal = len(events)
         if not all_ready:
             thread.check()
             all_ready = all(map(thread.stack.listener.ready, names))
             if all_ready:
                 running = len(thread.pids().keys() - {BROKER})
-                say(f"up: {running} processes are ready; Ctrl-C stops them")
+                emit(f"up: {running} processes are ready; Ctrl-C stops them")

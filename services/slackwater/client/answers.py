@@ -4,7 +4,7 @@ A consumer that only wants the present state of affairs needs no protocol: it as
 gets the exact answer if there is one, else the tentative one if it stands, else nothing. UNDO takes
 tentative answers away, stable ones replace them (section 4.1 of the DPC paper: what a client does
 with UNDO and REC_DONE). What is kept is bounded, because a failure of hours must not fill a
-consumer's memory (trace R5): the oldest answers go first, and ``dropped`` says that some did.
+consumer's memory (trace-5): the oldest answers go first, and ``dropped`` says that some did.
 What takes memory is rows, about 1 kB each; windows without rows are bounded by their number.
 An answer of which retention has taken rows away before they were read is none; it is counted.
 
@@ -24,13 +24,13 @@ from typing import Any, Literal, NamedTuple
 from slackwater.codec.results import Label, parse_time
 
 Record = Mapping[str, Any]
-tentative_windows_default_max = 10_000
-stable_windows_default_max = 10_000
-rows_default_max = 100_000
+TENTATIVE_WINDOWS_DEFAULT_MAX = 10_000
+STABLE_WINDOWS_DEFAULT_MAX = 10_000
+ROWS_DEFAULT_MAX = 100_000
 """Of a part, tentative and stable ones each; one window is kept however many rows it has."""
 
 
-class Reading(NamedTuple):
+class ResultReading(NamedTuple):
     """A row of a query without a window; ``stime`` in us since the epoch."""
 
     stime: int
@@ -58,7 +58,7 @@ class WindowAnswer:
     rows: Mapping[str, Mapping[str, Mapping[str, float | int | None]]]
     due_at: int
     seen_at: int
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[ResultReading, ...] = ()
     skipped: bool = False
 
     @property
@@ -77,19 +77,19 @@ class Undone:
 
 
 @dataclass(frozen=True, slots=True)
-class RecDone:
+class CorrectionsDone:
     """All that was undone up to ``epoch`` has been replaced in ``part``."""
 
     part: int
     epoch: int
 
 
-Change = WindowAnswer | Undone | RecDone
+Change = WindowAnswer | Undone | CorrectionsDone
 
 
 @dataclass(slots=True)
 class Measures:
-    """D18. Latencies in us, None before the first answer.
+    """dpc-18. Latencies in us, None before the first answer.
 
     ``n_tentative`` counts windows answered tentatively since the last stable answer,
     ``n_tentative_all`` all of them.
@@ -138,7 +138,7 @@ class _Kept:
 
     def revoke(self, last: int, size: int | None) -> None:
         """Drop what begins up to the window ``last``; windows are ``size`` long (None: unknown)."""
-        standing = (_behind(last, answer, size) for answer in self.by_start.values())
+        standing = (_following(last, answer, size) for answer in self.by_start.values())
         self.by_start = {answer.window_start: answer for answer in standing if answer is not None}
         self._rows = sum(answer.row_count for answer in self.by_start.values())
 
@@ -148,7 +148,7 @@ class _PartAnswers:
     stable: _Kept
     tentative: _Kept
     rows: dict[str, Any] = field(default_factory=dict)
-    readings: list[Reading] = field(default_factory=list)
+    readings: list[ResultReading] = field(default_factory=list)
     stable_end: int | None = None
     due_to: int | None = None
     """When the last window was due that has been answered for the first time."""
@@ -159,9 +159,9 @@ class BestAnswers:
 
     def __init__(
         self,
-        tentative_windows_max: int = tentative_windows_default_max,
-        stable_windows_max: int = stable_windows_default_max,
-        rows_max: int = rows_default_max,
+        tentative_windows_max: int = TENTATIVE_WINDOWS_DEFAULT_MAX,
+        stable_windows_max: int = STABLE_WINDOWS_DEFAULT_MAX,
+        rows_max: int = ROWS_DEFAULT_MAX,
     ) -> None:
         assert tentative_windows_max > 0
         assert stable_windows_max > 0
@@ -180,7 +180,7 @@ class BestAnswers:
         match record["kind"]:
             case "stable" | "tentative" if "stime" in record:
                 stime = parse_time(record["stime"])
-                part.readings.append(Reading(stime, record["key"], record["fields"]))
+                part.readings.append(ResultReading(stime, record["key"], record["fields"]))
             case "stable" | "tentative":
                 part.rows[record["key"]] = record["fields"]
             case "boundary":
@@ -188,7 +188,7 @@ class BestAnswers:
             case "undo":
                 return self._undo(part, record)
             case "rec_done":
-                return RecDone(record["part"], record["epoch"])
+                return CorrectionsDone(record["part"], record["epoch"])
         return None
 
     def cut(self, part: int) -> None:
@@ -291,7 +291,7 @@ def _first_due(answer: WindowAnswer, due_to: int | None) -> int:
     return due_to + (answer.due_at - due_to) // answer.windows
 
 
-def _behind(last: int, answer: WindowAnswer, size: int | None) -> WindowAnswer | None:
+def _following(last: int, answer: WindowAnswer, size: int | None) -> WindowAnswer | None:
     """What an UNDO up to window ``last`` leaves of a tentative answer; it begins with the first.
 
     How far apart the windows of a run begin follows from how long one is. As long as no window has

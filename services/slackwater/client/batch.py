@@ -28,7 +28,7 @@ from slackwater.model.deployment import QuerySpec
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ExactAggregates:
     """The aggregate of one field in one window for one key.
 
     ``scale`` is the largest magnitude: what rounding is relative to. ``by_stream`` says how many
@@ -65,12 +65,12 @@ class Figures:
 
 Row = tuple[int, tuple[str, ...], str, tuple[float | None, ...]]
 """Time, the streams it comes from, key, values."""
-BatchResult = dict[tuple[int, str], dict[str, Figures]]
+BatchResult = dict[tuple[int, str], dict[str, ExactAggregates]]
 """(window start, key) -> field -> figures."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class BatchSource:
     """What one source brings to a query: names of its fields, and rows.
 
     ``scale`` is the magnitude that its values were computed from: the rounding in them is relative
@@ -118,20 +118,20 @@ class Result:
     fields: Mapping[str, float | None]
     streams: tuple[str, ...]
     scale: float = 0.0
-    """As that of ``Source``."""
+    """As that of ``BatchSource``."""
 
 
 RowsResult = dict[int, list[Result]]
 """Bucket start -> its readings in their order."""
 
 
-def stream_source(name: str, sent: StreamInput, start: int) -> Source:
+def stream_source(name: str, sent: StreamInput, start: int) -> BatchSource:
     """The accepted readings of a stream, from ``start`` on."""
     rows = [(r.stime, (name,), r.key, r.values) for r in sent.accepted if r.stime >= start]
-    return Source(sent.spec.field_names, rows)
+    return BatchSource(sent.spec.field_names, rows)
 
 
-def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str]) -> Source:
+def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str]) -> BatchSource:
     """The exact results of a query as readings of another: a row at its window's last instant."""
     assert query.window is not None, "without a window the readings are the result"
     rows: list[Row] = []
@@ -142,10 +142,12 @@ def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str])
     of_all = [of for figures in result.values() for of in figures.values()]
     # A sum is the largest figure that is made of them, and carries the largest error.
     scale = max((of.scale * max(of.count, 1) for of in of_all), default=0.0)
-    return Source(tuple(f"{n}_{figure}" for n in fields for figure in query.aggregate), rows, scale)
+    return BatchSource(
+        tuple(f"{n}_{figure}" for n in fields for figure in query.aggregate), rows, scale
+    )
 
 
-def rows_source(query: QuerySpec, result: RowsResult, fields: Sequence[str]) -> Source:
+def rows_source(query: QuerySpec, result: RowsResult, fields: Sequence[str]) -> BatchSource:
     """The same of a query without a window: its rows are readings as they are."""
     rows = [
         (one.stime, (*one.streams, query.name), one.key, tuple(one.fields[n] for n in fields))
@@ -153,15 +155,15 @@ def rows_source(query: QuerySpec, result: RowsResult, fields: Sequence[str]) -> 
         for one in bucket
     ]
     scale = max((one.scale for bucket in result.values() for one in bucket), default=0.0)
-    return Source(tuple(fields), rows, scale)
+    return BatchSource(tuple(fields), rows, scale)
 
 
-def compute_from(query: QuerySpec, sources: Mapping[str, Source]) -> BatchResult:
+def compute_from(query: QuerySpec, sources: Mapping[str, BatchSource]) -> BatchResult:
     """The windows of a query over what its sources bring."""
     return _windows(query, *_kept(query, sources), _scale(query, sources))
 
 
-def rows_from(query: QuerySpec, sources: Mapping[str, Source], w_us: int) -> RowsResult:
+def rows_from(query: QuerySpec, sources: Mapping[str, BatchSource], w_us: int) -> RowsResult:
     """The rows of a query without a window, over what its sources bring."""
     names, rows, kept = _kept(query, sources)
     scale = _scale(query, sources)
@@ -174,12 +176,12 @@ def rows_from(query: QuerySpec, sources: Mapping[str, Source], w_us: int) -> Row
     return dict(result)
 
 
-def _scale(query: QuerySpec, sources: Mapping[str, Source]) -> float:
+def _scale(query: QuerySpec, sources: Mapping[str, BatchSource]) -> float:
     return max(sources[name].scale for name in query.sources)
 
 
 def _kept(
-    query: QuerySpec, sources: Mapping[str, Source]
+    query: QuerySpec, sources: Mapping[str, BatchSource]
 ) -> tuple[Sequence[str], Sequence[Row], Iterable[tuple[int, Sequence[float | None]]]]:
     """The fields of the result, all rows, and (index, values) of those that ``where`` keeps."""
     names = input_names(query, sources)
@@ -188,7 +190,7 @@ def _kept(
     return output_names(query, sources), rows, kept
 
 
-def input_names(query: QuerySpec, sources: Mapping[str, Source]) -> list[str]:
+def input_names(query: QuerySpec, sources: Mapping[str, BatchSource]) -> list[str]:
     """What ``where`` and ``select`` see, in the order of first appearance."""
     if query.join is not None:
         sides = (("left", query.join.left), ("right", query.join.right))
@@ -196,14 +198,14 @@ def input_names(query: QuerySpec, sources: Mapping[str, Source]) -> list[str]:
     return list(dict.fromkeys(n for source in query.sources for n in sources[source].fields))
 
 
-def output_names(query: QuerySpec, sources: Mapping[str, Source]) -> list[str]:
+def output_names(query: QuerySpec, sources: Mapping[str, BatchSource]) -> list[str]:
     """The fields of its results."""
     if query.select is not None:
         return [name for name, _ in query.select]
     return input_names(query, sources)
 
 
-def _union(query: QuerySpec, sources: Mapping[str, Source]) -> list[Row]:
+def _union(query: QuerySpec, sources: Mapping[str, BatchSource]) -> list[Row]:
     """All readings: a field that a source lacks is missing there."""
     names = input_names(query, sources)
     rows: list[Row] = []
@@ -217,7 +219,7 @@ def _union(query: QuerySpec, sources: Mapping[str, Source]) -> list[Row]:
     return rows
 
 
-def _join(query: QuerySpec, sources: Mapping[str, Source]) -> list[Row]:
+def _join(query: QuerySpec, sources: Mapping[str, BatchSource]) -> list[Row]:
     """Every left reading with every right one of its key that is near enough: the later time.
 
     In the order of the left stream, then of the right one, whatever their times.
@@ -256,7 +258,7 @@ def windows_of(stime: int, size: int, slide: int) -> Iterator[int]:
 def end_boundary(
     queries: Iterable[QuerySpec], inputs: Mapping[str, StreamInput], speed: float = 1.0
 ) -> int | None:
-    """The largest end of a window that holds a reading sent, over all queries (R24).
+    """The largest end of a window that holds a reading sent, over all queries (trace-24).
 
     Each query is given behind those that it reads, whose last row may lie in a window of its own
     that ends later. A boundary that lets that window close lets all close that end before it, in
@@ -301,7 +303,9 @@ def _windows(
     }
 
 
-def _figures(column: Sequence[tuple[tuple[str, ...], float | None]], scale: float) -> Figures:
+def _figures(
+    column: Sequence[tuple[tuple[str, ...], float | None]], scale: float
+) -> ExactAggregates:
     values = [value for _, value in column if value is not None]
     # With 0 those that brought nothing but missing values: a row is there because of them.
     by_stream: Counter[str] = Counter()
@@ -309,11 +313,11 @@ def _figures(column: Sequence[tuple[tuple[str, ...], float | None]], scale: floa
         for stream in streams:
             by_stream[stream] += value is not None
     if not values:
-        return Figures(0, 0.0, None, None, None, 0.0, by_stream)
+        return ExactAggregates(0, 0.0, None, None, None, 0.0, by_stream)
     total, var = math.fsum(values), None
     if len(values) > 1:
         mean = total / len(values)
         var = math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
     low, high = min(values), max(values)
     scale = max(abs(low), abs(high), scale)
-    return Figures(len(values), total, low, high, var, scale, by_stream)
+    return ExactAggregates(len(values), total, low, high, var, scale, by_stream)

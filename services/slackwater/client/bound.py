@@ -70,23 +70,28 @@ def outages(disturbances: Iterable[Disturbance], stages: Iterable[Collection[str
 
 def judge(checker: Checker, found: Latencies, down: Sequence[Span]) -> Judged:
     """Each answered window against its bound; those without any answer are lost, not late."""
-    terms, due = checker.terms, found.due
+    expectations, due = checker.expectations, found.due
     late = np.nan_to_num(found.ms) * 1e3
-    allowed = _allowed(due, terms.bound, down) - due
-    beyond = np.flatnonzero(late > allowed)
-    by_excess = beyond[np.argsort(allowed[beyond] - late[beyond], kind="stable")]
+    allowed = _allowed(due, expectations.bound, down) - due
+    excess = np.flatnonzero(late > allowed)
+    by_excess = excess[np.argsort(allowed[excess] - late[excess], kind="stable")]
     worst = tuple(
-        Late(terms.first + i * terms.slide, int(due[i]), round(late[i]), round(allowed[i]))
+        Late(
+            expectations.first + i * expectations.slide,
+            int(due[i]),
+            round(late[i]),
+            round(allowed[i]),
+        )
         for i in map(int, by_excess[:WORST_MAX])
     )
-    usual = terms.bound + SLACK_US
+    usual = expectations.bound + SLACK_US
     excused = int(np.sum((late > usual) & (late <= allowed)))
     overdue = merged(
         zip(
-            due[beyond].astype(int).tolist(), (due + late)[beyond].astype(int).tolist(), strict=True
+            due[excess].astype(int).tolist(), (due + late)[excess].astype(int).tolist(), strict=True
         )
     )
-    return Judged(len(beyond), worst, excused, tuple(overdue))
+    return Judged(len(excess), worst, excused, tuple(overdue))
 
 
 def _allowed(

@@ -8,7 +8,7 @@ the accused repeats its errors. So the rules are stated the way a consumer can o
 * every window of the grid is answered by exactly one stable answer per part, in window order, and
   by at most one tentative one before it;
 * the tentative answers not yet revoked are always the windows [S, T): S the first without a stable
-  answer, T the first without any (rule 22); UNDO takes them back from S on, the stable ones follow
+  answer, T the first without any (rule-22); UNDO takes them back from S on, the stable ones follow
   at once (by ``seq``: nothing else lies between), REC_DONE says that S has reached T;
 * rows of a window stand before its boundary, which counts them;
 * a tentative answer lacks at most what the streams in ``missing`` brought;
@@ -32,10 +32,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from slackwater.client.batch import BatchResult, Figures
+from slackwater.client.batch import BatchResult, ExactAggregates
 
 Record = Mapping[str, Any]
-findings_max: Final = 50
+FINDINGS_MAX: Final = 50
 """Sentences kept; the counts go on."""
 EARLY_US: Final = 1_000
 """A normal time is given to whole microseconds by two computations; a millisecond forgives both."""
@@ -48,7 +48,7 @@ def to_us(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Expectations:
     """What was agreed for one query; times in us.
 
     ``anchor_wall`` is the wall time of ``anchor_event`` (E0), ``end`` the end of the last window.
@@ -83,7 +83,7 @@ class Terms:
         return max(0, (self.end - self.size - self.first) // self.slide + 1)
 
     def due(self, event: float) -> float:
-        """Normal time of an event time (rule 15), as wall time."""
+        """Normal time of an event time (rule-15), as wall time."""
         return float(self.dues(np.array([event]))[0])
 
     def dues(self, events: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -126,11 +126,11 @@ class Verdict:
     def add(self, kind: str, sentence: str, count: int = 1) -> None:
         """Count a finding and keep its sentence while there is room."""
         setattr(self, kind, getattr(self, kind) + count)
-        if len(self.findings) < findings_max:
+        if len(self.findings) < FINDINGS_MAX:
             self.findings.append(f"{kind}: {sentence}")
 
 
-class Answer(NamedTuple):
+class AnsweredRun(NamedTuple):
     """The windows [start, behind), answered at once; ``seen``: when, by the reader's clock.
 
     ``offset`` is that of its boundary in the topic of its label; None where nobody asks for it.
@@ -138,7 +138,7 @@ class Answer(NamedTuple):
 
     label: str
     start: int
-    behind: int
+    end: int
     seen: int
     offset: int | None
 
@@ -155,7 +155,7 @@ class Part:
     undo_to: int | None = None
     rec_done_due: bool = False
     rows: list[Record] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[AnsweredRun] = field(default_factory=list)
     tentative: dict[int, int] = field(default_factory=dict)
     """Unrevoked tentative windows (only those with an epoch of interest): start -> epoch."""
 
@@ -163,11 +163,13 @@ class Part:
 class Checker:
     """Walks through one query's records in order, then says what it found."""
 
-    def __init__(self, terms: Terms, batch: BatchResult) -> None:
-        self.terms = terms
+    def __init__(self, expectations: Expectations, batch: BatchResult) -> None:
+        self.expectations = expectations
         self.batch = batch
         self.verdict = Verdict()
-        self.parts = [Part(p, terms.first, terms.first) for p in range(terms.parts)]
+        self.parts = [
+            Part(p, expectations.first, expectations.first) for p in range(expectations.parts)
+        ]
         self.seen: dict[tuple[int, str], int] = {}
         self._tentative_windows: set[int] = set()
 
@@ -192,16 +194,16 @@ class Checker:
 
     def finish(self) -> Verdict:
         """The verdict over the whole history."""
-        terms, verdict = self.terms, self.verdict
+        expectations, verdict = self.expectations, self.verdict
         for part in self.parts:
             if part.answered > part.stable:
-                n = (part.answered - part.stable) // terms.slide
+                n = (part.answered - part.stable) // expectations.slide
                 verdict.add("uncorrected", f"{self.at(part, part.stable)} and {n - 1} more", n)
             if part.rec_done_due:
                 verdict.add("wrong", f"part {part.part}: REC_DONE({part.epoch}) never came")
             if part.rows:
                 verdict.add("wrong", f"part {part.part}: rows without a boundary at the end")
-            lacking = (terms.end - terms.size - part.stable) // terms.slide + 1
+            lacking = (expectations.end - expectations.size - part.stable) // expectations.slide + 1
             if lacking > 0:
                 verdict.add("lost", f"no stable answer from {self.at(part, part.stable)}", lacking)
         answered_to = min(part.stable for part in self.parts)
@@ -209,7 +211,7 @@ class Checker:
             # Windows nobody answered are counted above, once each and not by their keys.
             if (start, key) not in self.seen and start < answered_to:
                 verdict.add("lost", f"window {start} key {key!r} has no stable row")
-        verdict.windows = terms.windows
+        verdict.windows = expectations.windows
         verdict.n_tentative = len(self._tentative_windows)
         return verdict
 
@@ -225,7 +227,7 @@ class Checker:
     def at(self, part: Part, start: int) -> str:
         """A window of a part, in words."""
         when = (_EPOCH + timedelta(microseconds=start)).isoformat()
-        return f"{self.terms.query} part {part.part} window {when}"
+        return f"{self.expectations.query} part {part.part} window {when}"
 
     def _seq(self, part: Part, record: Record) -> None:
         seq = record["seq"]
@@ -256,13 +258,13 @@ class Checker:
     def _run(self, part: Part, boundary: Record) -> tuple[int, int]:
         """Start of the first and of the window after the last that a boundary answers."""
         start = to_us(boundary["window_start"])
-        behind = start + boundary["windows"] * self.terms.slide
-        if to_us(boundary["window_end"]) != behind - self.terms.slide + self.terms.size:
+        end = start + boundary["windows"] * self.expectations.slide
+        if to_us(boundary["window_end"]) != end - self.expectations.slide + self.expectations.size:
             self.verdict.add("wrong", f"{self.at(part, start)}: window_end does not fit")
-        return start, behind
+        return start, end
 
     def _tentative(self, part: Part, boundary: Record, offset: int | None) -> None:
-        start, behind = self._run(part, boundary)
+        start, end = self._run(part, boundary)
         add = self.verdict.add
         if start < part.stable:
             add("wrong", f"{self.at(part, start)} is answered tentatively after its stable answer")
@@ -279,46 +281,48 @@ class Checker:
         if boundary["epoch"] != expected:
             add("wrong", f"{self.at(part, start)}: epoch {boundary['epoch']}, not {expected}")
         part.epoch = boundary["epoch"]
-        windows = range(start, behind, self.terms.slide)
+        windows = range(start, end, self.expectations.slide)
         self._tentative_windows.update(windows)
         part.tentative.update(dict.fromkeys(windows, part.epoch))
-        part.answered = behind
+        part.answered = end
         seen = to_us(boundary["seen_at"])
-        part.answers.append(Answer("tentative", start, behind, seen, offset))
+        part.answers.append(AnsweredRun("tentative", start, end, seen, offset))
         self._early(part, boundary, start)
         if boundary.get("skipped"):
-            self._skipped(part, boundary, start, behind - self.terms.slide)
+            self._skipped(part, boundary, start, end - self.expectations.slide)
         else:
-            self.honest(part, boundary, start)
+            self.check_missing(part, boundary, start)
 
     def _early(self, part: Part, boundary: Record, start: int) -> None:
-        """Nothing tentative before its normal time (R36), and ``due_at`` is that time."""
-        due = self.terms.due(start + self.terms.size)
+        """Nothing tentative before its normal time (trace-36), and ``due_at`` is that time."""
+        due = self.expectations.due(start + self.expectations.size)
         if to_us(boundary["emitted_at"]) < due - EARLY_US:
             self.verdict.add("wrong", f"{self.at(part, start)} is tentative before its time")
 
     def _skipped(self, part: Part, boundary: Record, start: int, last: int) -> None:
-        """It says nothing of the windows but that they are late, so that must be true (rule 20)."""
-        late = to_us(boundary["emitted_at"]) - self.terms.due(last + self.terms.size)
-        if late < self.terms.bound - EARLY_US:
+        """It says nothing of the windows but that they are late, so that must be true (rule-20)."""
+        late = to_us(boundary["emitted_at"]) - self.expectations.due(last + self.expectations.size)
+        if late < self.expectations.bound - EARLY_US:
             where = f"{self.at(part, last)} is skipped {late / 1e6:.3f} s after its normal time"
             self.verdict.add("wrong", f"{where}, which is in time")
         if boundary["keys"]:
             self.verdict.add("wrong", f"{self.at(part, start)} is skipped and has rows")
 
-    def honest(self, part: Part, boundary: Record, start: int) -> None:
+    def check_missing(self, part: Part, boundary: Record, start: int) -> None:
         """What a tentative row lacks, the streams it names have brought, and no other."""
         excused = set(boundary["missing"])
         rows = {row["key"]: row for row in part.rows}
-        mine = [key for s, key in self.batch_keys(start) if key in rows or self.terms.parts == 1]
+        mine = [
+            key for s, key in self.batch_keys(start) if key in rows or self.expectations.parts == 1
+        ]
         for key in mine:
             given = rows[key]["fields"] if key in rows else {}
             for name, figures in self.batch[start, key].items():
                 away = sum(n for stream, n in figures.by_stream.items() if stream in excused)
                 count = given.get(name, {}).get("count")
-                if count is None and (given or "count" not in self.terms.aggregate):
+                if count is None and (given or "count" not in self.expectations.aggregate):
                     continue
-                high = math.inf if self.terms.chained and excused else figures.count
+                high = math.inf if self.expectations.chained and excused else figures.count
                 if not figures.count - away <= (count or 0) <= high:
                     self.verdict.add(
                         "wrong",
@@ -335,7 +339,7 @@ class Checker:
         return self._by_window.get(start, [])
 
     def _stable(self, part: Part, boundary: Record, offset: int | None) -> None:
-        start, behind = self._run(part, boundary)
+        start, end = self._run(part, boundary)
         add = self.verdict.add
         if start < part.stable:
             add("doubled", f"{self.at(part, start)} has a second stable answer")
@@ -343,21 +347,21 @@ class Checker:
         if start > part.stable:
             add("lost", f"windows before {self.at(part, start)} were passed over")
         if start < part.answered:
-            last = min(behind, part.answered) - self.terms.slide
+            last = min(end, part.answered) - self.expectations.slide
             if part.undo_to is None or last > part.undo_to:
                 add("uncorrected", f"{self.at(part, start)} is stable without an UNDO before it")
-            if behind > part.answered:
+            if end > part.answered:
                 add("wrong", f"{self.at(part, start)}: a run of windows spans T")
         replaced = part.tentative.get(start, 0)
         if boundary["missing"] or boundary["epoch"] != replaced:
             add("wrong", f"{self.at(part, start)}: stable with missing or epoch not {replaced}")
         if boundary.get("skipped"):
             add("wrong", f"{self.at(part, start)} is stable and skipped")
-        for window in range(start, min(behind, part.answered), self.terms.slide):
+        for window in range(start, min(end, part.answered), self.expectations.slide):
             part.tentative.pop(window, None)
-        part.stable, part.answered = behind, max(behind, part.answered)
+        part.stable, part.answered = end, max(end, part.answered)
         seen = to_us(boundary["seen_at"])
-        part.answers.append(Answer("stable", start, behind, seen, offset))
+        part.answers.append(AnsweredRun("stable", start, end, seen, offset))
         if part.undo_to is not None and part.stable > part.undo_to:
             part.undo_to = None
             part.rec_done_due = part.stable == part.answered
@@ -375,7 +379,7 @@ class Checker:
             if expected is None:
                 self.verdict.add("wrong", f"{self.at(part, cell[0])} key {row['key']!r} is no key")
                 continue
-            found = compare(expected, row["fields"], self.terms.aggregate)
+            found = compare(expected, row["fields"], self.expectations.aggregate)
             if found is not None:
                 self.verdict.add("wrong", f"{self.at(part, cell[0])} key {row['key']!r}: {found}")
 
@@ -389,7 +393,7 @@ class Checker:
                 f"part {part.part}: UNDO {record['undo_from']} to {record['undo_to']} is not a "
                 "range of unrevoked tentative answers",
             )
-        self.verdict.undone += (last - first) // self.terms.slide + 1
+        self.verdict.undone += (last - first) // self.expectations.slide + 1
         part.undo_to = last
 
     def _rec_done(self, part: Part, record: Record) -> None:
@@ -399,7 +403,7 @@ class Checker:
 
 
 def compare(
-    expected: Mapping[str, Figures], fields: Mapping[str, Any], aggregate: Iterable[str]
+    expected: Mapping[str, ExactAggregates], fields: Mapping[str, Any], aggregate: Iterable[str]
 ) -> str | None:
     """The first figure that differs by more than rounding, as a phrase."""
     if set(expected) != set(fields):
@@ -415,7 +419,7 @@ def compare(
     return None
 
 
-def _close(figure: str, figures: Figures, got: float, want: float) -> bool:
+def _close(figure: str, figures: ExactAggregates, got: float, want: float) -> bool:
     """Equal up to what summing in another order can do to doubles of this magnitude."""
     if figure == "count":
         return got == want

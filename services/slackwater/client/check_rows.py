@@ -16,14 +16,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from slackwater.client.batch import Result, RowsResult
-from slackwater.client.check import Checker, Part, Record, Terms, to_us
+from slackwater.client.check import Checker, Expectations, Part, Record, to_us
 
 
 class RowChecker(Checker):
     """As ``Checker``. ``computed``: the fields are expressions, and rounded as such."""
 
-    def __init__(self, terms: Terms, expected: RowsResult, *, computed: bool = False) -> None:
-        super().__init__(terms, {})
+    def __init__(
+        self, expectations: Expectations, expected: RowsResult, *, computed: bool = False
+    ) -> None:
+        super().__init__(expectations, {})
         self._expected = expected
         self._slack = 1e-12 if computed else 0.0
 
@@ -48,32 +50,32 @@ class RowChecker(Checker):
         expected = self._of_part(part, start)
         for given, row in zip(part.rows, expected, strict=False):
             if not self._same(given, row):
-                say = f"{self.at(part, start)}: {_short(given)} where {row} is next"
-                self.verdict.add("wrong", say)
+                emit = f"{self.at(part, start)}: {_short(given)} where {row} is next"
+                self.verdict.add("wrong", emit)
                 return
         if len(part.rows) != len(expected):
             more = len(expected) - len(part.rows)
             what = "few" if more > 0 else "many"
-            say = f"{self.at(part, start)}: {abs(more)} readings too {what}"
-            self.verdict.add("lost" if more > 0 else "doubled", say, abs(more))
+            emit = f"{self.at(part, start)}: {abs(more)} readings too {what}"
+            self.verdict.add("lost" if more > 0 else "doubled", emit, abs(more))
 
-    def honest(self, part: Part, boundary: Record, start: int) -> None:
+    def check_missing(self, part: Part, boundary: Record, start: int) -> None:
         """A tentative answer invents nothing, and lacks only what its ``missing`` excuses."""
         excused = set(boundary["missing"])
-        expected = self._of_part(part, start) if self.terms.parts > 1 else self._all(start)
+        expected = self._of_part(part, start) if self.expectations.parts > 1 else self._all(start)
         unknown = self._not_found(part.rows, expected)
-        if self.terms.chained and excused:
+        if self.expectations.chained and excused:
             unknown = None  # a tentative row of another query is no reading of the batch
         if unknown is not None:
-            say = f"{self.at(part, start)}: {_short(unknown)} is no reading, or out of order"
-            self.verdict.add("wrong", f"tentative {say}")
+            emit = f"{self.at(part, start)}: {_short(unknown)} is no reading, or out of order"
+            self.verdict.add("wrong", f"tentative {emit}")
         required = [row for row in expected if not excused.intersection(row.streams)]
         at = 0
         for given in part.rows:
             at += at < len(required) and self._same(given, required[at])
         if at < len(required):
-            say = f"{self.at(part, start)}: {required[at]} is lacking, its stream is not missing"
-            self.verdict.add("wrong", say)
+            emit = f"{self.at(part, start)}: {required[at]} is lacking, its stream is not missing"
+            self.verdict.add("wrong", emit)
 
     def _all(self, start: int) -> Sequence[Result]:
         return self._expected.get(start, [])

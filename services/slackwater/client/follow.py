@@ -1,7 +1,7 @@
-"""A query's three result topics, followed as one stream (D17).
+"""A query's three result topics, followed as one stream (dpc-17).
 
 The shell around ``merge.PartMerge``: one reader of committed records (``isolation.level =
-read_committed``; trace R29: other readers see aborted answers whose ``seq`` is used again), placed
+read_committed``; trace-29: other readers see aborted answers whose ``seq`` is used again), placed
 by hand at the wanted offsets, no consumer group. A topic that is far ahead of the others is paused.
 Each record is stamped with the time at which it was read: latency is what a consumer saw, not what
 a writer says.
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from slackwater.client.answers import BestAnswers, Change, RecDone, Undone, WindowAnswer
+from slackwater.client.answers import BestAnswers, Change, CorrectionsDone, Undone, WindowAnswer
 from slackwater.client.merge import Cut, PartMerge
 from slackwater.codec.results import check_result, format_time, parse_result
 from slackwater.model.errors import MalformedRecordError, UsageError
@@ -40,11 +40,11 @@ _log = logging.getLogger(__name__)
 
 From = Literal["beginning", "end"]
 KINDS: Final = frozenset({"stable", "tentative", "boundary", "undo", "rec_done", "gap"})
-gap_wait_us: Final = 20_000
+GAP_WAIT_US: Final = 20_000
 """The other topics' records of a transaction usually come this soon; then nobody need be asked."""
 FETCH_WAIT_MS_MAX: Final = 250
 """Twenty followers of three topics each took a tenth of a broker with fetches every 50 ms."""
-poll_records_max: Final = 2_000
+POLL_RECORDS_MAX: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Follower:
         self._present = transport.end_offsets(logs, isolation="read_committed")
         begins, first = transport.beginning_offsets(logs), dict.fromkeys(range(parts), 0)
         if from_ == "end":
-            begins, first = dict(self._present), self._behind(begins)
+            begins, first = dict(self._present), self._next_windows(begins)
         topics = list(self._kinds)
         self._merges = [PartMerge[Seen](p, topics, first.get(p)) for p in range(parts)]
         self._reader = transport.reader(
@@ -118,7 +118,7 @@ class Follower:
     def poll(self, timeout_s: float = 0.1) -> list[Seen | Cut]:
         """What is next in order; waits only if nothing is there."""
         try:
-            raw = self._reader.poll(poll_records_max, timeout_s)
+            raw = self._reader.poll(POLL_RECORDS_MAX, timeout_s)
         except PositionGoneError as gone:
             self._reader.assign(self._transport.beginning_offsets([gone.log]))
             return []
@@ -137,7 +137,7 @@ class Follower:
         """Give the reader back."""
         self._reader.close()
 
-    def _behind(self, beginnings: Mapping[Log, int]) -> dict[int, int]:
+    def _next_windows(self, beginnings: Mapping[Log, int]) -> dict[int, int]:
         """Per part, the seq behind all that the topics hold before the present end."""
         last = last_records(self._transport, beginnings, self._present, isolation="read_committed")
         ends = self._transport.end_offsets(beginnings)
@@ -167,7 +167,7 @@ class Follower:
             return
         now = self._clock.monotonic_us()
         since = self._gaps.setdefault(merge.part, now)
-        if now - since >= gap_wait_us:
+        if now - since >= GAP_WAIT_US:
             logs = [(topic, merge.part) for topic in self._kinds]
             try:
                 ends = self._transport.end_offsets(logs, timeout_s=1.0)
@@ -229,7 +229,7 @@ class Follow:
         self._until_end = until_end
         self._callbacks = callbacks
         self._closed = False
-        self._said_dropped = False
+        self._logged_dropped = False
 
     @property
     def repeats(self) -> int:
@@ -288,8 +288,8 @@ class Follow:
         change = self.answers.apply(item.record, item.seen_at)
         if change is not None:
             self._call(change)
-        if self.answers.tentative_dropped and not self._said_dropped:
-            self._said_dropped = True
+        if self.answers.tentative_dropped and not self._logged_dropped:
+            self._logged_dropped = True
             _log.warning(
                 "more than %d tentative answers of %s, or %d rows: the oldest are no longer kept",
                 *(self.answers.tentative_windows_max, self._follower.query, self.answers.rows_max),
@@ -302,7 +302,7 @@ class Follow:
                 name = change.label
             case Undone():
                 name = "undo"
-            case RecDone():
+            case CorrectionsDone():
                 name = "rec_done"
         callback = self._callbacks.get(name)
         if callback is not None:
@@ -320,7 +320,7 @@ class Client:
     it may hold the address too.
 
     The callbacks get a ``WindowAnswer`` (``on_stable``, ``on_tentative``), an ``Undone``
-    (``on_undo``) or a ``RecDone`` (``on_rec_done``), in the order of the stream.
+    (``on_undo``) or a ``CorrectionsDone`` (``on_rec_done``), in the order of the stream.
     """
 
     def __init__(
@@ -333,7 +333,7 @@ class Client:
         on_stable: Callable[[WindowAnswer], None] | None = None,
         on_tentative: Callable[[WindowAnswer], None] | None = None,
         on_undo: Callable[[Undone], None] | None = None,
-        on_rec_done: Callable[[RecDone], None] | None = None,
+        on_rec_done: Callable[[CorrectionsDone], None] | None = None,
     ) -> None:
         config = None if kafka_config is None else Path(kafka_config)
         self._cluster = find_cluster(bootstrap, config, Role.CLIENT)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from slackwater.client.check import Answer, Checker, Disturbance
+from slackwater.client.check import AnsweredRun, Checker, Disturbance
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.runtime.transport import LogError, Marker, Transport
 
-Figures = dict[str, float | int | None]
+LatencyFigures = dict[str, float | int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Latencies:
     due: npt.NDArray[np.float64]
     touched: npt.NDArray[np.bool_]
 
-    def figures(self) -> dict[str, Figures]:
+    def figures(self) -> dict[str, LatencyFigures]:
         """The percentiles of the report."""
         there = ~np.isnan(self.ms)
         return {
@@ -55,7 +55,7 @@ class Commits:
     def __init__(self, markers: Mapping[tuple[str, int], Sequence[Marker]]) -> None:
         self._markers = markers
 
-    def at(self, part: int, answer: Answer) -> int:
+    def at(self, part: int, answer: AnsweredRun) -> int:
         """Wall time in us; where the log does not hold it any more, when the answer was seen."""
         found = self._markers.get((answer.label, part), ())
         if answer.offset is None:
@@ -86,12 +86,14 @@ def latencies(
     checker: Checker, faults: Sequence[Disturbance], commits: Commits = NO_COMMITS
 ) -> Latencies:
     """Latency of the first answer of each window that the history answers."""
-    terms = checker.terms
-    n = terms.windows
+    expectations = checker.expectations
+    n = expectations.windows
     first = _given(checker, n, commits)
     stable = _given(checker, n, commits, stable_only=True)
-    ends = terms.first + np.arange(n, dtype=np.float64) * terms.slide + terms.size
-    due = terms.dues(ends)
+    ends = (
+        expectations.first + np.arange(n, dtype=np.float64) * expectations.slide + expectations.size
+    )
+    due = expectations.dues(ends)
     touched = np.zeros(n, dtype=bool)
     for fault in faults:
         during = (due >= fault.start) & (due <= fault.end)
@@ -105,21 +107,21 @@ def _given(
     checker: Checker, n: int, commits: Commits, *, stable_only: bool = False
 ) -> npt.NDArray[np.float64]:
     """When each window's (stable or first) answer was complete: given by the last part."""
-    terms = checker.terms
+    expectations = checker.expectations
     result = np.full(n, -np.inf)
     for part in checker.parts:
         mine = np.full(n, np.nan)
         for answer in part.answers:
             if answer.label == "stable" or not stable_only:
-                low = (answer.start - terms.first) // terms.slide
-                high = (answer.behind - terms.first) // terms.slide
+                low = (answer.start - expectations.first) // expectations.slide
+                high = (answer.end - expectations.first) // expectations.slide
                 view = mine[max(0, low) : max(0, high)]
                 view[np.isnan(view)] = commits.at(part.part, answer)
         result = np.maximum(result, mine)  # NaN, not answered, wins
     return result
 
 
-def percentiles(ms: npt.NDArray[np.float64]) -> Figures:
+def percentiles(ms: npt.NDArray[np.float64]) -> LatencyFigures:
     """n, p50, p95, p99 and max; null where there is nothing to measure."""
     if not len(ms):
         return {"n": 0, "p50": None, "p95": None, "p99": None, "max": None}

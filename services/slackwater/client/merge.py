@@ -28,7 +28,7 @@ from typing import Generic, TypeVar
 
 R = TypeVar("R")
 
-held_records_max = 10_000
+HELD_RECORDS_MAX = 10_000
 """Of one topic; a topic that is further ahead of the others is not read on (``PartMerge.full``)."""
 
 
@@ -120,7 +120,7 @@ class PartMerge(Generic[R]):
         It never is the topic that holds what the others wait for: that one is not ahead. Until it
         is known where the stream begins all are read to their ends, however much that is.
         """
-        return self.next_seq is not None and len(self._held[topic]) >= held_records_max
+        return self.next_seq is not None and len(self._held[topic]) >= HELD_RECORDS_MAX
 
     @property
     def held(self) -> int:

@@ -32,7 +32,7 @@ KEY_CHARS_MAX: Final = 65_536
 NUMBER_CHARS_MAX: Final = 1_000
 TIME_CHARS_MAX: Final = 256
 TIME_DIGITS_MAX: Final = 38
-WHOLE_DIGITS_MAX: Final = 18
+INTEGER_DIGITS_MAX: Final = 18
 LINE_BYTES_MAX: Final = 1024 * 1024
 QUOTED_BYTES_MAX: Final = 131_072
 BLOCK_BYTES: Final = 65_536
@@ -40,7 +40,7 @@ EXACT: Final = Context(prec=2 * TIME_DIGITS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FileReading:
     """One usable line of a file, in time or not."""
 
     stime: int
@@ -53,7 +53,7 @@ class StreamInput:
     """What one file brings, in its order; ``late`` are indices into ``readings``."""
 
     spec: StreamSpec
-    readings: list[Reading] = field(default_factory=list)
+    readings: list[FileReading] = field(default_factory=list)
     late: set[int] = field(default_factory=set)
     malformed: int = 0
     blank: int = 0
@@ -74,7 +74,7 @@ class StreamInput:
         return StreamInput(self.spec, self.readings[:n], late, self.malformed, self.blank)
 
     @property
-    def accepted(self) -> Iterator[Reading]:
+    def accepted(self) -> Iterator[FileReading]:
         """The readings that count."""
         return (r for i, r in enumerate(self.readings) if i not in self.late)
 
@@ -217,7 +217,7 @@ def _places(spec: StreamSpec, header: Sequence[str], path: Path) -> _Places:
 
 def _reading(
     spec: StreamSpec, places: _Places, row: Sequence[str], number: re.Pattern[str]
-) -> Reading | None:
+) -> FileReading | None:
     """The row's reading, or None if it is malformed."""
 
     def cell(i: int) -> str:
@@ -241,7 +241,7 @@ def _reading(
         if not math.isfinite(value):
             return None
         values.append(value)
-    return Reading(stime, key, tuple(values))
+    return FileReading(stime, key, tuple(values))
 
 
 def parse_time(spec: TimeSpec, text: str) -> int | None:
@@ -254,8 +254,11 @@ def parse_time(spec: TimeSpec, text: str) -> int | None:
         elif spec.unit == "iso":
             us = _since_epoch(datetime.fromisoformat(text))
         elif re.fullmatch(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)", text, re.ASCII):
-            whole, _, fraction = text.lstrip("+-").lstrip("0").partition(".")
-            if len(whole) > WHOLE_DIGITS_MAX or len(whole) + len(fraction) > TIME_DIGITS_MAX:
+            complete, _, fraction = text.lstrip("+-").lstrip("0").partition(".")
+            if (
+                len(complete) > INTEGER_DIGITS_MAX
+                or len(complete) + len(fraction) > TIME_DIGITS_MAX
+            ):
                 return None
             us = math.floor(EXACT.multiply(Decimal(text), UNIT_US[spec.unit or "us"]))
         else:

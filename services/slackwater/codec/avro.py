@@ -22,12 +22,12 @@ from fastavro.schema import fingerprint as avro_fingerprint
 from fastavro.schema import to_parsing_canonical_form
 
 from slackwater.codec.avro_types import (
+    ITEMS_MAX,
     Buffer,
     DamageError,
     Reader,
     Writer,
     enumeration,
-    items_max,
     list_reader,
     list_writer,
     map_reader,
@@ -79,7 +79,7 @@ class _Compiler:
             dtype = _COLUMNS[items]
             return number_reader(dtype), number_writer(dtype)
         reader, writer = self.compile(items)
-        return list_reader(reader, items_max), list_writer(writer)
+        return list_reader(reader, ITEMS_MAX), list_writer(writer)
 
 
 _COLUMNS: Final[dict[str, np.dtype[Any]]] = {"float": np.dtype("<f4"), "double": np.dtype("<f8")}

@@ -19,7 +19,7 @@ import numpy.typing as npt
 Buffer = bytes | memoryview
 Reader = Callable[[bytes, int], tuple[Any, int]]
 Writer = Callable[[list[Buffer], Any], None]
-items_max: Final = 65_536
+ITEMS_MAX: Final = 65_536
 """Most entries of a list of records, of a map, or of columns: each costs an object."""
 _LONG_MAX: Final = 2**63
 _INT_MAX: Final = 2**31
@@ -120,8 +120,8 @@ def number_reader(dtype: np.dtype[Any]) -> Reader:
                 return np.concatenate(blocks), pos
             blocks.append(np.frombuffer(buf, dtype, count, pos))
             pos += count * width
-            if len(blocks) > items_max:
-                raise DamageError(f"a column of more than {items_max} blocks")
+            if len(blocks) > ITEMS_MAX:
+                raise DamageError(f"a column of more than {ITEMS_MAX} blocks")
 
     return read
 
@@ -180,7 +180,7 @@ def map_reader(item: Reader) -> Reader:
         value, pos = item(buf, pos)
         return (name, value), pos
 
-    entries = list_reader(read_entry, items_max)
+    entries = list_reader(read_entry, ITEMS_MAX)
 
     def read(buf: bytes, pos: int) -> tuple[dict[str, Any], int]:
         pairs, pos = entries(buf, pos)

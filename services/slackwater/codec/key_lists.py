@@ -17,9 +17,9 @@ from slackwater.codec.avro_types import (
 )
 from slackwater.primitives.caches import evict
 
-prefix_bytes: Final = 64
+PREFIX_BYTES: Final = 64
 """How much of a key list's bytes is compared to find it again."""
-candidates_max: Final = 4
+CANDIDATES_MAX: Final = 4
 """Key lists that begin with the same bytes and are remembered together."""
 
 
@@ -81,7 +81,7 @@ class KeyLists:
 
     def read(self, buf: bytes, pos: int) -> tuple[tuple[str, ...], int]:
         """The list at ``pos``: the same tuple as before where the bytes are the same."""
-        prefix = buf[pos : pos + prefix_bytes]
+        prefix = buf[pos : pos + PREFIX_BYTES]
         candidates = self._read.get(prefix)
         if candidates is not None:
             for data, keys in candidates:
@@ -89,7 +89,7 @@ class KeyLists:
                     self._read.move_to_end(prefix)
                     return keys, pos + len(data)
         keys, end = _read_keys(buf, pos)
-        if end - pos >= prefix_bytes:
+        if end - pos >= PREFIX_BYTES:
             self._remember(prefix, buf[pos:end], keys)
         return keys, end
 
@@ -98,7 +98,7 @@ class KeyLists:
         candidates.insert(0, (data, keys))
         self._read_bytes += _kept_bytes(data, keys)
         self._read.move_to_end(prefix)
-        if len(candidates) > candidates_max:
+        if len(candidates) > CANDIDATES_MAX:
             self._forget_one(prefix)
         while (kept := sum(map(len, self._read.values()))) > 1 and (
             kept > self._max or self._read_bytes > self._bytes_max

@@ -9,19 +9,19 @@ import numpy as np
 
 from slackwater.codec.avro_types import DamageError
 from slackwater.codec.record_fields import (
+    KEYS_MAX,
     KINDS,
     NO_FRONTIER,
+    SPAN_US_MAX,
     Bytes,
     check_place,
     decode,
-    keys_max,
+    integer_array,
+    integer_key_index,
     one_of,
     same,
-    span_us_max,
     split_times,
     start_frontier,
-    whole_key_index,
-    whole_numbers,
 )
 from slackwater.codec.schemas import codec
 from slackwater.model.records import Gap, OrderedRecord, type_f64, type_i32, type_i64
@@ -72,12 +72,12 @@ def encode_ordered(record: OrderedRecord) -> bytes:
 def _row_times(record: OrderedRecord) -> tuple[int, Any, Any]:
     """The base and the times of rows, which are checked as those of a source record are."""
     base, last = int(record.stimes.min()), int(record.stimes.max())
-    if last - base >= span_us_max:
+    if last - base >= SPAN_US_MAX:
         raise ValueError(f"a span of {last - base} us")
     index, keys = record.key_index, len(record.keys)
     if len(index) != len(record.stimes) or index.min() < 0 or index.max() >= keys:
         raise ValueError("a key index without a key, or a row without a key index")
-    if keys >= keys_max:
+    if keys >= KEYS_MAX:
         raise ValueError(f"{keys} keys")
     return base, *split_times(record.stimes, base, last)
 
@@ -132,11 +132,11 @@ def _rows(
         raise DamageError(f"{len(offsets)} offsets where there are rows")
     for column in columns:
         same(len(column), n, "values", "rows")
-    if not (after.min() == 0 and after.max() < span_us_max):
+    if not (after.min() == 0 and after.max() < SPAN_US_MAX):
         raise DamageError("times that do not begin at their base")
-    stimes = whole_numbers(after, np.int64, "time")
+    stimes = integer_array(after, np.int64, "time")
     stimes += base
-    return stimes, whole_key_index(index, len(keys))
+    return stimes, integer_key_index(index, len(keys))
 
 
 def _check_offsets(offsets: type_f64, keys: int, columns: Sequence[type_f64]) -> None:

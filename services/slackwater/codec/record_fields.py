@@ -19,11 +19,11 @@ from slackwater.model.records import Kind, Position, type_i32, type_i64
 
 Bytes = bytes | bytearray | memoryview
 _T = TypeVar("_T")
-float_exact_us_max: Final = 2**24
+FLOAT_EXACT_US_MAX: Final = 2**24
 """Spans below it are written as 4-byte floats, which hold every whole number up to here."""
-span_us_max: Final = 2**53
+SPAN_US_MAX: Final = 2**53
 """Longest span of one source record (285 years): beyond, a double is not exact either."""
-keys_max: Final = 2**24
+KEYS_MAX: Final = 2**24
 """Most keys of a source record: an index is a 4-byte float."""
 KINDS: Final = tuple(Kind)
 NO_FRONTIER: Final = Position(0, -1)
@@ -45,7 +45,7 @@ def same(found: int, wanted: int, what: str, of: str) -> None:
 
 def split_times(stimes: type_i64, base: int, last: int) -> tuple[Any, Any]:
     """Times after ``base`` as 4-byte floats where they are exact, else as doubles."""
-    if last - base < float_exact_us_max:
+    if last - base < FLOAT_EXACT_US_MAX:
         return (stimes - base).astype(np.float32), ()
     return (), (stimes - base).astype(np.float64)
 
@@ -57,21 +57,21 @@ def one_of(times: Any, times64: Any) -> Any:
     return times if len(times) else times64
 
 
-def whole_key_index(index: Any, keys: int) -> type_i32:
+def integer_key_index(index: Any, keys: int) -> type_i32:
     """Key indices as whole numbers, each below ``keys``."""
     # Also false for NaN: the conversion meets numbers only.
     if not (index.min() >= 0 and index.max() < keys):
         raise DamageError(f"a key index outside 0..{keys - 1}")
-    whole: type_i32 = whole_numbers(index, np.int32, "key index")
-    return whole
+    complete: type_i32 = integer_array(index, np.int32, "key index")
+    return complete
 
 
-def whole_numbers(numbers: Any, dtype: type[Any], what: str) -> Any:
+def integer_array(numbers: Any, dtype: type[Any], what: str) -> Any:
     """Finite floats of a known range as whole numbers."""
-    whole = numbers.astype(dtype)
-    if not (whole == numbers).all():
+    complete = numbers.astype(dtype)
+    if not (complete == numbers).all():
         raise DamageError(f"a {what} that is not whole")
-    return whole
+    return complete
 
 
 def check_place(start: int, end: int, piece: int, pieces: int) -> None:

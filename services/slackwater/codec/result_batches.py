@@ -1,4 +1,4 @@
-"""Result lines -> batches of readings: what a chained query reads (R20).
+"""Result lines -> batches of readings: what a chained query reads (trace-20).
 
 A result topic has one record a row, and behind a window's rows the boundary that closes them. A
 root writes them in fenced transactions that never cut a window, so a reader of committed records
@@ -35,14 +35,14 @@ from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Kind, ResultBatch, SourceColumns, type_f64
 
 _log = logging.getLogger(__name__)
-_kind: Final = b'"kind":"'
-_rows: Final = (b"stable", b"tentative")
+_KIND: Final = b'"kind":"'
+_ROWS: Final = (b"stable", b"tentative")
 _DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError)
 """What reading the text of a row may raise if it is not what a root has written."""
-_count_max: Final = 2**53
+_COUNT_MAX: Final = 2**53
 """Counts and seqs lie below it."""
 """Event times lie below it, on both sides of 1970."""
-_row_bytes: Final = 64
+_ROW_BYTES: Final = 64
 """What a row takes beside its text."""
 
 
@@ -100,7 +100,7 @@ class Assembler:
         if self._first is None:
             self._first = offset
         self._next = offset + 1
-        if _kind_of(value) in _rows:
+        if _kind_of(value) in _ROWS:
             self._rows.append(value)
             return None
         where = f"{self._where}:{offset}"
@@ -128,13 +128,13 @@ class Assembler:
         is_possible = (
             (line["query"], line["part"]) == (self._stream.query, self._stream.part)
             and line["label"] in ("stable", "tentative")
-            and 0 <= line["keys"] <= line["seq"] < _count_max
+            and 0 <= line["keys"] <= line["seq"] < _COUNT_MAX
             and self._last_seq < line["seq"] - line["keys"]
-            and 0 < line["windows"] < _count_max
+            and 0 < line["windows"] < _COUNT_MAX
             and NEVER < window[0] < window[1] < FOREVER
             and all(isinstance(name, str) for name in line["missing"])
             and isinstance(lost, dict)
-            and all(isinstance(n, int) and 0 <= n < _count_max for n in lost.values())
+            and all(isinstance(n, int) and 0 <= n < _COUNT_MAX for n in lost.values())
         )
         if not is_possible:
             raise MalformedRecordError(where, "a boundary that no root can have written")
@@ -190,32 +190,32 @@ class Assembler:
         if line.get("skipped") is True:
             missing.add(stream.query)  # it has not been computed: no rows does not mean empty
         where = f"{self._where}:{self._first}"
-        rows = Rows(stream, self._rows, end - 1, where) if self._rows else None
+        rows = LazyRows(stream, self._rows, end - 1, where) if self._rows else None
         if stream.slide_us is None:
-            floor, boundary = start, end
+            prev_watermark, boundary = start, end
         else:
             # A run of windows ends with its last; the first one's end is the floor.
-            floor = end - 1 - (line["windows"] - 1) * stream.slide_us
+            prev_watermark = end - 1 - (line["windows"] - 1) * stream.slide_us
             boundary = end - 1 + stream.slide_us
         return ResultBatch(
             Kind.TENTATIVE if is_tentative else Kind.INSERTION if rows else Kind.BOUNDARY,
             stream.name,
             self._first,
             offset + 1,
-            floor,
+            prev_watermark,
             boundary,
             line["seq"] - line["keys"] + lost,
             line["seq"] - 1,
             tuple(sorted(missing)),
             sum(line.get("lost", {}).values()) + lost,
-            sum(map(len, self._rows)) + _row_bytes * len(self._rows),
-            stime_min=floor,
-            stime_max=floor if stream.slide_us is not None else boundary - 1,
+            sum(map(len, self._rows)) + _ROW_BYTES * len(self._rows),
+            stime_min=prev_watermark,
+            stime_max=prev_watermark if stream.slide_us is not None else boundary - 1,
             columns=rows,
         )
 
 
-class Rows:
+class LazyRows:
     """The rows of one window, parsed when they are first needed."""
 
     def __init__(
@@ -237,11 +237,11 @@ class Rows:
             try:
                 self._columns = self._parsed(self._lines)
             except _DAMAGE:
-                self._columns = self._parsed(list(self._whole(self._lines)))
+                self._columns = self._parsed(list(self._complete(self._lines)))
             self._lines = None
         return self._columns
 
-    def _whole(self, lines: Sequence[bytes]) -> Iterator[bytes]:
+    def _complete(self, lines: Sequence[bytes]) -> Iterator[bytes]:
         for line in lines:
             try:
                 self._parsed([line])
@@ -299,5 +299,5 @@ def _time_of(line: Mapping[str, Any], name: str, where: str) -> int:
 
 def _kind_of(value: bytes) -> bytes:
     """The kind, without parsing: it stands behind names and numbers that hold no quote."""
-    at = value.find(_kind) + len(_kind)
+    at = value.find(_KIND) + len(_KIND)
     return value[at : value.find(b'"', at)]

@@ -68,7 +68,7 @@ def parse_time(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class AggregateColumns:
     """What is known of each field (first axis) and key (second axis); float64, as in a delta."""
 
     count: type_f64
@@ -77,28 +77,28 @@ class Figures:
     min: type_f64
     max: type_f64
 
-    def cut(self, start: int, stop: int) -> Figures:
+    def cut(self, start: int, stop: int) -> AggregateColumns:
         """The keys ``start`` to ``stop`` (exclusive)."""
         columns = (self.count, self.sum, self.m2, self.min, self.max)
-        return Figures(*(column[:, start:stop] for column in columns))
+        return AggregateColumns(*(column[:, start:stop] for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
+class ReadingColumns:
     """Rows of a query without a window: ``stimes`` (n,) and ``values`` (fields, n)."""
 
     stimes: type_i64
     values: type_f64
 
 
-_Aggregate = Callable[[Figures], np.ndarray[Any, Any]]
+_Aggregate = Callable[[AggregateColumns], np.ndarray[Any, Any]]
 
 
 def _null_below(count_min: int, aggregate: _Aggregate) -> _Aggregate:
     return lambda figures: np.where(figures.count >= count_min, aggregate(figures), np.nan)
 
 
-def _variance(figures: Figures) -> type_f64:
+def _variance(figures: AggregateColumns) -> type_f64:
     variance: type_f64 = figures.m2 / (figures.count - 1)
     return variance
 
@@ -139,7 +139,7 @@ def figures_of(aggregates: Iterable[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ResultRows:
     """One window's rows of one part, before they are text. Every key given gets a row.
 
     ``figures`` are those of each key, or, without a window, readings in their order.
@@ -156,7 +156,7 @@ class Answer:
     window_end: int
     keys: Sequence[str]
     fields: Sequence[str]
-    figures: Figures | Readings
+    figures: AggregateColumns | ReadingColumns
     aggregate: Sequence[str] = ()
     missing: Sequence[str] = ()
     lost: Mapping[str, int] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class Answer:
 
 
 def encode_rows(
-    answer: Answer, start: int = 0, stop: int | None = None
+    answer: ResultRows, start: int = 0, stop: int | None = None
 ) -> list[tuple[bytes, bytes]]:
     """Kafka key and value of the rows of keys ``start`` to ``stop`` (default: all).
 
@@ -176,7 +176,7 @@ def encode_rows(
         return []
     kafka_keys, key_texts = _key_texts(answer.keys[start:stop])
     columns = [key_texts, *_number_texts(answer, start, stop)]
-    if isinstance(answer.figures, Readings):
+    if isinstance(answer.figures, ReadingColumns):
         columns.insert(0, _time_texts(answer.figures.stimes[start:stop]))
     seqs = range(answer.first_seq + start, answer.first_seq + stop)
     values = map(_row_template(answer).__mod__, zip(seqs, *columns, strict=True))
@@ -201,9 +201,9 @@ def _key_texts(keys: Sequence[str]) -> tuple[list[bytes], list[bytes]]:
     return [key.encode() for key in keys], [orjson.dumps(key)[1:-1] for key in keys]
 
 
-def _number_texts(answer: Answer, start: int, stop: int) -> list[list[bytes]]:
+def _number_texts(answer: ResultRows, start: int, stop: int) -> list[list[bytes]]:
     """One list of numbers as JSON for each field and aggregate."""
-    if isinstance(answer.figures, Readings):
+    if isinstance(answer.figures, ReadingColumns):
         columns = [answer.figures.values[:, start:stop]]
     else:
         figures = answer.figures.cut(start, stop)
@@ -218,10 +218,10 @@ def _number_texts(answer: Answer, start: int, stop: int) -> list[list[bytes]]:
     ]
 
 
-def _row_template(answer: Answer) -> bytes:
+def _row_template(answer: ResultRows) -> bytes:
     """A row with holes for seq, key and each figure."""
     hole = "\0"
-    rows = isinstance(answer.figures, Readings)
+    rows = isinstance(answer.figures, ReadingColumns)
     numbers = hole if rows else dict(zip(answer.aggregate, repeat(hole)))
     row: dict[str, Any] = {
         "query": answer.query,

@@ -1,7 +1,7 @@
 """Source records as bytes, and back: the readings of one stream, in columns.
 
 A source record is decoded in two steps. A reader that looks for its place in a log needs headers
-only (rule 13), so ``decode_source`` reads the header and leaves the columns as bytes until
+only (rule-13), so ``decode_source`` reads the header and leaves the columns as bytes until
 ``columns.load()``.
 """
 
@@ -14,15 +14,15 @@ import numpy as np
 
 from slackwater.codec.avro_types import DamageError
 from slackwater.codec.record_fields import (
+    KEYS_MAX,
     KINDS,
+    SPAN_US_MAX,
     Bytes,
-    keys_max,
+    integer_array,
+    integer_key_index,
     one_of,
     same,
-    span_us_max,
     split_times,
-    whole_key_index,
-    whole_numbers,
 )
 from slackwater.codec.schemas import codec
 from slackwater.model.errors import MalformedRecordError
@@ -82,9 +82,9 @@ def _check_columns(record: SourceRecord, columns: SourceColumns) -> None:
     low, high = int(columns.stimes.min()), int(columns.stimes.max())
     if low != record.stime_min or high != record.stime_max:
         raise ValueError(f"times from {low} to {high} are not those of the header")
-    if high - low >= span_us_max:
+    if high - low >= SPAN_US_MAX:
         raise ValueError(f"a span of {high - low} us")
-    if len(columns.keys) >= keys_max:
+    if len(columns.keys) >= KEYS_MAX:
         raise ValueError(f"{len(columns.keys)} keys")
     if columns.key_index.min() < 0 or columns.key_index.max() >= len(columns.keys):
         raise ValueError("a key index without a key")
@@ -137,9 +137,9 @@ class _StoredColumns:
             return SourceColumns(np.empty(0, np.int64), np.empty(0, np.int32), (), fields, columns)
         if base != low or offsets.min() != 0 or offsets.max() != high - low:
             raise DamageError("the times are not those of the header")
-        stimes = whole_numbers(offsets, np.int64, "time")
+        stimes = integer_array(offsets, np.int64, "time")
         stimes += low
-        places = whole_key_index(index, len(keys))
+        places = integer_key_index(index, len(keys))
         for shared in (stimes, places, *columns):
             shared.flags.writeable = False
         return SourceColumns(stimes, places, keys, fields, columns)
@@ -149,8 +149,8 @@ def decode_source(buf: Bytes, where: object = "", offset: int | None = None) -> 
     """The header of a source record; its columns are decoded by ``record.columns.load()``.
 
     ``offset``, where it was read from a log, tells a record that nobody can have written: its
-    incarnation is the offset of a START before it (rule 6). Readers that believed a greater one
-    would drop for ever what its log's writer says (rule 10).
+    incarnation is the offset of a START before it (rule-6). Readers that believed a greater one
+    would drop for ever what its log's writer says (rule-10).
     """
     source = codec("source")
     data = bytes(buf)
@@ -161,7 +161,7 @@ def decode_source(buf: Bytes, where: object = "", offset: int | None = None) -> 
         # Each reading takes at least a 4-byte time and a 4-byte index.
         if not 0 <= readings * 8 <= len(data) - pos:
             raise DamageError(f"{readings} readings in {len(data) - pos} bytes")
-        if low > high or high - low >= span_us_max:
+        if low > high or high - low >= SPAN_US_MAX:
             raise DamageError(f"times from {low} to {high}")
         if offset is not None and inc > offset:
             raise DamageError(f"incarnation {inc} has not begun before offset {offset}")

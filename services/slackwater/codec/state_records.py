@@ -84,7 +84,7 @@ def encode_root_state(state: RootState) -> bytes:
                 log.line,
                 _log_position(log.stable),
                 _log_position(log.live),
-                log.whole,
+                log.contiguous_seq,
             )
             for log in state.logs
         ],
@@ -105,8 +105,15 @@ def _make_root_state(values: list[Any]) -> RootState:
     fragment, placement, next_seq, epoch, stable_from, answered_to = values[:6]
     frontiers = tuple(Position(*frontier) for frontier in values[6])
     logs = tuple(
-        LogState(child, replica, line, _make_log_position(stable), _make_log_position(live), whole)
-        for child, replica, line, stable, live, whole in values[7]
+        LogState(
+            child,
+            replica,
+            line,
+            _make_log_position(stable),
+            _make_log_position(live),
+            contiguous_seq,
+        )
+        for child, replica, line, stable, live, contiguous_seq in values[7]
     )
     return RootState(
         fragment, placement, next_seq, epoch, stable_from, answered_to, frontiers, logs

@@ -16,13 +16,13 @@ from slackwater.client.follow import Client
 from slackwater.exporter.metrics import HeartbeatCollector, ResultMetrics
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.entry import Context
+from slackwater.runtime.entry import ProcessContext
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
 from slackwater.runtime.layout import process_names
 
 _log = logging.getLogger(__name__)
 
-again_s = 1.0
+AGAIN_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", default="127.0.0.1:9100", help="host:port of the page")
 
 
-def main(context: Context) -> None:
+def main(context: ProcessContext) -> None:
     """Serve until told to stop."""
     deployment, clock = context.deployment, SystemClock()
     host, port = _address(context.arguments.listen)
@@ -55,13 +55,13 @@ def main(context: Context) -> None:
     for query in deployment.queries:
         follow = partial(_follow, context, query, results)
         threading.Thread(target=follow, name=f"follow {query}", daemon=True).start()
-    while not context.stopping.wait(again_s):
+    while not context.stopping.wait(AGAIN_S):
         sender.update(ready=True)
     sender.stop()
     listener.stop()
 
 
-def _follow(context: Context, query: str, results: ResultMetrics) -> None:
+def _follow(context: ProcessContext, query: str, results: ResultMetrics) -> None:
     while not context.stopping.is_set():
         try:
             for record in Client(context.cluster, prefix=context.deployment.names.prefix).follow(
@@ -70,7 +70,7 @@ def _follow(context: Context, query: str, results: ResultMetrics) -> None:
                 results.take(record)
         except SlackwaterError as error:
             _log.info("results of %s are not read now: %s", query, error)
-        context.stopping.wait(again_s)
+        context.stopping.wait(AGAIN_S)
 
 
 def _address(text: str) -> tuple[str, int]:

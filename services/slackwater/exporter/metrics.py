@@ -23,7 +23,7 @@ from slackwater.model.names import own_name
 from slackwater.model.records import Heartbeat
 from slackwater.proxy.quarantine import REASONS
 from slackwater.runtime.beat import CPU_MS, CPU_WAIT_MS
-from slackwater.runtime.heartbeats import HeartbeatListener, stale_s
+from slackwater.runtime.heartbeats import STALE_S, HeartbeatListener
 
 LATENCY_S: Final = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 6, 10, 30, 60)
 STATES: Final = ("STABLE", "UP_FAILURE", "STABILIZATION")
@@ -62,7 +62,7 @@ class ResultMetrics:
             "slackwater_undo", "UNDO records: tentative answers revoked.", ["query"],
             registry=registry,
         )  # fmt: skip
-        self._beyond = Counter(
+        self._late_windows = Counter(
             "slackwater_windows_beyond_bound",
             "Windows first answered later than the bound after their normal time.",
             ["query"],
@@ -78,10 +78,10 @@ class ResultMetrics:
         for query in deployment.queries.values():
             bound_us = deployment.bound_us(query)
             bound.labels(query.name).set(bound_us / 1e6)
-            self._beyond.labels(query.name)
+            self._late_windows.labels(query.name)
             slide_us = query.units(query.bucket_us()).slide_us
-            due_apart_us = slide_us if deployment.clock == "wall" else 0
-            self._first[query.name] = _FirstAnswers(query.parts, slide_us, due_apart_us, bound_us)
+            due_spacing_us = slide_us if deployment.clock == "wall" else 0
+            self._first[query.name] = _FirstAnswers(query.parts, slide_us, due_spacing_us, bound_us)
             for label in ("stable", "tentative"):
                 self._windows.labels(query.name, label)  # there from the start, at 0
 
@@ -96,63 +96,67 @@ class ResultMetrics:
         run = self._first[query].take(record)
         if run is not None:
             self._latencies.observe(query, record["label"], run)
-            self._beyond.labels(query).inc(run.above(self._first[query].bound_us))
+            self._late_windows.labels(query).inc(run.above(self._first[query].bound_us))
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class AnsweredWindows:
     """Windows answered at once: the first one waited ``longest_us``, each later one less."""
 
     windows: int
     longest_us: int
-    apart_us: int
+    spacing_us: int
 
     @property
     def total_us(self) -> int:
         """All latencies together."""
         n = self.windows
-        return n * self.longest_us - self.apart_us * n * (n - 1) // 2
+        return n * self.longest_us - self.spacing_us * n * (n - 1) // 2
 
     def above(self, limit_us: int) -> int:
         """How many waited longer than this."""
         excess_us = self.longest_us - limit_us
         if excess_us <= 0:
             return 0
-        return min(self.windows, -(-excess_us // self.apart_us)) if self.apart_us else self.windows
+        return (
+            min(self.windows, -(-excess_us // self.spacing_us)) if self.spacing_us else self.windows
+        )
 
 
 class _FirstAnswers:
     """Of one query: which windows a boundary completes, seen over all parts.
 
     An answer is a window's first if it is tentative, or stable and replaces nothing (epoch 0). The
-    normal times of a run are ``due_apart_us`` apart: one slide; where the clock follows the data
+    normal times of a run are ``due_spacing_us`` apart: one slide; where the clock follows the data
     nobody knows, and that of the last window is taken for all.
     """
 
-    def __init__(self, parts: int, slide_us: int, due_apart_us: int, bound_us: int) -> None:
+    def __init__(self, parts: int, slide_us: int, due_spacing_us: int, bound_us: int) -> None:
         self.bound_us = bound_us
-        self._parts, self._slide_us, self._due_apart_us = parts, slide_us, due_apart_us
+        self._parts, self._slide_us, self._due_spacing_us = parts, slide_us, due_spacing_us
         self._answered: dict[int, int] = {}
         self._counted = 0
 
-    def take(self, record: Mapping[str, Any]) -> Run | None:
+    def take(self, record: Mapping[str, Any]) -> AnsweredWindows | None:
         """The windows that have their first answer of every part with this boundary."""
         if record["label"] == "stable" and record["epoch"] != 0:
             return None
         part, start = record["part"], parse_time(record["window_start"])
-        behind = start + record["windows"] * self._slide_us
+        end = start + record["windows"] * self._slide_us
         if start != self._answered.get(part):
             # The first that is read of this part, or some were lost: what lies before is unknown.
             self._counted = max(self._counted, start) if self._answered else start
-        self._answered[part] = behind
+        self._answered[part] = end
         complete = min(self._answered.values())
         if len(self._answered) < self._parts or complete <= self._counted:
             return None
         windows = (complete - self._counted) // self._slide_us
-        after_last = (behind - self._counted) // self._slide_us - 1
-        first_due = parse_time(record["due_at"]) - after_last * self._due_apart_us
+        after_last = (end - self._counted) // self._slide_us - 1
+        first_due = parse_time(record["due_at"]) - after_last * self._due_spacing_us
         self._counted = complete
-        return Run(windows, parse_time(record["seen_at"]) - first_due, self._due_apart_us)
+        return AnsweredWindows(
+            windows, parse_time(record["seen_at"]) - first_due, self._due_spacing_us
+        )
 
 
 class _Latencies(Collector):
@@ -166,7 +170,7 @@ class _Latencies(Collector):
         self._counts: dict[tuple[str, str], list[int]] = {}
         self._sums_us: dict[tuple[str, str], int] = {}
 
-    def observe(self, query: str, label: str, run: Run) -> None:
+    def observe(self, query: str, label: str, run: AnsweredWindows) -> None:
         """Count these windows."""
         below = [run.windows - run.above(round(limit * 1e6)) for limit in LATENCY_S]
         with self._lock:
@@ -223,17 +227,17 @@ def heartbeat_metrics(
     for process in sorted(set(expected) - beats.keys()):
         ready.add_metric([process], 0.0)
     for process, beat in beats.items():
-        heard = ages_ms[process] <= stale_s * 1000
-        ready.add_metric([process], float(beat.ready and heard))
-        for output, said in beat.states.items():
+        latest = ages_ms[process] <= STALE_S * 1000
+        ready.add_metric([process], float(beat.ready and latest))
+        for output, emitted in beat.states.items():
             for each in STATES:
-                state.add_metric([process, output, each], float(heard and said == each))
+                state.add_metric([process, output, each], float(latest and emitted == each))
         for name, count in beat.detail.items():
             if name in FRONTIERS and event_us is not None:
                 lag.add_metric([process, FRONTIERS[name]], (event_us - count) / 1e6)
             elif name in REASONS:
                 refused.add_metric([own_name(process), name], count)
-            elif name in gauges and heard:
+            elif name in gauges and latest:
                 gauges[name].add_metric([process], count / 1e3)
     return ready, state, lag, refused, *gauges.values()
 

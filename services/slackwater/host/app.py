@@ -34,34 +34,34 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
-from slackwater.host.host import IN_FLIGHT_BYTES_MAX, Host, Shared
+from slackwater.host.host import IN_FLIGHT_BYTES_MAX, Host, HostShared
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import UsageError
 from slackwater.model.names import FragmentName, OrdererName, RootName
 from slackwater.orderer import fragment as orderer
 from slackwater.root import fragment as root
-from slackwater.runtime.entry import Context
+from slackwater.runtime.entry import ProcessContext
 from slackwater.runtime.faust_worker import LiveConsumer, run_consumer
 from slackwater.runtime.fragment import Fragment
 from slackwater.runtime.heartbeats import (
+    GATHER_MS,
+    INTERVAL_S,
+    REPLICA_INTERVAL_S,
+    REPLICAS_GATHER_MS,
     HeartbeatListener,
     HeartbeatSender,
-    gather_ms,
-    interval_s,
-    replica_interval_s,
-    replicas_gather_ms,
 )
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.known import Known
+from slackwater.runtime.known import RegistryView
 from slackwater.runtime.parts import ADD, OWN_HOST, REMOVE, Commands, PartBeat, start_following
 from slackwater.runtime.registry import Registry
-from slackwater.runtime.turns import Turns
+from slackwater.runtime.wake_signal import WakeSignal
 
 _log = logging.getLogger(__name__)
 
 THREADS_MAX: Final = 16
 """That wait for the broker's answers to what fragments ask when they begin."""
-Make = Mapping[str, Callable[[str, Known, KafkaTransport], Fragment]]
+Make = Mapping[str, Callable[[str, RegistryView, KafkaTransport], Fragment]]
 """Begins a life of a fragment, by its kind."""
 MAKE: Final[Make] = {
     "orderer": orderer.make,
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def main(context: Context, make: Make = MAKE) -> None:
+def main(context: ProcessContext, make: Make = MAKE) -> None:
     """Run the fragments until told to stop."""
     names = _names(context.arguments.fragments)
     run = partial(_run, context, names, make)
@@ -109,37 +109,39 @@ def _check(full: str) -> None:
     NAMES[kind](name)
 
 
-def _make(make: Make, known: Known, transport: KafkaTransport, full: str) -> Fragment:
+def _make(make: Make, known: RegistryView, transport: KafkaTransport, full: str) -> Fragment:
     kind, _, name = full.partition("/")
     return make[kind](name, known, transport)
 
 
 def _beat(sender: HeartbeatSender, lasting: Mapping[str, int], name: str) -> PartBeat:
     beat = PartBeat(sender, name, owner_speaks=True)
-    beat.keep_telling(lasting)
+    beat.keep_reporting(lasting)
     return beat
 
 
-async def _run(context: Context, names: Sequence[str], make: Make, live: LiveConsumer) -> None:
+async def _run(
+    context: ProcessContext, names: Sequence[str], make: Make, live: LiveConsumer
+) -> None:
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="asking"))
-    deployment, transport, turns = context.deployment, context.transport(), Turns()
+    deployment, transport, turns = context.deployment, context.transport(), WakeSignal()
     are_replicas = _chooses(deployment, names)
     sender = HeartbeatSender(
         context.cluster,
         context.process,
         names=deployment.names,
-        interval_s=replica_interval_s if are_replicas else interval_s,
+        interval_s=REPLICA_INTERVAL_S if are_replicas else INTERVAL_S,
         carries=True,
         before=lambda: host.look(),  # noqa: PLW0108 -- the host is made of it
     )
     listener = HeartbeatListener(
         transport,
         lambda: host.wake_listeners(),  # noqa: PLW0108 -- the host is made of it
-        gather_ms=replicas_gather_ms if are_replicas else gather_ms,
+        gather_ms=REPLICAS_GATHER_MS if are_replicas else GATHER_MS,
     )
-    known = Known(Registry(transport), deployment)
-    shared = Shared(
+    known = RegistryView(Registry(transport), deployment)
+    shared = HostShared(
         transport=transport,
         producer=transport.producer(in_flight_bytes_max=IN_FLIGHT_BYTES_MAX),
         listener=listener,

@@ -6,9 +6,9 @@ heartbeat tells how often that was, and the exit code that a process of its own 
 may also be *dropped*, which is how a rehearsal kills one of several: it takes no turn any more, and
 nothing is flushed or noted. What it has handed to the client that writes may still arrive, as what
 a killed process has handed to the kernel may; a new life writes through the same client, so its
-START is behind all of that (rules 6 and 7).
+START is behind all of that (rule-6 and rule-7).
 
-So ends one that keeps more in memory than rule 12 lets it: its session finds that itself, and the
+So ends one that keeps more in memory than rule-12 lets it: its session finds that itself, and the
 host tells how much it was.
 
 One whose turns are too long (``runtime.longturns``) is held back, so that the others have nearly
@@ -53,7 +53,7 @@ from slackwater.runtime.placement import BackOff
 from slackwater.runtime.sharedends import SharedEnds
 from slackwater.runtime.sharedlogs import Consumer, SharedLogs
 from slackwater.runtime.transport import LogError, SharedProducer, Transport, Writer
-from slackwater.runtime.turns import Turns
+from slackwater.runtime.wake_signal import WakeSignal
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -71,12 +71,12 @@ REMOVE_AGAIN_S: Final = 1.0
 """After so long a log that nobody wants, and that could not be removed, is removed again."""
 
 
-class Dropped(Exception):
+class DroppedFragment(Exception):
     """The fragment's life is to end as if its process had been killed."""
 
 
 @dataclass(frozen=True)
-class Shared:
+class HostShared:
     """What the fragments of a host have in common."""
 
     transport: Transport
@@ -98,7 +98,7 @@ class Host:
         turns: what its loop waits by.
     """
 
-    def __init__(self, shared: Shared, consumer: Consumer, turns: Turns) -> None:
+    def __init__(self, shared: HostShared, consumer: Consumer, turns: WakeSignal) -> None:
         self.shared = shared
         self.turns = turns
         self.decode = Decoded()
@@ -155,7 +155,7 @@ class Host:
     def wake_listeners(self) -> None:
         """Somebody's output has changed its state; from any thread."""
         for hosted in tuple(self._hosted.values()):
-            hosted.heard()
+            hosted.on_heartbeat()
         self.turns.wake_from_thread()
 
     def look(self) -> None:
@@ -285,7 +285,7 @@ class Hosted:
         if self._beat is not None:
             self._beat.release()
         if self._ended is not None and not self._ended.done():
-            self._ended.set_exception(Dropped())
+            self._ended.set_exception(DroppedFragment())
         elif self._beat is not None:
             # Between two lives: whoever waits for one that began behind this waits for the next.
             self._beat.begin_again()
@@ -325,7 +325,7 @@ class Hosted:
         if not long.is_too_slow:
             return
         if self._beat is not None:
-            self._beat.keep_telling({LONG_TURN_MS: long.longest_us // 1000})
+            self._beat.keep_reporting({LONG_TURN_MS: long.longest_us // 1000})
         if len(self._host.fragments) > 1:
             driven.not_before = clock.now_us() + HELD_BACK_FACTOR * lasted_us
 
@@ -333,12 +333,12 @@ class Hosted:
         """A turn of it does not end; from any thread."""
         _log.error("%s: its turn does not end", self.name)
         if self._beat is not None:
-            self._beat.keep_telling({ENDLESS_TURN: 1})
+            self._beat.keep_reporting({ENDLESS_TURN: 1})
 
-    def heard(self) -> None:
+    def on_heartbeat(self) -> None:
         """Somebody's output has changed its state; from any thread."""
         driven = self._driven
-        if driven is not None and driven.hears_at_once:
+        if driven is not None and driven.reads_heartbeats_at_once:
             driven.make_due_soon()
 
     async def _run(self, behind: asyncio.Task[None] | None) -> None:
@@ -356,7 +356,7 @@ class Hosted:
         while True:
             try:
                 await self._live(beat)
-            except Dropped:
+            except DroppedFragment:
                 _log.warning("dropped, as if it had been killed")
                 beat.begin_again()
             except Exception as error:  # noqa: BLE001 -- whatever it is, the other fragments go on
@@ -369,14 +369,14 @@ class Hosted:
     def _noted(self, error: BaseException) -> Mapping[str, int]:
         """Log it; what the heartbeat tells of it."""
         self._failures += 1
-        told = {
+        reported = {
             FAILURES: self._failures,
             FAILED_AT: self._host.shared.clock.now_us(),
             FAILED_CODE: exit_code_of(error),
         }
         if isinstance(error, HeldTooMuchError):
-            told |= {HELD_BYTES: error.held, HELD_BYTES_MAX: error.bound}
-        return told
+            reported |= {HELD_BYTES: error.held, HELD_BYTES_MAX: error.bound}
+        return reported
 
     async def _live(self, beat: PartBeat) -> None:
         """From its beginning to what ends it, which is raised."""
@@ -462,12 +462,12 @@ async def in_thread(function: Callable[[], T], give_back: Callable[[T], None]) -
         try:
             result = function()
         except BaseException as error:  # noqa: BLE001 -- raised where it is waited for
-            told = error
-            tell(lambda: done.set_exception(told), lambda: None)
+            reported = error
+            notify(lambda: done.set_exception(reported), lambda: None)
         else:
-            tell(lambda: done.set_result(result), lambda: give_back(result))
+            notify(lambda: done.set_result(result), lambda: give_back(result))
 
-    def tell(set_it: Callable[[], None], unwanted: Callable[[], None]) -> None:
+    def notify(set_it: Callable[[], None], unwanted: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(lambda: unwanted() if done.done() else set_it())
 

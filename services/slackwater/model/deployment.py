@@ -34,12 +34,12 @@ KEY_CHARS_MAX: Final = 65_536
 
 BOUND_TOLERANCE_US: Final = 250_000
 """A first answer is late when it comes so much later than X: a consumer's own delay is none."""
-bucket_of_windows_us: Final = 250_000
+BUCKET_OF_WINDOWS_US: Final = 250_000
 """A window's answer waits for no bucket (buckets end where windows do), so they may be wide; what a
 query costs is work for each bucket. Wider, and the last of a window would hold too much of it."""
-bucket_of_joins_us: Final = 100_000
+BUCKET_OF_JOINS_US: Final = 100_000
 """A bucket's pairs are made all at once, and may be many times its readings."""
-bucket_of_rows_us: Final = 10_000
+BUCKET_OF_ROWS_US: Final = 10_000
 """Without a window every reading waits for the end of its bucket."""
 
 
@@ -135,9 +135,9 @@ class JoinSpec:
 class QuerySpec:
     """What to compute over which streams, and how long it may take (``bound_us`` is X).
 
-    Without a ``window`` the readings themselves are the result, and nothing is aggregated (R21).
-    ``select`` holds (name, expression) in the file's order; None keeps the input fields. With
-    ``join`` the rows are pairs of readings of the two sources, without it readings.
+    Without a ``window`` the readings themselves are the result, and nothing is aggregated
+    (trace-21). ``select`` holds (name, expression) in the file's order; None keeps the input
+    fields. With ``join`` the rows are pairs of readings of the two sources, without it readings.
     """
 
     name: str
@@ -159,11 +159,11 @@ class QuerySpec:
     def bucket_us(self, speed: float = 1.0) -> int:
         """The width w that it is registered with: event time, in whole us and at least 1."""
         if self.window is None:
-            wall_us = bucket_of_rows_us
+            wall_us = BUCKET_OF_ROWS_US
         elif self.join is None:
-            wall_us = bucket_of_windows_us
+            wall_us = BUCKET_OF_WINDOWS_US
         else:
-            wall_us = bucket_of_joins_us
+            wall_us = BUCKET_OF_JOINS_US
         return max(1, int(wall_us * speed))
 
     def units(self, w_us: int) -> WindowSpec:
@@ -226,7 +226,7 @@ class Deployment:
         return self._spec(query).sources
 
     def queries_of(self, query: str | QuerySpec) -> tuple[str, ...]:
-        """The queries among its sources: the links of a chain (R20)."""
+        """The queries among its sources: the links of a chain (trace-20)."""
         return tuple(name for name in self.streams_of(query) if name in self.queries)
 
     @_once_a_query
@@ -238,7 +238,7 @@ class Deployment:
         return tuple(found)
 
     def lateness_us(self, query: str | QuerySpec) -> int:
-        """How much later than wall(e) the normal time of e lies, in event time (rule 15).
+        """How much later than wall(e) the normal time of e lies, in event time (rule-15).
 
         With a stream that learns its ``expect_every`` it is the least: ``lateness_of`` has all.
 
@@ -262,7 +262,7 @@ class Deployment:
         return tuple(dict.fromkeys(names))
 
     def fields_of(self, source: str) -> tuple[str, ...]:
-        """What a source brings: a stream its fields, a query those of its results (R20).
+        """What a source brings: a stream its fields, a query those of its results (trace-20).
 
         With a window one for each figure, ``temperature_avg``; figures have no ``_`` in their
         names, so that no two of them meet.
@@ -299,7 +299,10 @@ class Deployment:
         return 2 + max((self.stages(name) for name in self.queries_of(query)), default=0)
 
     def bound_us(self, query: str | QuerySpec) -> int:
-        """The X that holds for it: the smallest bound among itself and all chained on it (R13)."""
+        """The X that holds for it: the smallest bound among itself and all chained on it.
+
+        See trace-13.
+        """
         return self.bound_of(query).bound_us
 
     @_once_a_query
@@ -313,7 +316,7 @@ class Deployment:
     def deadline_us(self, query: str | QuerySpec, stage: int) -> int:
         """Wall time from normal time to the deadline of its orderer (1) or its root (2).
 
-        Rule 15: X less one margin for each stage from this one to the end of the path, on the path
+        rule-15: X less one margin for each stage from this one to the end of the path, on the path
         that leaves the least. What reads a query must have its answer by its own first deadline.
         """
         spec = self._spec(query)

@@ -19,7 +19,7 @@ UNITS_US: Final = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
-duration_us_max: Final = 36_525 * UNITS_US["d"]
+DURATION_US_MAX: Final = 36_525 * UNITS_US["d"]
 """A hundred years: longer is a slip of the pen, and sums of times must stay far inside int64."""
 
 _DURATION = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?) ?(us|ms|s|m|h|d)", re.ASCII)
@@ -33,7 +33,7 @@ def parse_duration_us(text: str) -> int:
             f"{text!r} is not a duration: write a number and one of us, ms, s, m, h, d, like 500ms"
         )
     us = int(Decimal(match[1]) * UNITS_US[match[2]])
-    if us > duration_us_max:
+    if us > DURATION_US_MAX:
         raise ValueError(f"{text!r} is longer than a hundred years")
     return us
 

@@ -45,7 +45,7 @@ class EnvironmentProblem(SlackwaterError):
 
 
 class HeldTooMuchError(SlackwaterError):
-    """A session keeps more in memory than rule 12 lets it: a fault of ours that its life ends with.
+    """A session keeps more in memory than rule-12 lets it: a fault of ours that its life ends with.
 
     ``held`` and ``bound`` are bytes of one input.
     """

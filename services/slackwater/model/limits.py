@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 RECORD_BYTES_MAX: Final = 16 * 1024 * 1024
-"""The largest record of an internal topic; a bucket is cut into pieces of half of it (R32)."""
+"""The largest record of an internal topic; a bucket is cut into pieces of half of it (trace-32)."""
 RECORD_BATCH_BYTES_MAX: Final = RECORD_BYTES_MAX + 64 * 1024
 """The same with what Kafka's batch around it needs: for brokers, producers and consumers."""
 

@@ -176,7 +176,7 @@ class Names:
     # Everything else.
 
     def transactional_id(self, query: str, part: int) -> str:
-        """The fence of a query's part (rule 27)."""
+        """The fence of a query's part (rule-27)."""
         return f"{self.prefix}sw.{query}.{part}"
 
     def group(self, process: str) -> str:

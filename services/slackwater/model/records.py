@@ -3,7 +3,7 @@
 Every log of the pipeline holds one of three records: a *source* record (written by a sensor
 proxy), an *ordered* record (written by an orderer) or a *delta* record (written by an aggregator,
 one per ordered record). They are columnar: a header of a few numbers, and one numpy array per
-column. The bytes belong to ``slackwater.codec``; the meaning of each field is rule 1 to 5 of
+column. The bytes belong to ``slackwater.codec``; the meaning of each field is rule-1 to rule-5 of
 ``docs/protocols/rules.md`` and section 4.1 of the DPC paper, whose tuple types they carry.
 
 Times are int microseconds since the Unix epoch (event time), offsets and ids plain ints.
@@ -25,10 +25,10 @@ type_i32 = npt.NDArray[np.int32]
 
 
 class Kind(IntEnum):
-    """What a record is (rule 2). UNDO and REC_DONE exist only in the results."""
+    """What a record is (rule-2). UNDO and REC_DONE exist only in the results."""
 
     START = 0
-    """A writer begins: every record of an older incarnation behind it is dropped (rule 10)."""
+    """A writer begins: every record of an older incarnation behind it is dropped (rule-10)."""
     INSERTION = 1
     """Stable readings, or their aggregate."""
     TENTATIVE = 2
@@ -40,21 +40,21 @@ class Kind(IntEnum):
 
 
 class Gap(NamedTuple):
-    """Readings that retention took away before they were read (rule 28)."""
+    """Readings that retention took away before they were read (rule-28)."""
 
     stream: str
     lost: int
 
 
 class Position(NamedTuple):
-    """How far a log of buckets has come: the next piece of the next bucket (rule 11)."""
+    """How far a log of buckets has come: the next piece of the next bucket (rule-11)."""
 
     bucket_start: int
     piece: int = 0
 
 
 class Readings(Protocol):
-    """The columns of a source record, decoded when they are first needed (rule 13)."""
+    """The columns of a source record, decoded when they are first needed (rule-13)."""
 
     def load(self) -> SourceColumns:
         """Decode; raises ``MalformedRecordError`` if the bytes are damaged."""
@@ -90,7 +90,7 @@ class SourceRecord:
     ``spool`` names the writer's spool (START only). ``stime_max`` is the largest stime among the
     readings, ``stime_min`` the smallest (both = boundary when there are none). ``gap`` tells of
     readings that the writer knows to be lost before it. In START both stimes say up to where damage
-    before it may be felt (R15), and a ``gap``, of 0, says that the ids begin anew (rule 28).
+    before it may be felt (trace-15), and a ``gap``, of 0, says that the ids begin anew (rule-28).
     """
 
     kind: Kind
@@ -121,18 +121,19 @@ class SourceRecord:
 class ResultBatch:
     """One window of one result partition, or a run of empty ones, as readings for another query.
 
-    As a stream (R20) a window's rows have the event time window end - 1 us. So the batch accounts
-    for the event times from ``floor``, that instant, up to ``boundary``, the same instant of the
-    window behind: batches of neighbouring windows touch, stable and tentative ones alike.
-    ``offset`` is that of its first record, ``next_offset`` one past its last; in between, and up
-    to the next batch, offsets may be taken by markers of transactions. Ids are the rows' ``seq``.
+    As a stream (trace-20) a window's rows have the event time window end - 1 us. So the batch
+    accounts for the event times from ``prev_watermark``, that instant, up to ``boundary``, the same
+    instant of the window behind: batches of neighbouring windows touch, stable and tentative ones
+    alike. ``offset`` is that of its first record, ``next_offset`` one past its last; in between,
+    and up to the next batch, offsets may be taken by markers of transactions. Ids are the rows'
+    ``seq``.
     """
 
     kind: Kind
     stream: str
     offset: int
     next_offset: int
-    floor: int
+    prev_watermark: int
     boundary: int
     first_id: int
     last_id: int
@@ -160,7 +161,7 @@ class OrderedRecord:
     Of a query without a window they are *rows*, in their order: ``stimes`` and ``key_index`` (n,)
     as in a source record, and ``offsets`` is [0]; pieces are then cut between rows.
     ``frontier`` (START only) is the position the writer goes on from. ``seq`` is the record's
-    offset where its reader counts by it (R21); it is not on the wire.
+    offset where its reader counts by it (trace-21); it is not on the wire.
     """
 
     kind: Kind
@@ -200,8 +201,8 @@ class OrderedRecord:
 class DeltaRecord:
     """One record of ``sw.deltas.<query>.<part>``: the aggregate of one ordered record.
 
-    ``seq`` is the offset of the ordered record it was made from (rule 10, 19). ``keys_hash`` is
-    Spark's ``xxhash64`` of the key list: a reader that knows the hash need not decode the keys.
+    ``seq`` is the offset of the ordered record it was made from (rule-10, rule-19). ``keys_hash``
+    is Spark's ``xxhash64`` of the key list: a reader that knows the hash need not decode the keys.
     The five figures are float64 of shape (fields, keys): how many values (NaN not counted), their
     sum, the sum of squared deviations from the slice's own mean, smallest and largest (NaN where
     count is 0).
@@ -242,7 +243,7 @@ BucketRecord = OrderedRecord | DeltaRecord
 
 @dataclass(frozen=True, slots=True)
 class SourcePosition:
-    """Where a line goes on in a source log (rule 5), and the promise that held there."""
+    """Where a line goes on in a source log (rule-5), and the promise that held there."""
 
     offset: int
     next_id: int
@@ -252,7 +253,10 @@ class SourcePosition:
 
 @dataclass(frozen=True, slots=True)
 class StreamPositions:
-    """An orderer's three positions in one stream: stable line, operator state, live line (R26)."""
+    """An orderer's three positions in one stream: stable line, operator state, live line.
+
+    See trace-26.
+    """
 
     stream: str
     next: SourcePosition
@@ -262,7 +266,7 @@ class StreamPositions:
 
 @dataclass(frozen=True, slots=True)
 class OrdererState:
-    """State record of an orderer (rule 5): an old one is as right as a new one."""
+    """State record of an orderer (rule-5): an old one is as right as a new one."""
 
     fragment: str
     frontier: int
@@ -275,9 +279,9 @@ class OrdererState:
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Where one line of a root goes on in one deltas partition (rule 23).
+    """Where one line of a root goes on in one deltas partition (rule-23).
 
-    ``frontier`` is L of rule 11: the end of that log's own contiguous records.
+    ``frontier`` is L of rule-11: the end of that log's own contiguous records.
     """
 
     offset: int
@@ -290,7 +294,8 @@ class LogPosition:
 class LogState:
     """A root's positions in the partition of (child, replica, line), line 0 stable, 1 live.
 
-    Every seq below ``whole`` has been read: what an aggregator need not send again (rule 26).
+    Every seq below ``contiguous_seq`` has been read: what an aggregator need not send again
+    (rule-26).
     """
 
     child: int
@@ -298,12 +303,12 @@ class LogState:
     line: int
     stable: LogPosition
     live: LogPosition
-    whole: int
+    contiguous_seq: int
 
 
 @dataclass(frozen=True, slots=True)
 class RootState:
-    """State record of a root copy, the last record of each of its transactions (rule 23).
+    """State record of a root copy, the last record of each of its transactions (rule-23).
 
     ``stable_from`` is S (first window without a stable answer), ``answered_to`` is T (first window
     without any answer); both are window starts. ``child_frontiers`` holds each child's accepted
@@ -322,7 +327,7 @@ class RootState:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A hole that a reader sees in somebody's log (rule 11): its writer sends again."""
+    """A hole that a reader sees in somebody's log (rule-11): its writer sends again."""
 
     topic: str
     partition: int

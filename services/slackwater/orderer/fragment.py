@@ -12,12 +12,12 @@ from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.expressions import compile_predicate, compile_projection
 from slackwater.protocols.dpc.join import SJoin
 from slackwater.protocols.dpc.line import Policy, Schedule
-from slackwater.protocols.dpc.operators import Operators, Piece
+from slackwater.protocols.dpc.operators import BucketPiece, Operators
 from slackwater.protocols.dpc.orderer_config import OrdererConfig
 from slackwater.protocols.dpc.shared_buckets import SharedBuckets
 from slackwater.runtime.fragment import Fragment
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.known import Known
+from slackwater.runtime.known import RegistryView
 from slackwater.runtime.normaltime import NormalTime
 from slackwater.runtime.registry import QueryDefinition
 from slackwater.runtime.topics import ordered_partition, partition_count, piece_bytes_max
@@ -25,7 +25,7 @@ from slackwater.sessions.orderer import OrdererSession
 from slackwater.sessions.requests import Log
 
 
-def make(name: str, known: Known, transport: KafkaTransport) -> Fragment:
+def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     """The orderer ``name``, QUERY.CHILD.REPLICA. Waits for its query, and for those it reads."""
     of = OrdererName.parse(name)
     definition = known.query(of.query)
@@ -48,7 +48,7 @@ def make(name: str, known: Known, transport: KafkaTransport) -> Fragment:
 
 
 def what_buckets_are_made_of(
-    deployment: Deployment, spec: QuerySpec, logs: Sequence[InputLog]
+    deployment: Deployment, spec: QuerySpec, logs: Sequence[SourceInput]
 ) -> Hashable:
     """Where this is equal, two orderers make the same buckets of the same readings."""
     return (
@@ -65,9 +65,9 @@ def make_session(
     of: OrdererName,
     definition: QueryDefinition,
     time: NormalTime,
-    known: Known,
-    logs: Sequence[InputLog],
-    shared: SharedBuckets[list[Piece]],
+    known: RegistryView,
+    logs: Sequence[SourceInput],
+    shared: SharedBuckets[list[BucketPiece]],
     names: Names,
 ) -> OrdererSession:
     """Its session."""
@@ -83,7 +83,7 @@ def make_session(
             (topic, ordered_partition(of.replica, live=False)),
             (topic, ordered_partition(of.replica, live=True)),
         ),
-        e0=definition.e0_us,
+        start_time=definition.e0_us,
         parts=definition.spec.parts,
         results={i: log.results for i, log in enumerate(logs) if log.results is not None},
         lag_us=lag_us(definition.spec, of.replica),
@@ -104,7 +104,7 @@ def config_of(
     deployment: Deployment,
     definition: QueryDefinition,
     time: NormalTime,
-    logs: Sequence[InputLog],
+    logs: Sequence[SourceInput],
     names: Names,
 ) -> OrdererConfig:
     """What the orderer's core is told."""
@@ -123,7 +123,7 @@ def config_of(
         disorders_us=tuple(log.disorder_us for log in logs),
         lateness=time.lateness_us,
         in_time_us=event_us(deployment.deadline_us(spec, 1), definition),
-        results={i: log.promise for i, log in enumerate(logs) if log.promise is not None},
+        results={i: log.watermark for i, log in enumerate(logs) if log.watermark is not None},
     )
 
 
@@ -140,7 +140,7 @@ def operators_of(
     deployment: Deployment,
     spec: QuerySpec,
     names: Sequence[str],
-    shared: SharedBuckets[list[Piece]] | None = None,
+    shared: SharedBuckets[list[BucketPiece]] | None = None,
 ) -> Operators:
     """The query's, over logs that belong to the inputs of these names."""
     fields = deployment.input_fields(spec)
@@ -166,32 +166,32 @@ def sjoin(deployment: Deployment, spec: QuerySpec, names: Sequence[str]) -> SJoi
 
 
 @dataclass(frozen=True, slots=True)
-class InputLog:
+class SourceInput:
     """One log that the orderer reads; ``source`` is what the deployment file calls its input.
 
-    A part of a query is two of them, its stable topic with ``promise``, and its tentative one.
+    A part of a query is two of them, its stable topic with ``watermark``, and its tentative one.
     """
 
     name: str
     source: str
     disorder_us: int = 0
     results: ResultStream | None = None
-    promise: int | None = None
+    watermark: int | None = None
 
     def place(self, names: Names) -> Log:
         """Where it lies."""
         if self.results is None:
             return names.source(self.name), 0
-        kind: ResultKind = "tentative" if self.promise is None else "stable"
+        kind: ResultKind = "tentative" if self.watermark is None else "stable"
         return names.results(self.results.query, kind), self.results.part
 
 
 def inputs(
     deployment: Deployment,
     sources: Sequence[str],
-    known: Known,
+    known: RegistryView,
     transport: KafkaTransport,
-) -> Iterator[InputLog]:
+) -> Iterator[SourceInput]:
     """The logs of streams and queries, in the order that all replicas have."""
     for source in sources:
         if source in deployment.queries:
@@ -199,18 +199,18 @@ def inputs(
             continue
         disorder_us = deployment.streams[source].disorder_us
         for log in source_logs(deployment, source, transport):
-            yield InputLog(log, source, disorder_us)
+            yield SourceInput(log, source, disorder_us)
 
 
-def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator[InputLog]:
-    """Of each part of a query the stable and then the tentative topic (R20)."""
+def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator[SourceInput]:
+    """Of each part of a query the stable and then the tentative topic (trace-20)."""
     spec, grid = definition.spec, definition.grid
     window = spec.window
     if window is None:
-        promise = grid.bucket_start(definition.e0_us)
+        watermark = grid.bucket_start(definition.e0_us)
     else:
         # No row before the first window's, and that is at the last instant of the window.
-        promise = grid.window_end(grid.first_window_holding(definition.e0_us)) - 1
+        watermark = grid.window_end(grid.first_window_holding(definition.e0_us)) - 1
     for part in range(spec.parts):
         stream = ResultStream(
             spec.name,
@@ -219,8 +219,8 @@ def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator
             spec.aggregate,
             None if window is None else window.slide_us,
         )
-        yield InputLog(stream.name, spec.name, results=stream, promise=promise)
-        yield InputLog(f"{stream.name}/tentative", spec.name, results=stream)
+        yield SourceInput(stream.name, spec.name, results=stream, watermark=watermark)
+        yield SourceInput(f"{stream.name}/tentative", spec.name, results=stream)
 
 
 def source_logs(deployment: Deployment, stream: str, transport: KafkaTransport) -> list[str]:

@@ -6,7 +6,7 @@ by itself: added twice it is wrong, and "take the larger", Fargo's own way out, 
 values that never shrink. So nothing is ever added on arrival. The lattice here is a *map of
 identified slices*: it takes (child, replica, bucket) to the pieces that were written for
 it, each under a version, and joining two maps keeps the pieces of the greatest versions. Sums are
-taken afterwards, by a left fold of a fixed shape over what the map holds (rule 21, R28), which
+taken afterwards, by a left fold of a fixed shape over what the map holds (rule-21, trace-28), which
 gives two copies the same bits, where adding on arrival would give the bits of the arrival order.
 A root holds the part of the map that it still needs as panes (``panes.py``); here are the values
 and their fold.
@@ -167,7 +167,7 @@ class KeyTable:
 
     @property
     def remembered_bytes(self) -> int:
-        """About what the remembered lists take, both kinds together (G5)."""
+        """About what the remembered lists take, both kinds together (guarantee-5)."""
         return self._lists_bytes + self._shared_bytes
 
     @property
@@ -392,7 +392,7 @@ def fold(slices: Iterable[Slice], table: KeyTable, fields: int) -> Slice:
 class Aggregates:
     """The contents of a query with a window: a slice of figures out of each delta.
 
-    The children's shares fold left like panes do: one shape for all copies (rule 21, R28).
+    The children's shares fold left like panes do: one shape for all copies (rule-21, trace-28).
     """
 
     def __init__(self, table: KeyTable, fields: tuple[str, ...]) -> None:
@@ -413,7 +413,7 @@ class Aggregates:
         """An empty fold."""
         return Fold(self._table, len(self._fields))
 
-    def together(self, shares: Iterable[Slice]) -> Slice:
+    def merge(self, shares: Iterable[Slice]) -> Slice:
         """The children's shares, folded left."""
         return fold(shares, self._table, len(self._fields))
 
@@ -423,15 +423,15 @@ def _merge_into(a: F64, b: F64) -> None:
     na, nb = a[COUNT], b[COUNT]
     # A sum may have overflowed: then m2 is infinite or NaN, which is true, and no news.
     with np.errstate(over="ignore", invalid="ignore"):
-        apart = b[SUM] / np.maximum(nb, 1.0)
-        apart -= a[SUM] / np.maximum(na, 1.0)
+        difference = b[SUM] / np.maximum(nb, 1.0)
+        difference -= a[SUM] / np.maximum(na, 1.0)
         weight = na * nb
         none = weight == 0.0
         a[: M2 + 1] += b[: M2 + 1]  # from here on na is the count of both
         weight /= np.maximum(na, 1.0)
         # In this order, for apart * apart alone overflows where the whole does not.
-        weight *= apart
-        weight *= apart
+        weight *= difference
+        weight *= difference
         np.copyto(weight, 0.0, where=none)
         a[M2] += weight
     np.fmin(a[MIN], b[MIN], out=a[MIN])

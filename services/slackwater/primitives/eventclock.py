@@ -1,4 +1,4 @@
-"""The event clock: when, in wall time, an event time is due (rule 15, R12).
+"""The event clock: when, in wall time, an event time is due (rule-15, trace-12).
 
 The normal time of an event time e is wall(e + lateness), where ``wall`` is one function for the
 whole deployment. It depends on no arrival, so a window is due also when every source is silent,
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-observations_default_max = 8192
+OBSERVATIONS_DEFAULT_MAX = 8192
 
 
 class EventClock(Protocol):
@@ -63,8 +63,8 @@ class AnchoredClock:
     """Replay: at ``anchor_wall_us`` it shows ``anchor_event_us``, and runs ``speed`` times as fast.
 
     Exact: a float speed is a ratio of two integers, and integers do the rest. ``end_event_us`` is
-    where the replay ends (R24): no boundary goes beyond it, so nothing beyond it may become due
-    either, or windows that nobody will ever fill would be answered tentatively without end.
+    where the replay ends (trace-24): no boundary goes beyond it, so nothing beyond it may become
+    due either, or windows that nobody will ever fill would be answered tentatively without end.
     """
 
     anchor_wall_us: int
@@ -106,7 +106,7 @@ class DataClock:
 
     __slots__ = ("_boundaries", "_observations_max", "_walls")
 
-    def __init__(self, observations_max: int = observations_default_max) -> None:
+    def __init__(self, observations_max: int = OBSERVATIONS_DEFAULT_MAX) -> None:
         assert observations_max >= 4
         self._observations_max = observations_max
         self._boundaries: list[int] = []
@@ -169,7 +169,7 @@ def clock_from_json(data: Mapping[str, Any]) -> EventClock:
 
 
 def normal_time_us(clock: EventClock, e: int, lateness_us: int) -> int | None:
-    """Wall time at which e is due, without a failure (rule 15); None while it is not known.
+    """Wall time at which e is due, without a failure (rule-15); None while it is not known.
 
     It never is for what lies beyond the end of a replay.
     """

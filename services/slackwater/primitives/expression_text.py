@@ -19,12 +19,12 @@ from sqlglot import Token, Tokenizer, TokenType
 from sqlglot import expressions as exp
 from sqlglot.errors import ParseError, TokenError
 
-expression_chars_max: Final = 8_192
-expression_nodes_max: Final = 1_000
-expression_brackets_max: Final = 24
+EXPRESSION_CHARS_MAX: Final = 8_192
+EXPRESSION_NODES_MAX: Final = 1_000
+EXPRESSION_BRACKETS_MAX: Final = 24
 """Of brackets and CASEs in each other: some 25 frames a level in the parser."""
 
-names_shown_max: Final = 20
+NAMES_SHOWN_MAX: Final = 20
 """In the sentence that names the fields there are."""
 
 KEY: Final = "key"
@@ -52,8 +52,8 @@ class _Tokenizer(Tokenizer):
 
 def parse(text: str, fields: Sequence[str]) -> exp.Expr:
     """The tree that sqlglot makes of the text, in which ``fields`` and ``key`` are columns."""
-    if len(text) > expression_chars_max:
-        raise ExpressionError(f"is longer than {expression_chars_max} characters")
+    if len(text) > EXPRESSION_CHARS_MAX:
+        raise ExpressionError(f"is longer than {EXPRESSION_CHARS_MAX} characters")
     try:
         tokens = _Tokenizer().tokenize(text)
         _check_tokens(tokens)
@@ -69,8 +69,8 @@ def parse(text: str, fields: Sequence[str]) -> exp.Expr:
     if parsed is None:
         raise ExpressionError("is empty")
     for nodes, node in enumerate(parsed.walk(), start=1):
-        if nodes > expression_nodes_max:
-            raise ExpressionError(f"has more than {expression_nodes_max} parts")
+        if nodes > EXPRESSION_NODES_MAX:
+            raise ExpressionError(f"has more than {EXPRESSION_NODES_MAX} parts")
         if isinstance(node, exp.Identifier) and node.this in names:
             node.set("this", names[node.this])
     return parsed
@@ -108,8 +108,8 @@ def quotes_advised(text: str, fields: Sequence[str]) -> Iterator[None]:
 def no_field(name: str, known: Sequence[str]) -> str:
     """The reason of an error."""
     shown = list(dict.fromkeys(known))
-    more = f" and {len(shown) - names_shown_max} more" if len(shown) > names_shown_max else ""
-    return f"there is no field {name!r}, only {', '.join(shown[:names_shown_max])}{more}"
+    more = f" and {len(shown) - NAMES_SHOWN_MAX} more" if len(shown) > NAMES_SHOWN_MAX else ""
+    return f"there is no field {name!r}, only {', '.join(shown[:NAMES_SHOWN_MAX])}{more}"
 
 
 def _check_tokens(tokens: Sequence[Token]) -> None:
@@ -123,8 +123,8 @@ def _check_tokens(tokens: Sequence[Token]) -> None:
             depth += 1
         elif token.token_type in (TokenType.R_PAREN, TokenType.END):
             depth -= 1
-        if depth > expression_brackets_max:
-            reason = f"nests brackets more than {expression_brackets_max} deep"
+        if depth > EXPRESSION_BRACKETS_MAX:
+            reason = f"nests brackets more than {EXPRESSION_BRACKETS_MAX} deep"
             raise ExpressionError(reason, _at(token))
 
 

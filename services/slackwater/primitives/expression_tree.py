@@ -34,7 +34,7 @@ Mask = npt.NDArray[np.bool_] | np.bool_
 NULL: Final = np.float64(np.nan)
 
 
-class Batch(NamedTuple):
+class ColumnBatch(NamedTuple):
     """The readings to evaluate over; a field that is not in ``columns`` is missing in all."""
 
     columns: Mapping[str, F64]
@@ -55,7 +55,7 @@ class Masks(NamedTuple):
 class Number(Protocol):
     """A node that gives a number for each reading."""
 
-    def values(self, batch: Batch) -> Values:
+    def values(self, batch: ColumnBatch) -> Values:
         """Finite, or NaN for NULL."""
         ...
 
@@ -64,7 +64,7 @@ class Number(Protocol):
 class Truth(Protocol):
     """A node that gives TRUE, FALSE or NULL for each reading."""
 
-    def masks(self, batch: Batch) -> Masks:
+    def masks(self, batch: ColumnBatch) -> Masks:
         """Where it is TRUE and where FALSE."""
         ...
 
@@ -166,7 +166,7 @@ class Constant:
 
     value: np.float64
 
-    def values(self, batch: Batch) -> Values:
+    def values(self, batch: ColumnBatch) -> Values:
         """The same for all."""
         del batch
         return self.value
@@ -178,7 +178,7 @@ class Column:
 
     name: str
 
-    def values(self, batch: Batch) -> Values:
+    def values(self, batch: ColumnBatch) -> Values:
         """The column itself, not a copy."""
         return batch.columns.get(self.name, NULL)
 
@@ -189,7 +189,7 @@ class Once:
 
     operand: Number
 
-    def values(self, batch: Batch) -> Values:
+    def values(self, batch: ColumnBatch) -> Values:
         """As the operand."""
         known = batch.memo.get(id(self))
         if known is None:
@@ -205,7 +205,7 @@ class Arithmetic:
     left: Number
     right: Number
 
-    def values(self, batch: Batch) -> Values:
+    def values(self, batch: ColumnBatch) -> Values:
         """NULL where undefined or beyond a double."""
         return _defined(ARITHMETIC[self.op](self.left.values(batch), self.right.values(batch)))
 
@@ -217,7 +217,7 @@ class Call:
     function: str
     operand: Number
 
-    def values(self, batch: Batch) -> Values:
+    def values(self, batch: ColumnBatch) -> Values:
         """NULL where undefined or beyond a double."""
         return _defined(FUNCTIONS[self.function](self.operand.values(batch)))
 
@@ -229,7 +229,7 @@ class Round:
     operand: Number
     digits: int
 
-    def values(self, batch: Batch) -> Values:
+    def values(self, batch: ColumnBatch) -> Values:
         """NULL where beyond a double."""
         return _defined(round_half_away(self.operand.values(batch), self.digits))
 
@@ -241,7 +241,7 @@ class Extreme:
     function: str
     operands: tuple[Number, ...]
 
-    def values(self, batch: Batch) -> Values:
+    def values(self, batch: ColumnBatch) -> Values:
         """NULL only where all are."""
         return reduce(EXTREMES[self.function], [n.values(batch) for n in self.operands])
 
@@ -253,7 +253,7 @@ class NumberCase:
     branches: tuple[tuple[Truth, Number], ...]
     otherwise: Number
 
-    def values(self, batch: Batch) -> Values:
+    def values(self, batch: ColumnBatch) -> Values:
         """All branches are worked out; none can fail, what is undefined is NULL."""
         chosen = self.otherwise.values(batch)
         for condition, result in reversed(self.branches):
@@ -267,7 +267,7 @@ class Known:
 
     value: bool | None
 
-    def masks(self, batch: Batch) -> Masks:
+    def masks(self, batch: ColumnBatch) -> Masks:
         """The same for all."""
         del batch
         return Masks(np.bool_(self.value is True), np.bool_(self.value is False))
@@ -281,7 +281,7 @@ class Compare:
     left: Number
     right: Number
 
-    def masks(self, batch: Batch) -> Masks:
+    def masks(self, batch: ColumnBatch) -> Masks:
         """NULL where a side is."""
         return COMPARISONS[self.op](self.left.values(batch), self.right.values(batch))
 
@@ -293,7 +293,7 @@ class KeyCompare:
     op: str
     literal: str
 
-    def masks(self, batch: Batch) -> Masks:
+    def masks(self, batch: ColumnBatch) -> Masks:
         """Decided once per key."""
         compare = KEY_COMPARISONS[self.op]
         return _of_keys([compare(key, self.literal) for key in batch.keys], batch)
@@ -306,13 +306,13 @@ class KeyIn:
     literals: frozenset[str]
     or_null: bool
 
-    def masks(self, batch: Batch) -> Masks:
+    def masks(self, batch: ColumnBatch) -> Masks:
         """Decided once per key."""
         true, false = _of_keys([key in self.literals for key in batch.keys], batch)
         return Masks(true, false & np.bool_(not self.or_null))
 
 
-def _of_keys(answers: list[bool], batch: Batch) -> Masks:
+def _of_keys(answers: list[bool], batch: ColumnBatch) -> Masks:
     true = np.array(answers, dtype=np.bool_)[batch.key_index]
     return Masks(true, ~true)
 
@@ -324,7 +324,7 @@ class In:
     operand: Number
     choices: tuple[Number, ...]
 
-    def masks(self, batch: Batch) -> Masks:
+    def masks(self, batch: ColumnBatch) -> Masks:
         """NULL if equal to none while something is NULL."""
         operand = self.operand.values(batch)
         each = [_equal(operand, choice.values(batch)) for choice in self.choices]
@@ -337,7 +337,7 @@ class And:
 
     terms: tuple[Truth, ...]
 
-    def masks(self, batch: Batch) -> Masks:
+    def masks(self, batch: ColumnBatch) -> Masks:
         """By De Morgan, so that there is one rule."""
         true, false = _any([_negated(term.masks(batch)) for term in self.terms])
         return Masks(false, true)
@@ -349,7 +349,7 @@ class Or:
 
     terms: tuple[Truth, ...]
 
-    def masks(self, batch: Batch) -> Masks:
+    def masks(self, batch: ColumnBatch) -> Masks:
         """NULL otherwise."""
         return _any([term.masks(batch) for term in self.terms])
 
@@ -360,7 +360,7 @@ class Not:
 
     term: Truth
 
-    def masks(self, batch: Batch) -> Masks:
+    def masks(self, batch: ColumnBatch) -> Masks:
         """NULL stays NULL."""
         return _negated(self.term.masks(batch))
 
@@ -382,7 +382,7 @@ class NumberIsNull:
 
     operand: Number
 
-    def masks(self, batch: Batch) -> Masks:
+    def masks(self, batch: ColumnBatch) -> Masks:
         """Never NULL."""
         null = np.isnan(self.operand.values(batch))
         return Masks(null, ~null)
@@ -394,7 +394,7 @@ class TruthIsNull:
 
     operand: Truth
 
-    def masks(self, batch: Batch) -> Masks:
+    def masks(self, batch: ColumnBatch) -> Masks:
         """Never NULL."""
         true, false = self.operand.masks(batch)
         known = true | false
@@ -408,7 +408,7 @@ class TruthCase:
     branches: tuple[tuple[Truth, Truth], ...]
     otherwise: Truth
 
-    def masks(self, batch: Batch) -> Masks:
+    def masks(self, batch: ColumnBatch) -> Masks:
         """The first branch whose condition is TRUE."""
         true, false = self.otherwise.masks(batch)
         for condition, result in reversed(self.branches):

@@ -30,9 +30,9 @@ from slackwater.primitives.expression_text import (
     parse,
     quotes_advised,
 )
-from slackwater.primitives.expression_tree import F64, Batch, Number, Truth
+from slackwater.primitives.expression_tree import F64, ColumnBatch, Number, Truth
 
-expression_depth_max: Final = 120
+EXPRESSION_DEPTH_MAX: Final = 120
 """Of the tree; a sum of so many terms is that deep. Two Python frames a level."""
 
 _NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
@@ -57,7 +57,7 @@ class Predicate:
         Columns hold finite values or NaN; a field that has no column is missing everywhere.
         """
         with np.errstate(all="ignore"):
-            true = self.root.masks(Batch(columns, key_index, keys, {})).true
+            true = self.root.masks(ColumnBatch(columns, key_index, keys, {})).true
         return _for_all(true, len(key_index))
 
 
@@ -72,7 +72,7 @@ class Projection:
         self, columns: Mapping[str, F64], key_index: npt.NDArray[np.integer], keys: Sequence[str]
     ) -> dict[str, F64]:
         """The new columns. One that is only renamed is the old array itself, not a copy."""
-        batch = Batch(columns, key_index, keys, {})
+        batch = ColumnBatch(columns, key_index, keys, {})
         with np.errstate(all="ignore"):
             results = {name: number.values(batch) for name, number in self.fields}
         return {name: _for_all(values, len(key_index)) for name, values in results.items()}
@@ -164,8 +164,8 @@ class _Translator:
 
     def _any(self, node: exp.Expr) -> _Any:
         self._depth += 1
-        if self._depth > expression_depth_max:
-            raise _refusal(f"is nested more than {expression_depth_max} deep", node)
+        if self._depth > EXPRESSION_DEPTH_MAX:
+            raise _refusal(f"is nested more than {EXPRESSION_DEPTH_MAX} deep", node)
         handler = self._handlers.get(type(node))
         if handler is None:
             raise _refusal(f"{_named(node)} is not supported", node)

@@ -1,11 +1,11 @@
 """Contiguous ids: how far a log's own sequence reaches without a hole.
 
-Every stable stream numbers what it carries without gaps (rule 4). A log may hold more than its
+Every stable stream numbers what it carries without gaps (rule-4). A log may hold more than its
 sequence: repeats after a restart, a dead writer's leftovers, records beyond a hole. What counts is
 decided by one comparison, the same for the writer that resumes and for everybody who reads: a run
-of ids belongs to the sequence exactly if its first id is the next one (rules 7 and 10). The last
-record of a log says nothing about that; a writer that resumed there would leave a hole that no
-reader can ever pass (trace R1).
+of ids belongs to the sequence exactly if its first id is the next one (rule-7 and rule-10). The
+last record of a log says nothing about that; a writer that resumed there would leave a hole that no
+reader can ever pass (trace-1).
 
 Rejected: remembering runs that came too early and joining them when the hole fills. The writer
 sends them again anyway, and the memory would have no bound.

@@ -1,4 +1,4 @@
-"""How much later than wall(e) an event time is due (rule 15), and what of it is learned.
+"""How much later than wall(e) an event time is due (rule-15), and what of it is learned.
 
 A stream that keeps its word has passed e by wall(e + its ``disorder`` + its ``expect_every``).
 Where the deployment file says ``expect_every: auto`` nobody has given a word, so it is learned: as

@@ -1,11 +1,11 @@
 """Panes: how a child's slices become windows, always in the same shape.
 
 Floating-point addition is not associative, so "the sum of the slices" means nothing until the
-brackets are set. They are set by the grid alone (rule 21, R28): within a child the buckets of a
-*pane* (the stretch between neighbouring window edges) fold left into the pane, the panes of a
+brackets are set. They are set by the grid alone (rule-21, trace-28): within a child the buckets of
+a *pane* (the stretch between neighbouring window edges) fold left into the pane, the panes of a
 window fold left into the child's share, and the children's shares fold left in index order. Two
 copies that read the same slices therefore agree bit for bit, whenever each was restarted and
-however its input came in pieces; the pieces of a bucket hold disjoint keys (rule 3), so taking
+however its input came in pieces; the pieces of a bucket hold disjoint keys (rule-3), so taking
 them in turn adds no bracket. An incremental sum that follows a sliding window, add the new and
 subtract the old, would cost less and remember every restart in its last bits.
 
@@ -14,9 +14,9 @@ keeps one open fold and the panes of windows still to be answered, and takes no 
 reading again from the first open window's start builds the same.
 
 ``LivePanes`` is the live line's: per bucket the slice that was chosen last, replaced and never
-added (R7), on top of whatever the stable store has already. It is bounded (R5): chosen slices
-beyond ``cells_max`` or ``bytes_max`` are folded from the oldest on, after which they can no more
-be replaced; what would have come is left to the stable line.
+added (trace-7), on top of whatever the stable store has already. It is bounded (trace-5): chosen
+slices beyond ``cells_max`` or ``bytes_max`` are folded from the oldest on, after which they can no
+more be replaced; what would have come is left to the stable line.
 
 Both are for one child of one query. Neither knows what a slice is made of: that is the word of a
 ``Contents``, figures to be merged (``slackwater.primitives.deltas``) or, without a window, rows to
@@ -77,7 +77,7 @@ class Contents(Protocol[V]):
         """An empty fold."""
         ...
 
-    def together(self, shares: Iterable[V]) -> V:
+    def merge(self, shares: Iterable[V]) -> V:
         """The children's shares of one stretch of time, in index order, as one."""
         ...
 
@@ -118,7 +118,7 @@ NOTHING: Final = Notes()
 
 
 @dataclass(frozen=True, slots=True)
-class Share(Generic[V]):
+class PaneShare(Generic[V]):
     """One child's part in a window, or all children's together."""
 
     slice: V
@@ -162,7 +162,7 @@ class PaneStore(Generic[V]):
         self, at: Position, bucket_end: int, value: V, notes: Notes = NOTHING,
         *, last: bool = True,
     ) -> None:  # fmt: skip
-        """The piece at the frontier. A bucket counts when its ``last`` piece is there (R32).
+        """The piece at the frontier. A bucket counts when its ``last`` piece is there (trace-32).
 
         ``notes`` are the bucket's: all its pieces say the same, and the last is taken.
         """
@@ -189,10 +189,10 @@ class PaneStore(Generic[V]):
         self._note(self._frontier.bucket_start, to, notes)
         self._move(to)
 
-    def window(self, start: int, end: int) -> Share[V]:
+    def window(self, start: int, end: int) -> PaneShare[V]:
         """The child's share of a window that is complete."""
         assert end <= self._frontier.bucket_start, "the window is not complete"
-        return Share(folded(self._contents, self.panes(start, end)), self.notes(start, end))
+        return PaneShare(folded(self._contents, self.panes(start, end)), self.notes(start, end))
 
     def panes(self, start: int, end: int) -> list[V]:
         """The complete panes in [start, end) that have rows, in order."""
@@ -281,7 +281,7 @@ class _Cell(Generic[V]):
 class LivePanes(Generic[V]):
     """The slices that answers are made of before they are stable. ``streams`` are the child's.
 
-    Where nothing is known of a bucket all ``streams`` are missing from it (rule 20).
+    Where nothing is known of a bucket all ``streams`` are missing from it (rule-20).
     """
 
     __slots__ = (
@@ -351,7 +351,7 @@ class LivePanes(Generic[V]):
             else:
                 self._sealed.add(Position(cell.start), cell.end, cell.value, cell.notes)
 
-    def window(self, start: int, end: int) -> Share[V]:
+    def window(self, start: int, end: int) -> PaneShare[V]:
         """The child's share of a window as it is known now, and what that lacks."""
         assert start >= self._needed_from, "the window's slices have been dropped"
         self._forget_overtaken()
@@ -362,7 +362,7 @@ class LivePanes(Generic[V]):
             share = self._pane(*pane)
             slices.append(share.slice)
             notes += share.notes
-        return Share(folded(self._contents, slices), notes)
+        return PaneShare(folded(self._contents, slices), notes)
 
     def notes(self, start: int, end: int) -> Notes:
         """What the child's share of [start, end) lacks, without computing it."""
@@ -427,23 +427,23 @@ class LivePanes(Generic[V]):
         self._bytes -= sum(cell.nbytes for cell in self._cells[:count])
         del self._cells[:count]
 
-    def _pane(self, start: int, end: int) -> Share[V]:
+    def _pane(self, start: int, end: int) -> PaneShare[V]:
         """A pane that the stable line has not completed."""
         base = self._stable if self._sealed is None else self._sealed
         at = base.frontier.bucket_start
         if end <= at:
             return base.window(start, end)
         if at <= start:
-            return self._with_cells(Share(self._contents.empty), start, end)
-        return self._with_cells(Share(base.open_slice(), base.notes(start, at)), at, end)
+            return self._with_cells(PaneShare(self._contents.empty), start, end)
+        return self._with_cells(PaneShare(base.open_slice(), base.notes(start, at)), at, end)
 
-    def _with_cells(self, base: Share[V], start: int, end: int) -> Share[V]:
+    def _with_cells(self, base: PaneShare[V], start: int, end: int) -> PaneShare[V]:
         total = self._contents.folding()
         total.add(base.slice)
         for cell in self._cells_of(start, end):
             if cell.value is not None:
                 total.add(cell.value)
-        return Share(total.result(), self._with_notes(base.notes, start, end))
+        return PaneShare(total.result(), self._with_notes(base.notes, start, end))
 
     def _with_notes(self, notes: Notes, start: int, end: int) -> Notes:
         at = start
@@ -459,18 +459,18 @@ class LivePanes(Generic[V]):
         return self._cells[first : bisect_left(self._cells, end, first, key=lambda c: c.start)]
 
 
-def window_of(shares: Sequence[Share[V]], contents: Contents[V]) -> Share[V]:
-    """The whole window: the children's shares, in index order (rule 21)."""
+def window_of(shares: Sequence[PaneShare[V]], contents: Contents[V]) -> PaneShare[V]:
+    """The whole window: the children's shares, in index order (rule-21)."""
     notes = NOTHING
     for share in shares:
         notes += share.notes
-    return Share(contents.together(share.slice for share in shares), notes)
+    return PaneShare(contents.merge(share.slice for share in shares), notes)
 
 
 def empty_windows(stores: Sequence[PaneStore[V]], grid: Grid, first: int) -> int:
     """How many windows from ``first`` on are complete, and in every store without rows or notes.
 
-    Constant time however many: a jump of a month is one run (R24).
+    Constant time however many: a jump of a month is one run (trace-24).
     """
     assert grid.window is not None
     frontier = min(store.frontier.bucket_start for store in stores)

@@ -5,9 +5,9 @@ was made from; only the order is made, by SUnion. So there is nothing to merge h
 bucket are put behind each other, and the children's shares are merged by (stime, child), which is
 what one SUnion over all streams would have done, since each child's rows are in order already.
 
-Without a window a bucket is answered as one (R21), so a *fold* never has more than one bucket's
-pieces. All of it is columns; the keys are numbers in the table that the root has for its figures
-too, and a part of several keeps the rows whose key belongs to it.
+Without a window a bucket is answered as one (trace-21), so a *fold* never has more than one
+bucket's pieces. All of it is columns; the keys are numbers in the table that the root has for its
+figures too, and a part of several keeps the rows whose key belongs to it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class RowContents:
         """An empty fold."""
         return RowsFold(self.empty)
 
-    def together(self, shares: Iterable[Rows]) -> Rows:
+    def merge(self, shares: Iterable[Rows]) -> Rows:
         """The children's rows, merged by (stime, child)."""
         rows = concatenated(list(shares), self.empty)
         if not np.any(rows.stimes[1:] < rows.stimes[:-1]):
@@ -122,9 +122,9 @@ class RowsFold:
 
     def result(self) -> Rows:
         """All of them."""
-        whole = concatenated(self._values, self._empty)
-        self._values = [whole]
-        return whole
+        complete = concatenated(self._values, self._empty)
+        self._values = [complete]
+        return complete
 
 
 def concatenated(values: Sequence[Rows], empty: Rows) -> Rows:

@@ -1,7 +1,7 @@
 """The grid of event time: buckets, panes and windows, as arithmetic on whole microseconds.
 
 A *bucket* lies between neighbouring cut points: the multiples of w, and all window starts and ends
-(R27). It never straddles a window's edge, so windows are made of whole buckets, and w costs a
+(trace-27). It never straddles a window's edge, so windows are made of whole buckets, and w costs a
 window no latency. A *pane* is the run of buckets between neighbouring window edges. Windows are
 [start, start + size), start a multiple of slide since the Unix epoch; with slide <= size every
 instant is in a window. This is slicing by panes (Li et al., "No pane, no gain", SIGMOD Record
@@ -33,7 +33,7 @@ I64 = npt.NDArray[np.int64]
 Progression = tuple[int, int]
 """(period, offset) stands for all k * period + offset; 0 <= offset < period."""
 
-cuts_max: Final = 16_000_000
+CUTS_MAX: Final = 16_000_000
 """Most cut points in one array, 128 MB: more is a caller that forgot that time can jump."""
 
 
@@ -141,7 +141,7 @@ def _after(progressions: tuple[Progression, ...], e: int) -> int:
 
 
 def _members(progressions: tuple[Progression, ...], start: int, end: int) -> I64:
-    assert _count(progressions, start, end) < cuts_max, "far too many cut points for one array"
+    assert _count(progressions, start, end) < CUTS_MAX, "far too many cut points for one array"
     if start > end:
         return np.empty(0, np.int64)
     runs = [

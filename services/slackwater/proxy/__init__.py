@@ -1,1 +1,4 @@
-"""Sensor proxy: readings become a gap-free, promised source log (rules 1, 6, 9, 10)."""
+"""Sensor proxy: readings become a gap-free, promised source log.
+
+See rule-1, rule-6, rule-9, rule-10.
+"""

@@ -6,10 +6,10 @@
 
 Three kinds of input. A stream with ``topic`` reads that topic. With ``--input`` a file is replayed,
 paced by the deployment's event clock: ``--end-at`` is the event time (us) up to which it is sent,
-``--end-boundary`` the event time (us) that its boundary goes to at its end (R24). Otherwise the
-proxy speaks for sensors that come and go: what is spooled is sent, and boundaries follow the clock.
-``--sensor`` is such a one: a file, taken in as by ``slackwater ingest --as-now``, once over all
-restarts.
+``--end-boundary`` the event time (us) that its boundary goes to at its end (trace-24). Otherwise
+the proxy speaks for sensors that come and go: what is spooled is sent, and boundaries follow the
+clock. ``--sensor`` is such a one: a file, taken in as by ``slackwater ingest --as-now``, once over
+all restarts.
 
 ``--silence`` keeps the source log untouched for a time of a rehearsal: wall seconds after the
 anchor, and for how long. It is given at the start, so that a proxy which is killed meanwhile keeps
@@ -28,19 +28,19 @@ from functools import partial
 
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import EnvironmentProblem, UsageError
-from slackwater.proxy.aside import Faults
+from slackwater.proxy.dead_letters import Faults
 from slackwater.proxy.inputs import add_arguments, options_of, own_topics
 from slackwater.proxy.registered import RegistryWatch
 from slackwater.proxy.serving import (
     IN_FLIGHT_BYTES_MAX,
     STREAM_IN_FLIGHT_BYTES_MAX,
+    ProxyShared,
     Serving,
-    Shared,
 )
 from slackwater.runtime import entry
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.datadir import keep_prefix
-from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender, patient_gather_ms
+from slackwater.runtime.heartbeats import PATIENT_GATHER_MS, HeartbeatListener, HeartbeatSender
 from slackwater.runtime.parts import PartBeat, of_parts, start_following
 from slackwater.runtime.registry import Registry
 from slackwater.runtime.topics import ensure_topics
@@ -51,7 +51,7 @@ def main() -> None:
     entry.run("proxy", run, add_arguments=add_arguments, serves="STREAM")
 
 
-def run(started: entry.Context) -> None:
+def run(started: entry.ProcessContext) -> None:
     """Serve the streams until told to stop."""
     specs = _specs(started)
     options = options_of(started.arguments, started.names)
@@ -83,7 +83,7 @@ def run(started: entry.Context) -> None:
         shared.producer.close()
 
 
-def _specs(started: entry.Context) -> list[StreamSpec]:
+def _specs(started: entry.ProcessContext) -> list[StreamSpec]:
     known = started.deployment.streams
     for at, name in enumerate(started.names):
         if name not in known:
@@ -93,7 +93,7 @@ def _specs(started: entry.Context) -> list[StreamSpec]:
     return [known[name] for name in started.names]
 
 
-def _shared(started: entry.Context, specs: Sequence[StreamSpec]) -> Shared:
+def _shared(started: entry.ProcessContext, specs: Sequence[StreamSpec]) -> ProxyShared:
     deployment, transport, clock = started.deployment, started.transport(), SystemClock()
     names = deployment.names
     keep_prefix(started.data_dir, names)
@@ -113,7 +113,7 @@ def _shared(started: entry.Context, specs: Sequence[StreamSpec]) -> Shared:
     except EnvironmentProblem:
         made = False  # one that cannot be made is the business of its stream alone
     each = min(STREAM_IN_FLIGHT_BYTES_MAX, IN_FLIGHT_BYTES_MAX // len(specs))
-    return Shared(
+    return ProxyShared(
         deployment=deployment,
         cluster=started.cluster,
         data_dir=started.data_dir,
@@ -121,7 +121,7 @@ def _shared(started: entry.Context, specs: Sequence[StreamSpec]) -> Shared:
         producer=transport.producer(in_flight_bytes_max=each * len(specs)),
         in_flight_bytes_max=each,
         clock=clock,
-        listener=HeartbeatListener(transport, gather_ms=patient_gather_ms),
+        listener=HeartbeatListener(transport, gather_ms=PATIENT_GATHER_MS),
         registry=registry,
         watch=RegistryWatch(registry),
         faults=faults,

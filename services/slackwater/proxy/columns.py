@@ -39,14 +39,14 @@ Texts = Any
 MISSING: Final = ("", "nan", "null")
 UNIT_US: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _UNIT_DIGITS: Final = {"s": 6, "ms": 3, "us": 0}
-cells_slow_max: Final = 24
+CELLS_SLOW_MAX: Final = 24
 key_chars_max: Final = KEY_CHARS_MAX
 """A longer one is a slip, such as a quote that nobody closed. Of 1 MiB the aggregator would refuse
 the whole record, and again each time that it is sent."""
 NUMBER_CHARS_MAX: Final = 1_000
 """No instrument writes a longer one; a cell that holds a file does."""
 TIME_CHARS_MAX: Final = 256
-stime_us_max: Final = 253_402_300_800_000_000
+STIME_US_MAX: Final = 253_402_300_800_000_000
 """The year 10000: a time beyond it is a slip, and sums of times stay inside int64."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -89,20 +89,20 @@ def time_of(text: str, spec: TimeSpec) -> int | None:
         elif spec.unit == "iso":
             us = _since_epoch(datetime.fromisoformat(text))
         elif unix := _UNIX.fullmatch(text):
-            sign, whole, fraction = unix[1], unix[2], unix[3] or ""
-            if len(whole) + len(fraction) > _UNIX_DIGITS_MAX:
+            sign, complete, fraction = unix[1], unix[2], unix[3] or ""
+            if len(complete) + len(fraction) > _UNIX_DIGITS_MAX:
                 return None
-            us = _unix_us(sign == "-", whole, fraction, spec.unit or "us")
+            us = _unix_us(sign == "-", complete, fraction, spec.unit or "us")
         else:
             return None
     except (ValueError, OverflowError):
         return None
-    return us if abs(us) < stime_us_max else None
+    return us if abs(us) < STIME_US_MAX else None
 
 
-def _unix_us(negative: bool, whole: str, fraction: str, unit: str) -> int:
+def _unix_us(negative: bool, complete: str, fraction: str, unit: str) -> int:
     digits = _UNIT_DIGITS[unit]
-    us = int("0" + whole + fraction[:digits].ljust(digits, "0"))
+    us = int("0" + complete + fraction[:digits].ljust(digits, "0"))
     return -us - bool(fraction[digits:].strip("0")) if negative else us
 
 
@@ -173,7 +173,7 @@ def _convert(
         done = quick(part) if end > start else None
         if done is not None:
             values[start:end] = done
-        elif end - start <= cells_slow_max:
+        elif end - start <= CELLS_SLOW_MAX:
             for i, cell in enumerate(part.to_pylist(), start):
                 value = slow(cell)
                 bad[i] = value is None
@@ -213,10 +213,10 @@ def _quick_unix(texts: Texts, unit: str) -> type_i64 | None:
     if longest(texts) > _UNIX_DIGITS_MAX or _any_has(texts, "x"):
         return None
     factor = UNIT_US[unit]
-    whole = _cast(texts, pa.int64())
-    if whole is not None:
-        values: type_i64 = whole.to_numpy(zero_copy_only=False)
-        if len(values) and np.abs(values).max() >= stime_us_max // factor:
+    complete = _cast(texts, pa.int64())
+    if complete is not None:
+        values: type_i64 = complete.to_numpy(zero_copy_only=False)
+        if len(values) and np.abs(values).max() >= STIME_US_MAX // factor:
             return None
         return values * factor
     if _any_has(texts, "e"):
@@ -245,7 +245,7 @@ def _quick_iso(texts: Texts) -> type_i64 | None:
         cast = _cast(texts, kind)
         if cast is not None:
             values: type_i64 = cast.cast(pa.int64()).to_numpy(zero_copy_only=False)
-            outside = len(values) and np.abs(values).max() >= stime_us_max
+            outside = len(values) and np.abs(values).max() >= STIME_US_MAX
             return None if outside else values
     return None
 

@@ -32,23 +32,23 @@ import pyarrow.csv as pcsv
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source import Arrived, Reason
-from slackwater.proxy.apart import tried
-from slackwater.proxy.aside import Aside
 from slackwater.proxy.columns import keys_of, numbers, times, trimmed
 from slackwater.proxy.csvtext import (
     LINE_BYTES_MAX,
     LONG_LINE,
-    Row,
-    Source,
+    CsvRow,
+    CsvSource,
     read_rows,
     rows_as_bytes,
 )
+from slackwater.proxy.dead_letters import DeadLetters
+from slackwater.proxy.isolated import tried
 
-piece_bytes_default: Final = 4 * 1024 * 1024
+PIECE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
 
 _NEWLINE: Final = ord("\n")
 CRASH: Final = "it ends its reader"
-Guard = tuple[Aside, str]
+Guard = tuple[DeadLetters, str]
 """Who sets lines aside, and what this file is called there."""
 _REPLACED: Final = "\ufffd"
 """What bytes that are no UTF-8 are decoded to: two keys would become one."""
@@ -67,7 +67,7 @@ class Malformed:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CsvPiece:
     """What a piece of the file held: readings (in the file's order) and the rest.
 
     ``lines`` are the readings' own lines; ``arrived.positions`` the lines after them.
@@ -106,7 +106,7 @@ class CsvFile:
         self,
         spec: StreamSpec,
         path: Path,
-        piece_bytes: int = piece_bytes_default,
+        piece_bytes: int = PIECE_BYTES_DEFAULT,
         guard: Guard | None = None,
     ) -> None:
         self._guard = guard
@@ -114,7 +114,7 @@ class CsvFile:
         self.path = path
         self._piece_bytes = piece_bytes
         self._delimiter = spec.csv.delimiter.encode()
-        self._source = Source(spec.name, path)
+        self._source = CsvSource(spec.name, path)
         self._header, self._header_lines = self._read_header()
         self._needed = self._find_columns()
 
@@ -155,7 +155,7 @@ class CsvFile:
 
     # Pieces.
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[CsvPiece]:
         """The whole file, in pieces of bounded size."""
         line, left, skip = 1, b"", self._header_lines
         for block in self._source.blocks(self._piece_bytes):
@@ -172,42 +172,44 @@ class CsvFile:
         if left:
             yield from self._read(left, line, last=True)[0]
 
-    def _read(self, data: bytes, line: int, *, last: bool) -> tuple[list[Piece], bytes]:
+    def _read(self, data: bytes, line: int, *, last: bool) -> tuple[list[CsvPiece], bytes]:
         """The pieces of some lines: one, unless a line of them ends its reader."""
         if self._guard is not None:
-            aside, where = self._guard
+            dead_letters, where = self._guard
             end = line + max(data.count(b"\n"), data.count(b"\r"))
-            done = aside.attempt(where, line, end, lambda: self._parse(data, line, last=last))
+            done = dead_letters.attempt(
+                where, line, end, lambda: self._parse(data, line, last=last)
+            )
             if done is None:
-                return self._apart(aside, where, data, line, last=last)
+                return self._read_isolated(dead_letters, where, data, line, last=last)
         else:
             done = self._parse(data, line, last=last)
         return [done[0]], done[1]
 
-    def _apart(
-        self, aside: Aside, where: str, data: bytes, line: int, *, last: bool
-    ) -> tuple[list[Piece], bytes]:
+    def _read_isolated(
+        self, dead_letters: DeadLetters, where: str, data: bytes, line: int, *, last: bool
+    ) -> tuple[list[CsvPiece], bytes]:
         rows, left = rows_as_bytes(data, line, self.spec.csv.delimiter, last=last)
-        known = aside.positions(where)
+        known = dead_letters.positions(where)
         rest = [row for row in rows if row[0] not in known]
         plain = copy.copy(self)
         plain._guard = None
         outcome = tried(_parse_rows, plain, rest)
         for at, how in outcome.lost:
-            aside.add(where, rest[at][0], how)
+            dead_letters.add(where, rest[at][0], how)
         pieces = [piece for _, _, some in outcome.read for piece in some]
-        lost = aside.positions(where)
+        lost = dead_letters.positions(where)
         pieces += [self._lost(number, row) for number, row in rows if number in lost]
         pieces.sort(key=lambda piece: piece.arrived.position)
         return pieces or [self._parse_plain(b"", line)], left
 
-    def _lost(self, line: int, data: bytes) -> Piece:
+    def _lost(self, line: int, data: bytes) -> CsvPiece:
         none, raw = np.empty(0, np.int64), Lines(data, line)
         end = line + len(data.splitlines())
         piece = self._assemble(None, none, [], 0, end, raw)
         return replace(piece, malformed=(Malformed(line, raw.text(line), CRASH, None, "crash"),))
 
-    def _parse(self, data: bytes, first_line: int, *, last: bool) -> tuple[Piece, bytes]:
+    def _parse(self, data: bytes, first_line: int, *, last: bool) -> tuple[CsvPiece, bytes]:
         """The readings of whole lines, and what of them belongs to a row that is not complete."""
         if b'"' in data:
             found = read_rows(data, first_line, self.spec.csv.delimiter, last=last)
@@ -217,7 +219,7 @@ class CsvFile:
             return self._assemble(None, none, found.rows, found.blank, found.end, raw), found.left
         return self._parse_plain(data, first_line), b""
 
-    def _parse_plain(self, data: bytes, first_line: int) -> Piece:
+    def _parse_plain(self, data: bytes, first_line: int) -> CsvPiece:
         """Lines without a quote: each is a row."""
         raw = Lines(data, first_line)
         if data.count(b"\r") != data.count(b"\r\n"):
@@ -241,11 +243,11 @@ class CsvFile:
         usual_lines = numbers_of_lines[usual] if texts is not None else np.empty(0, np.int64)
         return self._assemble(texts, usual_lines, rows, blank, first_line + len(starts), raw)
 
-    def _row(self, n: int, line: bytes) -> Row | None:
+    def _row(self, n: int, line: bytes) -> CsvRow | None:
         if len(line) > LINE_BYTES_MAX + line.endswith(b"\r"):
-            return Row(n, n + 1, (), LONG_LINE)
+            return CsvRow(n, n + 1, (), LONG_LINE)
         cells = line.decode(errors="replace").split(self.spec.csv.delimiter)
-        return Row(n, n + 1, cells) if any(map(str.strip, cells)) else None
+        return CsvRow(n, n + 1, cells) if any(map(str.strip, cells)) else None
 
     def _survey(self, data: bytes) -> tuple[type_i64, type_i64, type_i64, npt.NDArray[np.bool_]]:
         """Where each line is, how many delimiters it has, and whether it holds anything else."""
@@ -299,11 +301,11 @@ class CsvFile:
         self,
         texts: dict[int, Any] | None,
         usual_lines: type_i64,
-        rows: Sequence[Row],
+        rows: Sequence[CsvRow],
         blank: int,
         end: int,
         raw: Lines,
-    ) -> Piece:
+    ) -> CsvPiece:
         faults = [row for row in rows if row.fault]
         if faults:
             rows = [row for row in rows if not row.fault]
@@ -318,10 +320,10 @@ class CsvFile:
         if not faults:
             return piece
         wrong = [Malformed(row.line, raw.text(row.line), row.fault, None) for row in faults]
-        together = sorted((*piece.malformed, *wrong), key=lambda one: one.line)
-        return replace(piece, malformed=tuple(together))
+        merged = sorted((*piece.malformed, *wrong), key=lambda one: one.line)
+        return replace(piece, malformed=tuple(merged))
 
-    def _column(self, i: int, texts: dict[int, Any] | None, rows: Sequence[Row]) -> Any:
+    def _column(self, i: int, texts: dict[int, Any] | None, rows: Sequence[CsvRow]) -> Any:
         if i < 0:
             return None
         odd = pa.array(
@@ -339,7 +341,7 @@ class CsvFile:
         blank: int,
         end: int,
         raw: Lines,
-    ) -> Piece:
+    ) -> CsvPiece:
         spec, n = self.spec, len(lines)
         n_times = len(spec.time.columns)
         reasons: dict[str, npt.NDArray[np.bool_]] = {}
@@ -372,12 +374,12 @@ class CsvFile:
         arrived = Arrived(stimes, key_index, keys, tuple(values), after, end)
         if malformed:
             arrived, lines = arrived.take(~bad), lines[~bad]
-        return Piece(arrived, lines, malformed, blank, raw)
+        return CsvPiece(arrived, lines, malformed, blank, raw)
 
 
-def _parse_rows(file: CsvFile, rows: Sequence[tuple[int, bytes]]) -> list[Piece]:
+def _parse_rows(file: CsvFile, rows: Sequence[tuple[int, bytes]]) -> list[CsvPiece]:
     """Pieces of rows, each as long as their lines follow one another."""
-    pieces: list[Piece] = []
+    pieces: list[CsvPiece] = []
     run: list[bytes] = []
     first = behind = 0
     for number, data in rows:

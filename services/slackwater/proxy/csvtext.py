@@ -33,7 +33,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _WIDE_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
-class Source:
+class CsvSource:
     """A file, plain or compressed, in blocks of whole lines."""
 
     def __init__(self, stream: str, path: Path) -> None:
@@ -48,7 +48,7 @@ class Source:
         """The whole file; ``DeploymentError`` if it cannot be read to its end."""
         try:
             with self._open() as stream:
-                yield from _whole_lines(self._checked(stream, block_bytes))
+                yield from _complete_lines(self._checked(stream, block_bytes))
         except OSError as error:
             if isinstance(error, gzip.BadGzipFile):
                 raise self.error(f"is damaged: {error}; {self._remedy}") from error
@@ -95,7 +95,7 @@ def _filled(stream: IO[bytes], block_bytes: int) -> Iterator[bytes]:
         yield block
 
 
-def _whole_lines(read: Iterator[bytes]) -> Iterator[bytes]:
+def _complete_lines(read: Iterator[bytes]) -> Iterator[bytes]:
     kept = b""
     for more in read:
         data = kept + more
@@ -111,7 +111,7 @@ def _whole_lines(read: Iterator[bytes]) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CsvRow:
     """One row; ``after`` is the line behind it, ``fault`` what is wrong with it as a row."""
 
     line: int
@@ -121,10 +121,10 @@ class Row:
 
 
 @dataclass(slots=True)
-class Rows:
+class CsvRows:
     """Of a block's rows: those with content, how many are blank, and what is not yet complete."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CsvRow] = field(default_factory=list)
     blank: int = 0
     end: int = 0
     """The line behind the last row."""
@@ -132,10 +132,10 @@ class Rows:
     """From the beginning of a row whose quote is open."""
 
 
-def read_rows(data: bytes, first_line: int, delimiter: str, *, last: bool) -> Rows:
+def read_rows(data: bytes, first_line: int, delimiter: str, *, last: bool) -> CsvRows:
     """The rows of whole lines, by the standard library's reader; ``last`` if no more follow."""
     csv.field_size_limit(LINE_BYTES_MAX + QUOTED_BYTES_MAX)
-    found = Rows()
+    found = CsvRows()
     lines = data.splitlines(keepends=True)
     feed = _Feed(lines)
     reader = csv.reader(feed, delimiter=delimiter)
@@ -157,7 +157,7 @@ def read_rows(data: bytes, first_line: int, delimiter: str, *, last: bool) -> Ro
             feed.at = start + 1
             reader = csv.reader(feed, delimiter=delimiter)
         if fault or any(cell.strip() for cell in cells):
-            found.rows.append(Row(first_line + start, first_line + feed.at, cells, fault))
+            found.rows.append(CsvRow(first_line + start, first_line + feed.at, cells, fault))
         else:
             found.blank += 1
     found.end = first_line + len(lines)

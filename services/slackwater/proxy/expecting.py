@@ -1,4 +1,4 @@
-"""What a proxy records of the gaps between its stream's readings (rule 15).
+"""What a proxy records of the gaps between its stream's readings (rule-15).
 
 With ``expect_every: auto`` the longest usual silence is learned, and when it has grown it is
 recorded in the registry, where every process follows it. It holds from an event time that the

@@ -17,10 +17,10 @@ from slackwater.model.errors import UsageError
 from slackwater.model.names import Names
 from slackwater.proxy.replaying import ReplayInput
 from slackwater.proxy.sensors import SensorInput, hand_over
-from slackwater.proxy.shell import Context, Input, Silence
-from slackwater.proxy.spool import bytes_default_max
+from slackwater.proxy.shell import Input, InputContext, Silence
+from slackwater.proxy.spool import BYTES_DEFAULT_MAX
 from slackwater.proxy.topic import TopicInput
-from slackwater.runtime.topics import TopicSpec, topics_for
+from slackwater.runtime.topics import TopicLayout, topics_for
 
 SPOOL_BYTES_MIN: Final = 1024 * 1024
 
@@ -34,7 +34,7 @@ class StreamOptions:
     silences: tuple[Silence, ...] = ()
     end_at_us: int | None = None
     end_boundary_us: int | None = None
-    spool_bytes_max: int = bytes_default_max
+    spool_bytes_max: int = BYTES_DEFAULT_MAX
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--spool-bytes-max",
         type=parse_spool_bytes,
-        default=bytes_default_max,
+        default=BYTES_DEFAULT_MAX,
         metavar="N",
         help="of each stream",
     )
@@ -114,7 +114,7 @@ def options_of(
     }
 
 
-def make_input(context: Context, options: StreamOptions) -> Input:
+def make_input(context: InputContext, options: StreamOptions) -> Input:
     """The kind of input that the declaration and the options ask for."""
     spec = context.spec
     if options.input is not None:
@@ -133,7 +133,7 @@ def make_input(context: Context, options: StreamOptions) -> Input:
     return SensorInput(context)
 
 
-def own_topics(spec: StreamSpec, names: Names) -> list[TopicSpec]:
+def own_topics(spec: StreamSpec, names: Names) -> list[TopicLayout]:
     """What a stream needs from the start; source logs behind a topic are known when that is read.
 
     A proxy without the right to make topics finds them made, and must not want one more.

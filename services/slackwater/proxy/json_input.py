@@ -39,10 +39,9 @@ import pyarrow.json as pjson
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.records import type_f64, type_i64
 from slackwater.protocols.dpc.source import Reason
-from slackwater.proxy.apart import tried
-from slackwater.proxy.aside import Aside
 from slackwater.proxy.columns import (
     NUMBER_CHARS_MAX,
+    STIME_US_MAX,
     TIME_CHARS_MAX,
     UNIT_US,
     exact_times,
@@ -51,12 +50,13 @@ from slackwater.proxy.columns import (
     keys_of,
     number_of,
     numbers,
-    stime_us_max,
     time_of,
     times,
 )
+from slackwater.proxy.dead_letters import DeadLetters
+from slackwater.proxy.isolated import tried
 from slackwater.proxy.json_text import (
-    Number,
+    JsonNumber,
     Unreadable,
     are_objects,
     has_large_exponent,
@@ -64,7 +64,7 @@ from slackwater.proxy.json_text import (
     load,
 )
 
-messages_slow_max: Final = 8
+MESSAGES_SLOW_MAX: Final = 8
 BOUNDARY: Final = "boundary"
 CRASH: Final = "it ends its reader"
 
@@ -99,7 +99,7 @@ class Parsed:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MessageReading:
     """One message, read by the definition."""
 
     stime: int
@@ -128,7 +128,7 @@ class JsonReader:
             quick = self._quick(part, start) if part else None
             if quick is not None:
                 parts.append(quick)
-            elif end - start <= messages_slow_max:
+            elif end - start <= MESSAGES_SLOW_MAX:
                 parts.append(self._slow(part, start))
             else:
                 middle = (start + end) // 2
@@ -137,15 +137,15 @@ class JsonReader:
 
     # The definition.
 
-    def reading_of(self, message: bytes) -> Reading | int | Bad:
+    def reading_of(self, message: bytes) -> MessageReading | int | Bad:
         """A reading, the promise of a boundary message, or what is wrong."""
         try:
             data = load(message)
         except Unreadable as why:
             return Bad(0, str(why), None)
         if BOUNDARY in data and len(data) == 1:
-            promise = self._stime(data[BOUNDARY])
-            return Bad(0, BOUNDARY, None) if promise is None else promise
+            watermark = self._stime(data[BOUNDARY])
+            return Bad(0, BOUNDARY, None) if watermark is None else watermark
         key = self.spec.key.value if self._key is None else _key(_step(data, self._key))
         stime = self._stime(_step(data, self._time))
         values = [_number(_step(data, path)) for path in self._fields]
@@ -158,27 +158,27 @@ class JsonReader:
         ]
         if wrong or stime is None or not key:
             return Bad(0, ", ".join(wrong), stime)
-        return Reading(stime, key, tuple(v for v in values if v is not None))
+        return MessageReading(stime, key, tuple(v for v in values if v is not None))
 
     def _stime(self, value: Any) -> int | None:
-        if isinstance(value, Number):
+        if isinstance(value, JsonNumber):
             if not _TIME.fullmatch(value):
                 return None
             return time_of(f"{Decimal(value):f}", self.spec.time)
         return time_of(value.strip(), self.spec.time) if isinstance(value, str) else None
 
     def _slow(self, messages: Sequence[bytes], first: int) -> Parsed:
-        readings: list[tuple[int, Reading]] = []
+        readings: list[tuple[int, MessageReading]] = []
         bad: list[Bad] = []
         boundaries: list[tuple[int, int]] = []
         for i, message in enumerate(messages, first):
             match self.reading_of(message):
-                case Reading() as reading:
+                case MessageReading() as reading:
                     readings.append((i, reading))
                 case Bad(_, detail, stime, _):
                     bad.append(Bad(i, detail, stime))
-                case int() as promise:
-                    boundaries.append((i, promise))
+                case int() as watermark:
+                    boundaries.append((i, watermark))
         places: dict[str, int] = {}
         index = [places.setdefault(r.key, len(places)) for _, r in readings]
         columns = [[r.values[f] for _, r in readings] for f in range(len(self._fields))]
@@ -226,13 +226,13 @@ class JsonReader:
             return None
         for path in self._fields:
             value = _step(data, path)
-            text = isinstance(value, str) and not isinstance(value, Number)
+            text = isinstance(value, str) and not isinstance(value, JsonNumber)
             if not _grow(tree, path, pa.string() if text else pa.float64()):
                 return None
         return pa.schema(_fields_of(tree))
 
     def _time_type(self, value: Any) -> Any | None:
-        if isinstance(value, Number) and not _INTEGER.fullmatch(value):
+        if isinstance(value, JsonNumber) and not _INTEGER.fullmatch(value):
             unit = self.spec.time.unit
             return None if unit in (None, "iso") else exact_type(unit)
         return _key_type(value)
@@ -278,33 +278,37 @@ class JsonReader:
 class GuardedReader:
     """The same, for messages that have a place: one that ends the reader is left out."""
 
-    def __init__(self, spec: StreamSpec, aside: Aside | None) -> None:
+    def __init__(self, spec: StreamSpec, dead_letters: DeadLetters | None) -> None:
         self._reader = JsonReader(spec)
-        self._aside = aside
+        self._dead_letters = dead_letters
 
     def parse(self, where: str, offsets: type_i64, messages: Sequence[bytes]) -> Parsed:
         """All messages of a batch, which is not empty, whatever their bytes and whatever we do."""
-        aside = self._aside
-        if aside is None:
+        dead_letters = self._dead_letters
+        if dead_letters is None:
             return self._reader.parse(messages)
         first, last = int(offsets[0]), int(offsets[-1])
-        parsed = aside.attempt(where, first, last, lambda: self._reader.parse(messages))
-        return self._apart(aside, where, offsets, messages) if parsed is None else parsed
+        parsed = dead_letters.attempt(where, first, last, lambda: self._reader.parse(messages))
+        return (
+            self._read_isolated(dead_letters, where, offsets, messages)
+            if parsed is None
+            else parsed
+        )
 
-    def _apart(
-        self, aside: Aside, where: str, offsets: type_i64, messages: Sequence[bytes]
+    def _read_isolated(
+        self, dead_letters: DeadLetters, where: str, offsets: type_i64, messages: Sequence[bytes]
     ) -> Parsed:
-        known = aside.positions(where)
+        known = dead_letters.positions(where)
         rest = [i for i, offset in enumerate(offsets.tolist()) if offset not in known]
         outcome = tried(_parse, self._reader.spec, [messages[i] for i in rest])
         for at, how in outcome.lost:
-            aside.add(where, int(offsets[rest[at]]), how)
+            dead_letters.add(where, int(offsets[rest[at]]), how)
         read = {i for start, end, _ in outcome.read for i in rest[start:end]}
         parts = [_moved(parsed, rest[start:end]) for start, end, parsed in outcome.read]
-        whole = _join(parts, len(self._reader.spec.fields)) if parts else self._reader.parse(())
+        complete = _join(parts, len(self._reader.spec.fields)) if parts else self._reader.parse(())
         lost = [Bad(i, CRASH, None, "crash") for i in range(len(messages)) if i not in read]
-        bad = sorted((*whole.bad, *lost), key=lambda one: one.index)
-        return replace(whole, bad=tuple(bad))
+        bad = sorted((*complete.bad, *lost), key=lambda one: one.index)
+        return replace(complete, bad=tuple(bad))
 
 
 def _parse(spec: StreamSpec, messages: Sequence[bytes]) -> Parsed:
@@ -317,7 +321,7 @@ def _moved(parsed: Parsed, to: Sequence[int]) -> Parsed:
         parsed,
         indices=np.array(to, np.int64)[parsed.indices],
         bad=tuple(replace(bad, index=to[bad.index]) for bad in parsed.bad),
-        boundaries=tuple((to[at], promise) for at, promise in parsed.boundaries),
+        boundaries=tuple((to[at], watermark) for at, watermark in parsed.boundaries),
     )
 
 
@@ -331,7 +335,7 @@ def _is_no_decimal(joined: bytes) -> bool:
 
 def _unix(column: Any, factor: int) -> type_i64 | None:
     values: type_i64 = column.to_numpy(zero_copy_only=False)
-    limit = stime_us_max // factor
+    limit = STIME_US_MAX // factor
     if len(values) and (values.max() >= limit or values.min() <= -limit):
         return None
     return values * factor
@@ -375,7 +379,7 @@ def _fields_of(tree: dict[str, Any]) -> list[Any]:
 
 
 def _key_type(value: Any) -> Any | None:
-    if isinstance(value, Number):
+    if isinstance(value, JsonNumber):
         return pa.int64() if _INTEGER.fullmatch(value) else None
     return pa.string() if isinstance(value, str) else None
 
@@ -393,7 +397,7 @@ def _is_array(data: Any, path: Sequence[str]) -> str:
 
 
 def _key(value: Any) -> str | None:
-    if isinstance(value, Number):
+    if isinstance(value, JsonNumber):
         short = len(value) <= NUMBER_CHARS_MAX and _INTEGER.fullmatch(value)
         return str(int(value)) if short else None
     if not isinstance(value, str):

@@ -50,7 +50,7 @@ _CASE: Final = 0x20
 Bytes = npt.NDArray[np.uint8]
 
 
-class Number(str):
+class JsonNumber(str):
     """The text of a JSON number."""
 
     __slots__ = ()
@@ -68,7 +68,10 @@ def load(message: bytes) -> dict[str, Any]:
         raise Unreadable(f"nested deeper than {NESTING_DEPTH_MAX}")
     try:
         data = json.loads(
-            message.decode(), parse_float=Number, parse_int=Number, parse_constant=_no_constant
+            message.decode(),
+            parse_float=JsonNumber,
+            parse_int=JsonNumber,
+            parse_constant=_no_constant,
         )
     except UnicodeDecodeError:
         raise Unreadable("not UTF-8") from None

@@ -1,13 +1,13 @@
-"""Readings that cannot be used, kept and counted (guarantee 6).
+"""Readings that cannot be used, kept and counted (guarantee-6).
 
 Nothing that a sensor sent disappears: what is malformed, late, too far in the future or before a
 query's start goes to ``sw.quarantine.<stream>`` as JSON, with its place in the input and its text.
 An entry is identified by (stream, position). A proxy writes entries before the record whose input
 position passes them, and a restarted one begins behind that position; so only entries after the
-last record can be written twice, and whoever counts, counts distinct ones (R23).
+last record can be written twice, and whoever counts, counts distinct ones (trace-23).
 
 Rejected: a transaction over both topics. Source logs must not be transactional, since markers take
-offsets and leave holes for whoever reads offsets (R9).
+offsets and leave holes for whoever reads offsets (trace-9).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ REASONS: Final[tuple[Reason, ...]] = (
     "future",
     "superseded",
 )
-payload_chars_max: Final = 4096
+PAYLOAD_CHARS_MAX: Final = 4096
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class QuarantineEntry:
     """One unusable reading. ``stime`` is None where no time could be read."""
 
     position: str
@@ -56,7 +56,7 @@ def iso(us: int) -> str:
     return text.replace("+00:00", "Z")
 
 
-def to_json(stream: str, entry: Entry, now_us: int) -> bytes:
+def to_json(stream: str, entry: QuarantineEntry, now_us: int) -> bytes:
     """The entry as the topic carries it."""
     return orjson.dumps(
         {
@@ -65,7 +65,7 @@ def to_json(stream: str, entry: Entry, now_us: int) -> bytes:
             "reason": entry.reason,
             "stime": None if entry.stime is None else iso(entry.stime),
             "detail": entry.detail,
-            "payload": entry.payload[:payload_chars_max].encode(errors="replace").decode(),
+            "payload": entry.payload[:PAYLOAD_CHARS_MAX].encode(errors="replace").decode(),
             "quarantined_at": iso(now_us),
         }
     )
@@ -81,7 +81,7 @@ class Quarantine:
         self._waiting = False
         self.counts: Counter[str] = Counter()
 
-    def put(self, entries: Iterable[Entry], now_us: int) -> None:
+    def put(self, entries: Iterable[QuarantineEntry], now_us: int) -> None:
         """Write entries; records that pass them must wait until ``settle``."""
         for entry in entries:
             self.counts[entry.reason] += 1
@@ -94,7 +94,7 @@ class Quarantine:
         if n:
             self.counts[reason] += n
 
-    def count_all(self, entries: Iterable[Entry]) -> None:
+    def count_all(self, entries: Iterable[QuarantineEntry]) -> None:
         """The same, each by its reason."""
         self.counts.update(entry.reason for entry in entries)
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from slackwater.model.errors import SlackwaterError
 from slackwater.primitives.eventclock import EventClock
-from slackwater.proxy.shell import Context
+from slackwater.proxy.shell import InputContext
 from slackwater.runtime.registry import Registry
 from slackwater.runtime.transport import LogError
 
@@ -27,11 +27,11 @@ class RegistryWatch:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._clock: EventClock | None = None
-        self._waiting: dict[str, Context] = {}
+        self._waiting: dict[str, InputContext] = {}
         self._changed = threading.Condition()
         self._runs = False
 
-    def tell(self, context: Context) -> None:
+    def notify(self, context: InputContext) -> None:
         """Tell a stream; who is served anew takes its own place."""
         with self._changed:
             if self._clock is not None and context.event_clock is None:
@@ -64,9 +64,9 @@ class RegistryWatch:
         """One look, and the time until the next; False if there need not be one."""
         with self._changed:
             asked = dict(self._waiting)
-        told = self._tell(asked.values())
+        reported = self._notify(asked.values())
         with self._changed:
-            for context in told:
+            for context in reported:
                 if self._waiting.get(context.spec.name) is context:
                     del self._waiting[context.spec.name]
             if not self._waiting:
@@ -76,7 +76,7 @@ class RegistryWatch:
                 self._changed.wait(QUERIES_EVERY_S)
             return True
 
-    def _tell(self, asked: Collection[Context]) -> list[Context]:
+    def _notify(self, asked: Collection[InputContext]) -> list[InputContext]:
         """Those that need no more, now or because they have ended."""
         try:
             queries = self._registry.queries()

@@ -27,11 +27,11 @@ from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import type_i64
-from slackwater.protocols.dpc.source import Arrived, Refused, day_us
-from slackwater.proxy.csvfile import CsvFile, Guard, Piece
-from slackwater.proxy.quarantine import Entry
+from slackwater.protocols.dpc.source import DAY_US, Arrived, Refused
+from slackwater.proxy.csvfile import CsvFile, CsvPiece, Guard
+from slackwater.proxy.quarantine import QuarantineEntry
 
-piece_bytes_paced: Final = 512 * 1024
+PIECE_BYTES_PACED: Final = 512 * 1024
 """A piece is parsed in one go, while boundaries wait: about 10 ms."""
 
 
@@ -41,14 +41,14 @@ class Due:
 
     arrived: Arrived
     lines: type_i64
-    entries: tuple[Entry, ...]
+    entries: tuple[QuarantineEntry, ...]
     blank: int
-    piece: Piece
+    piece: CsvPiece
 
-    def refused(self, refused: Refused) -> list[Entry]:
+    def refused(self, refused: Refused) -> list[QuarantineEntry]:
         """Quarantine entries for readings that the core refused."""
         return [
-            Entry(
+            QuarantineEntry(
                 position=str(int(self.lines[i])),
                 reason=refused.reason,
                 stime=int(self.arrived.stimes[i]),
@@ -63,12 +63,12 @@ class Due:
 class _Open:
     """The piece that is being sent."""
 
-    piece: Piece
+    piece: CsvPiece
     times: type_i64
     """The largest stime up to each reading."""
     at: int = 0
     malformed_at: int = 0
-    blank_told: bool = False
+    blank_reported: bool = False
 
     @property
     def left(self) -> bool:
@@ -83,14 +83,14 @@ class Replay:
         spec: StreamSpec,
         path: Path,
         end_at_us: int | None = None,
-        piece_bytes: int = piece_bytes_paced,
+        piece_bytes: int = PIECE_BYTES_PACED,
         guard: Guard | None = None,
         *,
         pause_us_max: int | None = None,
     ) -> None:
         self._file = CsvFile(spec, path, piece_bytes, guard)
-        self._pieces: Iterator[Piece] = self._file.pieces()
-        self._ahead: deque[Piece] = deque()
+        self._pieces: Iterator[CsvPiece] = self._file.pieces()
+        self._ahead: deque[CsvPiece] = deque()
         """Read, to see what follows the piece that is being sent."""
         self._pause_us_max = pause_us_max
         self._end_at_us = FOREVER if end_at_us is None else end_at_us
@@ -143,19 +143,21 @@ class Replay:
         assert opened is not None
         piece, start = opened.piece, opened.at
         opened.at = end = min(start + max(n, 0), len(opened.times))
-        whole = not opened.left
-        position = piece.arrived.position if whole else int(piece.lines[end])
+        complete = not opened.left
+        position = piece.arrived.position if complete else int(piece.lines[end])
         bad = opened.malformed_at
         while bad < len(piece.malformed) and piece.malformed[bad].line < position:
             bad += 1
         malformed = piece.malformed[opened.malformed_at : bad]
         opened.malformed_at = bad
-        blank = 0 if opened.blank_told else piece.blank
-        opened.blank_told = True
+        blank = 0 if opened.blank_reported else piece.blank
+        opened.blank_reported = True
         arrived = replace(piece.arrived.take(slice(start, end)), position=position)
-        entries = tuple(Entry(str(m.line), m.reason, m.stime, m.detail, m.text) for m in malformed)
+        entries = tuple(
+            QuarantineEntry(str(m.line), m.reason, m.stime, m.detail, m.text) for m in malformed
+        )
         due = Due(arrived, piece.lines[start:end], entries, blank, piece)
-        if whole:
+        if complete:
             self._load()
         self._look_for_end()
         return due
@@ -204,16 +206,16 @@ def without_leaps(
     head = np.array([before] if before > NEVER else [], np.int64)
     both = np.concatenate((head, stimes, following))
     steps = np.diff(both)
-    if not ((steps < -day_us) | (steps > pause_us_max)).any():
+    if not ((steps < -DAY_US) | (steps > pause_us_max)).any():
         return stimes
-    starts = np.concatenate((np.zeros(1, np.int64), np.flatnonzero(np.abs(steps) > day_us) + 1))
+    starts = np.concatenate((np.zeros(1, np.int64), np.flatnonzero(np.abs(steps) > DAY_US) + 1))
     ends = np.append(starts[1:], len(both))
     lows, sizes = np.minimum.reduceat(both, starts), ends - starts
     is_leap = np.zeros(len(starts), np.bool_)
     reached = int(both[0]) if len(head) else None
     for i in range(len(head), len(starts)):
         behind = sizes[i + 1 :]
-        ahead_of_most = 2 * behind[lows[i + 1 :] < lows[i] - day_us].sum() > behind.sum()
+        ahead_of_most = 2 * behind[lows[i + 1 :] < lows[i] - DAY_US].sum() > behind.sum()
         is_leap[i] = ahead_of_most or (reached is not None and lows[i] - reached > pause_us_max)
         if not is_leap[i]:
             last = int(both[ends[i] - 1])

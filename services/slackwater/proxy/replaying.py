@@ -15,27 +15,32 @@ from slackwater.model.errors import DeploymentError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.source import SourceRules
-from slackwater.proxy.csvfile import piece_bytes_default
-from slackwater.proxy.quarantine import Entry
-from slackwater.proxy.replay import Due, Replay, piece_bytes_paced
-from slackwater.proxy.shell import Context
+from slackwater.proxy.csvfile import PIECE_BYTES_DEFAULT
+from slackwater.proxy.quarantine import QuarantineEntry
+from slackwater.proxy.replay import PIECE_BYTES_PACED, Due, Replay
+from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
 
-readings_a_turn_max: Final = 50_000
-retry_us: Final = 20_000
-asleep_us: Final = 3_600_000_000
+READINGS_A_TURN_MAX: Final = 50_000
+RETRY_US: Final = 20_000
+ASLEEP_US: Final = 3_600_000_000
 
 
 class ReplayInput:
     """One file, one source log."""
 
     def __init__(
-        self, context: Context, path: Path, *, end_at_us: int | None, end_boundary_us: int | None
+        self,
+        context: InputContext,
+        path: Path,
+        *,
+        end_at_us: int | None,
+        end_boundary_us: int | None,
     ) -> None:
         self._context = context
         spec = context.spec
         unpaced = context.deployment.clock == "data"
-        piece_bytes = piece_bytes_default if unpaced else piece_bytes_paced
+        piece_bytes = PIECE_BYTES_DEFAULT if unpaced else PIECE_BYTES_PACED
         guard = context.guard(f"file:{path.name}")
         self._replay = Replay(spec, path, end_at_us, piece_bytes, guard)
         self._end_boundary_us = end_boundary_us
@@ -71,25 +76,25 @@ class ReplayInput:
         """Send what is due; at a cut point, the boundary too."""
         context, core = self._context, self._log.core
         if not self._log.has_room or not context.quarantine.settle():
-            return now_us + retry_us
+            return now_us + RETRY_US
         event_us = context.event_us(now_us)
-        due = self._replay.take(FOREVER if event_us is None else event_us, readings_a_turn_max)
+        due = self._replay.take(FOREVER if event_us is None else event_us, READINGS_A_TURN_MAX)
         if due is not None:
             self._offer(due, now_us)
             if not context.quarantine.settle():
-                return now_us + retry_us
+                return now_us + RETRY_US
             if core.is_full:
                 self._log.append(core.flush(self._log.inc))
             return now_us
         if self._replay.exhausted and self._replay.damage is not None:
             raise self._replay.damage
-        # All that is due has been taken: the clock's promise covers the input (R10).
+        # All that is due has been taken: the clock's promise covers the input (trace-10).
         if self._replay.exhausted and not self._ended:
             self._end()
             self._flush_at_us = None
         if event_us is None:
             self._log.append(core.flush(self._log.inc))
-            return now_us + asleep_us
+            return now_us + ASLEEP_US
         if self._flush_at_us is None or event_us >= self._flush_at_us:
             self._log.append(core.flush(self._log.inc, event_us))
             self._flush_at_us = core.next_flush_us(event_us, context.default_grid)
@@ -97,14 +102,14 @@ class ReplayInput:
 
     def _offer(self, due: Due, now_us: int) -> None:
         refused = self._log.core.offer(due.arrived)
-        entries: list[Entry] = list(due.entries)
+        entries: list[QuarantineEntry] = list(due.entries)
         for some in refused:
             entries += due.refused(some)
         self._blank += due.blank
         self._context.quarantine.put(entries, now_us)
 
     def _end(self) -> None:
-        """The file is at its end: R24's end boundary, as given or from this file alone."""
+        """The file is at its end: trace-24's end boundary, as given or from this file alone."""
         self._ended = True
         core = self._log.core
         end = self._end_boundary_us

@@ -12,7 +12,7 @@ the readings had their ids, and may be answered, long before anybody saw the dam
 
 Boundaries follow the clock, since the proxy speaks for sensors that may have nothing to say; with
 ``expect_every`` or ``clock: data`` they come from the readings. A promise is in the spool before
-it is in the log (rule 9).
+it is in the log (rule-9).
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from slackwater.model.errors import SlackwaterError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.protocols.dpc.source import SourceCore, SourceRules
-from slackwater.proxy.csvfile import piece_bytes_default
-from slackwater.proxy.quarantine import Entry
-from slackwater.proxy.replay import Due, Replay, piece_bytes_paced
-from slackwater.proxy.shell import Context
+from slackwater.proxy.csvfile import PIECE_BYTES_DEFAULT
+from slackwater.proxy.quarantine import QuarantineEntry
+from slackwater.proxy.replay import PIECE_BYTES_PACED, Due, Replay
+from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import PushBackError
-from slackwater.runtime.private import make_private, write_whole
+from slackwater.runtime.private import make_private, write_atomically
 
 _log = logging.getLogger(__name__)
-retry_us: Final = 20_000
-full_retry_us: Final = 500_000
-look_every_us: Final = 500_000
+RETRY_US: Final = 20_000
+FULL_RETRY_US: Final = 500_000
+LOOK_EVERY_US: Final = 500_000
 SPEED_MAX: Final = 1e9
 PAUSE_US_MAX: Final = 366 * 86_400_000_000
 """A reading in a file is waited for so long (wall time) after the one before it, and no longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class IngestJob:
     """A file to take in. ``name`` identifies it: its progress is kept under it.
 
     With ``as_now`` all times are shifted so that the first reading is now. A reading is due when
@@ -79,10 +79,10 @@ def hand_over(
     if any(inbox.glob(f"{name}.*")):
         return
     job = {"file": str(file.resolve()), "speed": speed, "as_now": as_now}
-    write_whole(inbox / f"{name}.json", json.dumps(job))
+    write_atomically(inbox / f"{name}.json", json.dumps(job))
 
 
-def job_from(path: Path) -> Job:
+def job_from(path: Path) -> IngestJob:
     """The job in a file; ``ValueError`` if it is none."""
     try:
         data: Any = json.loads(path.read_text())
@@ -93,7 +93,7 @@ def job_from(path: Path) -> Job:
     speed = data.get("speed")
     if speed is not None and (not isinstance(speed, int | float) or not 0 < speed < SPEED_MAX):
         raise ValueError(f"speed {speed!r} is not between 0 and {SPEED_MAX:g}")
-    return Job(
+    return IngestJob(
         name=path.stem,
         file=Path(data["file"]),
         speed=None if speed is None else float(speed),
@@ -108,9 +108,9 @@ def refuse(path: Path, why: str) -> None:
         job: Any = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError):
         job = None
-    told = (job if isinstance(job, dict) else {}) | {"refused": why}
+    reported = (job if isinstance(job, dict) else {}) | {"refused": why}
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(told))
+    part.write_text(json.dumps(reported))
     part.replace(path.with_suffix(".refused"))
     path.unlink(missing_ok=True)
 
@@ -118,7 +118,7 @@ def refuse(path: Path, why: str) -> None:
 class SensorInput:
     """Whatever hands readings over; today the inbox."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: InputContext) -> None:
         self._context = context
         spec = context.spec
         self._from_readings = context.deployment.clock == "data"
@@ -141,7 +141,7 @@ class SensorInput:
         self._sent_to = 0
         self._acknowledged = self._noted = -1
         self._blank = 0
-        self._said_full = False
+        self._logged_full = False
 
     @property
     def logs(self) -> Sequence[SourceLog]:
@@ -162,26 +162,26 @@ class SensorInput:
         if left and left[0].first_id != core.next_id:
             left = self._renumber(left)
         core.next_id = left[-1].last_id + 1 if left else core.next_id
-        core.promise = max([core.promise, *(r.boundary for r in left)])
+        core.watermark = max([core.watermark, *(r.boundary for r in left)])
         core.largest = max(core.largest, spooled.largest)
         self._sent_to = left[0].first_id if left else core.next_id
         self._send()
 
     def _renumber(self, left: list[SourceRecord]) -> list[SourceRecord]:
-        """Another spool's readings have our ids: ours follow them, or are superseded (R2)."""
+        """Another spool's readings have our ids: ours follow them, or are superseded (trace-2)."""
         context, core = self._context, self._log.core
         again = SourceCore(self._rules, self._log.scan.resume(self._log.identity))
-        entries: list[Entry] = []
+        entries: list[QuarantineEntry] = []
         records: list[SourceRecord] = []
         for record in left:
             assert record.columns is not None
             columns = record.columns.load()
-            kept = columns.stimes >= again.promise
+            kept = columns.stimes >= again.watermark
             entries += _superseded(record, columns, kept)
             if kept.any():
                 records.append(_renumbered(record, columns, kept, again))
                 again.next_id = records[-1].last_id + 1
-                again.promise = max(again.promise, record.boundary)
+                again.watermark = max(again.watermark, record.boundary)
         _log.warning(
             "another spool has written %s: %d readings get new ids, %d are superseded",
             self._log.topic,
@@ -191,7 +191,7 @@ class SensorInput:
         context.quarantine.put(entries, context.clock.now_us())
         if not context.quarantine.settle(60.0):
             raise SlackwaterError(f"{self._log.topic}: superseded readings cannot be written")
-        context.spool.replace_unsent(records, again.next_id, again.promise)
+        context.spool.replace_unsent(records, again.next_id, again.watermark)
         del core
         return records
 
@@ -202,16 +202,16 @@ class SensorInput:
         context = self._context
         self._acknowledge()
         if not context.quarantine.settle():
-            return now_us + retry_us
+            return now_us + RETRY_US
         if not self._send():
-            return now_us + retry_us
+            return now_us + RETRY_US
         try:
             return self._take_in(now_us)
         except PushBackError as full:
-            if not self._said_full:
+            if not self._logged_full:
                 _log.warning("%s; reading waits until there is room", full)
-            self._said_full = True
-            return now_us + full_retry_us
+            self._logged_full = True
+            return now_us + FULL_RETRY_US
 
     def _take_in(self, now_us: int) -> int:
         context, core = self._context, self._log.core
@@ -226,10 +226,10 @@ class SensorInput:
         if event_us is not None and due:
             self._flush_at_us = core.next_flush_us(event_us, context.default_grid)
         if job is not None:
-            return min(now_us + retry_us, job.wake_us(now_us))
+            return min(now_us + RETRY_US, job.wake_us(now_us))
         if self._flush_at_us is None or not paced:
-            return now_us + look_every_us
-        return min(now_us + look_every_us, context.wall_us(self._flush_at_us))
+            return now_us + LOOK_EVERY_US
+        return min(now_us + LOOK_EVERY_US, context.wall_us(self._flush_at_us))
 
     def _flush(self, clock_us: int | None) -> None:
         """Into the spool, then into the log."""
@@ -240,7 +240,7 @@ class SensorInput:
             if not records:
                 return
             if records[0].kind is Kind.BOUNDARY:
-                spool.keep_promise(records[0].boundary)
+                spool.keep_watermark(records[0].boundary)
                 if self._sent_to == records[0].first_id:
                     self._log.append(records)
                 return
@@ -250,7 +250,7 @@ class SensorInput:
         except PushBackError:
             core.restore(before)
             raise
-        self._said_full = False
+        self._logged_full = False
         self._send()
 
     def _send(self) -> bool:
@@ -278,7 +278,7 @@ class SensorInput:
 
     def _job(self, now_us: int) -> _Running | None:
         if self._running is None and now_us >= self._look_at_us:
-            self._look_at_us = now_us + look_every_us
+            self._look_at_us = now_us + LOOK_EVERY_US
             for path in sorted(self._inbox.glob("*.json")):
                 try:
                     job = job_from(path)
@@ -320,7 +320,7 @@ class SensorInput:
                 for grid in core.grids
                 if grid.window is not None
             ]
-            core.promised(max(ends, default=NEVER))
+            core.advance_watermark(max(ends, default=NEVER))
             self._flush(None)
         damage = running.replay.damage
         if damage is None:
@@ -352,11 +352,11 @@ class SensorInput:
 class _Running:
     """A job at work. The shift of its times is part of its progress: it must not change."""
 
-    def __init__(self, context: Context, job: Job, path: Path, now_us: int) -> None:
+    def __init__(self, context: InputContext, job: IngestJob, path: Path, now_us: int) -> None:
         self.job = job
         self.path = path
         self.by_clock = context.spec.expect_every_us is None
-        piece_bytes = piece_bytes_default if job.pace is None else piece_bytes_paced
+        piece_bytes = PIECE_BYTES_DEFAULT if job.pace is None else PIECE_BYTES_PACED
         self.replay = Replay(
             context.spec,
             job.file,
@@ -408,14 +408,16 @@ def _taken_in(position: int) -> str:
     return f"the lines before {position} have been taken in, none from there on"
 
 
-def _superseded(record: SourceRecord, columns: SourceColumns, kept: Any) -> list[Entry]:
+def _superseded(record: SourceRecord, columns: SourceColumns, kept: Any) -> list[QuarantineEntry]:
     entries = []
     for i in (~kept).nonzero()[0].tolist():
         values = {n: float(v[i]) for n, v in zip(columns.fields, columns.values, strict=True)}
         payload = {"key": columns.keys[int(columns.key_index[i])], **values}
         stime = int(columns.stimes[i])
         entries.append(
-            Entry(f"id:{record.first_id + i}", "superseded", stime, "", json.dumps(payload))
+            QuarantineEntry(
+                f"id:{record.first_id + i}", "superseded", stime, "", json.dumps(payload)
+            )
         )
     return entries
 
@@ -435,7 +437,7 @@ def _renumbered(
         record,
         first_id=core.next_id,
         last_id=core.next_id + len(stimes) - 1,
-        boundary=max(core.promise, record.boundary),
+        boundary=max(core.watermark, record.boundary),
         stime_min=int(stimes.min()),
         stime_max=int(stimes.max()),
         columns=chosen,

@@ -24,11 +24,11 @@ from typing import Final
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.model.names import proxy_process
-from slackwater.proxy.aside import Aside, Faults
+from slackwater.proxy.dead_letters import DeadLetters, Faults
 from slackwater.proxy.inputs import StreamOptions, make_input
 from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.registered import RegistryWatch
-from slackwater.proxy.shell import Beat, Context, Shell, Superseded
+from slackwater.proxy.shell import HeartbeatTarget, InputContext, Shell, SupersededWriter
 from slackwater.proxy.spool import Spool
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.cluster import Where
@@ -51,7 +51,7 @@ HOPELESS: Final = (UsageError, DeploymentError, EnvironmentProblem)
 """What no restart mends, unless somebody changes a file or makes a topic."""
 
 
-class Dropped(Exception):
+class DroppedStream(Exception):
     """The stream's serving is to end as if its process had been killed."""
 
 
@@ -67,13 +67,13 @@ class Rein:
         return self._stopped
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep so long, or until the loop is to end; ``Dropped`` if as a killed one does."""
+        """Sleep so long, or until the loop is to end; ``DroppedStream`` if as a killed one does."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._held or self._dropped, timeout)
             self._changed.wait_for(lambda: self._stopped or not self._held or self._dropped)
             if self._dropped and not self._stopped:
                 self._dropped = self._held = False
-                raise Dropped
+                raise DroppedStream
             return self._stopped
 
     def stop(self) -> None:
@@ -103,7 +103,7 @@ class Rein:
 
 
 @dataclass(frozen=True)
-class Shared:
+class ProxyShared:
     """What the streams of one process have in common."""
 
     deployment: Deployment
@@ -118,7 +118,7 @@ class Shared:
     registry: Registry
     watch: RegistryWatch
     faults: Faults
-    sender: Callable[[str], Beat]
+    sender: Callable[[str], HeartbeatTarget]
     """The heartbeat of a part of the process; started."""
     make_topics: Callable[[Sequence[StreamSpec]], None]
     """Those that these streams need from the start, if they are missing."""
@@ -130,7 +130,7 @@ class Serving:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: ProxyShared,
         spec: StreamSpec,
         options: StreamOptions,
         on_change: Callable[[], None],
@@ -175,16 +175,16 @@ class Serving:
                 self._has_ended = True
                 self._on_change()
 
-    def _serve_on(self, sender: Beat) -> None:
+    def _serve_on(self, sender: HeartbeatTarget) -> None:
         back_off = BackOff()
         while not self.rein.is_set():
             try:
                 self._serve(sender)
                 return
-            except Superseded:
+            except SupersededWriter:
                 _log.warning("another process writes stream %s now: stopping", self.stream)
                 return
-            except Dropped:
+            except DroppedStream:
                 _log.warning("dropped, as if it had been killed")
                 sender.begin_again()
             except Exception as error:  # noqa: BLE001 -- whatever it is, other streams go on
@@ -211,10 +211,10 @@ class Serving:
             _log.warning("served again in %g s", wait_s)
         try:
             return not self.rein.wait(wait_s)
-        except Dropped:
+        except DroppedStream:
             return True
 
-    def _serve(self, sender: Beat) -> None:
+    def _serve(self, sender: HeartbeatTarget) -> None:
         shared = self._shared
         if self._failures or not shared.topics_made:
             shared.make_topics([self._spec])
@@ -226,11 +226,11 @@ class Serving:
             context = self._context(writer, failures, held)
             source = make_input(context, self._options)
             held.callback(source.close)
-            shared.watch.tell(context)
+            shared.watch.notify(context)
             try:
                 shell = Shell(context, source, sender, shared.listener, shared.registry)
                 shell.run(on_ready=self._ready)
-            except Dropped:
+            except DroppedStream:
                 raise
             except BaseException:
                 writer.close(LEAVE_S_MAX)
@@ -241,15 +241,15 @@ class Serving:
     def _ready(self) -> None:
         self._ever_ready, self.error = True, None
 
-    def _context(self, writer: Writer, failures: list[str], held: ExitStack) -> Context:
+    def _context(self, writer: Writer, failures: list[str], held: ExitStack) -> InputContext:
         shared, spec = self._shared, self._spec
         folder = shared.data_dir / "proxy"
-        aside = Aside.open(folder, spec.name, shared.faults)
-        held.callback(aside.close)
+        dead_letters = DeadLetters.open(folder, spec.name, shared.faults)
+        held.callback(dead_letters.close)
         spool = Spool.open(folder / f"{spec.name}.sqlite", self._options.spool_bytes_max)
         held.callback(spool.close)
-        return Context(
-            aside=aside,
+        return InputContext(
+            dead_letters=dead_letters,
             spec=spec,
             deployment=shared.deployment,
             transport=shared.transport,

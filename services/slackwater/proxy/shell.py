@@ -1,9 +1,9 @@
 """What every kind of input needs beside itself: the loop that serves one stream.
 
 An *input* (a replayed file, an existing topic, sensors) is opened, its source logs are taken over
-(rule 6), the heartbeat tells that the stream is ready, the event clock is awaited, and then
+(rule-6), the heartbeat tells that the stream is ready, the event clock is awaited, and then
 ``step`` is called whenever the input asked to be woken. Between two steps the loop looks for what
-ends it: a stop, a failed write (rule 7), a successor (rule 6), a hole that a reader sees (rule 11).
+ends it: a stop, a failed write (rule-7), a successor (rule-6), a hole that a reader sees (rule-11).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventCloc
 from slackwater.primitives.lateness import LEARNING, Learning, Step
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.source import SourceCore
-from slackwater.proxy.aside import Aside
+from slackwater.proxy.dead_letters import DeadLetters
 from slackwater.proxy.expecting import AHEAD_US, Expecting
 from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.sourcelog import SourceLog
@@ -33,10 +33,10 @@ from slackwater.runtime.registry import Learned, QueryDefinition, Registry, expe
 from slackwater.runtime.transport import LogError, Transport, Writer
 
 _log = logging.getLogger(__name__)
-wake_s_max: Final = 0.2
-clock_look_s: Final = 0.01
-hint_every_us: Final = 5_000_000
-grid_wall_us: Final = 100_000
+WAKE_S_MAX: Final = 0.2
+CLOCK_LOOK_S: Final = 0.01
+HINT_EVERY_US: Final = 5_000_000
+GRID_WALL_US: Final = 100_000
 """Cut points before any query is registered."""
 
 
@@ -66,7 +66,7 @@ class Stop(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Context:
+class InputContext:
     """What an input works with."""
 
     spec: StreamSpec
@@ -79,14 +79,14 @@ class Context:
     clock: SystemClock
     stop: Stop
     silences: tuple[Silence, ...] = ()
-    aside: Aside | None = None
+    dead_letters: DeadLetters | None = None
     event_clock: EventClock | None = None
     failures: list[str] = field(default_factory=list)
     """Why its writer or the registry cannot go on."""
     found: dict[str, tuple[Grid, int]] = field(default_factory=dict)
     """Of the queries that read the stream, those that are registered."""
     expecting: Expecting = field(init=False)
-    default_grid: Grid = field(default_factory=lambda: Grid(grid_wall_us, None))
+    default_grid: Grid = field(default_factory=lambda: Grid(GRID_WALL_US, None))
 
     def __post_init__(self) -> None:
         self.expecting = Expecting(self.spec.name, self._record)
@@ -101,15 +101,15 @@ class Context:
         """How the stream's ``expect_every`` is learned; None where it is declared."""
         return LEARNING if self.spec.learns_gaps else None
 
-    def guard(self, where: str) -> tuple[Aside, str] | None:
+    def guard(self, where: str) -> tuple[DeadLetters, str] | None:
         """Who sets input aside, and the name of this one there."""
-        return None if self.aside is None else (self.aside, where)
+        return None if self.dead_letters is None else (self.dead_letters, where)
 
     def start_clock(self, event_clock: EventClock) -> None:
         """The deployment's clock is known."""
         self.event_clock = event_clock
         if isinstance(event_clock, AnchoredClock):
-            self.default_grid = Grid(max(1, int(grid_wall_us * event_clock.speed)), None)
+            self.default_grid = Grid(max(1, int(GRID_WALL_US * event_clock.speed)), None)
 
     def registered(self, queries: Mapping[str, QueryDefinition], learned: Learned | None) -> bool:
         """What the registry holds, as far as it is known; whether that is all that is needed."""
@@ -186,7 +186,7 @@ class Input(Protocol):
         ...
 
 
-class Beat(Protocol):
+class HeartbeatTarget(Protocol):
     """The heartbeat of one stream; see ``runtime.heartbeats``."""
 
     def update(
@@ -209,11 +209,11 @@ class Beat(Protocol):
         ...
 
 
-class Superseded(Exception):
+class SupersededWriter(Exception):
     """Somebody else writes this stream now."""
 
 
-def turn(context: Context, source: Input, now_us: int) -> int:
+def turn(context: InputContext, source: Input, now_us: int) -> int:
     """One step, unless a silence holds; says when the next one is due."""
     silent_until = context.silent_until_us(now_us)
     if silent_until is not None:
@@ -230,9 +230,9 @@ class Shell:
 
     def __init__(
         self,
-        context: Context,
+        context: InputContext,
         source: Input,
-        sender: Beat,
+        sender: HeartbeatTarget,
         listener: HeartbeatListener,
         registry: Registry,
     ) -> None:
@@ -246,7 +246,7 @@ class Shell:
         self._hint_at_us = 0
 
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Until stopped; everything else, ``Superseded`` too, is an error."""
+        """Until stopped; everything else, ``SupersededWriter`` too, is an error."""
         context = self._context
         # A restart during a silence of a rehearsal must keep it: START is a record, too.
         self._await_clock_if_silenced()
@@ -259,7 +259,7 @@ class Shell:
         on_ready()
         _log.info("ready; incarnation %d, next id %d", inc, self._input.logs[0].core.next_id)
         while context.event_clock is None:
-            if context.stop.wait(clock_look_s):
+            if context.stop.wait(CLOCK_LOOK_S):
                 return
             self._check(inc)
         self._loop(inc)
@@ -272,7 +272,7 @@ class Shell:
             wake_us = turn(context, self._input, now_us)
             self._sender.update(detail=self._input.detail())
             self._keep_hints(now_us)
-            context.stop.wait(min(wake_s_max, context.clock.seconds_until(wake_us)))
+            context.stop.wait(min(WAKE_S_MAX, context.clock.seconds_until(wake_us)))
         self._keep_hints(context.clock.now_us(), now=True)
 
     def _check(self, inc: int) -> None:
@@ -282,7 +282,7 @@ class Shell:
         self._look_at_claim(inc)
         for log in self._input.logs:
             if log.is_superseded():
-                raise Superseded
+                raise SupersededWriter
             if self._listener.hole_in(log.topic, 0, log.inc):
                 raise SlackwaterError(f"a reader sees a hole in {log.topic}: sending again")
         if len(context.found) != self._known:
@@ -302,13 +302,13 @@ class Shell:
         except LogError:
             return  # Kafka is away: look again
         if begun:
-            raise Superseded
+            raise SupersededWriter
         self._listener.refute(self._process, claimed)
 
     def _keep_hints(self, now_us: int, *, now: bool = False) -> None:
         if not now and now_us < self._hint_at_us:
             return
-        self._hint_at_us = now_us + hint_every_us
+        self._hint_at_us = now_us + HINT_EVERY_US
         hints = {log.name: log.hint for log in self._input.logs if log.hint is not None}
         self._context.spool.keep_hints(hints)
 
@@ -321,5 +321,5 @@ class Shell:
             return
         context.start_clock(known)
         while (end := context.silent_until_us(context.clock.now_us())) is not None:
-            if context.stop.wait(min(wake_s_max, context.clock.seconds_until(end))):
+            if context.stop.wait(min(WAKE_S_MAX, context.clock.seconds_until(end))):
                 return

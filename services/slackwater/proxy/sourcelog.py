@@ -1,12 +1,12 @@
 """A source log and its one writer: taking it over, and appending what the core says.
 
-Taking over is rule 6: read the log with the readers' own acceptance rule, append START, read on to
+Taking over is rule-6: read the log with the readers' own acceptance rule, append START, read on to
 it. What the log says about the past is all that counts, so a proxy needs no memory of its own to
 go on without a hole or a double. Reading a week of records at each start would take a minute,
 though; a *hint* of how far an earlier incarnation had come (offset, next id, promise) is kept
 beside the spool. A hint is believed only if the record before its offset says the same.
 
-What is delivered need not count: behind another writer's START readers drop it (rule 10), and the
+What is delivered need not count: behind another writer's START readers drop it (rule-10), and the
 heartbeat that tells may be late. A log with one writer gives offsets that follow each other. Where
 they do not, what lies between is read before a delivery is believed: a START ends this writer, and
 what it has in its spool stays there. A zombie's records are nothing to worry about.
@@ -70,7 +70,7 @@ class SourceLog:
     def begin(
         self, hint: Hint | None = None, given_up: Spooled | None = None, timeout_s: float = 60.0
     ) -> None:
-        """Rule 6; afterwards ``core`` stands where the log ends.
+        """rule-6; afterwards ``core`` stands where the log ends.
 
         ``given_up``: how far a spool's readings are in the log, and nowhere else.
         """
@@ -95,11 +95,11 @@ class SourceLog:
             _log.warning("%s has lost all its records to retention: ids begin again", self.topic)
             self.scan.ids = Contiguous(0)
         core = self._resumed()
-        return encode_source(core.start(self.identity, self.scan.felt_to, anew=anew))
+        return encode_source(core.start(self.identity, self.scan.affected_until, anew=anew))
 
     def _resumed(self) -> SourceCore:
         if self._given_up is not None:
-            self.scan.give_up(self.identity, self._given_up.next_id, self._given_up.promise)
+            self.scan.give_up(self.identity, self._given_up.next_id, self._given_up.watermark)
         return SourceCore(self.rules, self.scan.resume(self.identity))
 
     def _visit(self, raw: RawRecord) -> None:
@@ -120,7 +120,7 @@ class SourceLog:
         self.scan = LogScan(
             ids=Contiguous(hint["next_id"]),
             inc=hint["inc"],
-            promise=hint["promise"],
+            watermark=hint["promise"],
             largest=hint["largest"],
             spool=hint["spool"],
             # Its records went in their order: all of them that are below are there.

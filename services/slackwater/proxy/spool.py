@@ -6,14 +6,14 @@ own death. It is one SQLite file in WAL mode.
 
 * A batch is one encoded source record. Sent again after a crash it has the same ids and the same
   columns; only the incarnation in its header is the new one, without which readers would drop it
-  (rule 10).
+  (rule-10).
 * ``synchronous=FULL`` for readings: an acknowledgement is a promise that outlives a power cut, and
   sensors are acknowledged in batches, so one fsync serves thousands of readings. NORMAL, which in
   WAL mode outlives the process but may lose the last transactions with the power, is enough for
   all that the log says again at a restart: promises (ten a second), what was delivered, hints.
 * Bounded. When ``bytes_max`` is reached, or the disk is full, ``append`` raises ``PushBackError``
   and changes nothing: the sensor keeps the reading. Nothing is ever dropped here.
-* An identity, made once, that START names: two spools on one stream are told apart by it (R2).
+* An identity, made once, that START names: two spools on one stream are told apart by it (trace-2).
 
 Rejected: a file of our own with length prefixes. It is faster, and every question about torn
 writes, prefixes to delete and a full disk is one that SQLite has answered.
@@ -36,7 +36,7 @@ from slackwater.model.limits import NEVER
 from slackwater.model.records import SourceRecord
 from slackwater.runtime.private import FILE_MODE, make_private
 
-bytes_default_max: Final = 1024 * 1024 * 1024
+BYTES_DEFAULT_MAX: Final = 1024 * 1024 * 1024
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -60,7 +60,7 @@ class Spooled:
     """What the spool knows of the sequence it has given out."""
 
     next_id: int
-    promise: int
+    watermark: int
     largest: int
 
 
@@ -75,7 +75,7 @@ class Spool:
         self.bytes_held = 0
 
     @classmethod
-    def open(cls, path: Path, bytes_max: int = bytes_default_max) -> Spool:
+    def open(cls, path: Path, bytes_max: int = BYTES_DEFAULT_MAX) -> Spool:
         """The spool in this file, which is made if it is not there."""
         try:
             make_private(path.parent)
@@ -139,10 +139,10 @@ class Spool:
             )
         self.bytes_held += size
 
-    def keep_promise(self, promise: int) -> None:
-        """Store a boundary before it is sent (rule 9)."""
+    def keep_watermark(self, watermark: int) -> None:
+        """Store a boundary before it is sent (rule-9)."""
         with self._transaction():
-            self._set("promise", promise)
+            self._set("promise", watermark)
 
     def unsent(self, from_id: int = 0) -> Iterator[SourceRecord]:
         """Records that are not acknowledged, in the order of their ids."""
@@ -159,8 +159,11 @@ class Spool:
         total = self._db.execute("SELECT coalesce(sum(bytes), 0) FROM batches").fetchone()
         self.bytes_held = total[0]
 
-    def replace_unsent(self, records: Sequence[SourceRecord], next_id: int, promise: int) -> None:
-        """Other ids for what was not accepted, since another spool's readings won them (R2)."""
+    def replace_unsent(self, records: Sequence[SourceRecord], next_id: int, watermark: int) -> None:
+        """Other ids for what was not accepted, since another spool's readings won them.
+
+        See trace-2.
+        """
         rows = []
         for record in records:
             blob = encode_source(record)
@@ -169,7 +172,7 @@ class Spool:
             self._db.execute("DELETE FROM batches")
             self._db.executemany("INSERT INTO batches VALUES (?, ?, ?, ?)", rows)
             self._set("next_id", next_id)
-            self._set("promise", promise)
+            self._set("promise", watermark)
         self.bytes_held = sum(row[2] for row in rows)
 
     def position(self, name: str) -> int:

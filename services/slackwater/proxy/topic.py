@@ -2,9 +2,9 @@
 
 Kafka is the spool here. A reading's position is its offset, each record carries the offset where
 the input goes on, and so a restarted proxy goes on where its log says, without a disk. Boundaries
-that follow the clock are made only for input read to an end observed after them (R10): at a cut
-point the ends of all partitions are asked for, and the promise is that moment, made when all that
-was there by then has been read.
+that follow the clock are made only for input read to an end observed after them (trace-10): at a
+cut point the ends of all partitions are asked for, and the promise is that moment, made when all
+that was there by then has been read.
 
 A partition that has never held a record is not waited for. Its source log follows the smallest
 promise of the stream's partitions that have held one, so that it delays nobody; from its first
@@ -35,26 +35,26 @@ from slackwater.model.deployment import TopicSpec
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
 from slackwater.protocols.dpc.source import Arrived, Refused, SourceCore, SourceRules
 from slackwater.proxy.json_input import GuardedReader, Parsed
-from slackwater.proxy.quarantine import Entry
-from slackwater.proxy.shell import Context
+from slackwater.proxy.quarantine import QuarantineEntry
+from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.runtime.kafka import client_config
 from slackwater.runtime.topics import confluent_consumer, ensure_topics, partition_count, topics_for
 from slackwater.runtime.transport import Log, LogError
 
 _log = logging.getLogger(__name__)
-messages_max: Final = 50_000
-ask_timeout_s: Final = 5.0
-turn_us: Final = 2_000
-retry_us: Final = 20_000
-unpaced_us: Final = 100_000
-batch_messages: Final = 1_000
+MESSAGES_MAX: Final = 50_000
+ASK_TIMEOUT_S: Final = 5.0
+TURN_US: Final = 2_000
+RETRY_US: Final = 20_000
+UNPACED_US: Final = 100_000
+BATCH_MESSAGES: Final = 1_000
 """So many are worth a turn before the cut point. They are parsed in a few milliseconds, which is
 what a reader can be behind by when the cut point comes."""
-wait_s_max: Final = 0.1
+WAIT_S_MAX: Final = 0.1
 """One sleep in a step; a stop is heeded between two."""
-fetch_wait_ms: Final = 100
-fetch_wait_markers_ms: Final = 20
+FETCH_WAIT_MS: Final = 100
+FETCH_WAIT_MARKERS_MS: Final = 20
 """What is there ends a fetch at once; only the end behind a transaction's marker is told when the
 fetch has waited in vain. So the longer wait is for topics that nobody writes transactions to."""
 
@@ -82,10 +82,10 @@ class _Ends:
 class TopicInput:
     """A topic of JSON readings."""
 
-    def __init__(self, context: Context, topic: TopicSpec) -> None:
+    def __init__(self, context: InputContext, topic: TopicSpec) -> None:
         self._context = context
         self._topic = topic.name
-        self._reader = GuardedReader(context.spec, context.aside)
+        self._reader = GuardedReader(context.spec, context.dead_letters)
         spec = context.spec
         count = partition_count(context.cluster, topic.name)
         names = [f"{spec.name}.{p}" for p in range(count)]
@@ -102,9 +102,9 @@ class TopicInput:
         for partition in self._partitions:
             partition.log.identity = f"topic:{topic.name}:{partition.number}"
         self._from = topic.from_
-        self._has_markers = self._tells_markers = False
+        self._has_markers = self._polls_for_markers = False
         """Ends lie beyond last messages; the consumer is one that sees so soon."""
-        self._consumer = self._open(fetch_wait_ms)
+        self._consumer = self._open(FETCH_WAIT_MS)
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="ends")
         self._asked: Future[_Ends] | None = None
         self._ask_at_us = 0
@@ -164,10 +164,10 @@ class TopicInput:
             log.core.position = partition.position = start
         self._assign()
 
-    def _tell_markers(self) -> None:
+    def _poll_for_markers(self) -> None:
         """Go on with a consumer that sees soon what lies behind a marker."""
         self._consumer.close()
-        self._consumer, self._tells_markers = self._open(fetch_wait_markers_ms), True
+        self._consumer, self._polls_for_markers = self._open(FETCH_WAIT_MARKERS_MS), True
         self._assign()
 
     def _assign(self) -> None:
@@ -181,38 +181,38 @@ class TopicInput:
         """Read what is there; at a cut point, promise what has been read."""
         context = self._context
         if not context.quarantine.settle() or not all(log.has_room for log in self.logs):
-            return now_us + retry_us
-        if self._has_markers and not self._tells_markers:
-            self._tell_markers()
+            return now_us + RETRY_US
+        if self._has_markers and not self._polls_for_markers:
+            self._poll_for_markers()
         asked = self._asked
         if asked is not None and not asked.done():
-            wait([asked], wait_s_max)
+            wait([asked], WAIT_S_MAX)
         read = self._read(now_us)
         if not context.quarantine.settle():
-            return now_us + retry_us
+            return now_us + RETRY_US
         for partition in self._partitions:
             if partition.log.core.is_full:
                 self._flush(partition, None)
-        self._promise(now_us)
+        self._advance_watermark(now_us)
         if self._asked is not None:
             self._come += read
             # The next step waits for what is asked, or for messages; this one has done so in vain.
-            return now_us + turn_us if self._asked is asked and not read else now_us
+            return now_us + TURN_US if self._asked is asked and not read else now_us
         return self._wake_us(now_us, read)
 
     def _wake_us(self, now_us: int, read: int) -> int:
         """When the next step is due; ``read`` messages have come in this one."""
         self._come += read
-        if read >= batch_messages:
+        if read >= BATCH_MESSAGES:
             return now_us  # there is a backlog
         if now_us > self._come_since_us:
             # As quickly as these came, so come the next.
             took_us = now_us - self._come_since_us
-            self._read_at_us = now_us + batch_messages * took_us // max(1, self._come)
+            self._read_at_us = now_us + BATCH_MESSAGES * took_us // max(1, self._come)
             self._come, self._come_since_us = 0, now_us
         return max(now_us, min(self._read_at_us, self._ask_at_us))
 
-    def _promise(self, now_us: int) -> None:
+    def _advance_watermark(self, now_us: int) -> None:
         """At a cut point ask for the ends; once they have been read, flush."""
         asked = self._asked
         if asked is None:
@@ -225,9 +225,9 @@ class TopicInput:
             ends = asked.result()
         except LogError:
             self._asked = None  # Kafka is away: nothing is promised
-            self._ask_at_us = now_us + retry_us
+            self._ask_at_us = now_us + RETRY_US
             return
-        if self._is_behind(ends):
+        if self._is_lagging(ends):
             return  # still reading what was there
         self._asked = None
         for partition in self._partitions:
@@ -237,18 +237,18 @@ class TopicInput:
         self._flush_empty(ends.event_us)
         self._ask_at_us = self._next_ask_us(ends.event_us, now_us)
 
-    def _is_behind(self, ends: _Ends) -> bool:
+    def _is_lagging(self, ends: _Ends) -> bool:
         return any(p.position < ends.ends[self._topic, p.number] for p in self._partitions)
 
     def _next_ask_us(self, event_us: int | None, now_us: int) -> int:
         if event_us is None:
-            return now_us + unpaced_us
+            return now_us + UNPACED_US
         grid = self._context.default_grid
         due = [p.log.core.next_flush_us(event_us, grid) for p in self._partitions]
         return self._context.wall_us(min(due))
 
     def _flush_empty(self, event_us: int | None) -> None:
-        begun = [p.log.core.promise for p in self._partitions if p.begun]
+        begun = [p.log.core.watermark for p in self._partitions if p.begun]
         follow = min(begun, default=None)
         for partition in self._partitions:
             if not partition.begun:
@@ -263,7 +263,7 @@ class TopicInput:
     def _ask(self, event_us: int | None) -> _Ends:
         logs = [(self._topic, p.number) for p in self._partitions]
         ends = self._context.transport.end_offsets(
-            logs, isolation="read_committed", timeout_s=ask_timeout_s
+            logs, isolation="read_committed", timeout_s=ASK_TIMEOUT_S
         )
         return _Ends(event_us, ends)
 
@@ -271,10 +271,10 @@ class TopicInput:
 
     def _read(self, now_us: int) -> int:
         """Take in what is there, and at a cut point wait for it; how many messages there were."""
-        messages = self._consumer.consume(messages_max, 0)
+        messages = self._consumer.consume(MESSAGES_MAX, 0)
         if not messages and self._awaits_messages:
-            first = self._consumer.poll(wait_s_max)
-            messages = [] if first is None else [first, *self._consumer.consume(messages_max, 0)]
+            first = self._consumer.poll(WAIT_S_MAX)
+            messages = [] if first is None else [first, *self._consumer.consume(MESSAGES_MAX, 0)]
         if not messages:
             return 0
         by_partition: dict[int, list[Message]] = defaultdict(list)
@@ -293,7 +293,7 @@ class TopicInput:
         asked = self._asked
         if asked is None or not asked.done() or asked.exception() is not None:
             return False
-        return self._is_behind(asked.result())
+        return self._is_lagging(asked.result())
 
     def _take(self, partition: _Partition, messages: list[Message], now_us: int) -> None:
         if any(map(Message.error, messages)):
@@ -343,7 +343,7 @@ class TopicInput:
         future_us = context.future_from_us(now_us)
         where = f"{partition.number}:"
         entries = [
-            Entry(
+            QuarantineEntry(
                 where + str(int(batch.offsets[bad.index])),
                 bad.reason,
                 bad.stime,
@@ -352,11 +352,11 @@ class TopicInput:
             )
             for bad in batch.parsed.bad
         ]
-        for arrived, indices, promise in batch.runs():
+        for arrived, indices, watermark in batch.runs():
             for refused in core.offer(arrived, future_us):
                 entries += batch.refused(where, refused, indices)
-            if promise is not None:
-                core.promised(promise)
+            if watermark is not None:
+                core.advance_watermark(watermark)
         context.quarantine.put(entries, now_us)
 
     def detail(self) -> dict[str, int]:
@@ -401,7 +401,7 @@ class _Batch:
     def runs(self) -> list[tuple[Arrived, Any, int | None]]:
         """Readings between explicit boundaries, the places of their messages, the boundary."""
         parsed, end = self.parsed, int(self.offsets[-1]) + 1
-        whole = Arrived(
+        complete = Arrived(
             parsed.stimes,
             parsed.key_index,
             parsed.keys,
@@ -410,23 +410,23 @@ class _Batch:
             end,
         )
         if not parsed.boundaries:
-            return [(whole, parsed.indices, None)]
+            return [(complete, parsed.indices, None)]
         runs: list[tuple[Arrived, Any, int | None]] = []
         start = 0
-        for index, promise in parsed.boundaries:
+        for index, watermark in parsed.boundaries:
             stop = int(np.searchsorted(parsed.indices, index))
-            runs.append((whole.take(slice(start, stop)), parsed.indices[start:stop], promise))
+            runs.append((complete.take(slice(start, stop)), parsed.indices[start:stop], watermark))
             start = stop
-        runs.append((whole.take(slice(start, None)), parsed.indices[start:], None))
+        runs.append((complete.take(slice(start, None)), parsed.indices[start:], None))
         return runs
 
-    def refused(self, where: str, refused: Refused, indices: Any) -> list[Entry]:
+    def refused(self, where: str, refused: Refused, indices: Any) -> list[QuarantineEntry]:
         entries = []
         for i in refused.indices.tolist():
             index = int(indices[i])
             at = int(np.searchsorted(self.parsed.indices, index))
             entries.append(
-                Entry(
+                QuarantineEntry(
                     where + str(int(self.offsets[index])),
                     refused.reason,
                     int(self.parsed.stimes[at]),

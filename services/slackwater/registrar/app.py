@@ -3,8 +3,8 @@
 Where containers are started by their engine nobody publishes the event clock, registers the queries
 and truncates the logs; this process does. Everybody waits in the registry for what it writes, so it
 may start at any time. What is registered is left as it is: a second start finds the E0 and w of the
-first (R24). It keeps nothing itself, and nobody needs it once the queries are registered, except
-that the logs grow until it is back. It ends when there is a controller.
+first (trace-24). It keeps nothing itself, and nobody needs it once the queries are registered,
+except that the logs grow until it is back. It ends when there is a controller.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from collections.abc import Sequence
 from slackwater.model.errors import DeploymentError, SlackwaterError, UsageError
 from slackwater.model.names import proxy_process
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.entry import Context
+from slackwater.runtime.entry import ProcessContext
 from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender, HeartbeatView
 from slackwater.runtime.registration import Registration
 from slackwater.runtime.truncation import Truncation
 
 _log = logging.getLogger(__name__)
 
-proxies_ready_s_max = 30.0
+PROXIES_READY_S_MAX = 30.0
 """After this long a query is registered although a proxy has not read its input to the end."""
 
-look_s = 1.0
+LOOK_S = 1.0
 
 
-async def main(context: Context, stopping: asyncio.Event) -> None:
+async def main(context: ProcessContext, stopping: asyncio.Event) -> None:
     """Register, then truncate, until told to stop."""
     deployment, transport = context.deployment, context.transport()
     clock = SystemClock()
@@ -44,7 +44,7 @@ async def main(context: Context, stopping: asyncio.Event) -> None:
             tasks = (
                 registering,
                 group.create_task(truncation.run(context.settings.truncate_every_s)),
-                group.create_task(_say(sender, registering)),
+                group.create_task(_emit(sender, registering)),
             )
             await stopping.wait()
             for task in tasks:
@@ -72,7 +72,7 @@ async def register(
             raise  # no waiting mends it
         except SlackwaterError as error:
             _log.info("queries are not registered yet: %s", error)
-        await asyncio.sleep(look_s)
+        await asyncio.sleep(LOOK_S)
 
 
 def _wait_ready(listener: HeartbeatListener, processes: Sequence[str]) -> None:
@@ -82,12 +82,12 @@ def _wait_ready(listener: HeartbeatListener, processes: Sequence[str]) -> None:
         now_s = clock.monotonic_us() / 1e6
         return all(view.ready(process, now_s) for process in processes)
 
-    if not listener.wait_for(all_ready, proxies_ready_s_max):
+    if not listener.wait_for(all_ready, PROXIES_READY_S_MAX):
         _log.warning("registering although not all proxies have read their inputs")
 
 
-async def _say(sender: HeartbeatSender, registering: asyncio.Task[None]) -> None:
+async def _emit(sender: HeartbeatSender, registering: asyncio.Task[None]) -> None:
     """It is ready when all is registered."""
     while True:
         sender.update(ready=registering.done())
-        await asyncio.sleep(look_s)
+        await asyncio.sleep(LOOK_S)

@@ -1,6 +1,6 @@
 """How a root's session commits: fenced transactions of aiokafka's producer.
 
-Kafka's transactional id of the part is the fence (rule 27): starting a producer ends whatever an
+Kafka's transactional id of the part is the fence (rule-27): starting a producer ends whatever an
 older copy had open, and that copy's next commit fails. It is aiokafka's because its fencing takes
 15 ms where librdkafka's takes a second.
 """
@@ -20,7 +20,7 @@ from slackwater.protocols.dpc.root_config import Commit
 from slackwater.root.results import ResultsWriter
 from slackwater.root.transactions import Transactions, follow_closely
 from slackwater.runtime.cluster import Cluster
-from slackwater.runtime.connecting import knock_first
+from slackwater.runtime.connecting import probe_before_connect
 from slackwater.runtime.topics import aiokafka_producer
 from slackwater.runtime.transport import LogError, NoAnswerError
 from slackwater.sessions.root import RootSession
@@ -53,7 +53,7 @@ class PartCommitter:
 
     async def fence(self) -> None:
         """Start a producer, and stop it again."""
-        knock_first()  # this producer is before Faust
+        probe_before_connect()  # this producer is before Faust
         producer = self._producer()
         async with self._within_bound("a producer does not start"):
             await producer.start()

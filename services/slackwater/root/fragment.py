@@ -14,22 +14,22 @@ from slackwater.model.names import RootName
 from slackwater.primitives.rows import RowContents
 from slackwater.protocols.dpc.line import Policy, Schedule
 from slackwater.protocols.dpc.root_config import RootConfig
-from slackwater.protocols.dpc.upstream import only_stale_us_max, stale_us_max
+from slackwater.protocols.dpc.upstream import ONLY_STALE_US_MAX, STALE_US_MAX
 from slackwater.root.committer import PartCommitter
 from slackwater.runtime.fragment import Fragment
 from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.known import Known
+from slackwater.runtime.known import RegistryView
 from slackwater.runtime.state import read_root_state
 from slackwater.sessions.root import RootSession
 
 LIVE_BUCKETS_MAX: Final = 640
 """Where buckets of 10 ms are answered as windows are: as much event time in one transaction."""
 HEARTBEAT_PERIOD_US: Final = 50_000
-empty_wait_us_max: Final = 100_000
+EMPTY_WAIT_US_MAX: Final = 100_000
 """An idle query writes ten boundaries a second, not a hundred."""
 
 
-def make(name: str, known: Known, transport: KafkaTransport) -> Fragment:
+def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     """The root ``name``, QUERY.PART, under a new placement number. Waits for its query."""
     of = RootName.parse(name)
     deployment, definition = known.deployment, known.query(of.query)
@@ -49,8 +49,8 @@ def make(name: str, known: Known, transport: KafkaTransport) -> Fragment:
         grid=definition.grid,
         schedule=Schedule(time.of, deployment.deadline_us(spec, 2)),
         policy=Policy(spec.failure_policy, spec.stabilization_policy),
-        stale_us=stale_us_max if spec.replicas > 1 else only_stale_us_max,
-        e0=definition.e0_us,
+        stale_us=STALE_US_MAX if spec.replicas > 1 else ONLY_STALE_US_MAX,
+        start_time=definition.e0_us,
         bound_us=deployment.bound_us(spec),
         **({} if spec.window is not None else _of_rows(deployment, spec, of.part)),
     )
@@ -67,7 +67,7 @@ def make(name: str, known: Known, transport: KafkaTransport) -> Fragment:
 
 def _of_rows(deployment: Deployment, spec: QuerySpec, part: int) -> dict[str, Any]:
     """A query without a window: rows, and buckets so short that empty ones are told in runs."""
-    wait_us = min(empty_wait_us_max, deployment.deadline_us(spec, 2) // 2)
+    wait_us = min(EMPTY_WAIT_US_MAX, deployment.deadline_us(spec, 2) // 2)
     contents = partial(RowContents, part=part, parts=spec.parts)
     return {
         "contents": contents,

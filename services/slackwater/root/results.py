@@ -1,6 +1,6 @@
 """A transaction of the root as records of the three topics and the state topic.
 
-The order is the core's (rule 23). Rows are made in slices, so that the event loop, which also
+The order is the core's (rule-23). Rows are made in slices, so that the event loop, which also
 reads the deltas, runs in between: a window may have a hundred thousand keys.
 """
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.codec.results import (
-    Answer,
-    Figures,
+    AggregateColumns,
     Label,
-    Readings,
+    ReadingColumns,
+    ResultRows,
     encode_boundary,
     encode_gap,
     encode_rec_done,
@@ -25,7 +25,7 @@ from slackwater.codec.results import (
 from slackwater.model.names import ResultKind
 from slackwater.model.records import Gap
 from slackwater.primitives.deltas import KeyTable, Slice
-from slackwater.primitives.panes import Share
+from slackwater.primitives.panes import PaneShare
 from slackwater.primitives.rows import Rows
 from slackwater.protocols.dpc.answers import (
     Effect,
@@ -54,14 +54,14 @@ class ResultsWriter:
     keys: KeyTable
 
     def lines(
-        self, transaction: Transaction[Share[Any]], emitted_at: int
+        self, transaction: Transaction[PaneShare[Any]], emitted_at: int
     ) -> Iterator[tuple[ResultKind, Lines]]:
         """The topic and the records, in order, a slice at a time."""
         for effect in transaction.effects:
             yield from self._lines_of(effect, emitted_at)
 
     def _lines_of(
-        self, effect: Effect[Share[Any]], emitted_at: int
+        self, effect: Effect[PaneShare[Any]], emitted_at: int
     ) -> Iterator[tuple[ResultKind, Lines]]:
         match effect:
             case StableWindow():
@@ -76,14 +76,14 @@ class ResultsWriter:
     def _window(
         self,
         label: Label,
-        window: StableWindow[Share[Any]] | TentativeWindow[Share[Any]],
+        window: StableWindow[PaneShare[Any]] | TentativeWindow[PaneShare[Any]],
         emitted_at: int,
     ) -> Iterator[tuple[ResultKind, Lines]]:
         missing = window.missing if isinstance(window, TentativeWindow) else ()
         if window.rows:
             assert window.content is not None
             names, figures = self._content(window.content.slice)
-            answer = Answer(
+            answer = ResultRows(
                 query=self.query,
                 part=self.part,
                 first_seq=window.first_seq,
@@ -118,12 +118,14 @@ class ResultsWriter:
         )
         yield label, [(None, boundary)]
 
-    def _content(self, content: Slice | Rows) -> tuple[list[str], Figures | Readings]:
+    def _content(
+        self, content: Slice | Rows
+    ) -> tuple[list[str], AggregateColumns | ReadingColumns]:
         """The keys of the rows, and their numbers: figures in key order, rows in their own."""
         if isinstance(content, Rows):
-            return self.keys.names(content.index), Readings(content.stimes, content.values)
+            return self.keys.names(content.index), ReadingColumns(content.stimes, content.values)
         names, figures = content.sorted(self.keys)
-        return names, Figures(*figures)
+        return names, AggregateColumns(*figures)
 
     def _empty_run(self, run: EmptyRun, emitted_at: int) -> tuple[ResultKind, Lines]:
         label: Label = "stable" if run.stable else "tentative"

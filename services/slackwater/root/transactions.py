@@ -53,7 +53,7 @@ class Transactions:
     async def write(
         self, commit: Commit, emitted_at: int, progress: Callable[[], None] = lambda: None
     ) -> None:
-        """All of it, or nothing (rule 23). Calls ``progress`` whenever a batch has been taken."""
+        """All of it, or nothing (rule-23). Calls ``progress`` whenever a batch has been taken."""
         producer = self.producer
         await producer.begin_transaction()
         open_batches: dict[ResultKind, Any] = {}

@@ -90,7 +90,7 @@ def _host(deployment: Deployment, names: Names) -> list[Rule]:
     found = [
         *(rule for stream in deployment.streams for rule in _source(stream, deployment, READ)),
         *_inputs(deployment, ("Describe",)),
-        # A root takes its placement number from this log (rule 27).
+        # A root takes its placement number from this log (rule-27).
         Rule("topic", names.registry, WRITE),
     ]
     for query in deployment.queries.values():
@@ -120,8 +120,8 @@ def _aggregator(deployment: Deployment, names: Names) -> list[Rule]:
 
 def _client(deployment: Deployment, names: Names) -> list[Rule]:
     """Who uses the results also asks which readings are in none of them, and why."""
-    apart = [Rule("topic", names.quarantine(stream), READ) for stream in deployment.streams]
-    return _results(deployment, names) + apart
+    spacing = [Rule("topic", names.quarantine(stream), READ) for stream in deployment.streams]
+    return _results(deployment, names) + spacing
 
 
 def _results(deployment: Deployment, names: Names) -> list[Rule]:

@@ -3,7 +3,7 @@
 An admin request first waits, inside the client library, for a connection to the controller. This
 wait can be in vain: it was seen to last until its time-out of 60 s while the same broker answered
 all other requests at once. So no one request is relied on. What is not answered within
-``ask_again_s`` is asked again, by a fresh client with a connection of its own and beside the first
+``ASK_AGAIN_S`` is asked again, by a fresh client with a connection of its own and beside the first
 request, and the first answer counts. So a broker that is slow is not asked in vain either.
 
 For this a request must be one that may be repeated. Creation is: the second answer is that it is
@@ -27,7 +27,7 @@ from slackwater.runtime.cluster import Where, cluster_of
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-ask_again_s = 5.0
+ASK_AGAIN_S = 5.0
 _PAUSE_S = 0.5
 
 _PASSING = {
@@ -45,7 +45,7 @@ _PASSING = {
 
 
 @dataclass(slots=True)
-class Answers(Generic[K, V]):
+class Responses(Generic[K, V]):
     """What came of a request, by its keys; each key is in one of the three."""
 
     given: dict[K, V] = field(default_factory=dict)
@@ -64,7 +64,7 @@ def admin_client(where: Where) -> AdminClient:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked(Generic[K, V]):
+class _PendingRequest(Generic[K, V]):
     """One request. Its client must live as long as the futures."""
 
     client: AdminClient
@@ -84,17 +84,17 @@ class Admin:
 
     def ask(
         self, request: Callable[[AdminClient], Mapping[K, Future[V]]], timeout_s: float
-    ) -> Answers[K, V]:
+    ) -> Responses[K, V]:
         """Send the request, which may be repeated, until each of its keys has an answer."""
         deadline = time.monotonic() + timeout_s
-        answers = Answers[K, V]()
-        asked: list[_Asked[K, V]] = []
+        answers = Responses[K, V]()
+        asked: list[_PendingRequest[K, V]] = []
         while True:
-            asked.append(_Asked(self._client, request(self._client)))
+            asked.append(_PendingRequest(self._client, request(self._client)))
             for key in asked[-1].futures:
                 if key not in answers.given and key not in answers.refused:
                     answers.missing.setdefault(key, "no answer")
-            _collect(asked, answers, min(deadline, time.monotonic() + ask_again_s))
+            _collect(asked, answers, min(deadline, time.monotonic() + ASK_AGAIN_S))
             if not answers.missing or time.monotonic() >= deadline:
                 return answers
             asked = [one for one in asked if one.pending]
@@ -103,7 +103,7 @@ class Admin:
     def list_topics(self, timeout_s: float) -> Mapping[str, Any]:
         """The topics that a broker shows; ``KafkaException`` if none answers in time."""
         deadline = time.monotonic() + timeout_s
-        patience_s = ask_again_s
+        patience_s = ASK_AGAIN_S
         while True:
             left_s = max(0.001, deadline - time.monotonic())
             try:
@@ -118,7 +118,7 @@ class Admin:
             self._client = admin_client(self._where)
 
 
-def _collect(asked: list[_Asked[K, V]], answers: Answers[K, V], until_s: float) -> None:
+def _collect(asked: list[_PendingRequest[K, V]], answers: Responses[K, V], until_s: float) -> None:
     """Take the answers that come until then, or until none is missing."""
     while True:
         pending: list[Future[V]] = []
@@ -137,7 +137,7 @@ def _collect(asked: list[_Asked[K, V]], answers: Answers[K, V], until_s: float) 
         wait(pending, left_s, FIRST_COMPLETED)
 
 
-def _take(key: K, future: Future[V], answers: Answers[K, V]) -> None:
+def _take(key: K, future: Future[V], answers: Responses[K, V]) -> None:
     error = future.exception()
     if error is None:
         answers.given[key] = future.result()

@@ -1,6 +1,6 @@
 """A consumer whose logs change while it reads: each begins where it is told, the others go on.
 
-No consumer group: positions live in state records (rule 5), so nothing is committed, nothing is
+No consumer group: positions live in state records (rule-5), so nothing is committed, nothing is
 balanced, and no start waits for a dead member's session. What is to be read is assigned.
 
 aiokafka replaces the whole assignment at each ``assign``. All positions are dropped, what has been
@@ -47,7 +47,7 @@ class Begin(NamedTuple):
     since: int
 
 
-class Batch(NamedTuple):
+class RecordBatch(NamedTuple):
     """Records of one log in their order, and the number of the beginning that they follow."""
 
     log: Log
@@ -120,7 +120,7 @@ class AssignedConsumer:
         subscription = self._consumer._subscription.subscription
         return None if subscription is None else subscription.assignment
 
-    async def take(self) -> list[Batch]:
+    async def take(self) -> list[RecordBatch]:
         """Records that are there; waits for the first, up to ``TAKE_MS_MAX``.
 
         ``PositionGoneError`` when a log does not hold its position any more.
@@ -138,14 +138,14 @@ class AssignedConsumer:
         for partition, records in found.items():
             log = (partition.topic, partition.partition)
             self._handed[log] = records[-1].offset
-            batches.append(Batch(log, self._since[log], records))
+            batches.append(RecordBatch(log, self._since[log], records))
         return batches
 
     def positions(self) -> dict[Log, tuple[int, int]]:
         """Per log its position, and the last record below it that was handed out (-1: none).
 
         In a log of transactions the markers take offsets and are never handed out: only the
-        client's own position passes them (R11).
+        client's own position passes them (trace-11).
         """
         assignment = self._assignment
         if assignment is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
 
 LIFE: Final = dt.timedelta(days=3650)
-CLOCKS_APART_MAX: Final = dt.timedelta(days=1)
+CLOCK_SKEW_MAX: Final = dt.timedelta(days=1)
 """A certificate holds from so long ago, for whoever's clock is behind."""
 
 
@@ -70,7 +70,7 @@ class Authority:
             .issuer_name(issuer or subject)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - CLOCKS_APART_MAX)
+            .not_valid_before(now - CLOCK_SKEW_MAX)
             .not_valid_after(now + LIFE)
             .add_extension(x509.BasicConstraints(issuer is None, None), critical=True)
             .add_extension(_usage(signs=issuer is None), critical=True)

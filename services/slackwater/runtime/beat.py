@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from slackwater.model.records import Heartbeat, HeartbeatPart, Hole
-from slackwater.runtime.cpu import Share
+from slackwater.runtime.cpu import CpuShare
 
-states_s_max = 1.0
+STATES_S_MAX = 1.0
 """What a fragment said of its outputs is true for so long: one that hangs must not be waited for,
 though its heart beats."""
 
@@ -24,11 +24,11 @@ CPU_MS = "cpu_ms_per_s"
 CPU_WAIT_MS = "cpu_wait_ms_per_s"
 
 
-class Beat:
+class HeartbeatState:
     """What is told of one name: of a process, or of a part of one. From any thread.
 
     ``owner_speaks``: the owner calls ``update`` all the time; what it said of its outputs is left
-    out when it has not for ``states_s_max``.
+    out when it has not for ``STATES_S_MAX``.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class Beat:
     ) -> None:
         """Say this from the next heartbeat on; what is not given stays."""
         with self._lock:
-            said = self._beat
+            emitted = self._beat
             self._beat = replace(
-                said,
-                inc=said.inc if inc is None else inc,
-                ready=said.ready if ready is None else ready,
-                states=said.states if states is None else dict(states),
-                holes=said.holes if holes is None else holes,
-                detail=said.detail if detail is None else dict(detail),
+                emitted,
+                inc=emitted.inc if inc is None else inc,
+                ready=emitted.ready if ready is None else ready,
+                states=emitted.states if states is None else dict(states),
+                holes=emitted.holes if holes is None else holes,
+                detail=emitted.detail if detail is None else dict(detail),
             )
             self._updated_s = time.monotonic()
-            is_news = replace(self._beat, detail=said.detail) != said
+            is_news = replace(self._beat, detail=emitted.detail) != emitted
         if is_news:
             self._news()
 
@@ -85,23 +85,23 @@ class Beat:
         self._is_silent = is_silent
         self._news()
 
-    def keep_telling(self, detail: Mapping[str, int]) -> None:
+    def keep_reporting(self, detail: Mapping[str, int]) -> None:
         """Tell this from now on, beside what is updated, also while its owner says nothing."""
         with self._lock:
             self._lasting |= detail
         self._news()
 
-    def told(self, at: int, measured: dict[str, int]) -> Heartbeat:
+    def to_heartbeat(self, at: int, measured: dict[str, int]) -> Heartbeat:
         """What is told now, with what has been measured of the process."""
         with self._lock:
-            beat, unsaid_s = replace(self._beat, at=at), self.unsaid_s
+            beat, silent_s = replace(self._beat, at=at), self.silent_s
             measured = self._lasting | measured
         if self._owner_speaks:
-            beat = believable(beat, unsaid_s)
+            beat = believable(beat, silent_s)
         return replace(beat, detail=beat.detail | measured) if measured else beat
 
     @property
-    def unsaid_s(self) -> float:
+    def silent_s(self) -> float:
         """So long its owner has said nothing."""
         return time.monotonic() - self._updated_s
 
@@ -119,7 +119,7 @@ def part_of(beat: Heartbeat) -> HeartbeatPart:
     )
 
 
-def cpu_detail(share: Share) -> dict[str, int]:
+def cpu_detail(share: CpuShare) -> dict[str, int]:
     """A process's CPU as its heartbeat carries it: ms a second used, and waited for (runtime.cpu).
 
     An owner that hangs has them too: the sender has measured them itself.
@@ -127,13 +127,13 @@ def cpu_detail(share: Share) -> dict[str, int]:
     return {CPU_MS: round(share.used * 1000), CPU_WAIT_MS: round(share.waited * 1000)}
 
 
-def cpu_share(beat: Heartbeat) -> Share | None:
+def cpu_share(beat: Heartbeat) -> CpuShare | None:
     """The inverse; None in the first second."""
     if CPU_MS not in beat.detail:
         return None
-    return Share(beat.detail[CPU_MS] / 1000, beat.detail.get(CPU_WAIT_MS, 0) / 1000)
+    return CpuShare(beat.detail[CPU_MS] / 1000, beat.detail.get(CPU_WAIT_MS, 0) / 1000)
 
 
-def believable(beat: Heartbeat, unsaid_s: float) -> Heartbeat:
-    """What is left of a heartbeat whose owner last spoke ``unsaid_s`` ago."""
-    return beat if unsaid_s <= states_s_max else replace(beat, states={}, detail={})
+def believable(beat: Heartbeat, silent_s: float) -> Heartbeat:
+    """What is left of a heartbeat whose owner last spoke ``silent_s`` ago."""
+    return beat if silent_s <= STATES_S_MAX else replace(beat, states={}, detail={})

@@ -1,4 +1,4 @@
-"""Where a query begins in event time, when it is registered in a running deployment (R24).
+"""Where a query begins in event time, when it is registered in a running deployment (trace-24).
 
 E0 is part of a query's definition and the same in every process. It must not lie above the first
 reading (which would belong to no window) nor a year below it (which would make a year of empty
@@ -18,7 +18,7 @@ from slackwater.model.records import Kind
 from slackwater.runtime.skipped import SKIPPED
 from slackwater.runtime.transport import Transport, read_to_end
 
-_never_max_us = -(2**61)
+_NEVER_MAX_US = -(2**61)
 """Boundaries below it are none: what a writer says before its first promise."""
 
 
@@ -32,13 +32,13 @@ def first_event_time(transport: Transport, source: str) -> int | None:
             record = decode_source(raw.value, f"{topic}:0:{raw.offset}", raw.offset)
         except MalformedRecordError as error:
             SKIPPED.note(*raw.log, raw.offset, "no record of the source log", error.reason)
-            continue  # a gap (rule 28): who reads the log says so
+            continue  # a gap (rule-28): who reads the log says so
         times = [record.stime_min] if record.kind == Kind.INSERTION and record.readings else []
-        promised = record.boundary > _never_max_us
-        if promised:
+        watermark_made = record.boundary > _NEVER_MAX_US
+        if watermark_made:
             times.append(record.boundary)
         smallest = min([*times, *([] if smallest is None else [smallest])], default=None)
-        if promised:
+        if watermark_made:
             return smallest
     return smallest
 

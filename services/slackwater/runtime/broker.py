@@ -35,7 +35,7 @@ from slackwater.model.limits import RECORD_BATCH_BYTES_MAX
 from slackwater.runtime.broker_security import BrokerSecurity
 from slackwater.runtime.cluster import Cluster, Where
 from slackwater.runtime.paths import broker_jars, home, java_executable
-from slackwater.runtime.private import FILE_MODE, UMASK, append_to, make_private, write_whole
+from slackwater.runtime.private import FILE_MODE, UMASK, append_to, make_private, write_atomically
 from slackwater.runtime.process import spawn
 from slackwater.runtime.topics import confluent_client
 
@@ -243,7 +243,7 @@ class EmbeddedBroker:
         others = (kept.get(name, 0) for name in ("controller", "inside"))
         self._ports = _free_ports(port, *(other if _is_free(other) else 0 for other in others))
         named = zip(("broker", "controller", "inside"), self._ports, strict=True)
-        write_whole(self._ports_path, json.dumps(dict(named)))
+        write_atomically(self._ports_path, json.dumps(dict(named)))
         return chosen_freely
 
     def _kept_ports(self) -> dict[str, int]:
@@ -260,7 +260,7 @@ class EmbeddedBroker:
     def _write_properties(self) -> None:
         assert self._ports is not None
         lines = [f"{name}={value}" for name, value in self._properties()]
-        write_whole(self._properties_path, "\n".join(lines) + "\n")
+        write_atomically(self._properties_path, "\n".join(lines) + "\n")
 
     def _format_once(self, java: list[str]) -> None:
         """Give the log directory its identity, once in its life.
@@ -284,11 +284,11 @@ class EmbeddedBroker:
             umask=UMASK,
         )
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+            emitted = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
             raise EnvironmentProblem(
-                f"the broker's data directory {self.data_dir} cannot be prepared: {said[-1]}"
+                f"the broker's data directory {self.data_dir} cannot be prepared: {emitted[-1]}"
             )
-        write_whole(mark, cluster_id + "\n")
+        write_atomically(mark, cluster_id + "\n")
 
     def _wait_until_it_answers(self, log_offset: int) -> None:
         assert self._process is not None
@@ -333,8 +333,8 @@ class EmbeddedBroker:
             return _PortTaken(
                 f"the broker's port on {HOST} was taken by another process while it started"
             )
-        said = [line for line in written.splitlines() if " ERROR " in line or " FATAL " in line]
-        reason = said[0].split(" ", 2)[-1] if said else f"see {self.data_dir / 'broker.out'}"
+        emitted = [line for line in written.splitlines() if " ERROR " in line or " FATAL " in line]
+        reason = emitted[0].split(" ", 2)[-1] if emitted else f"see {self.data_dir / 'broker.out'}"
         return EnvironmentProblem(
             f"the broker ended with code {code} while it started: {reason} (log: {self.log_path})"
         )
@@ -357,7 +357,7 @@ def why_no_answer(where: Where, timeout_s: float) -> str | None:
     """Why no broker gives its metadata there within the time; None if one does."""
     refusals: list[str] = []
 
-    def told(error: KafkaError) -> None:
+    def on_error(error: KafkaError) -> None:
         if error.code() in _REFUSALS:
             refusals.append(str(error.str()))
 
@@ -366,7 +366,7 @@ def why_no_answer(where: Where, timeout_s: float) -> str | None:
         | {
             "reconnect.backoff.max.ms": 100,
             "log_level": 0,  # a refused connection is an answer here, not news
-            "error_cb": told,
+            "error_cb": on_error,
         }
     )
     try:

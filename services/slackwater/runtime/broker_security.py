@@ -27,7 +27,7 @@ from slackwater.runtime.admin import Admin
 from slackwater.runtime.authority import Authority
 from slackwater.runtime.certificates import identity_of_pem
 from slackwater.runtime.cluster import Cluster
-from slackwater.runtime.private import make_private, write_whole
+from slackwater.runtime.private import make_private, write_atomically
 from slackwater.runtime.security import Login, Role, Security
 from slackwater.runtime.security_file import read_kafka_file
 
@@ -75,8 +75,8 @@ class BrokerSecurity:
             return
         authority = Authority("slackwater embedded broker")
         own = authority.issue(BROKER, self.hosts)
-        write_whole(self._identity, own.chain_pem + own.key_pem)
-        write_whole(self.authorities, authority.pem)  # last: it says that all is there
+        write_atomically(self._identity, own.chain_pem + own.key_pem)
+        write_atomically(self.authorities, authority.pem)  # last: it says that all is there
 
     def properties(self) -> list[tuple[str, object]]:
         """The broker's settings beside its listeners' addresses."""
@@ -141,8 +141,8 @@ class BrokerSecurity:
 
     def write_client_files(self, bootstrap: str, data_dir: Path) -> None:
         """Tell the owner's programs how to get in; only the owner can read it."""
-        write_whole(data_dir / KCAT_FILE, self.kcat_conf(bootstrap))
-        write_whole(data_dir / CLIENT_FILE, self.client_properties(bootstrap))
+        write_atomically(data_dir / KCAT_FILE, self.kcat_conf(bootstrap))
+        write_atomically(data_dir / CLIENT_FILE, self.client_properties(bootstrap))
 
     @property
     def authorities(self) -> Path:

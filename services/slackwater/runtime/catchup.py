@@ -1,4 +1,4 @@
-"""The catch-up reader: replays logs from parked positions, beside the live consumer (rule 12).
+"""The catch-up reader: replays logs from parked positions, beside the live consumer (rule-12).
 
 What the live consumer has brought lately is handed out again from memory (``recent.py``); a client
 of the broker reads what is older.
@@ -6,7 +6,7 @@ of the broker reads what is older.
 A parked cursor is a position and nothing else. Whoever holds parked cursors says after each step
 which positions it wants next; what is unchanged goes on undisturbed, so the steady state costs a
 comparison of two small dictionaries. The alternative, seeking the live consumer back and forth,
-starves the live line (trace R14) and throws away what was fetched ahead at each turn.
+starves the live line (trace-14) and throws away what was fetched ahead at each turn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Retention took what was wanted of a log; what is left begins at ``beginning`` (rule 28)."""
+    """Retention took what was wanted of a log; what is left begins at ``beginning`` (rule-28)."""
 
     log: Log
     beginning: int

@@ -1,4 +1,4 @@
-"""The clock: wall time that neither jumps nor goes back (R10, R12).
+"""The clock: wall time that neither jumps nor goes back (trace-10, trace-12).
 
 Deadlines and promises are made from wall time, but wall time jumps: NTP steps it, an operator sets
 it, a virtual machine wakes up. A step back would delay every deadline, a step forward would make

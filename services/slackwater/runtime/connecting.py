@@ -16,24 +16,24 @@ from typing import Any, Final
 
 from aiokafka.conn import AIOKafkaConnection
 
-knock_s_max: Final = 1.0
+PROBE_S_MAX: Final = 1.0
 """So long it may take to look a broker's name up, and its kernel to accept a connection. aiokafka
 asks for the broker's address again and tries anew."""
 
 _connect = AIOKafkaConnection.connect
 
 
-async def _knock_and_connect(connection: AIOKafkaConnection) -> Any:
+async def _probe_and_connect(connection: AIOKafkaConnection) -> Any:
     loop, at = asyncio.get_running_loop(), (connection.host, connection.port)
     try:
-        async with asyncio.timeout(knock_s_max):
+        async with asyncio.timeout(PROBE_S_MAX):
             transport, _ = await loop.create_connection(asyncio.Protocol, *at)
     except TimeoutError:
-        raise TimeoutError(f"{at[0]}:{at[1]} does not answer within {knock_s_max:g} s") from None
+        raise TimeoutError(f"{at[0]}:{at[1]} does not answer within {PROBE_S_MAX:g} s") from None
     transport.abort()
     return await _connect(connection)
 
 
-def knock_first() -> None:
+def probe_before_connect() -> None:
     """From now on, in this process."""
-    AIOKafkaConnection.connect = _knock_and_connect
+    AIOKafkaConnection.connect = _probe_and_connect

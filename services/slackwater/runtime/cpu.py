@@ -19,7 +19,7 @@ import psutil
 
 WAITED_MIN: Final = 0.3
 """Seconds a second, over all threads. Two thirds of a quiet machine's cores give 0.05."""
-WHOLE_CORE_MIN: Final = 0.9
+FULL_CORE_MIN: Final = 0.9
 ONE_THREAD: Final = ("proxy", "host/", "orderer/", "root/")
 """Kinds whose work is done under Python's lock: a core is all that they can use."""
 NANO: Final = 1e-9
@@ -37,7 +37,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class CpuShare:
     """Of one second: cores used, and threads that waited for one (both may exceed 1)."""
 
     used: float
@@ -51,14 +51,14 @@ class Share:
         return f"{used} and waited for one {self.waited:.1f} s a second"
 
 
-def is_starved(process: str, share: Share) -> bool:
+def is_starved(process: str, share: CpuShare) -> bool:
     """Whether a process with this share could have used more; by its kind, a JVM has no limit."""
     one_thread = process.startswith(ONE_THREAD)
-    return share.waited >= WAITED_MIN or (one_thread and share.used >= WHOLE_CORE_MIN)
+    return share.waited >= WAITED_MIN or (one_thread and share.used >= FULL_CORE_MIN)
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class CpuLoad:
     """The machine and the processes over the ``lasted_s`` before ``at_us``.
 
     ``busy`` is the share of all cores that was in use, ``stolen`` what the host of a virtual
@@ -70,7 +70,7 @@ class Load:
     lasted_s: float
     busy: float
     stolen: float
-    processes: Mapping[str, Share]
+    processes: Mapping[str, CpuShare]
     others: float = 0.0
 
 
@@ -103,7 +103,7 @@ class LoadMeter:
         """Seconds since the last look."""
         return time.monotonic() - self._at_s
 
-    def look(self, pids: Mapping[str, int], now_us: int) -> Load:
+    def look(self, pids: Mapping[str, int], now_us: int) -> CpuLoad:
         """The load since the last look; processes that were not there then are left out."""
         now_s, machine, trees = time.monotonic(), psutil.cpu_times(), _trees(pids.values())
         lasted_s = max(now_s - self._at_s, 1e-6)
@@ -118,7 +118,7 @@ class LoadMeter:
         busy, stolen = _machine_share(self._machine, machine)
         others = max(0.0, busy - stolen - ours_s / lasted_s / (os.cpu_count() or 1))
         self._at_s, self._machine, self._before, self._own = now_s, machine, after, own
-        return Load(now_us, lasted_s, busy, stolen, shares, others)
+        return CpuLoad(now_us, lasted_s, busy, stolen, shares, others)
 
     def _used_since(self, after: Mapping[str, tuple[int, Usage]]) -> float:
         """Seconds on a core since the last look; of a process started since, all that it used."""
@@ -166,9 +166,9 @@ class OwnCpu:
         self._period_s = period_s
         self._at_s = time.monotonic()
         self._before = self._measure()
-        self._share: Share | None = None
+        self._share: CpuShare | None = None
 
-    def share(self) -> Share | None:
+    def share(self) -> CpuShare | None:
         """Of the last full period; None before the first one is over."""
         now_s = time.monotonic()
         if (lasted_s := now_s - self._at_s) >= self._period_s:
@@ -197,10 +197,10 @@ def _waited_s(task: Path) -> float:
         return 0.0
 
 
-def _share(before: Usage, after: Usage, lasted_s: float) -> Share:
+def _share(before: Usage, after: Usage, lasted_s: float) -> CpuShare:
     """A thread that has ended takes its waiting along: never below 0."""
     used_s, waited_s = after.used_s - before.used_s, after.waited_s - before.waited_s
-    return Share(max(used_s, 0.0) / lasted_s, max(waited_s, 0.0) / lasted_s)
+    return CpuShare(max(used_s, 0.0) / lasted_s, max(waited_s, 0.0) / lasted_s)
 
 
 def _machine_share(before: Any, after: Any) -> tuple[float, float]:

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from slackwater.model.errors import DeploymentError, EnvironmentProblem
 from slackwater.model.names import UNPREFIXED, Names, why_no_prefix
 from slackwater.runtime.cluster import Where, cluster_of
-from slackwater.runtime.private import FILE_MODE, close_to_others, make_private, write_whole
+from slackwater.runtime.private import FILE_MODE, close_to_others, make_private, write_atomically
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Life(BaseModel):
     """One line of its log, at most 500 characters."""
 
 
-class Run(BaseModel):
+class RunFile(BaseModel):
     """What ``run.json`` holds; files of the first version have no ``version``."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
@@ -146,7 +146,7 @@ class DataDirectory:
         """Tell the others; without processes: that nothing runs now."""
         cluster = cluster_of(where)
         config = cluster.security.given
-        run = Run(
+        run = RunFile(
             bootstrap=cluster.bootstrap,
             kafka_config=None if config is None else str(config),
             deployment=str(deployment_path.resolve()),
@@ -157,7 +157,7 @@ class DataDirectory:
         )
         # What people look at; the stack itself does not need it, and goes on without room for it.
         with contextlib.suppress(OSError):
-            write_whole(self.path / RUN_FILE, run.model_dump_json(indent=2) + "\n")
+            write_atomically(self.path / RUN_FILE, run.model_dump_json(indent=2) + "\n")
 
     def _close_to_others(self) -> None:
         inside = set(self.path.iterdir())
@@ -187,21 +187,21 @@ def keep_prefix(directory: Path, names: Names) -> None:
     except OSError as error:
         raise EnvironmentProblem(f"{file} cannot be read: {error.strerror}") from error
     if known is not None and known != names.prefix:
-        told = [f"prefix {prefix}" if prefix else "no prefix" for prefix in (known, names.prefix)]
+        both = [f"prefix {prefix}" if prefix else "no prefix" for prefix in (known, names.prefix)]
         raise DeploymentError(
-            f"{directory} holds a deployment with {told[0]}, and the file says {told[1]}: choose"
+            f"{directory} holds a deployment with {both[0]}, and the file says {both[1]}: choose"
             " another --data-dir, or give the prefix back that it had"
         )
     if known is None or not file.exists():
         try:
             make_private(directory)
-            write_whole(file, names.prefix + "\n")
+            write_atomically(file, names.prefix + "\n")
         except OSError as error:
             if not file.exists():  # else another process of the deployment was quicker
                 raise EnvironmentProblem(f"{file} cannot be written: {error.strerror}") from error
 
 
-def read_run(path: Path) -> Run | None:
+def read_run(path: Path) -> RunFile | None:
     """What ``run.json`` in a data directory says; None if there is none.
 
     ``EnvironmentProblem`` says what is wrong with one that is there.
@@ -209,7 +209,7 @@ def read_run(path: Path) -> Run | None:
     file = path / RUN_FILE
     try:
         if file.exists() and not file.is_file():
-            raise EnvironmentProblem(f"{file} is no file: {_MENDS}")
+            raise EnvironmentProblem(f"{file} is no file: {_REPAIR}")
         with file.open("rb") as stream:
             content = stream.read(RUN_BYTES_MAX + 1)
     except (FileNotFoundError, NotADirectoryError):
@@ -217,19 +217,19 @@ def read_run(path: Path) -> Run | None:
     except OSError as error:
         raise EnvironmentProblem(f"{file} cannot be read: {error.strerror}") from error
     if len(content) > RUN_BYTES_MAX:
-        raise EnvironmentProblem(f"{file} is larger than {RUN_BYTES_MAX} bytes: {_MENDS}")
+        raise EnvironmentProblem(f"{file} is larger than {RUN_BYTES_MAX} bytes: {_REPAIR}")
     try:
-        return Run.model_validate_json(content)
+        return RunFile.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         reason = f"{where}: {first['msg']}" if where else first["msg"]
         raise EnvironmentProblem(
-            f"{file} is not what `slackwater up` writes ({reason}): {_MENDS}"
+            f"{file} is not what `slackwater up` writes ({reason}): {_REPAIR}"
         ) from error
 
 
-_MENDS: Final = "remove it, `slackwater up` writes it anew"
+_REPAIR: Final = "remove it, `slackwater up` writes it anew"
 
 
 def is_running(path: Path) -> bool:

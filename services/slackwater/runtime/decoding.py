@@ -93,8 +93,8 @@ def decode_ordered_record(raw: RawRecord) -> OrderedRecord | None:
     return record
 
 
-def promise_of(record: Record) -> int | None:
-    """How far event time has come by this record, for a clock that follows the data (R12)."""
+def watermark_of(record: Record) -> int | None:
+    """How far event time has come by this record, for a clock that follows the data (trace-12)."""
     if record is None or isinstance(record, bytes):
         return None
     if isinstance(record, SourceRecord):

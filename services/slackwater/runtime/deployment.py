@@ -21,7 +21,7 @@ from slackwater.runtime.deployment_checker import check_content
 from slackwater.runtime.deployment_findings import Findings
 from slackwater.runtime.yaml_lines import read_document
 
-file_bytes_max: Final = 4 * 1024 * 1024
+FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def check_deployment(path: Path | str, *, micro_batch: bool = False) -> CheckedD
     path = Path(path)
     try:
         with path.open("rb") as file:
-            raw = file.read(file_bytes_max + 1)
+            raw = file.read(FILE_BYTES_MAX + 1)
         text = raw.decode("utf-8-sig")
     except OSError as error:
         raise DeploymentError(f"{path}: cannot be read: {error.strerror}") from error
@@ -51,8 +51,8 @@ def check_deployment(path: Path | str, *, micro_batch: bool = False) -> CheckedD
         utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         found = "is UTF-16: save it as UTF-8" if utf16 else "is not UTF-8 text"
         raise DeploymentError(f"{path}:{line}: {found}") from error
-    if len(raw) > file_bytes_max:
-        raise DeploymentError(f"{path}: is larger than {file_bytes_max} bytes")
+    if len(raw) > FILE_BYTES_MAX:
+        raise DeploymentError(f"{path}: is larger than {FILE_BYTES_MAX} bytes")
     return parse_deployment(text, str(path), micro_batch=micro_batch)
 
 

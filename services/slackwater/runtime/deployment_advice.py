@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from slackwater.model.deployment import (
+    BUCKET_OF_WINDOWS_US,
     Deployment,
-    bucket_of_windows_us,
 )
 from slackwater.model.durations import format_duration_us
 from slackwater.primitives.windows import Grid
@@ -16,38 +16,38 @@ from slackwater.runtime.deployment_bounds import (
 )
 from slackwater.runtime.deployment_findings import Findings
 
-disorder_advised_us: Final = 100_000
-orderer_records_per_s_max: Final = 2_000
-join_within_advised_us: Final = 60_000_000
+DISORDER_ADVISED_US: Final = 100_000
+ORDERER_RECORDS_PER_S_MAX: Final = 2_000
+JOIN_WITHIN_ADVISED_US: Final = 60_000_000
 
 
 def advise(deployment: Deployment, findings: Findings) -> None:
     """Warnings, and an error where an orderer could not work off what it is given."""
     if deployment.clock == "wall":
         for name, stream in deployment.streams.items():
-            if stream.expect_every_us is None and stream.disorder_us < disorder_advised_us:
+            if stream.expect_every_us is None and stream.disorder_us < DISORDER_ADVISED_US:
                 findings.warn(
                     ("streams", name),
                     "has neither expect_every nor a disorder of at least "
-                    f"{format_duration_us(disorder_advised_us)}: a live reading that is on its "
+                    f"{format_duration_us(DISORDER_ADVISED_US)}: a live reading that is on its "
                     "way for longer is late",
                 )
     for name, query in deployment.queries.items():
-        if query.join is not None and query.join.within_us > join_within_advised_us:
+        if query.join is not None and query.join.within_us > JOIN_WITHIN_ADVISED_US:
             findings.warn(
                 ("queries", name, "join", "within"),
                 "every bucket looks through the readings of so long a time: live streams of "
-                f"several readings/s need {format_duration_us(join_within_advised_us)} or less",
+                f"several readings/s need {format_duration_us(JOIN_WITHIN_ADVISED_US)} or less",
             )
     for name, child, rate in _rates(deployment):
         too_many = too_many_records(f"{name}.{child}", rate)
         if too_many is not None and deployment.clock == "wall":
             findings.error(("queries", name, "from"), too_many)
-        elif rate > orderer_records_per_s_max:
+        elif rate > ORDERER_RECORDS_PER_S_MAX:
             findings.warn(
                 ("queries", name, "from"),
                 f"orderer {name}.{child} would read {rate:.0f} records/s, more than "
-                f"{orderer_records_per_s_max}: raise children or slide",
+                f"{ORDERER_RECORDS_PER_S_MAX}: raise children or slide",
             )
 
 
@@ -55,7 +55,7 @@ def _rates(deployment: Deployment) -> Iterator[tuple[str, int, float]]:
     """Records/s at each orderer: a proxy flushes at the cut points of all queries on a stream."""
     hour_us = 3_600_000_000
     per_s = hour_us / 1_000_000
-    base = Grid(bucket_of_windows_us, None).count(0, hour_us) / per_s
+    base = Grid(BUCKET_OF_WINDOWS_US, None).count(0, hour_us) / per_s
     rates: dict[str, float] = {}
     for stream in deployment.streams:
         readers = (q for q in deployment.queries.values() if stream in q.sources)

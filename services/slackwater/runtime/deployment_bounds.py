@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.durations import format_duration_us
-from slackwater.runtime.yaml_lines import yaml_entries_max
+from slackwater.runtime.yaml_lines import YAML_ENTRIES_MAX
 
-STREAMS_MAX: Final = yaml_entries_max
+STREAMS_MAX: Final = YAML_ENTRIES_MAX
 """In a file, and as many queries. Each has a process and two topics."""
 CHAIN_QUERIES_MAX: Final = 32
 """Queries on the longest way from a stream to a result."""

@@ -21,10 +21,10 @@ from slackwater.runtime.deployment_bounds import (
 )
 from slackwater.runtime.deployment_findings import Findings
 from slackwater.runtime.deployment_queries import (
+    MARGIN_DEFAULT_US,
+    MARGIN_MICRO_BATCH_US,
     QueryChecker,
     Written,
-    margin_default_us,
-    margin_micro_batch_us,
 )
 from slackwater.runtime.deployment_shapes import (
     FileShape,
@@ -50,7 +50,7 @@ def check_content(content: Any, findings: Findings, *, micro_batch: bool) -> Dep
         for name, value in written.streams.items()
         if (spec := stream_checker.stream(name, value)) is not None
     }
-    margin_us = margin_micro_batch_us if micro_batch else margin_default_us
+    margin_us = MARGIN_MICRO_BATCH_US if micro_batch else MARGIN_DEFAULT_US
     query_checker = QueryChecker(written, streams, findings, margin_us)
     for name in _in_order(written.queries, findings):
         query_checker.check(name, written.queries[name])

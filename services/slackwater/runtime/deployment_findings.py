@@ -26,11 +26,11 @@ class Findings:
 
     def error(self, place: Place, reason: str) -> None:
         """What makes the file wrong."""
-        self._errors.append(self._told(place, reason))
+        self._errors.append(self._reported(place, reason))
 
     def warn(self, place: Place, reason: str) -> None:
         """What is allowed, and may not be what is wanted."""
-        self._warnings.append(self._told(place, reason))
+        self._warnings.append(self._reported(place, reason))
 
     def any(self) -> bool:
         """Is anything wrong?"""
@@ -49,7 +49,7 @@ class Findings:
             shown.append(f"{self._where}: {len(found) - len(shown)} more mistakes")
         return DeploymentError("\n".join(shown))
 
-    def _told(self, place: Place, reason: str) -> tuple[int, str]:
+    def _reported(self, place: Place, reason: str) -> tuple[int, str]:
         line = self._document.line(place)
         field = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in place).lstrip(".")
         return line, f"{self._where}:{line}: {field + ': ' if field else ''}{reason}"

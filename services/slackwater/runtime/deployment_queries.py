@@ -33,10 +33,10 @@ from slackwater.runtime.deployment_shaping import (
 )
 from slackwater.runtime.yaml_lines import Path as Place
 
-join_within_us_max: Final = 86_400_000_000
+JOIN_WITHIN_US_MAX: Final = 86_400_000_000
 """An orderer holds what it may still join, and reads it again at every start."""
-margin_default_us: Final = 50_000
-margin_micro_batch_us: Final = 150_000
+MARGIN_DEFAULT_US: Final = 50_000
+MARGIN_MICRO_BATCH_US: Final = 150_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +140,10 @@ class QueryChecker:
         if shape.children > 1:
             reason = "a join has one child: both its streams must come to the same orderer"
             self._findings.error((*place, "children"), reason)
-        if join.within > join_within_us_max:
+        if join.within > JOIN_WITHIN_US_MAX:
             reason = (
                 f"{format_duration_us(join.within)} is too long, an orderer keeps that much of "
-                f"both streams in memory: at most {format_duration_us(join_within_us_max)}"
+                f"both streams in memory: at most {format_duration_us(JOIN_WITHIN_US_MAX)}"
             )
             self._findings.error((*at, "within"), reason)
         return JoinSpec(join.left, join.right, join.within)
@@ -213,7 +213,7 @@ class QueryChecker:
                 f"{format_duration_us(needed)}",
             )
         if margin < least:
-            in_batches = least == margin_micro_batch_us
+            in_batches = least == MARGIN_MICRO_BATCH_US
             mode = "in micro-batches" if in_batches else "of this pipeline"
             self._findings.warn(
                 (*place, "margin"),

@@ -139,7 +139,7 @@ class StreamChecker:
             not_yet((*place, "topic", "format"), "topics of Avro readings", self._findings)
 
     def _silence(self, shape: StreamShape, place: Place) -> None:
-        """What no readings mean must be said where nobody else knows it (rule 9)."""
+        """What no readings mean must be said where nobody else knows it (rule-9)."""
         if shape.sporadic and shape.expect_every is not None:
             reason = "takes expect_every or sporadic: true, not both"
             self._findings.error((*place, "sporadic"), reason)

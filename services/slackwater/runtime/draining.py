@@ -1,6 +1,6 @@
 """A host that uses more memory than its fragments may hold is drained into a new one.
 
-What a session holds is bounded (H of rule 12), and so is what is in flight and what is read ahead
+What a session holds is bounded (H of rule-12), and so is what is in flight and what is read ahead
 for all of them together. A process that has more is leaking, in a client library or by fragments of
 its heap, and nobody can tell for which fragment. A new process has none of it. So the supervisor's
 process looks at the memory of each host, starts an empty one beside it, moves the fragments over,

@@ -34,7 +34,7 @@ from slackwater.protocols.dpc.states import LineState
 from slackwater.runtime.catchup import CatchUpReader, Gone
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.cpu import ThreadWait
-from slackwater.runtime.decoding import Decode, decode, promise_of
+from slackwater.runtime.decoding import Decode, decode, watermark_of
 from slackwater.runtime.heartbeats import HeartbeatListener
 from slackwater.runtime.log import named
 from slackwater.runtime.procedures import Committer, perform
@@ -43,7 +43,7 @@ from slackwater.runtime.sharedends import SharedEnds
 from slackwater.runtime.skipped import SKIPPED
 from slackwater.runtime.state import write_orderer_state
 from slackwater.runtime.transport import Isolation, Log, RawRecord, Transport, Writer
-from slackwater.runtime.turns import IDLE_S_MAX, PARKED_S_MAX, UNSETTLED_S_MAX, Turns
+from slackwater.runtime.wake_signal import IDLE_S_MAX, PARKED_S_MAX, UNSETTLED_S_MAX, WakeSignal
 from slackwater.sessions.effects import (
     Append,
     Effect,
@@ -78,7 +78,7 @@ class SessionEndedError(SlackwaterError):
     """A session has ended itself, and is to be started anew."""
 
 
-class Voice(Protocol):
+class HeartbeatPublisher(Protocol):
     """Who tells the others of a session, in heartbeats."""
 
     def update(
@@ -106,11 +106,11 @@ class Driven:
         transport: where the logs are.
         heartbeats: its sender, begun already.
         listener: whoever hears the others.
-        end_timeout_us: how long the broker may take to name an end (half a margin, R11).
+        end_timeout_us: how long the broker may take to name an end (half a margin, trace-11).
         wake: begins the next turn of the loop.
         write: makes its writer, from what is told when a record cannot be written; it is asked when
             there is something to write.
-        observe: told of (event time, now), where the event clock follows the data (R12).
+        observe: told of (event time, now), where the event clock follows the data (trace-12).
         ends: whom it asks where logs end; the transport if nobody is named.
         positions: for a session that asks for them.
         committer: for a root.
@@ -125,7 +125,7 @@ class Driven:
         self,
         session: Session,
         transport: Transport,
-        heartbeats: Voice,
+        heartbeats: HeartbeatPublisher,
         listener: HeartbeatListener,
         *,
         end_timeout_us: int,
@@ -158,8 +158,8 @@ class Driven:
         self._written: Writer | None = None
         self._writing = threading.Lock()
         """Procedures write from other threads."""
-        self.hears_at_once = committer is not None
-        """A root's answers wait for what replicas say of themselves (R34)."""
+        self.reads_heartbeats_at_once = committer is not None
+        """A root's answers wait for what replicas say of themselves (trace-34)."""
         self._forms = dict(session.inputs)
         self._catch_up = {
             (line, isolation): CatchUpReader(
@@ -172,8 +172,8 @@ class Driven:
         """Filled by the writer's thread, emptied at each turn."""
         self._undelivered = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._told_at = 0
-        self._told_state = ""
+        self._reported_at = 0
+        self._reported_state = ""
         self._failed: BaseException | None = None
         # The loop itself holds its tasks weakly: one that nobody else holds may vanish half done.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -252,7 +252,7 @@ class Driven:
         self._is_held = True
 
     def release(self) -> None:
-        """Go on; whoever hands records over says first where the live consumer is (rule 12)."""
+        """Go on; whoever hands records over says first where the live consumer is (rule-12)."""
         self._is_held = False
         self._make_due()
 
@@ -286,8 +286,8 @@ class Driven:
 
     def _follow(self, record: Record) -> None:
         """Whoever reads a record, its promise may turn the event clock."""
-        if self._observe is not None and (promise := promise_of(record)) is not None:
-            self._observe(promise, self._clock.now_us())
+        if self._observe is not None and (watermark := watermark_of(record)) is not None:
+            self._observe(watermark, self._clock.now_us())
 
     def _make_due(self) -> None:
         self.due_at = 0
@@ -343,12 +343,12 @@ class Driven:
     def _records_max(self, logs: Iterable[Log]) -> int:
         return max((CATCH_UP_RECORDS_MAX[self._forms[log]] for log in logs), default=1)
 
-    def _hear(self, now: int) -> None:
+    def _read_heartbeats(self, now: int) -> None:
         session, listener = self.session, self._listener
         for name in session.listens_to:
-            heard = listener.heard(name, now)
-            if heard is not None:
-                session.heard(*heard)
+            latest = listener.last_heartbeat(name, now)
+            if latest is not None:
+                session.on_heartbeat(*latest)
         if (claimed := listener.claimed(session.fragment, session.inc)) is not None:
             session.claimed(claimed)
         hole = session.hole
@@ -370,12 +370,12 @@ class Driven:
             self._undelivered -= 1
             session.delivered(*self._delivered.popleft())
         now = self._clock.now_us()
-        is_time = now - self._told_at >= self._heartbeat_period_us
-        if is_time or self.hears_at_once:
-            self._hear(now)
+        is_time = now - self._reported_at >= self._heartbeat_period_us
+        if is_time or self.reads_heartbeats_at_once:
+            self._read_heartbeats(now)
         self._carry_out(session.step(now))
-        if is_time or session.state != self._told_state:
-            self._tell(now)
+        if is_time or session.state != self._reported_state:
+            self._send_report(now)
         if read or session.busy:
             self.due_at = now
             return
@@ -392,13 +392,13 @@ class Driven:
         session = self.session
         if session.wanted():
             return PARKED_S_MAX
-        is_apart = session.state != LineState.STABLE.value
-        if self._undelivered or session.wake_at is None or is_apart:
+        is_forked = session.state != LineState.STABLE.value
+        if self._undelivered or session.wake_at is None or is_forked:
             return UNSETTLED_S_MAX
         return IDLE_S_MAX
 
-    def _tell(self, now: int) -> None:
-        self._told_at, self._told_state = now, self.session.state
+    def _send_report(self, now: int) -> None:
+        self._reported_at, self._reported_state = now, self.session.state
         report = self.session.report()
         self._heartbeats.update(
             inc=self.session.inc,
@@ -504,7 +504,7 @@ class Driver:
 
     def __init__(
         self,
-        turns: Turns,
+        turns: WakeSignal,
         clock: SystemClock | None = None,
         on_failure: Callable[[Driven, BaseException], None] | None = None,
         on_turn: Callable[[Driven, int], None] | None = None,

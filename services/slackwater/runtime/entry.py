@@ -38,7 +38,7 @@ from slackwater.runtime.settings import Settings, settings
 
 _log = logging.getLogger(__name__)
 
-stop_s_max = 1.9
+STOP_S_MAX = 1.9
 """A process that was told to stop has this long."""
 
 ROLES: Final = {
@@ -54,7 +54,7 @@ AddArguments = Callable[[argparse.ArgumentParser], None]
 
 
 @dataclass(frozen=True)
-class Context:
+class ProcessContext:
     """What a process was started with. ``stopping`` is set when it is told to stop.
 
     ``process`` is its full name (``host/0``), ``names`` the part after the slash;
@@ -94,14 +94,14 @@ class Context:
         return KafkaTransport(self.cluster, self.deployment.names)
 
     def fatal(self, why: str) -> NoReturn:
-        """End the process now, from any thread (rule 7); fits ``on_fatal`` of a writer."""
+        """End the process now, from any thread (rule-7); fits ``on_fatal`` of a writer."""
         _log.critical("%s", why)
         leave(1)
 
 
 def run(
     kind: str,
-    main: Callable[[Context], None],
+    main: Callable[[ProcessContext], None],
     argv: Sequence[str] | None = None,
     add_arguments: AddArguments | None = None,
     *,
@@ -112,12 +112,12 @@ def run(
     ``serves`` is what it may have several names of (``STREAM``).
     """
 
-    def guarded(context: Context) -> None:
-        def told(signum: int, _frame: FrameType | None) -> None:
-            _told_to_stop(context, signum)
+    def guarded(context: ProcessContext) -> None:
+        def on_signal(signum: int, _frame: FrameType | None) -> None:
+            _stop_requested(context, signum)
 
-        signal.signal(signal.SIGTERM, told)
-        signal.signal(signal.SIGINT, told)
+        signal.signal(signal.SIGTERM, on_signal)
+        signal.signal(signal.SIGINT, on_signal)
         main(context)
 
     _run(kind, guarded, argv, add_arguments, serves)
@@ -125,21 +125,21 @@ def run(
 
 def run_async(
     kind: str,
-    main: Callable[[Context, asyncio.Event], Coroutine[Any, Any, None]],
+    main: Callable[[ProcessContext, asyncio.Event], Coroutine[Any, Any, None]],
     argv: Sequence[str] | None = None,
     add_arguments: AddArguments | None = None,
 ) -> NoReturn:
     """Run a process whose main is a coroutine: it ends soon after its event is set."""
 
-    async def guarded(context: Context) -> None:
+    async def guarded(context: ProcessContext) -> None:
         loop, stopping = asyncio.get_running_loop(), asyncio.Event()
 
-        def told(signum: int) -> None:
-            _told_to_stop(context, signum)
+        def on_signal(signum: int) -> None:
+            _stop_requested(context, signum)
             stopping.set()
 
         for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, told, signum)
+            loop.add_signal_handler(signum, on_signal, signum)
         await main(context, stopping)
 
     _run(kind, lambda context: asyncio.run(guarded(context)), argv, add_arguments)
@@ -167,7 +167,7 @@ def exit_code_of(error: BaseException) -> int:
 
 def _run(
     kind: str,
-    main: Callable[[Context], None],
+    main: Callable[[ProcessContext], None],
     argv: Sequence[str] | None,
     add_arguments: AddArguments | None,
     serves: str = "",
@@ -216,8 +216,8 @@ def argument_parser(kind: str, serves: str = "") -> argparse.ArgumentParser:
     return parser
 
 
-def _context(kind: str, arguments: argparse.Namespace, read: Settings) -> Context:
-    return Context(
+def _context(kind: str, arguments: argparse.Namespace, read: Settings) -> ProcessContext:
+    return ProcessContext(
         kind=kind,
         names=tuple(arguments.names),
         deployment_path=arguments.deployment,
@@ -228,7 +228,7 @@ def _context(kind: str, arguments: argparse.Namespace, read: Settings) -> Contex
     )
 
 
-def _told_to_stop(context: Context, signum: int) -> None:
+def _stop_requested(context: ProcessContext, signum: int) -> None:
     if context.stopping.is_set():
         leave(0)  # told twice: somebody is in a hurry
     _log.info("%s: stopping", signal.Signals(signum).name)
@@ -237,6 +237,6 @@ def _told_to_stop(context: Context, signum: int) -> None:
 
 
 def _leave_at_last() -> None:
-    threading.Event().wait(stop_s_max)
-    _log.warning("did not stop within %.1f s", stop_s_max)
+    threading.Event().wait(STOP_S_MAX)
+    _log.warning("did not stop within %.1f s", STOP_S_MAX)
     leave(0)

@@ -2,7 +2,7 @@
 
 Faust owns the event loop and the signals, its consumer thread reads, and its agent hands each
 record to the one that reads its log. What it would otherwise do is not wanted here: no group, no
-commits, no tables, no producer. Positions live in state records (rule 5), so the consumer is
+commits, no tables, no producer. Positions live in state records (rule-5), so the consumer is
 assigned the logs that fragments name, from the offsets that they name (``runtime.assigned``), and
 logs are added and removed while the others are read.
 
@@ -26,9 +26,9 @@ from faust.app.base import BootStrategy
 from faust.transport.drivers import aiokafka as driver
 from mode import Service
 
-from slackwater.runtime.assigned import AssignedConsumer, Batch, Begin
+from slackwater.runtime.assigned import AssignedConsumer, Begin, RecordBatch
 from slackwater.runtime.cluster import Cluster
-from slackwater.runtime.connecting import knock_first
+from slackwater.runtime.connecting import probe_before_connect
 from slackwater.runtime.entry import exit_code_of, leave
 from slackwater.runtime.transport import Isolation, Log, PositionGoneError
 
@@ -174,7 +174,7 @@ class LiveConsumer:
         except Exception as error:  # noqa: BLE001 -- Faust would log it and wait for ever
             self._on_error(error)
 
-    def hand_over(self, batches: Iterable[Batch]) -> None:
+    def hand_over(self, batches: Iterable[RecordBatch]) -> None:
         """Give records to those that read their logs."""
         try:
             for log, since, records in batches:
@@ -267,7 +267,7 @@ def run_consumer(
     that is not one log's.
     """
     live = LiveConsumer(name, cluster, _end)
-    knock_first()
+    probe_before_connect()
 
     async def beside() -> None:
         try:
@@ -275,12 +275,12 @@ def run_consumer(
         except Exception as error:  # noqa: BLE001 -- Faust would log it and live on
             _end(error)
 
-    async def told_to_stop() -> None:
+    async def stop_requested() -> None:
         await asyncio.to_thread(stopping.wait)
         leave(0)  # nothing of value is left behind: a stop is a crash that was asked for
 
     live.app.task(beside)
-    live.app.task(told_to_stop)
+    live.app.task(stop_requested)
     worker = _Worker(live.app, loglevel="WARNING", redirect_stdouts=False, override_logging=False)
     worker.execute_from_commandline()
 

@@ -3,7 +3,7 @@
 A heartbeat carries the state of each output stream (DPC, section 4.3, where consumers ask their
 producers for it; here all say it, so that a consumer need not know who its producers are), the
 incarnation of the sender's log, and the holes it sees in the logs of others. From it a writer
-learns that it has been superseded (rule 6) and that it must send again (rule 11); both are
+learns that it has been superseded (rule-6) and that it must send again (rule-11); both are
 convenience, nothing depends on when they are learnt.
 
 The sender is a thread with a producer of its own: a process that is busy, or waits for the broker,
@@ -13,7 +13,7 @@ sent are forgotten after 3 s; they say what was, and what is will be said in 100
 A process that carries many fragments would tell of each of them 25 times a second, and everybody
 would decode that. Between two *full* records it sends *pulses* instead, which name the full record
 that still holds: they keep everything alive that it told of. What has changed makes the next record
-a full one, and so does ``full_s``. Whoever has not heard the record that a pulse names waits for
+a full one, and so does ``FULL_S``. Whoever has not heard the record that a pulse names waits for
 the next one.
 
 Anybody who may write to the topic may speak in anybody's name. What does not decode is skipped and
@@ -39,7 +39,7 @@ from slackwater.codec.state_records import decode_heartbeat, encode_heartbeat
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.names import Names
 from slackwater.model.records import Heartbeat, Hole
-from slackwater.runtime.beat import Beat, cpu_detail, part_of
+from slackwater.runtime.beat import HeartbeatState, cpu_detail, part_of
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.cluster import Where
 from slackwater.runtime.cpu import OwnCpu
@@ -49,34 +49,34 @@ from slackwater.runtime.skipped import SKIPPED
 from slackwater.runtime.topics import confluent_client
 from slackwater.runtime.transport import Log, LogError, PositionGoneError, Reader, Transport
 
-interval_s = 0.1
-replica_interval_s = 0.04
+INTERVAL_S = 0.1
+REPLICA_INTERVAL_S = 0.04
 """One of several orderers speaks more often: when it falls silent its consumers turn to another one
 after three of these (``protocols.dpc.upstream``). Nobody can turn away from the only one."""
 
-full_s: Final = 0.2
+FULL_S: Final = 0.2
 """A process that carries others tells all of them this often, changed or not."""
 
-stale_s = 1.0
+STALE_S = 1.0
 """After this long without its heartbeat a process's last word counts for nothing."""
 
-unsaid_s_max = 5.0
+UNREPORTED_S_MAX = 5.0
 """An owner that has said nothing new for so long is not healthy, though its heart beats."""
 
-gather_ms = 50
+GATHER_MS = 50
 """The broker answers a listener this often. Everybody hears everybody: to be told of each heartbeat
 by itself took a third of what ten processes do, and 1,900 answers a second of the broker."""
 
-HEARD_BYTES_MAX: Final = 64 * 1024 * 1024
+HEARTBEAT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of the heartbeats that are remembered; whoever was heard longest ago is forgotten first."""
 
 REFUTED_S: Final = 5.0
 """So long nobody looks again whether a greater incarnation of the same name is true."""
 
-replicas_gather_ms = 20
+REPLICAS_GATHER_MS = 20
 """The same for a consumer that chooses between replicas."""
 
-patient_gather_ms = 200
+PATIENT_GATHER_MS = 200
 """The same for one that only looks for holes in its own logs, and for successors: nothing waits for
 that, and each answer wakes four threads and the broker."""
 
@@ -95,7 +95,7 @@ class HeartbeatSender:
             all that it carries.
         interval_s: between two.
         owner_speaks: the owner calls ``update`` all the time; what it said of its outputs is left
-            out when it has not for ``states_s_max``.
+            out when it has not for ``STATES_S_MAX``.
         carries: the process only carries others, which have names of their own (``add_part``). One
             record tells of them all, from one thread, through one producer.
         cpu: of the process.
@@ -110,7 +110,7 @@ class HeartbeatSender:
         names: Names,
         clock: SystemClock | None = None,
         health_file: Path | None = None,
-        interval_s: float = interval_s,
+        interval_s: float = INTERVAL_S,
         owner_speaks: bool = False,
         carries: bool = False,
         cpu: OwnCpu | None = None,
@@ -126,7 +126,7 @@ class HeartbeatSender:
         self._own = self._beat(process, owner_speaks=owner_speaks)
         self.update = self._own.update
         self._carries = carries
-        self._parts: dict[str, Beat] = {}
+        self._parts: dict[str, HeartbeatState] = {}
         self._full: Heartbeat | None = None
         """The last one that told of all parts, while it holds."""
         self._full_until_s = 0.0
@@ -145,15 +145,15 @@ class HeartbeatSender:
         )
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
-    def _beat(self, name: str, *, owner_speaks: bool) -> Beat:
-        return Beat(name, self._clock.now_us(), self._news.set, owner_speaks=owner_speaks)
+    def _beat(self, name: str, *, owner_speaks: bool) -> HeartbeatState:
+        return HeartbeatState(name, self._clock.now_us(), self._news.set, owner_speaks=owner_speaks)
 
     def start(self) -> HeartbeatSender:
         """Begin; the first heartbeat goes out at once."""
         self._thread.start()
         return self
 
-    def add_part(self, name: str, *, owner_speaks: bool = False) -> Beat:
+    def add_part(self, name: str, *, owner_speaks: bool = False) -> HeartbeatState:
         """Tell of this part too, which begins now; no more of one that had the name before."""
         assert self._carries, f"{self._process} is a process of one name"
         beat = self._beat(name, owner_speaks=owner_speaks)
@@ -193,7 +193,7 @@ class HeartbeatSender:
 
     def _send(self) -> None:
         self._before()
-        beat = self._told()
+        beat = self._next_heartbeat()
         if self._carries and not (beat.parts or beat.repeats or beat.ready):
             return
         is_ready = all(each.ready for each in (self._full or beat).each())
@@ -207,24 +207,24 @@ class HeartbeatSender:
             )
         self._producer.poll(0)
 
-    def _told(self) -> Heartbeat:
+    def _next_heartbeat(self) -> Heartbeat:
         """What is measured is the process's, and told of each of its parts."""
         now = self._clock.now_us()
         if self._full is not None and time.monotonic() < self._full_until_s:
             return replace(self._full, at=now, parts=(), detail={}, repeats=self._full.at)
         share = self._cpu.share()
         measured = SKIPPED.detail() | ({} if share is None else cpu_detail(share))
-        told = [beat.told(now, measured) for beat in self._beats()]
+        states = [beat.to_heartbeat(now, measured) for beat in self._beats()]
         if not self._carries:
-            return told[0]
-        parts = tuple(map(part_of, told))
-        full = replace(self._own.told(now, measured), parts=parts)
+            return states[0]
+        parts = tuple(map(part_of, states))
+        full = replace(self._own.to_heartbeat(now, measured), parts=parts)
         # Half an interval early, or every other one would wait for the one behind it.
-        self._full_until_s = time.monotonic() + full_s - self._interval_s / 2
+        self._full_until_s = time.monotonic() + FULL_S - self._interval_s / 2
         self._full = full if parts else None
         return full
 
-    def _beats(self) -> list[Beat]:
+    def _beats(self) -> list[HeartbeatState]:
         with self._lock:
             if not self._carries:
                 return [self._own]
@@ -233,18 +233,18 @@ class HeartbeatSender:
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         """The broker has it. For whoever looks at a file only (a container's health check)."""
         # What its owner says is no news for ever: an owner that hangs is not at work.
-        fresh = all(beat.unsaid_s < unsaid_s_max for beat in self._beats())
+        fresh = all(beat.silent_s < UNREPORTED_S_MAX for beat in self._beats())
         if error is None and self._health_file is not None and fresh:
             with contextlib.suppress(OSError):
                 self._health_file.touch()
 
 
 @dataclass(slots=True)
-class Heard:
+class LastHeartbeat:
     """A process's latest heartbeat, and when it was heard (monotonic seconds)."""
 
     beat: Heartbeat
-    heard_s: float
+    received_s: float
     inc_max: int = -1
     """The greatest incarnation that was claimed under this name."""
     bytes_held: int = 0
@@ -252,7 +252,7 @@ class Heard:
     """When claims of a greater one were last found to be false."""
 
 
-class _Told(NamedTuple):
+class _FullRecord(NamedTuple):
     """A full record of a process that carries others."""
 
     at: int
@@ -264,10 +264,10 @@ class _Told(NamedTuple):
 class HeartbeatView:
     """What has been heard of whom. Pure: heartbeats and time come in."""
 
-    def __init__(self, bytes_max: int = HEARD_BYTES_MAX) -> None:
-        self._heard: OrderedDict[str, Heard] = OrderedDict()
-        self._told: OrderedDict[str, _Told] = OrderedDict()
-        self._told_bytes = 0
+    def __init__(self, bytes_max: int = HEARTBEAT_BYTES_MAX) -> None:
+        self._last_heartbeats: OrderedDict[str, LastHeartbeat] = OrderedDict()
+        self._full_records: OrderedDict[str, _FullRecord] = OrderedDict()
+        self._full_bytes = 0
         self._bytes_max = bytes_max
         self._bytes_held = 0
 
@@ -276,113 +276,113 @@ class HeartbeatView:
         if beat.repeats:
             self._repeat(beat, now_s)
             return False
-        told = tuple(beat.each())
-        news = [self.hear(each, now_s, nbytes // len(told)) for each in told]
+        full = tuple(beat.each())
+        news = [self.observe(each, now_s, nbytes // len(full)) for each in full]
         if beat.parts:
-            self._keep(beat.process, _Told(beat.at, beat.pid, told, nbytes))
+            self._keep(beat.process, _FullRecord(beat.at, beat.pid, full, nbytes))
         return any(news)
 
-    def _keep(self, process: str, told: _Told) -> None:
-        old = self._told.pop(process, None)
-        self._told[process] = told
-        self._told_bytes += told.nbytes - (0 if old is None else old.nbytes)
-        while self._told_bytes > self._bytes_max and len(self._told) > 1:
-            self._told_bytes -= self._told.popitem(last=False)[1].nbytes
+    def _keep(self, process: str, full: _FullRecord) -> None:
+        old = self._full_records.pop(process, None)
+        self._full_records[process] = full
+        self._full_bytes += full.nbytes - (0 if old is None else old.nbytes)
+        while self._full_bytes > self._bytes_max and len(self._full_records) > 1:
+            self._full_bytes -= self._full_records.popitem(last=False)[1].nbytes
 
     def _repeat(self, pulse: Heartbeat, now_s: float) -> None:
-        told = self._told.get(pulse.process)
-        if told is None or (told.at, told.pid) != (pulse.repeats, pulse.pid):
+        full = self._full_records.get(pulse.process)
+        if full is None or (full.at, full.pid) != (pulse.repeats, pulse.pid):
             return
-        for beat in told.beats:
-            heard = self._heard.get(beat.process)
+        for beat in full.beats:
+            last = self._last_heartbeats.get(beat.process)
             # Another process may speak in the part's name by now.
-            if heard is not None and heard.beat is beat:
-                heard.heard_s = now_s
+            if last is not None and last.beat is beat:
+                last.received_s = now_s
 
-    def hear(self, beat: Heartbeat, now_s: float, nbytes: int = 0) -> bool:
+    def observe(self, beat: Heartbeat, now_s: float, nbytes: int = 0) -> bool:
         """Take a heartbeat of ``nbytes`` in; says whether it is news of somebody's outputs.
 
         Two processes may speak under one name, a zombie and its successor: the one that was
         started later counts, as long as it goes on speaking.
         """
-        known = self._heard.get(beat.process)
+        known = self._last_heartbeats.get(beat.process)
         if known is None:
-            self._remember(Heard(beat, now_s, beat.inc, nbytes))
+            self._remember(LastHeartbeat(beat, now_s, beat.inc, nbytes))
             return True
         inc_max = known.inc_max
         if now_s - known.refuted_s > REFUTED_S:
             inc_max = max(beat.inc, inc_max)
         if not self._supersedes(beat, known, now_s):
-            self._heard[beat.process] = replace(known, inc_max=inc_max)
+            self._last_heartbeats[beat.process] = replace(known, inc_max=inc_max)
             return False
-        new = replace(known, beat=beat, heard_s=now_s, inc_max=inc_max, bytes_held=nbytes)
+        new = replace(known, beat=beat, received_s=now_s, inc_max=inc_max, bytes_held=nbytes)
         self._remember(new)
         return known.beat.states != beat.states
 
-    def _remember(self, heard: Heard) -> None:
-        old = self._heard.pop(heard.beat.process, None)
-        self._heard[heard.beat.process] = heard
-        self._bytes_held += heard.bytes_held - (0 if old is None else old.bytes_held)
-        while self._bytes_held > self._bytes_max and len(self._heard) > 1:
-            _, forgotten = self._heard.popitem(last=False)
+    def _remember(self, last: LastHeartbeat) -> None:
+        old = self._last_heartbeats.pop(last.beat.process, None)
+        self._last_heartbeats[last.beat.process] = last
+        self._bytes_held += last.bytes_held - (0 if old is None else old.bytes_held)
+        while self._bytes_held > self._bytes_max and len(self._last_heartbeats) > 1:
+            _, forgotten = self._last_heartbeats.popitem(last=False)
             self._bytes_held -= forgotten.bytes_held
 
     @staticmethod
-    def _supersedes(beat: Heartbeat, known: Heard, now_s: float) -> bool:
+    def _supersedes(beat: Heartbeat, known: LastHeartbeat, now_s: float) -> bool:
         newer = (beat.started_at, beat.pid) >= (known.beat.started_at, known.beat.pid)
-        return newer or now_s - known.heard_s > stale_s
+        return newer or now_s - known.received_s > STALE_S
 
     def latest(self, process: str) -> Heartbeat | None:
         """The latest heartbeat of a process."""
-        heard = self._heard.get(process)
-        return None if heard is None else heard.beat
+        last = self._last_heartbeats.get(process)
+        return None if last is None else last.beat
 
     def all(self) -> dict[str, Heartbeat]:
         """The latest heartbeat of everybody, by name."""
-        return {name: heard.beat for name, heard in sorted(self._heard.items())}
+        return {name: last.beat for name, last in sorted(self._last_heartbeats.items())}
 
     def age_ms(self, process: str, now_s: float) -> float | None:
         """How long ago the process was last heard; None if never."""
-        heard = self._heard.get(process)
-        return None if heard is None else (now_s - heard.heard_s) * 1000
+        last = self._last_heartbeats.get(process)
+        return None if last is None else (now_s - last.received_s) * 1000
 
     def superseded(self, process: str, inc: int) -> bool:
-        """Whether somebody speaks for this fragment under a greater incarnation (rule 6)."""
+        """Whether somebody speaks for this fragment under a greater incarnation (rule-6)."""
         claimed = self.claimed(process)
         return claimed is not None and claimed > inc
 
     def claimed(self, process: str) -> int | None:
         """The greatest incarnation that was claimed under this name."""
-        heard = self._heard.get(process)
-        return None if heard is None else heard.inc_max
+        last = self._last_heartbeats.get(process)
+        return None if last is None else last.inc_max
 
     def refute(self, process: str, now_s: float) -> None:
         """There is no such incarnation: what was claimed does not count, for a while."""
-        heard = self._heard.get(process)
-        if heard is not None:
-            self._heard[process] = replace(heard, inc_max=-1, refuted_s=now_s)
+        last = self._last_heartbeats.get(process)
+        if last is not None:
+            self._last_heartbeats[process] = replace(last, inc_max=-1, refuted_s=now_s)
 
     def hole_in(self, topic: str, partition: int, inc: int, now_s: float) -> bool:
-        """Whether somebody who was heard lately sees a hole in this log of ours (rule 11)."""
+        """Whether somebody who was heard lately sees a hole in this log of ours (rule-11)."""
         hole = Hole(topic, partition, inc)
         return any(
-            hole in heard.beat.holes and now_s - heard.heard_s <= stale_s
-            for heard in self._heard.values()
+            hole in last.beat.holes and now_s - last.received_s <= STALE_S
+            for last in self._last_heartbeats.values()
         )
 
     def holes(self, now_s: float) -> frozenset[Log]:
-        """The logs of which somebody who does its work misses a record (rule 11)."""
+        """The logs of which somebody who does its work misses a record (rule-11)."""
         return frozenset(
             (hole.topic, hole.partition)
-            for heard in self._heard.values()
-            if heard.beat.holes and heard.beat.ready and now_s - heard.heard_s <= stale_s
-            for hole in heard.beat.holes
+            for last in self._last_heartbeats.values()
+            if last.beat.holes and last.beat.ready and now_s - last.received_s <= STALE_S
+            for hole in last.beat.holes
         )
 
     def ready(self, process: str, now_s: float) -> bool:
         """Whether the process was heard lately and said that it does its work."""
-        heard = self._heard.get(process)
-        return heard is not None and heard.beat.ready and now_s - heard.heard_s <= stale_s
+        last = self._last_heartbeats.get(process)
+        return last is not None and last.beat.ready and now_s - last.received_s <= STALE_S
 
 
 class HeartbeatListener:
@@ -398,7 +398,7 @@ class HeartbeatListener:
         transport: Transport,
         on_change: Callable[[], None] | None = None,
         *,
-        gather_ms: int = gather_ms,
+        gather_ms: int = GATHER_MS,
     ) -> None:
         self._gather_ms = gather_ms
         self._transport = transport
@@ -437,7 +437,7 @@ class HeartbeatListener:
         with self._lock:
             return self._view.age_ms(process, time.monotonic())
 
-    def heard(self, process: str, now_us: int) -> tuple[Heartbeat, int] | None:
+    def last_heartbeat(self, process: str, now_us: int) -> tuple[Heartbeat, int] | None:
         """The latest heartbeat of a process, and when (us) by a clock that shows ``now_us``."""
         with self._lock:
             beat = self._view.latest(process)
@@ -445,7 +445,7 @@ class HeartbeatListener:
         return None if beat is None or age_ms is None else (beat, now_us - round(age_ms * 1000))
 
     def claimed(self, process: str, inc: int) -> int | None:
-        """A greater incarnation than ``inc`` that is claimed under this name (rule 6)."""
+        """A greater incarnation than ``inc`` that is claimed under this name (rule-6)."""
         with self._lock:
             claimed = self._view.claimed(process)
         return claimed if claimed is not None and claimed > inc else None
@@ -462,12 +462,12 @@ class HeartbeatListener:
             self._view.refute(process, time.monotonic())
 
     def hole_in(self, topic: str, partition: int, inc: int) -> bool:
-        """Whether somebody sees a hole in this log of ours (rule 11)."""
+        """Whether somebody sees a hole in this log of ours (rule-11)."""
         with self._lock:
             return self._view.hole_in(topic, partition, inc, time.monotonic())
 
     def holes(self) -> frozenset[Log]:
-        """The logs of which somebody who does its work misses a record (rule 11)."""
+        """The logs of which somebody who does its work misses a record (rule-11)."""
         with self._lock:
             return self._view.holes(time.monotonic())
 
@@ -496,12 +496,12 @@ class HeartbeatListener:
             if not reader.assigned:
                 reader.assign(self._transport.end_offsets([self._log], timeout_s=1.0))
             # Longer than the broker takes to answer: the answer wakes, not the clock.
-            records = reader.poll(1000, interval_s + 2 * self._gather_ms / 1000)
+            records = reader.poll(1000, INTERVAL_S + 2 * self._gather_ms / 1000)
         except PositionGoneError:
             reader.unassign([self._log])  # heard too slowly: go on with what is said now
             return
         except LogError:
-            self._stopping.wait(interval_s)
+            self._stopping.wait(INTERVAL_S)
             return
         if not records:
             return

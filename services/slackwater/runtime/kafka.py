@@ -33,6 +33,7 @@ from slackwater.runtime.offsets import OffsetsClient
 from slackwater.runtime.topics import confluent_consumer, delete_records
 from slackwater.runtime.transport import (
     FETCH_WAIT_MS,
+    RECORD_BYTES_MAX,
     Isolation,
     Log,
     LogError,
@@ -43,7 +44,6 @@ from slackwater.runtime.transport import (
     extents,
     read_range,
     read_to_end,
-    record_bytes_max,
 )
 
 __all__ = [
@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-_repeat_s_min = 30.0
+_REPEAT_S_MIN = 30.0
 
 
 class _OncePerOutage(logging.Filter):
@@ -65,14 +65,14 @@ class _OncePerOutage(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         facility = record.getMessage().split(" ", 1)[0]
         now_s = time.monotonic()
-        if now_s - self._said.get(facility, -_repeat_s_min) < _repeat_s_min:
+        if now_s - self._logged_at.get(facility, -_REPEAT_S_MIN) < _REPEAT_S_MIN:
             return False
-        self._said[facility] = now_s
+        self._logged_at[facility] = now_s
         return True
 
 
@@ -80,7 +80,7 @@ _client_log = logging.getLogger(f"{__name__}.client")
 _client_log.addFilter(_OncePerOutage())
 
 # A batch around the largest record; the broker and the topics allow the same.
-_batch_bytes_max = record_bytes_max + 64 * 1024
+_BATCH_BYTES_MAX = RECORD_BYTES_MAX + 64 * 1024
 
 
 # What every client shares beyond topics.toml: quick to come back, quiet while it cannot.
@@ -243,9 +243,9 @@ class LogReader:
                 "fetch.queue.backoff.ms": 5,  # by default a full prefetch costs a pause of 1 s
                 "queued.max.messages.kbytes": prefetch_kib_max,
                 # A record above this is fetched all the same, alone.
-                "fetch.message.max.bytes": min(_batch_bytes_max, 256 * prefetch_kib_max),
-                "fetch.max.bytes": max(_batch_bytes_max, 1024 * prefetch_kib_max),
-                "message.max.bytes": record_bytes_max,
+                "fetch.message.max.bytes": min(_BATCH_BYTES_MAX, 256 * prefetch_kib_max),
+                "fetch.max.bytes": max(_BATCH_BYTES_MAX, 1024 * prefetch_kib_max),
+                "message.max.bytes": RECORD_BYTES_MAX,
             }
         )
 

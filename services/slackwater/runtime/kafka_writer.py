@@ -1,7 +1,7 @@
 """Writing to a real Kafka: writers that leave no hole, and the client that they share.
 
 A producer that gives up on a record in time leaves a hole behind which later records are accepted
-(trace R1), so there is no delivery time-out, and the first record that is refused ends its writer.
+(trace-1), so there is no delivery time-out, and the first record that is refused ends its writer.
 
 A client of its own for each writer would be the simplest: it could be emptied when its writer ends.
 But a client is two threads, a connection, and a request for each record; what twenty streams write
@@ -9,7 +9,7 @@ at one cut point fits one request. So a process that writes many logs has one ``
 writer for each owner of logs: with its own bound of bytes in flight, its own failure and its own
 waiting, so that a log that the broker does not take keeps nobody else waiting. What a writer that
 has failed had in the shared client goes its way. It may arrive behind the hole, as a paused
-writer's records may, and readers drop it for the same reason (rules 10 and 11).
+writer's records may, and readers drop it for the same reason (rule-10 and rule-11).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class LogProducer:
 
 
 class LogWriter:
-    """Appends records and leaves no hole (rule 7).
+    """Appends records and leaves no hole (rule-7).
 
     ``on_delivery`` and ``on_fatal`` run in the client's thread: a shell on an event loop passes
     them on with ``call_soon_threadsafe``.

@@ -2,10 +2,10 @@
 
 Reading it may take long: a query that is not registered yet is waited for. So whoever asks is a
 thread of its own, and what one has read the others have too. A definition never changes under its
-name (R27).
+name (trace-27).
 
 Normal times are shared by the fragments of a query where they follow the wall clock. A clock that
-follows the data follows what its own fragment has read (rule 12), in one life of it.
+follows the data follows what its own fragment has read (rule-12), in one life of it.
 
 Orderers that make the same buckets of the same logs find each other here, too.
 """
@@ -17,13 +17,13 @@ from collections import defaultdict
 from collections.abc import Hashable
 
 from slackwater.model.deployment import Deployment, QuerySpec
-from slackwater.protocols.dpc.operators import Piece
+from slackwater.protocols.dpc.operators import BucketPiece
 from slackwater.protocols.dpc.shared_buckets import SharedBuckets
 from slackwater.runtime.normaltime import NormalTime
 from slackwater.runtime.registry import QueryDefinition, Registry
 
 
-class Known:
+class RegistryView:
     """From any thread."""
 
     def __init__(self, registry: Registry, deployment: Deployment) -> None:
@@ -32,7 +32,7 @@ class Known:
         self._definitions: dict[str, QueryDefinition] = {}
         self._times: dict[str, NormalTime] = {}
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._buckets: dict[Hashable, SharedBuckets[list[Piece]]] = {}
+        self._buckets: dict[Hashable, SharedBuckets[list[BucketPiece]]] = {}
         self._buckets_lock = threading.Lock()
 
     def query(self, name: str) -> QueryDefinition:
@@ -56,7 +56,7 @@ class Known:
                 self._times[spec.name] = NormalTime(self.registry, self.deployment, spec)
             return self._times[spec.name]
 
-    def join_buckets(self, same: Hashable) -> SharedBuckets[list[Piece]]:
+    def join_buckets(self, same: Hashable) -> SharedBuckets[list[BucketPiece]]:
         """For one more orderer, with all for which ``same`` is equal: logs and operators."""
         with self._buckets_lock:
             shared = self._buckets.setdefault(same, SharedBuckets())

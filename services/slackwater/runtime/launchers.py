@@ -69,12 +69,12 @@ class CommandLauncher:
         spec = self._spec
         env = os.environ | dict(spec.env)
         with append_to(self._log) as log:
-            is_told = spec.parts or spec.takes_commands
-            stdin = subprocess.PIPE if is_told else subprocess.DEVNULL
+            is_reported = spec.parts or spec.takes_commands
+            stdin = subprocess.PIPE if is_reported else subprocess.DEVNULL
             self._process = await asyncio.to_thread(
                 spawn, spec.command, stdin=stdin, stdout=log, env=env
             )
-        self._tell(spec.parts, self._spec.parts)
+        self._notify(spec.parts, self._spec.parts)
         return self._process.pid
 
     def serve(self, spec: ProcessSpec) -> None:
@@ -83,9 +83,9 @@ class CommandLauncher:
         One that is just being started is told when it has been.
         """
         was, self._spec = self._spec, spec
-        self._tell(was.parts, spec.parts)
+        self._notify(was.parts, spec.parts)
 
-    def _tell(self, was: Sequence[str], parts: Sequence[str]) -> None:
+    def _notify(self, was: Sequence[str], parts: Sequence[str]) -> None:
         for part in was:
             if part not in parts:
                 self.command(f"{REMOVE} {part}")

@@ -6,10 +6,10 @@ Streams, orderers and roots have names of their own (``proxy/<stream>``, ``order
 under which they are shown, killed and paused.
 
 Replica r of every child of every query is in host r and on aggregator r: two replicas of one child
-then never share a process, as trace R19 asks for, and one query more is no process more. The roots
+then never share a process, as trace-19 asks for, and one query more is no process more. The roots
 are spread over the hosts in their order: those of a query's parts, and those of a chain, are in
 different hosts as far as there are any. A query without a window has nothing to aggregate: its
-roots read the ordered logs themselves (R21), and a deployment of such queries starts no Spark.
+roots read the ordered logs themselves (trace-21), and a deployment of such queries starts no Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from slackwater.model.names import (
 )
 from slackwater.runtime.launchers import ProcessSpec
 from slackwater.runtime.supervisor import BROKER
-from slackwater.runtime.topics import QueryShape, TopicSpec, topics_for
+from slackwater.runtime.topics import QueryTopics, TopicLayout, topics_for
 
 # Proxies first, so that nothing more comes in; then all who only pass on; the broker is last.
 _stop_first, _stop_then = 0, 1
@@ -86,7 +86,7 @@ def stages(query: QuerySpec) -> tuple[tuple[str, ...], ...]:
     """Who stands between the source logs and a query's results: of each stage all copies.
 
     While one copy of each is up, an answer is due within the bound. A proxy is none: a source that
-    is away is what the bound is for, and so is a query that another one reads (R20).
+    is away is what the bound is for, and so is a query that another one reads (trace-20).
     """
     orderers = [[of.process for of in _replicas(query, child)] for child in range(query.children)]
     aggregators = [aggregator_process(replica) for replica in range(query.replicas)]
@@ -133,14 +133,16 @@ def host_spec(name: str, fragments: Sequence[str], launch: Launch, *options: str
     return replace(spec, takes_commands=True)
 
 
-def topic_specs(deployment: Deployment, partitions_of: Mapping[str, int]) -> tuple[TopicSpec, ...]:
+def topic_specs(
+    deployment: Deployment, partitions_of: Mapping[str, int]
+) -> tuple[TopicLayout, ...]:
     """All topics; ``partitions_of`` has the streams that are fed by an existing topic."""
     sources = {log for logs in sources_of(deployment, partitions_of).values() for log in logs}
     names = deployment.names
     wanted = {names.source(log) for log in sources}
     wanted |= {names.quarantine(stream) for stream in deployment.streams}
     shapes = [
-        QueryShape(
+        QueryTopics(
             query.name, query.children, query.replicas, query.parts, query.window is not None
         )
         for query in deployment.queries.values()

@@ -27,29 +27,29 @@ def last_lines(log: Path, since_bytes: int = 0) -> list[str]:
     return [line.rstrip()[:LINE_CHARS_MAX] for line in text.splitlines() if line.strip()]
 
 
-def last_words(log: Path, since_bytes: int = 0) -> str:
+def failure_excerpt(log: Path, since_bytes: int = 0) -> str:
     """A crash as one line: from the interpreter's last report on, or the last lines."""
     lines = last_lines(log, since_bytes)
     fatal = [at for at, line in enumerate(lines) if line.startswith("Fatal Python error")]
-    told = lines[fatal[-1] :][:LINES_MAX] if fatal else lines[-LINES_MAX:]
-    return " | ".join(line.strip() for line in told)
+    reported = lines[fatal[-1] :][:LINES_MAX] if fatal else lines[-LINES_MAX:]
+    return " | ".join(line.strip() for line in reported)
 
 
 def last_error(log: Path, since_bytes: int = 0) -> str | None:
     """What the last error line tells, without time, level and names; None if nothing was told."""
     lines = last_lines(log, since_bytes)
     marks = (" ERROR ", " CRITICAL ", "Fatal Python error")
-    told = [line for line in lines if any(mark in line for mark in marks)] or lines
-    if not told:
+    reported = [line for line in lines if any(mark in line for mark in marks)] or lines
+    if not reported:
         return None
-    if told[-1].startswith("Fatal Python error"):
-        return told[-1]
-    return told[-1].partition(": ")[2] or told[-1]
+    if reported[-1].startswith("Fatal Python error"):
+        return reported[-1]
+    return reported[-1].partition(": ")[2] or reported[-1]
 
 
-def last_sentence(log: Path, name: str) -> str:
+def last_message(log: Path, name: str) -> str:
     """The same as a sentence for an error that ends a command; of this part, if it told any."""
     marks = (f" ERROR {name} ", f" CRITICAL {name} ")
-    told = [line for line in last_lines(log) if any(mark in line for mark in marks)]
-    error = told[-1].partition(": ")[2] if told else last_error(log)
+    reported = [line for line in last_lines(log) if any(mark in line for mark in marks)]
+    error = reported[-1].partition(": ")[2] if reported else last_error(log)
     return error or f"it ended without a word (see {log})"

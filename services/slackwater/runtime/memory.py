@@ -20,6 +20,7 @@ from types import TracebackType
 from slackwater.model.names import UNPREFIXED, Names
 from slackwater.runtime.transport import (
     FETCH_WAIT_MS,
+    RECORD_BYTES_MAX,
     Isolation,
     Log,
     Marker,
@@ -28,7 +29,6 @@ from slackwater.runtime.transport import (
     RawRecord,
     TopicMissingError,
     WriterFailedError,
-    record_bytes_max,
 )
 
 
@@ -87,7 +87,7 @@ class MemoryBroker:
         self.changed = Condition()
 
     def create_topic(
-        self, topic: str, partitions: int = 1, *, bytes_max: int = record_bytes_max
+        self, topic: str, partitions: int = 1, *, bytes_max: int = RECORD_BYTES_MAX
     ) -> None:
         """Make a topic; ``bytes_max`` is the largest record it takes."""
         with self.changed:

@@ -1,4 +1,4 @@
-"""The normal times of a query, as its processes follow them (rule 15)."""
+"""The normal times of a query, as its processes follow them (rule-15)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where logs begin and end: questions to the broker, with a time-out that may pass.
 
-Asked often (at each deadline that a source misses, R11), with time-outs of a few milliseconds, and
-just when the broker is slow. The admin client's ``list_offsets`` is made for this and cannot be
+Asked often (at each deadline that a source misses, trace-11), with time-outs of a few milliseconds,
+and just when the broker is slow. The admin client's ``list_offsets`` is made for this and cannot be
 used: in librdkafka 2.14 a request that times out corrupts memory (four of six runs of 3,000
 requests with a time-out of 2 ms ended in a crash), and so does a future that is cancelled. A
 consumer that is asked for the offset at time "end" or "beginning" sends the same request, blocks
@@ -28,7 +28,7 @@ from slackwater.runtime.cluster import Where
 from slackwater.runtime.topics import confluent_consumer
 from slackwater.runtime.transport import Isolation, Log, NoAnswerError
 
-_ask_again_s = 0.05
+_ASK_AGAIN_S = 0.05
 
 
 class OffsetsClient:
@@ -68,12 +68,12 @@ class OffsetsClient:
             if found and all(at.error is None and at.offset >= 0 for at in found):
                 return {(at.topic, at.partition): at.offset for at in found}
             # A broker on its way up, or a topic made a moment ago, has no leader yet.
-            if time.monotonic() + _ask_again_s > deadline_s:
+            if time.monotonic() + _ASK_AGAIN_S > deadline_s:
                 names = ", ".join(f"{at.topic}:{at.partition}" for at in wanted[:3])
                 raise NoAnswerError(
                     f"{self._where} gave no answer in {timeout_s:g} s about {names}: {why}"
                 )
-            time.sleep(_ask_again_s)
+            time.sleep(_ASK_AGAIN_S)
 
     def _another(self, isolation: Isolation, stuck: Consumer) -> Consumer:
         """A fresh client in place of one that believes a topic has no such partition.

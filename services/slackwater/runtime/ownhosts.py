@@ -4,7 +4,7 @@ Its host measures turns, holds the fragment back and tells of it in the fragment
 (``runtime.longturns``). Whoever keeps the hosts reads that here, starts a host for this fragment
 alone, and lets the first one drop it. Nothing is handed over between the two: a fragment begins
 from its logs, as after any death, and its START tells the first life's records from the second's
-(rule 6), so it does not matter which of the two is quicker.
+(rule-6), so it does not matter which of the two is quicker.
 
 It is not moved back: what made its turns long is in it or in its input, and a move costs its own
 query a gap of some seconds. Own hosts are bounded, for each is a process; what is beyond the bound
@@ -59,10 +59,10 @@ class OwnHosts:
             await asyncio.sleep(LOOK_S)
             await self.look(self._listener.all())
 
-    async def look(self, heard: Mapping[str, Heartbeat]) -> None:
+    async def look(self, latest: Mapping[str, Heartbeat]) -> None:
         """Move whoever is told to be too slow."""
         pids = self._supervisor.pids()
-        for part, beat in heard.items():
+        for part, beat in latest.items():
             if not {LONG_TURN_MS, ENDLESS_TURN} & beat.detail.keys():
                 continue
             process = self._supervisor.process_of(part)
@@ -78,8 +78,8 @@ class OwnHosts:
     async def _move(self, part: str, process: str, why: str) -> bool:
         if len(self._moved) >= OWN_HOSTS_MAX:
             self._left.add(part)
-            told = f"{why}; {OWN_HOSTS_MAX} hosts of their own are all there may be: held back"
-            self._supervisor.record(part, told)
+            reported = f"{why}; {OWN_HOSTS_MAX} hosts of their own are all there may be: held back"
+            self._supervisor.record(part, reported)
             return False
         self._supervisor.record(part, why)
         kept = [each for each in self._supervisor.parts(process) if each != part]

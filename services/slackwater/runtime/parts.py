@@ -36,7 +36,7 @@ FAILED_CODE: Final = "failed_code"
 HELD_BYTES: Final = "held_bytes"
 """In that of a fragment that has ended because it kept too much of an input: how much that was,"""
 HELD_BYTES_MAX: Final = "held_bytes_max"
-"""and how much it may keep (H of rule 12, shared out over its inputs)."""
+"""and how much it may keep (H of rule-12, shared out over its inputs)."""
 LONG_TURN_MS: Final = "long_turn_ms"
 """In that of a fragment whose turns are too long (``runtime.longturns``): the longest so far."""
 ENDLESS_TURN: Final = "endless_turn"
@@ -83,12 +83,12 @@ class PartBeat:
         self._lasting |= lasting or {}
         self._beat = self._sender.add_part(self._name, owner_speaks=self._owner_speaks)
         self._beat.is_silent = self._is_silent
-        self._beat.keep_telling(self._lasting)
+        self._beat.keep_reporting(self._lasting)
 
-    def keep_telling(self, lasting: Mapping[str, int]) -> None:
+    def keep_reporting(self, lasting: Mapping[str, int]) -> None:
         """Tell this from now on, over all that is updated later, and at once."""
         self._lasting |= lasting
-        self._beat.keep_telling(lasting)
+        self._beat.keep_reporting(lasting)
 
     def hold(self) -> None:
         """Fall silent, as a paused process does."""

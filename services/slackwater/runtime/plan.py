@@ -2,7 +2,8 @@
 
 The processes are those that the layout names, each with the fragments that it is told to serve;
 what each costs is measured (``runtime.costs``). A deployment file does not contain the rate of its
-streams: that is a ``Load``, whose default gives the order of magnitude. CPU is that of normal
+streams: that is a ``PlannedLoad``, whose default gives the order of magnitude. CPU is that of
+    normal
 operation; a catch-up after a failure takes whatever there is.
 """
 
@@ -33,7 +34,7 @@ _NOWHERE: Final = Launch(Path("-"), "-", Path("-"))
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class PlannedLoad:
     """Readings a second of each stream, and how many keys a window has."""
 
     per_s: float = 100.0
@@ -65,7 +66,7 @@ def _is_seen(path: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class PlannedProcess:
     """One process: how many fragments it has, what it will take."""
 
     name: str
@@ -75,10 +76,10 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ResourcePlan:
     """What a deployment will need under a load."""
 
-    processes: tuple[Process, ...]
+    processes: tuple[PlannedProcess, ...]
     topics: int
     partitions: int
     disk_bytes_a_day: float
@@ -96,21 +97,23 @@ class Plan:
         return sum(process.cores for process in self.processes)
 
 
-def plan(deployment: Deployment, load: Load, *, own_broker: bool = True) -> Plan:
+def plan(deployment: Deployment, load: PlannedLoad, *, own_broker: bool = True) -> ResourcePlan:
     """The sum; a topic that feeds a stream counts as one of one partition."""
     specs = [proxy_spec(deployment, _NOWHERE), *fragment_specs(deployment, _NOWHERE)]
-    processes = [Process("supervisor", 0, *_base("supervisor"))]
+    processes = [PlannedProcess("supervisor", 0, *_base("supervisor"))]
     if own_broker:
         processes.append(_broker(deployment, load))
     processes += [_process(spec, deployment, load) for spec in specs]
     topics = topic_specs(deployment, dict.fromkeys(_fed(deployment), 1))
     a_day, kept = _disk(deployment, load)
-    return Plan(
+    return ResourcePlan(
         tuple(processes), len(topics), sum(topic.partitions for topic in topics), a_day, kept
     )
 
 
-def advice(found: Plan, deployment: Deployment, load: Load, machine: Machine) -> list[str]:
+def advice(
+    found: ResourcePlan, deployment: Deployment, load: PlannedLoad, machine: Machine
+) -> list[str]:
     """What does not fit, and what helps; empty if all does."""
     return [
         *_for_memory(found, deployment, load, machine),
@@ -128,7 +131,7 @@ def _base(kind: str) -> tuple[float, float]:
     return cost.memory_mb, cost.cores
 
 
-def _process(spec: ProcessSpec, deployment: Deployment, load: Load) -> Process:
+def _process(spec: ProcessSpec, deployment: Deployment, load: PlannedLoad) -> PlannedProcess:
     kind, fragments = kind_of(spec.name), _fragments(spec)
     memory_mb, cores = _base(kind)
     for fragment in fragments:
@@ -136,7 +139,7 @@ def _process(spec: ProcessSpec, deployment: Deployment, load: Load) -> Process:
         cost = costs.FRAGMENTS[of or kind]
         memory_mb += cost.memory_mb
         cores += cost.cores + 1e-6 * _work_us(cost, of or kind, name, deployment, load)
-    return Process(spec.name, len(fragments), memory_mb, cores)
+    return PlannedProcess(spec.name, len(fragments), memory_mb, cores)
 
 
 def _fragments(spec: ProcessSpec) -> Sequence[str]:
@@ -148,7 +151,7 @@ def _fragments(spec: ProcessSpec) -> Sequence[str]:
     return (spec.name,)
 
 
-def _work_us(cost: Cost, kind: str, name: str, deployment: Deployment, load: Load) -> float:
+def _work_us(cost: Cost, kind: str, name: str, deployment: Deployment, load: PlannedLoad) -> float:
     """Microseconds of a core in each second, for what is read."""
     if kind == "proxy":
         return cost.us_a_reading * load.per_s
@@ -159,7 +162,7 @@ def _work_us(cost: Cost, kind: str, name: str, deployment: Deployment, load: Loa
     return cost.us_a_reading * _child_per_s(deployment, query, child, load)
 
 
-def _child_per_s(deployment: Deployment, query: QuerySpec, child: int, load: Load) -> float:
+def _child_per_s(deployment: Deployment, query: QuerySpec, child: int, load: PlannedLoad) -> float:
     """What comes to a child: readings of its streams, rows of its queries."""
     return sum(
         _rows_per_s(deployment.queries[source], load)
@@ -169,13 +172,13 @@ def _child_per_s(deployment: Deployment, query: QuerySpec, child: int, load: Loa
     )
 
 
-def _rows_per_s(query: QuerySpec, load: Load) -> float:
+def _rows_per_s(query: QuerySpec, load: PlannedLoad) -> float:
     if query.window is None:
         return load.per_s * len(query.sources)
     return load.keys * 1e6 / query.window.slide_us
 
 
-def _broker(deployment: Deployment, load: Load) -> Process:
+def _broker(deployment: Deployment, load: PlannedLoad) -> PlannedProcess:
     memory_mb, cores = _base(BROKER)
     logs = [load.per_s for _ in deployment.streams]
     for query in deployment.queries.values():
@@ -185,7 +188,7 @@ def _broker(deployment: Deployment, load: Load) -> Process:
             logs += [comes, 0.0] * query.replicas
         logs += [0.0] * query.parts
     cores += costs.BROKER_A_LOG * len(logs) + 1e-6 * costs.BROKER_US_A_READING * sum(logs)
-    return Process(BROKER, 0, memory_mb, cores)
+    return PlannedProcess(BROKER, 0, memory_mb, cores)
 
 
 def _fed(deployment: Deployment) -> list[str]:
@@ -193,7 +196,7 @@ def _fed(deployment: Deployment) -> list[str]:
     return [name for name, stream in deployment.streams.items() if stream.topic is not None]
 
 
-def _disk(deployment: Deployment, load: Load) -> tuple[float, float]:
+def _disk(deployment: Deployment, load: PlannedLoad) -> tuple[float, float]:
     """Bytes a day, and in the end; without the internal logs, which are truncated all the time."""
     names = deployment.names
     fed = dict.fromkeys(_fed(deployment), 1)
@@ -217,7 +220,9 @@ def _disk(deployment: Deployment, load: Load) -> tuple[float, float]:
 # The advice.
 
 
-def _for_memory(found: Plan, deployment: Deployment, load: Load, machine: Machine) -> Iterator[str]:
+def _for_memory(
+    found: ResourcePlan, deployment: Deployment, load: PlannedLoad, machine: Machine
+) -> Iterator[str]:
     allowed = MEMORY_SHARE_MAX * machine.memory_mb
     if found.memory_mb <= allowed:
         return
@@ -233,7 +238,9 @@ def _for_memory(found: Plan, deployment: Deployment, load: Load, machine: Machin
         )
 
 
-def _for_cores(found: Plan, deployment: Deployment, load: Load, machine: Machine) -> Iterator[str]:
+def _for_cores(
+    found: ResourcePlan, deployment: Deployment, load: PlannedLoad, machine: Machine
+) -> Iterator[str]:
     allowed = CORES_SHARE_MAX * machine.cores
     if found.cores <= allowed:
         return
@@ -249,7 +256,7 @@ def _for_cores(found: Plan, deployment: Deployment, load: Load, machine: Machine
         yield f"a `bound` below 1 s will be missed on such a machine: {', '.join(short)}"
 
 
-def _for_children(deployment: Deployment, load: Load) -> Iterator[str]:
+def _for_children(deployment: Deployment, load: PlannedLoad) -> Iterator[str]:
     for query in deployment.queries.values():
         comes = [_child_per_s(deployment, query, c, load) for c in range(query.children)]
         if max(comes) > costs.CHILD_READINGS_PER_S_MAX:
@@ -261,7 +268,7 @@ def _for_children(deployment: Deployment, load: Load) -> Iterator[str]:
             )
 
 
-def _for_disk(found: Plan, machine: Machine) -> Iterator[str]:
+def _for_disk(found: ResourcePlan, machine: Machine) -> Iterator[str]:
     if found.disk_bytes_max <= machine.disk_free_bytes:
         return
     days = machine.disk_free_bytes / found.disk_bytes_a_day
@@ -271,7 +278,7 @@ def _for_disk(found: Plan, machine: Machine) -> Iterator[str]:
     )
 
 
-def _of_single(found: Plan, deployment: Deployment, load: Load) -> Plan:
+def _of_single(found: ResourcePlan, deployment: Deployment, load: PlannedLoad) -> ResourcePlan:
     """The same plan for one replica of everything, with a broker if that one has a broker."""
     own_broker = any(process.name == BROKER for process in found.processes)
     return plan(single(deployment), load, own_broker=own_broker)

@@ -27,7 +27,7 @@ def append_to(path: Path) -> BinaryIO:
     return open(path, "ab", opener=_opener)
 
 
-def write_whole(path: Path, content: str) -> None:
+def write_atomically(path: Path, content: str) -> None:
     """Write so that a reader, and a crash, find the old content or the new, never half of it."""
     part = path.with_name(f"{path.name}.part")
     with open(part, "w", encoding="utf-8", opener=_opener) as file:

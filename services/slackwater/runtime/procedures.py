@@ -50,7 +50,7 @@ class Committer(Protocol):
         ...
 
     async def commit(self, commit: Commit, emitted_at: int) -> None:
-        """All of the transaction, and its state record, or nothing (rule 23)."""
+        """All of the transaction, and its state record, or nothing (rule-23)."""
         ...
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@
 `slackwater up` does this for the processes that it starts itself; where something else starts them
 (Compose, systemd, Kubernetes) the one-shot command `slackwater topics` and the registrar do it.
 Everything may be repeated: what is there is left as it is, so a second start goes on with the E0
-and the w that the first one fixed (R24, R27).
+and the w that the first one fixed (trace-24, trace-27).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slackwater.runtime.topics import ensure_inputs, ensure_topics, partition_co
 
 _log = logging.getLogger(__name__)
 
-appears_s_max = 2.0
+APPEARS_S_MAX = 2.0
 """How long after it was made a topic may not be shown yet."""
 
 
@@ -60,7 +60,7 @@ class Registration:
 
     def _found(self, topics: Set[str]) -> dict[str, int]:
         """Their partitions. A topic that was just made is shown by the brokers a little later."""
-        give_up = time.monotonic() + appears_s_max
+        give_up = time.monotonic() + APPEARS_S_MAX
         while True:
             found = partition_counts(self._transport.cluster, topics)
             missing = sorted(topics - found.keys())
@@ -141,19 +141,21 @@ class Registration:
         for query in deployment.in_order():
             if query.name not in wanted:
                 continue
-            e0_us = None
+            start_time_us = None
             if not set(unknown).intersection(deployment.queries_of(query)):
                 streams = deployment.source_streams(query)
-                e0_us = beginning(
+                start_time_us = beginning(
                     self._transport,
                     (source for stream in streams for source in sources[stream]),
                     event_clock.event(self._clock.now_us()),
                     deployment.lateness_us(query),
                 )
-            if e0_us is None:
+            if start_time_us is None:
                 unknown.append(query.name)
             else:
-                definitions.append(QueryDefinition(query.name, 0, e0_us, query.bucket_us(), query))
+                definitions.append(
+                    QueryDefinition(query.name, 0, start_time_us, query.bucket_us(), query)
+                )
         if definitions:
             Registry(self._transport).publish_queries(*definitions)
         return unknown

@@ -1,10 +1,10 @@
 """The registry: which queries there are, and the one event clock of the deployment.
 
-A query's start E0 and its grid width w are fixed when it is registered (R24, R27) and must be the
-same in every process, so they are in its definition here and nowhere else. Processes wait for the
-entries they need: what starts first does not matter. Until there is a controller the supervisor
-or the registrar writes the entries; the topic is compacted by name, and an entry that is there
-already is left as it is, so that a restarted deployment goes on with the start it had.
+A query's start E0 and its grid width w are fixed when it is registered (trace-24, trace-27) and
+must be the same in every process, so they are in its definition here and nowhere else. Processes
+wait for the entries they need: what starts first does not matter. Until there is a controller the
+supervisor or the registrar writes the entries; the topic is compacted by name, and an entry that is
+there already is left as it is, so that a restarted deployment goes on with the start it had.
 
 The topic may hold what nobody here wrote. A record that is no entry is skipped, counted and named
 (``slackwater.runtime.skipped``), and the entry that stood before it counts. A tombstone is no entry
@@ -12,7 +12,7 @@ either: nothing here deletes one. Compaction keeps only the newest record of a k
 another record hides is written once more when a deployment starts (``restore``).
 
 What proxies have learned of their streams' ``expect_every`` is here too: it takes part in the
-normal time of every process, also of those that read no source log (rule 15).
+normal time of every process, also of those that read no source log (rule-15).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CLOCK = "clock"
 _QUERY = "query/"
 _PLACEMENT = "placement/"
 _EXPECT_EVERY = "expect_every/"
-_poll_s = 0.2
+_POLL_S = 0.2
 
 EVENT_US_MAX: Final = 2**61
 """Event times and widths of a definition lie below it, so that sums of two fit 64 bits."""
@@ -53,7 +53,7 @@ COUNT_MAX: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class QueryDefinition:
-    """A registered query. A change of any of it is a new generation with new topics (R27).
+    """A registered query. A change of any of it is a new generation with new topics (trace-27).
 
     ``e0_us`` is where its event time begins, ``w_us`` the width of its grid in event time.
     """
@@ -110,7 +110,7 @@ def _check_ranges(query: QueryDefinition) -> None:
 
 
 Learned = Mapping[str, tuple[Step, ...]]
-"""What is recorded of the streams with ``expect_every: auto`` (rule 15)."""
+"""What is recorded of the streams with ``expect_every: auto`` (rule-15)."""
 
 
 class Registry:
@@ -129,10 +129,10 @@ class Registry:
         self._publish({_QUERY + query.name: query.to_json() for query in definitions})
 
     def take_placement(self, process: str, above: int = -1) -> int:
-        """A placement number for a start of this fragment, greater than all before (rule 27).
+        """A placement number for a start of this fragment, greater than all before (rule-27).
 
         It is the offset that the note of this start gets in the registry's log: unique and rising
-        like an incarnation (rule 6), wherever the fragment starts and whatever disk it has lost.
+        like an incarnation (rule-6), wherever the fragment starts and whatever disk it has lost.
         ``above``: a number that was given before there were such notes. The log is made longer than
         that, unless that is too long to be true.
         """
@@ -180,15 +180,15 @@ class Registry:
         Ends soon after ``closed`` is set.
         """
         entries: dict[str, _Entry] = {}
-        told: Learned | None = None
+        reported: Learned | None = None
         for caught_up in self._follow(entries):
             if closed is not None and closed.is_set():
                 return
             if not caught_up or _CLOCK not in entries:
                 continue
             learned = _learned(entries)
-            if learned != told:
-                told = learned
+            if learned != reported:
+                reported = learned
                 yield cast(EventClock, entries[_CLOCK].value), learned
 
     def restore(self) -> list[str]:
@@ -243,7 +243,7 @@ class Registry:
                         starts = self._transport.beginning_offsets([self._log], timeout_s=2.0)
                         end = self._transport.end_offsets([self._log], timeout_s=2.0)[self._log]
                         reader.assign(starts)
-                    for record in reader.poll(1000, _poll_s):
+                    for record in reader.poll(1000, _POLL_S):
                         _take(record, entries)
                 except LogError:
                     end = None  # the broker is away, or compaction was quicker: from the beginning

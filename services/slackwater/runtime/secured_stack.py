@@ -31,7 +31,7 @@ from slackwater.runtime.broker_security import (
 )
 from slackwater.runtime.deployment import load_deployment
 from slackwater.runtime.grants import allow
-from slackwater.runtime.private import make_private, write_whole
+from slackwater.runtime.private import make_private, write_atomically
 from slackwater.runtime.security import Login, Role
 from slackwater.runtime.security_file import read_kafka_file
 
@@ -109,7 +109,7 @@ def _write(place: Path, name: str, text: str) -> None:
     make_private(place)
     file = place / name
     if not file.exists() or file.read_text() != text:
-        write_whole(file, text)
+        write_atomically(file, text)
 
 
 def _share(place: Path, group: int) -> None:

@@ -1,9 +1,9 @@
 """Where logs end, asked for several sessions at once.
 
 A stream that falls silent is due in all fragments over it at the same instant, and each asks the
-broker where the log ends (rule 14). Those who ask the same in one turn of the event loop have one
+broker where the log ends (rule-14). Those who ask the same in one turn of the event loop have one
 answer. Nobody has an answer to a question that was sent before it asked: what was appended between
-the two would count as read, and is not (R11).
+the two would count as read, and is not (trace-11).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Ends: TypeAlias = Mapping[Log, int] | None
 _Question: TypeAlias = tuple[frozenset[Log], Isolation, float]
 
 
-class Asked(Protocol):
+class EndOffsets(Protocol):
     """What is needed of a transport."""
 
     async def end_offsets_async(
@@ -33,7 +33,7 @@ class Asked(Protocol):
 class SharedEnds:
     """For one event loop."""
 
-    def __init__(self, transport: Asked) -> None:
+    def __init__(self, transport: EndOffsets) -> None:
         self._transport = transport
         self._unsent: dict[_Question, asyncio.Task[Ends]] = {}
 

@@ -5,11 +5,11 @@ Here the live consumer's records are handed to every session that wants them. Wh
 raises is its own affair (``Driven.take``).
 
 Who joins while a log is read already is told where the consumer is, in the step of the event loop
-from which on it is handed records; what lies before it reads by itself (rule 12, decision 57). Who
+from which on it is handed records; what lies before it reads by itself (rule-12, decision 57). Who
 joins together begins together: at the smallest of their positions, so that nobody is parked.
 
 What was read last stays in memory (``recent``) for cursors that are parked meanwhile. Results do
-not: how far they are read is told by the client's position, which passes markers (R11).
+not: how far they are read is told by the client's position, which passes markers (trace-11).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class SharedLogs:
                 self.recent.forget(log)
 
     def gone(self, error: PositionGoneError) -> None:
-        """Retention was quicker than the consumer: who reads the log begins anew (rule 28)."""
+        """Retention was quicker than the consumer: who reads the log begins anew (rule-28)."""
         self._give_up(error.log, error)
 
     def _give_up(self, log: Log, error: SlackwaterError) -> None:

@@ -22,37 +22,37 @@ _log = logging.getLogger(__name__)
 
 LINE_EVERY_S: Final = 60.0
 """A topic and a reason are named so often at most."""
-TOPICS_TOLD_MAX: Final = 8
+TOPICS_REPORTED_MAX: Final = 8
 """A heartbeat names so many topics, those with the most skipped records."""
 DETAIL: Final = "skipped"
 """The heartbeat's counter of all topics; ``skipped:<topic>`` is that of one."""
 
 
-class Skipped:
+class SkippedRecords:
     """Counts by topic, and one line a while; from any thread."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
-        self._unsaid: Counter[tuple[str, str]] = Counter()
-        self._said_s: dict[tuple[str, str], float] = {}
+        self._unlogged: Counter[tuple[str, str]] = Counter()
+        self._logged_s: dict[tuple[str, str], float] = {}
 
     def note(self, topic: str, partition: int, offset: int, reason: str, found: str = "") -> None:
         """A record was skipped. ``reason`` is one of few, ``found`` is what is wrong with it."""
         what, now_s = (topic, reason), self._now_s()
         with self._lock:
             self._counts[topic] += 1
-            if now_s - self._said_s.get(what, -LINE_EVERY_S) < LINE_EVERY_S:
-                self._unsaid[what] += 1
+            if now_s - self._logged_s.get(what, -LINE_EVERY_S) < LINE_EVERY_S:
+                self._unlogged[what] += 1
                 return
-            self._said_s[what] = now_s
-            unsaid = self._unsaid.pop(what, 0)
+            self._logged_s[what] = now_s
+            unlogged = self._unlogged.pop(what, 0)
         _log.warning(
             "%s:%d:%d is skipped: %s%s%s",
             *(topic, partition, offset, reason),
             f" ({found})" if found else "",
-            f"; {unsaid} more since the last line" if unsaid else "",
+            f"; {unlogged} more since the last line" if unlogged else "",
         )
 
     def counts(self) -> dict[str, int]:
@@ -65,9 +65,9 @@ class Skipped:
         with self._lock:
             if not self._counts:
                 return {}
-            most = self._counts.most_common(TOPICS_TOLD_MAX)
-            told = {f"{DETAIL}:{topic}": count for topic, count in sorted(most)}
-            return {DETAIL: self._counts.total(), **told}
+            most = self._counts.most_common(TOPICS_REPORTED_MAX)
+            reported = {f"{DETAIL}:{topic}": count for topic, count in sorted(most)}
+            return {DETAIL: self._counts.total(), **reported}
 
 
-SKIPPED: Final = Skipped()
+SKIPPED: Final = SkippedRecords()

@@ -2,10 +2,10 @@
 
 Two ways to start it. `up` is for live data: the event clock is published at once, the proxies start
 first and read what their inputs hold, then the queries are registered with the E0 that follows from
-that (R24), and the rest starts. A *rehearsal* knows its data: the queries are registered first, all
-processes start and become ready, and then the clock is published, anchored a second ahead, and all
-begin together. Processes wait in the registry for what they need, so no order of starting is wrong;
-the order here is the quickest one.
+that (trace-24), and the rest starts. A *rehearsal* knows its data: the queries are registered
+first, all processes start and become ready, and then the clock is published, anchored a second
+ahead, and all begin together. Processes wait in the registry for what they need, so no order of
+starting is wrong; the order here is the quickest one.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ from slackwater.runtime.layout import (
     process_names,
     proxy_spec,
 )
-from slackwater.runtime.logtail import last_sentence
+from slackwater.runtime.logtail import last_message
 from slackwater.runtime.ownhosts import OwnHosts
 from slackwater.runtime.parts import FAILED_CODE
 from slackwater.runtime.registration import Registration
 from slackwater.runtime.registry import QueryDefinition, Registry
 from slackwater.runtime.security import Role
 from slackwater.runtime.settings import Settings, settings
-from slackwater.runtime.supervisor import Event, Supervisor
+from slackwater.runtime.supervisor import ProcessEvent, Supervisor
 from slackwater.runtime.truncation import Truncation
 
 _log = logging.getLogger(__name__)
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-proxies_ready_s_max = 5.0
+PROXIES_READY_S_MAX = 5.0
 """After this long a query is registered although a proxy has not read its input to the end."""
-ready_s_max = 600.0
-broker_s_max = 10.0
+READY_S_MAX = 600.0
+BROKER_S_MAX = 10.0
 """How long a broker that is not ours may take to answer."""
-anchor_ahead_us = 1_000_000
+ANCHOR_AHEAD_US = 1_000_000
 AGGREGATORS = "aggregator/"
-_look_s = 0.2
+_LOOK_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Stack:
         options: StackOptions,
         *,
         clock: SystemClock | None = None,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Callable[[ProcessEvent], None] | None = None,
     ) -> None:
         self._options = options
         self._deployment = options.deployment
@@ -196,16 +196,16 @@ class Stack:
         await self.supervisor.start(proxy)
         if missing:
             with contextlib.suppress(EnvironmentProblem):  # not all in time: the log tells
-                await self.wait_ready(proxy.parts, proxies_ready_s_max)
+                await self.wait_ready(proxy.parts, PROXIES_READY_S_MAX)
             missing = await asyncio.to_thread(self.registration.register, missing, event_clock)
         await self._start_fragments()
         if missing:
             self._in_background(self._register_later(missing, event_clock))
 
-    async def start_rehearsal(self, e0_us: int, speed: float) -> None:
+    async def start_rehearsal(self, start_time_us: int, speed: float) -> None:
         """Register the queries, start everything and wait until all are ready for the clock."""
         definitions = [
-            QueryDefinition(name, 0, e0_us, query.bucket_us(speed), query)
+            QueryDefinition(name, 0, start_time_us, query.bucket_us(speed), query)
             for name, query in self._deployment.queries.items()
         ]
         registry = Registry(self.transport)
@@ -214,15 +214,15 @@ class Stack:
         fragments = fragment_specs(self._deployment, self._required_launch)
         await self._start_rest([*fragments, proxy_spec(self._deployment, self._required_launch)])
         self._truncate()
-        await self.wait_ready(process_names(self._deployment, broker=False), ready_s_max)
+        await self.wait_ready(process_names(self._deployment, broker=False), READY_S_MAX)
 
-    async def begin(self, e0_us: int, speed: float, end_us: int | None = None) -> int:
-        """Publish the clock of a rehearsal; the wall time (us) at which it shows ``e0_us``.
+    async def begin(self, start_time_us: int, speed: float, end_us: int | None = None) -> int:
+        """Publish the clock of a rehearsal; the wall time (us) at which it shows ``start_time_us``.
 
-        ``end_us`` is the event time at which the replay ends (R24).
+        ``end_us`` is the event time at which the replay ends (trace-24).
         """
-        anchor_wall_us = self._clock.now_us() + anchor_ahead_us
-        anchored = AnchoredClock(anchor_wall_us, e0_us, speed, end_us)
+        anchor_wall_us = self._clock.now_us() + ANCHOR_AHEAD_US
+        anchored = AnchoredClock(anchor_wall_us, start_time_us, speed, end_us)
         await asyncio.to_thread(Registry(self.transport).publish_clock, anchored)
         return anchor_wall_us
 
@@ -277,10 +277,10 @@ class Stack:
             return await self._start_broker()
         options = self._options
         given = find_cluster(options.bootstrap, options.kafka_config, Role.ADMIN)
-        why = await asyncio.to_thread(why_no_answer, given, broker_s_max)
+        why = await asyncio.to_thread(why_no_answer, given, BROKER_S_MAX)
         if why is not None:
             raise EnvironmentProblem(
-                f"no broker answers on {given} within {broker_s_max:g} s: {why}"
+                f"no broker answers on {given} within {BROKER_S_MAX:g} s: {why}"
             )
         return given
 
@@ -333,7 +333,7 @@ class Stack:
 
     async def _register_later(self, names: list[str], event_clock: EventClock) -> None:
         while names:
-            await asyncio.sleep(_look_s)
+            await asyncio.sleep(_LOOK_S)
             try:
                 names = await asyncio.to_thread(self.registration.register, names, event_clock)
             except SlackwaterError as error:
@@ -363,7 +363,7 @@ class Stack:
             code = beat.detail.get(FAILED_CODE, code)
         if code in {UsageError.exit_code, EnvironmentProblem.exit_code}:
             error = EnvironmentProblem if code == EnvironmentProblem.exit_code else DeploymentError
-            raise error(f"{name}: {last_sentence(self.supervisor.log_path(name), name)}")
+            raise error(f"{name}: {last_message(self.supervisor.log_path(name), name)}")
 
     def _write_run(self) -> None:
         if self._transport is not None:
@@ -401,13 +401,13 @@ class StackThread:
         """See ``Stack.start_up``."""
         self._wait(self.stack.start_up())
 
-    def start_rehearsal(self, e0_us: int, speed: float) -> None:
+    def start_rehearsal(self, start_time_us: int, speed: float) -> None:
         """See ``Stack.start_rehearsal``."""
-        self._wait(self.stack.start_rehearsal(e0_us, speed))
+        self._wait(self.stack.start_rehearsal(start_time_us, speed))
 
-    def begin(self, e0_us: int, speed: float, end_us: int | None = None) -> int:
+    def begin(self, start_time_us: int, speed: float, end_us: int | None = None) -> int:
         """See ``Stack.begin``."""
-        return self._wait(self.stack.begin(e0_us, speed, end_us))
+        return self._wait(self.stack.begin(start_time_us, speed, end_us))
 
     def kill(self, target: str) -> list[str]:
         """See ``Supervisor.kill``."""
@@ -425,7 +425,7 @@ class StackThread:
         """See ``Supervisor.pids``."""
         return self._call(self.stack.supervisor.pids)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[ProcessEvent]:
         """What has happened so far, in order."""
         return self._call(lambda: list(self.stack.supervisor.events))
 

@@ -1,4 +1,4 @@
-"""State records: the newest word of each fragment about where it is (rules 5 and 23).
+"""State records: the newest word of each fragment about where it is (rule-5 and rule-23).
 
 They lie in ``sw.state.<query>``, compacted by fragment. An orderer's is a hint, as right old as
 new, so it is written without a transaction and without waiting; a root's is part of the
@@ -148,7 +148,7 @@ def _is_possible_root(state: RootState) -> bool:
     positions = [p for log in state.logs for p in (log.stable, log.live)]
     return (
         _are_counts(state.placement + 1, state.next_seq, state.epoch)
-        and _are_counts(*(p.offset for p in positions), *(log.whole for log in state.logs))
+        and _are_counts(*(p.offset for p in positions), *(log.contiguous_seq for log in state.logs))
         and _are_counts(*(n + 1 for p in positions for n in (p.next_seq, p.inc)))
         and _are_times(*(f.bucket_start for f in state.child_frontiers))
         and _are_times(*(p.frontier.bucket_start for p in positions))

@@ -34,27 +34,27 @@ from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.datadir import Life
 from slackwater.runtime.launchers import BrokerLauncher, CommandLauncher, Launcher, ProcessSpec
 from slackwater.runtime.log import OneLineFormatter
-from slackwater.runtime.logtail import last_error, last_words
+from slackwater.runtime.logtail import failure_excerpt, last_error
 from slackwater.runtime.parts import COMMAND_OF
 from slackwater.runtime.placement import BackOff, matching
 from slackwater.runtime.private import append_to, make_private
 
 _log = logging.getLogger(__name__)
 
-events_max = 10_000
-log_bytes_max = 10 * 1024 * 1024
-log_check_s = 5.0
-stop_s_max = 4.0
+EVENTS_MAX = 10_000
+LOG_BYTES_MAX = 10 * 1024 * 1024
+LOG_CHECK_S = 5.0
+STOP_S_MAX = 4.0
 """A process that was told to stop is killed after this; they promise 2 s, the rest is for load."""
 
-broker_stop_s_max = 15.0
+BROKER_STOP_S_MAX = 15.0
 """A broker closes its logs; after a kill it would have to check them at the next start."""
 
 BROKER = "broker"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ProcessEvent:
     """Something that happened to a process, for reports. ``wall_us`` since the epoch."""
 
     wall_us: int
@@ -70,7 +70,7 @@ class Supervisor:
         data_dir: Path,
         *,
         clock: SystemClock | None = None,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Callable[[ProcessEvent], None] | None = None,
         on_change: Callable[[], None] | None = None,
     ) -> None:
         self._data_dir = data_dir
@@ -82,13 +82,13 @@ class Supervisor:
         self._parts: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
-        self.events: deque[Event] = deque(maxlen=events_max)
+        self.events: deque[ProcessEvent] = deque(maxlen=EVENTS_MAX)
 
     async def start(self, spec: ProcessSpec) -> None:
         """Start a process and keep it running; returns when it has been started once."""
         launcher = CommandLauncher(spec, self.log_path(spec.name))
         self._parts |= dict.fromkeys(spec.parts, spec.name)
-        await self._keep(spec.name, spec.stop_order, stop_s_max, launcher)
+        await self._keep(spec.name, spec.stop_order, STOP_S_MAX, launcher)
 
     async def move(self, part: str, kept: ProcessSpec, to: ProcessSpec) -> None:
         """Start a process that serves this part, too, and let its own serve ``kept`` from now on.
@@ -126,14 +126,14 @@ class Supervisor:
 
         It is stopped last. If the first start fails, so does this; a later one is repeated.
         """
-        await self._keep(BROKER, 1_000, broker_stop_s_max, BrokerLauncher(broker))
+        await self._keep(BROKER, 1_000, BROKER_STOP_S_MAX, BrokerLauncher(broker))
 
     async def watch_logs(self) -> None:
         """Keep the logs within their bound; runs until it is cancelled."""
         while True:
             for name in list(self._children):
                 rotate(self.log_path(name))
-            await asyncio.sleep(log_check_s)
+            await asyncio.sleep(LOG_CHECK_S)
 
     def log_path(self, name: str) -> Path:
         """Where the output of a process goes, or of the one that a part belongs to."""
@@ -217,9 +217,9 @@ class Supervisor:
         self._parts.clear()
         self._changed()
 
-    def record(self, process: str, event: str) -> Event:
+    def record(self, process: str, event: str) -> ProcessEvent:
         """Write an event down, as the supervisor does for its own."""
-        happened = Event(self._clock.now_us(), process, event)
+        happened = ProcessEvent(self._clock.now_us(), process, event)
         self.events.append(happened)
         _log.info("%s: %s", process, event)
         if self._on_event is not None:
@@ -277,14 +277,14 @@ class _Child:
         stop_s_max: float,
         launcher: Launcher,
         log: Path,
-        record: Callable[[str, str], Event],
+        record: Callable[[str, str], ProcessEvent],
         changed: Callable[[], None],
     ) -> None:
         self.name, self.stop_order = name, stop_order
         self.life = Life()
         self._log, self._log_from = log, 0
         self._stop_s_max = stop_s_max
-        self._told_to_die = False
+        self._kill_requested = False
         self.pid: int | None = None
         self.last_exit: int | None = None
         self._launcher = launcher
@@ -314,7 +314,7 @@ class _Child:
         """Signal it and what it has started (Spark's JVM); False if it does not run."""
         if self.pid is None:
             return False
-        self._told_to_die |= signum in {signal.SIGKILL, signal.SIGTERM}
+        self._kill_requested |= signum in {signal.SIGKILL, signal.SIGTERM}
         # A process that is asked to stop looks after its own children.
         for pid in [self.pid] if signum == signal.SIGTERM else _tree(self.pid):
             with contextlib.suppress(ProcessLookupError):
@@ -360,7 +360,7 @@ class _Child:
     async def _launch(self) -> int:
         self._log_from = self._log.stat().st_size if self._log.exists() else 0
         pid = await self._launcher.launch()
-        self.pid, self._told_to_die = pid, False
+        self.pid, self._kill_requested = pid, False
         self._record(self.name, f"started, pid {pid}")
         self._changed()
         if self._stopping.is_set():
@@ -382,16 +382,18 @@ class _Child:
     def _note_death(self, wall_us: int) -> None:
         """What status shows; and who died of a signal has a line that says so in its own log."""
         code = self.last_exit
-        error = None if self._told_to_die else last_error(self._log, self._log_from)
+        error = None if self._kill_requested else last_error(self._log, self._log_from)
         self.life = Life(
             restarts=self.life.restarts + 1,
             last_exit=_exit_name(code),
             last_exit_at_us=wall_us,
             last_error=error,
         )
-        if code is not None and code < 0 and not self._told_to_die:
-            words = last_words(self._log, self._log_from) or "its log has no line of this start"
-            _log.error("%s %s: %s", self.name, _how_it_ended(code), words)
+        if code is not None and code < 0 and not self._kill_requested:
+            excerpt = (
+                failure_excerpt(self._log, self._log_from) or "its log has no line of this start"
+            )
+            _log.error("%s %s: %s", self.name, _how_it_ended(code), excerpt)
             with contextlib.suppress(OSError), append_to(self._log) as log:
                 log.write(_own_line(self.name, f"{_how_it_ended(code)}; it is started again"))
 
@@ -437,7 +439,7 @@ def _own_line(process: str, message: str) -> bytes:
     return f"{OneLineFormatter(process).format(record)}\n".encode()
 
 
-def rotate(log: Path, bytes_max: int = log_bytes_max) -> bool:
+def rotate(log: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
     """Keep one older log of the same bound beside it; whether it was turned over.
 
     Copied and cut, not renamed: the process holds the file open, and appends (O_APPEND) at the

@@ -2,7 +2,7 @@
 
 The list is data (schemas/topics.toml), because code, compose files and tests must agree on it and
 a limit that differs between broker, producer and consumer loses a record only on the day that one
-is large (R32). What a deployment needs is a pure function of its streams and the shapes of its
+is large (trace-32). What a deployment needs is a pure function of its streams and the shapes of its
 queries. Creation is explicit and may be repeated: an existing topic is left as it is, unless its
 number of partitions contradicts the deployment, which nothing could mend later. A compacted topic
 may get more of them: what is in it is found by its key.
@@ -29,7 +29,7 @@ Config = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class QueryShape:
+class QueryTopics:
     """The numbers of a query that its topics follow from."""
 
     name: str
@@ -43,7 +43,7 @@ class QueryShape:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSpec:
+class TopicLayout:
     """One topic as it is to be created."""
 
     name: str
@@ -68,11 +68,11 @@ def deltas_partition(child: int, replica: int, replicas: int, *, live: bool) -> 
 
 
 def topics_for(
-    streams: Iterable[str], queries: Iterable[QueryShape], names: Names = UNPREFIXED
-) -> tuple[TopicSpec, ...]:
+    streams: Iterable[str], queries: Iterable[QueryTopics], names: Names = UNPREFIXED
+) -> tuple[TopicLayout, ...]:
     """All topics that these streams and queries need, in the order of the file."""
     streams, queries = tuple(streams), tuple(queries)
-    specs: list[TopicSpec] = []
+    specs: list[TopicLayout] = []
     for template in _file()["topic"]:
         words = set(re.findall(r"<(\w+)>", template["name"]))
         if "stream" in words:
@@ -81,7 +81,7 @@ def topics_for(
             for query in queries:
                 if template.get("windowed", False) and not query.windowed:
                     continue
-                of = _words(words, query)
+                of = _placeholders(words, query)
                 specs += [_spec(template, names, values, query) for values in of]
         else:
             specs.append(_spec(template, names, {}, None))
@@ -129,7 +129,7 @@ def spark_options(where: Where, end: Literal["source", "sink"]) -> dict[str, str
     return address | _clients("spark", end) | cluster.security.spark()
 
 
-def ensure_topics(where: Where, specs: Iterable[TopicSpec], timeout_s: float = 30.0) -> None:
+def ensure_topics(where: Where, specs: Iterable[TopicLayout], timeout_s: float = 30.0) -> None:
     """Create what is missing; may be repeated, also by several processes at once."""
     admin, wanted = Admin(where), {spec.name: spec for spec in specs}
     existing = _partition_counts(admin, where, timeout_s)
@@ -157,7 +157,7 @@ def ensure_inputs(
 ) -> None:
     """Create users' topics that are missing; one that is there is the user's, and is left alone."""
     existing = _partition_counts(Admin(where), where, timeout_s)
-    missing = [TopicSpec(name, partitions, {}) for name in names if name not in existing]
+    missing = [TopicLayout(name, partitions, {}) for name in names if name not in existing]
     ensure_topics(where, missing, timeout_s)
 
 
@@ -220,7 +220,7 @@ def _aiokafka(where: Where, kind: str, extra: Config) -> Config:
     return address | cluster.security.aiokafka() | _clients("aiokafka", kind) | extra
 
 
-def _words(words: set[str], query: QueryShape) -> list[dict[str, str]]:
+def _placeholders(words: set[str], query: QueryTopics) -> list[dict[str, str]]:
     of_query = {"query": query.name}
     if "child" in words:
         return [of_query | {"child": str(child)} for child in range(query.children)]
@@ -230,17 +230,17 @@ def _words(words: set[str], query: QueryShape) -> list[dict[str, str]]:
 
 
 def _spec(
-    template: Mapping[str, Any], names: Names, values: Mapping[str, str], query: QueryShape | None
-) -> TopicSpec:
+    template: Mapping[str, Any], names: Names, values: Mapping[str, str], query: QueryTopics | None
+) -> TopicLayout:
     name: str = names.topic(template["name"])
     for word, value in values.items():
         name = name.replace(f"<{word}>", value)
     assert "<" not in name, f"unknown word in {name}"
     config = {key: str(value) for key, value in template["config"].items()}
-    return TopicSpec(name, _product(template["partitions"], query), config)
+    return TopicLayout(name, _product(template["partitions"], query), config)
 
 
-def _product(expression: str, query: QueryShape | None) -> int:
+def _product(expression: str, query: QueryTopics | None) -> int:
     result = 1
     for factor in expression.split("*"):
         word = factor.strip()
@@ -267,12 +267,12 @@ def _partition_counts(
     }
 
 
-def _new_topic(spec: TopicSpec) -> NewTopic:
+def _new_topic(spec: TopicLayout) -> NewTopic:
     # -1: as many replicas as the cluster's own default says, one here, three in production.
     return NewTopic(spec.name, spec.partitions, -1, config=dict(spec.config))
 
 
-def _create(admin: Admin, specs: Iterable[TopicSpec], timeout_s: float) -> None:
+def _create(admin: Admin, specs: Iterable[TopicLayout], timeout_s: float) -> None:
     new = [_new_topic(spec) for spec in specs]
     answers = admin.ask(lambda client: client.create_topics(new), timeout_s)
     for name, error in answers.refused.items():
@@ -282,7 +282,7 @@ def _create(admin: Admin, specs: Iterable[TopicSpec], timeout_s: float) -> None:
         raise EnvironmentProblem(f"topic {name} was not created within {timeout_s:.0f} s: {why}")
 
 
-def _grow(admin: Admin, where: Where, spec: TopicSpec, timeout_s: float) -> None:
+def _grow(admin: Admin, where: Where, spec: TopicLayout, timeout_s: float) -> None:
     new = [NewPartitions(spec.name, spec.partitions)]
     answers = admin.ask(lambda client: client.create_partitions(new), timeout_s)
     for error in answers.refused.values():

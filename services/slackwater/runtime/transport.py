@@ -3,7 +3,7 @@
 A *log* is one partition of a topic. Writers append to it and learn the offset, readers are placed
 at an offset and go on from there, and anybody may ask where it begins and ends. That is all the
 protocols need of Kafka, so it is all they get: no consumer groups, no committed offsets, no
-rebalance (positions live in state records, rule 5). Two implementations pass one behaviour suite:
+rebalance (positions live in state records, rule-5). Two implementations pass one behaviour suite:
 ``slackwater.runtime.kafka`` and, for tests of shells without a broker,
 ``slackwater.runtime.memory``. The alternative, to let each shell use a Kafka client directly, was
 tried by others and drifts: each picks other time-outs, and one of them leaves a hole.
@@ -12,7 +12,7 @@ What an implementation guarantees:
 
 * *Order.* Records appended by one writer to one log have rising offsets in the order of the calls.
   Offsets are not contiguous where transactions or compaction are used.
-* *No holes (rule 7).* A writer never gives up on a record because of time. A record that cannot
+* *No holes (rule-7).* A writer never gives up on a record because of time. A record that cannot
   be written at all ends the writer: ``on_fatal`` is called once, nothing is appended any more.
 * *Delivery.* ``on_delivery`` is called with the offset once the record is as durable as the topic
   promises, in order within a log, possibly from another thread, possibly before ``append`` returns.
@@ -37,8 +37,8 @@ Log: TypeAlias = tuple[str, int]
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
-record_bytes_max = 16 * 1024 * 1024
-"""The largest record of an internal topic; pieces are cut at half of it (R32)."""
+RECORD_BYTES_MAX = 16 * 1024 * 1024
+"""The largest record of an internal topic; pieces are cut at half of it (trace-32)."""
 
 
 FETCH_WAIT_MS: Final = 50
@@ -86,7 +86,7 @@ class PositionGoneError(LogError):
 
 
 class WriterFailedError(LogError):
-    """A record could not be written: the writer has ended (rule 7)."""
+    """A record could not be written: the writer has ended (rule-7)."""
 
 
 class NoAnswerError(LogError, TimeoutError):
@@ -234,7 +234,7 @@ class Transport(Protocol):
         isolation: Isolation = "read_uncommitted",
         timeout_s: float,
     ) -> dict[Log, int] | None:
-        """The same for an event loop; None = no answer, which counts as read (R11)."""
+        """The same for an event loop; None = no answer, which counts as read (trace-11)."""
         ...
 
     def markers(self, log: Log, *, timeout_s: float = 10.0) -> list[Marker]:

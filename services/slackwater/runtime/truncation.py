@@ -2,9 +2,9 @@
 
 DPC's nodes truncate an output buffer when all that read it have acknowledged. Here the state
 records are the acknowledgements. A deltas partition is needed from where the root's two lines go
-on. An ordered log is needed from the smallest ``whole`` (an aggregator that starts begins there,
-rule 26; of a query without a window the root reads it itself, and needs it as it needs deltas) and
-from where its own writer begins to read it when it starts (rule 25). A log whose
+on. An ordered log is needed from the smallest ``contiguous_seq`` (an aggregator that starts begins
+there, rule-26; of a query without a window the root reads it itself, and needs it as it needs
+deltas) and from where its own writer begins to read it when it starts (rule-25). A log whose
 reader has not said anything yet is kept whole. Source logs are not touched: the audit recomputes
 from them, their retention is the user's.
 
@@ -64,15 +64,15 @@ def _ordered(
         for copy in copies:
             for log in _logs(query, copy):
                 read = min(log.stable.offset, log.live.offset)
-                first = read if query.window is None else log.whole
+                first = read if query.window is None else log.contiguous_seq
                 firsts.setdefault((log.child, log.replica, log.line), []).append(first)
     needed: dict[Log, int] = {}
-    for (child, replica, line), said in firsts.items():
+    for (child, replica, line), emitted in firsts.items():
         own = states.get(OrdererName(query.name, child, replica).process)
         if isinstance(own, OrdererState):
             mine = own.live_offset if line else own.stable_offset
             partition = ordered_partition(replica, live=bool(line))
-            needed[names.ordered(query.name, child), partition] = min(*said, mine)
+            needed[names.ordered(query.name, child), partition] = min(*emitted, mine)
     return needed
 
 

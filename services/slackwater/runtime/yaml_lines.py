@@ -17,10 +17,10 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
-yaml_nodes_max: Final = 200_000
+YAML_NODES_MAX: Final = 200_000
 """Aliases may name one node many times: a bound on what they unfold to."""
-yaml_depth_max: Final = 20
-yaml_entries_max: Final = 1_000
+YAML_DEPTH_MAX: Final = 20
+YAML_ENTRIES_MAX: Final = 1_000
 """In one mapping: streams and queries of a deployment, fields of a stream."""
 
 Path = tuple[str | int, ...]
@@ -57,7 +57,7 @@ def read_document(text: str) -> Document:
     try:
         yaml = YAML(typ="safe", pure=True)
         yaml.Composer = _Composer  # type: ignore[assignment]
-        yaml.max_depth = yaml_depth_max
+        yaml.max_depth = YAML_DEPTH_MAX
         node = yaml.compose(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -65,7 +65,7 @@ def read_document(text: str) -> Document:
         if isinstance(error, _TooMuch):
             reason = str(error.problem)
         elif isinstance(error, MaxDepthExceededError):
-            reason = f"not YAML of ours: is nested more than {yaml_depth_max} deep"
+            reason = f"not YAML of ours: is nested more than {YAML_DEPTH_MAX} deep"
         else:
             parts = (error.problem, error.context)
             reason = "not YAML: " + ", ".join(part for part in parts if part)
@@ -96,10 +96,10 @@ class _Composer(Composer):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """As ruamel's, and counts the entries of a mapping."""
-        if isinstance(parent, MappingNode) and len(parent.value) == yaml_entries_max:
+        if isinstance(parent, MappingNode) and len(parent.value) == YAML_ENTRIES_MAX:
             mark = self.parser.peek_event().start_mark
             reason = (
-                f"is entry {yaml_entries_max + 1} of one mapping: at most {yaml_entries_max} "
+                f"is entry {YAML_ENTRIES_MAX + 1} of one mapping: at most {YAML_ENTRIES_MAX} "
                 "streams, queries, or fields of one of them; let sensors share a stream, their "
                 "keys tell them apart"
             )
@@ -116,8 +116,8 @@ class _Unfolding:
         line = node.start_mark.line + 1
         self._document.lines.setdefault(path, line)
         self._nodes += 1
-        if self._nodes > yaml_nodes_max or len(path) > yaml_depth_max:
-            if self._nodes <= yaml_nodes_max + 1:
+        if self._nodes > YAML_NODES_MAX or len(path) > YAML_DEPTH_MAX:
+            if self._nodes <= YAML_NODES_MAX + 1:
                 self._problem(line, "too large or too deep")
             return None
         if isinstance(node, MappingNode):

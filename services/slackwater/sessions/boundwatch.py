@@ -31,18 +31,18 @@ class Spell:
     last_at: int
     windows: int = 0
     worst_us: int = 0
-    told: bool = False
+    logged: bool = False
 
 
 class BoundWatch:
-    """Of one part. ``normal_time`` is rule 15's for an event time, None while it is not known."""
+    """Of one part. ``normal_time`` is rule-15's for an event time, None while it is not known."""
 
     def __init__(self, bound_us: int, grid: Grid, normal_time: Callable[[int], int | None]) -> None:
         self._bound_us = bound_us
         self._grid = grid
         self._normal_time = normal_time
         self._spell: Spell | None = None
-        self._beyond, self._beyond_at = 0, 0
+        self._late_windows, self._late_at = 0, 0
         self._overdue_us = 0
         self._committing_since: int | None = None
         self._commit_us, self._commit_at = 0, 0
@@ -72,8 +72,8 @@ class BoundWatch:
         spell, bound = self._spell, _seconds(self._bound_us)
         if spell is None:
             return None
-        if not spell.told:
-            spell.told = True
+        if not spell.logged:
+            spell.logged = True
             return f"first answers are later than their bound of {bound} allows"
         if now - spell.last_at < QUIET_US:
             return None
@@ -88,8 +88,8 @@ class BoundWatch:
         """For the heartbeat: counts since the start, and what is true now."""
         self._measure_commit(now)
         return {
-            "beyond_bound": self._beyond,
-            "beyond_bound_at": self._beyond_at,
+            "beyond_bound": self._late_windows,
+            "beyond_bound_at": self._late_at,
             "overdue_ms": self._overdue_us // 1000,
             "commit_ms": self._commit_us // 1000,
         }
@@ -99,13 +99,13 @@ class BoundWatch:
         first, last = self._normal_time(first_end), self._normal_time(last_end)
         if first is None or last is None:
             return
-        behind = now - self._bound_us - first  # how far the first one is beyond its bound
-        if behind <= 0:
+        excess = now - self._bound_us - first  # how far the first one is beyond its bound
+        if excess <= 0:
             return
         # Normal times are linear in event time, but for a clock that follows the data.
-        apart = (last - first) // (windows - 1) if windows > 1 else 0
-        late = min(windows, -(-behind // apart)) if apart > 0 else windows
-        self._beyond, self._beyond_at = self._beyond + late, now
+        spacing = (last - first) // (windows - 1) if windows > 1 else 0
+        late = min(windows, -(-excess // spacing)) if spacing > 0 else windows
+        self._late_windows, self._late_at = self._late_windows + late, now
         self._late(late, now - first, now)
 
     def _late(self, windows: int, worst_us: int, now: int) -> None:

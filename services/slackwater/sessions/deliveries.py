@@ -1,4 +1,4 @@
-"""What of an incarnation is in its logs, and so when its state record may be written (rule 5).
+"""What of an incarnation is in its logs, and so when its state record may be written (rule-5).
 
 A state record says how far its writer has come. Written before the records that it counts are in
 the logs, it would be read by a successor that goes on behind records which never came: a hole. So

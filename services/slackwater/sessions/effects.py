@@ -24,7 +24,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """Write an orderer's state record; nobody waits for it (rule 5)."""
+    """Write an orderer's state record; nobody waits for it (rule-5)."""
 
     query: str
     state: OrdererState
@@ -32,14 +32,14 @@ class WriteState:
 
 @dataclass(frozen=True, slots=True)
 class FetchEnds:
-    """Ask for the ends of these inputs; answer with ``ends``, soon or with None (rule 14)."""
+    """Ask for the ends of these inputs; answer with ``ends``, soon or with None (rule-14)."""
 
     logs: tuple[Log, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchPositions:
-    """Ask how far the live consumer is in these inputs; answer with ``positions`` (R11)."""
+    """Ask how far the live consumer is in these inputs; answer with ``positions`` (trace-11)."""
 
     logs: tuple[Log, ...]
 

@@ -1,8 +1,9 @@
 """An orderer's session: one replica of a child, from its start to its end, without I/O.
 
 The rules of buckets and lines are ``protocols.dpc.orderer``'s. Here is what surrounds them: the
-start (rules 6, 25, 26), state records (rule 5), who else writes the logs (rule 6), sending again
-after a hole (rule 11), and the windows of other queries' results, put together from their rows.
+start (rule-6, rule-25, rule-26), state records (rule-5), who else writes the logs (rule-6), sending
+again after a hole (rule-11), and the windows of other queries' results, put together from their
+rows.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from slackwater.model.records import (
     RootState,
     SourceRecord,
 )
-from slackwater.protocols.dpc.downstream import word_of
+from slackwater.protocols.dpc.downstream import read_position_key
 from slackwater.protocols.dpc.inputs import ProbeEnds
 from slackwater.protocols.dpc.line import LINES, LineName
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer import OrdererCore
 from slackwater.protocols.dpc.orderer_config import Emit, OrdererConfig, Recovered, SaveState
-from slackwater.protocols.dpc.recovery import first_state, is_within, recover, say_again
+from slackwater.protocols.dpc.recovery import first_state, is_within, recover, replay_from
 from slackwater.protocols.dpc.root_config import answered_by_all
-from slackwater.protocols.dpc.staggering import Word
+from slackwater.protocols.dpc.staggering import PeerStatus
 from slackwater.protocols.dpc.states import LineState
 from slackwater.sessions.deliveries import Deliveries
 from slackwater.sessions.effects import (
@@ -93,7 +94,7 @@ class OrdererSession:
         *,
         sources: Sequence[Log],
         own: tuple[Log, Log],
-        e0: int,
+        start_time: int,
         parts: int,
         results: Mapping[int, ResultStream] | None = None,
         save_period_us: int = SAVE_PERIOD_US,
@@ -104,7 +105,7 @@ class OrdererSession:
         self._operators = operators
         self._sources = tuple(sources)
         self._own = own
-        self._e0 = e0
+        self._start_time = start_time
         self._parts = parts
         self._results = dict(results or {})
         self._save_period_us = save_period_us
@@ -169,7 +170,7 @@ class OrdererSession:
         """The other replicas of the child, and the query's roots."""
         return (*self._peers, *self._roots)
 
-    # Start: rule 25.
+    # Start: rule-25.
 
     def start(self) -> Procedure[Sequence[Effect]]:
         """Find where the own logs end, and begin a new incarnation behind."""
@@ -189,7 +190,7 @@ class OrdererSession:
         stable_from = max(state.stable_offset, beginnings[stable_log])
         self.inc = yield BeginIncarnation(stable_log, stable_from, make_start)
         recovered = found[0]
-        # Asked for behind START: until these ends are read nothing tentative is emitted (R6).
+        # Asked for behind START: until these ends are read nothing tentative is emitted (trace-6).
         ends = yield Ends(self._sources, self.isolation)
         core = OrdererCore(
             self._config,
@@ -197,14 +198,14 @@ class OrdererSession:
             state,
             recovered,
             inc=self.inc,
-            mute_until={i: ends[log] for log, i in self._stream_of.items()},
+            suppress_until={i: ends[log] for log, i in self._stream_of.items()},
         )
         core.logs.begin_at(source_beginnings)
         self._started = core, Deliveries(self.inc, live_from)
         return [self._append(LineName.LIVE, self._start_record(self.inc, recovered))]
 
     def _state(self, beginnings: Sequence[int]) -> Procedure[OrdererState]:
-        """Its state record; a new replica's is made of what others have written (rule 26)."""
+        """Its state record; a new replica's is made of what others have written (rule-26)."""
         config = self._config
         ends = yield Ends(self._sources)
         source_ends = [ends[log] for log in self._sources]
@@ -225,7 +226,7 @@ class OrdererSession:
         return first_state(
             config,
             beginnings,
-            e0=self._e0,
+            start_time=self._start_time,
             own=[(own_begin[log], own_end[log]) for log in self._own],
             peers=[peer for peer in peers if isinstance(peer, OrdererState)],
             answered_to=self._answered_to(states),
@@ -290,7 +291,7 @@ class OrdererSession:
         return GATHER_US_MAX if self.core.awaits_input else self._lag_us
 
     def _source_record(self, stream: int, record: Record) -> SourceRecord:
-        """What cannot be read may have held anything (R15)."""
+        """What cannot be read may have held anything (trace-15)."""
         assert record is None or isinstance(record, SourceRecord)
         return record or SourceRecord.void(self._config.logs[stream])
 
@@ -315,14 +316,14 @@ class OrdererSession:
             self.core.logs.catch_up_results(line, stream, batch)
 
     def caught_up_to(self, line: LineName, log: Log, position: int) -> None:
-        """Where transactions have left markers, only a reader's position tells (R11)."""
+        """Where transactions have left markers, only a reader's position tells (trace-11)."""
         stream = self._stream_of[log]
         assembler = self._replaying.get((line, stream))
         if assembler is not None and assembler.is_between:
             self.core.logs.caught_up_to(line, stream, position)
 
     def position_gone(self, line: LineName, log: Log, beginning: int) -> None:
-        """Retention took the record that a parked cursor needs next (rule 28)."""
+        """Retention took the record that a parked cursor needs next (rule-28)."""
         self.core.logs.position_gone(line, self._stream_of[log], beginning)
 
     def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
@@ -347,16 +348,16 @@ class OrdererSession:
     def commit_failed(self, why: str) -> None:
         """Never: it has no transactions."""
 
-    def heard(self, beat: Heartbeat, heard_at: int) -> None:
-        """Whose turn it is to catch up (D12), and how far the roots have read (R33)."""
+    def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
+        """Whose turn it is to catch up (dpc-12), and how far the roots have read (trace-33)."""
         if beat.process in self._peers:
-            word = Word.of(beat.detail)
-            if word is not None:
-                self.core.stagger.heard(self._peers[beat.process], word, heard_at)
+            status = PeerStatus.of(beat.detail)
+            if status is not None:
+                self.core.stagger.update(self._peers[beat.process], status, received_at)
         elif beat.process in self._roots:
-            read_to = beat.detail.get(word_of(self._config.child, self._config.replica))
+            read_to = beat.detail.get(read_position_key(self._config.child, self._config.replica))
             if read_to is not None:
-                self.core.downstream.says(self._roots[beat.process], read_to, heard_at)
+                self.core.downstream.update(self._roots[beat.process], read_to, received_at)
 
     def claimed(self, inc: int) -> None:
         """Look in the log whether it is true (decision 51)."""
@@ -385,20 +386,20 @@ class OrdererSession:
         """Nothing more is written but the state of which the next incarnation begins."""
         if not self._is_ending:
             self._is_ending = True
-            self._queued.append(Perform(self._begin_behind_results()))
+            self._queued.append(Perform(self._begin_after_results()))
 
-    def _begin_behind_results(self) -> Procedure[None]:
-        """The next start goes on where the results end (rule 11)."""
+    def _begin_after_results(self) -> Procedure[None]:
+        """The next start goes on where the results end (rule-11)."""
         log = self._own[LineName.STABLE]
         beginnings = yield Beginnings(self._sources)
         states = yield ReadStates(self._query, self._parts)
         own: Sequence[Ordered] = yield ReadOrdered(log)
         ends = yield Ends((log,))
-        state = say_again(
+        state = replay_from(
             self._config,
             self._snapshot(),
             [beginnings[source] for source in self._sources],
-            e0=self._e0,
+            start_time=self._start_time,
             answered_to=self._answered_to(states),
             own_log=[record for _, record in own],
             own_end=ends[log],
@@ -484,7 +485,11 @@ class OrdererSession:
     @property
     def state(self) -> str:
         """Of its output: who is mute has nothing stable to offer yet."""
-        return LineState.UP_FAILURE.value if self.core.mute else self.core.line.state.value
+        return (
+            LineState.UP_FAILURE.value
+            if self.core.suppress_tentative
+            else self.core.line.state.value
+        )
 
     def report(self) -> Report:
         """The state of its output, the holes that it sees, and counters."""
@@ -499,7 +504,7 @@ class OrdererSession:
                 "readings": core.counters.readings,
                 "tentative_buckets": core.counters.tentative,
                 "forks": core.counters.forks,
-                "mute": int(core.mute),
-                **core.stagger.word().counters(),
+                "mute": int(core.suppress_tentative),
+                **core.stagger.status().counters(),
             },
         )

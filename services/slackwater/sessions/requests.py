@@ -65,7 +65,7 @@ class ReadStates:
 class ReadRootState:
     """The newest committed state record of a part's root that ``fits``: ``RootState | None``.
 
-    Whatever the roots of other parts are in the middle of (R18).
+    Whatever the roots of other parts are in the middle of (trace-18).
     """
 
     query: str
@@ -76,7 +76,7 @@ class ReadRootState:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """End what another copy of this root has open, and its ability to commit (rule 27): ``None``.
+    """End what another copy of this root has open, and its ability to commit (rule-27): ``None``.
 
     What is read from now on, no older copy changes any more.
     """
@@ -106,7 +106,7 @@ class ReadOrdered:
 
 @dataclass(frozen=True, slots=True)
 class BeginIncarnation:
-    """Take an ordered log over (rule 6): the offset of START, an ``int``.
+    """Take an ordered log over (rule-6): the offset of START, an ``int``.
 
     The log is read from ``read_from`` to its end, ``make_start`` makes START of what was found,
     START is appended and its delivery awaited, and the log is read on up to it.

@@ -1,8 +1,8 @@
 """A root's session: one copy of one part, from its take-over to its end, without I/O.
 
 The rules of windows and answers are ``protocols.dpc.root``'s. Here is what surrounds them: the
-start, which is also the take-over (rule 27), transactions one at a time and what a failed one means
-(rule 24), which records of a log its orderer cannot have written, and whether answers are in time.
+start, which is also the take-over (rule-27), transactions one at a time and what a failed one means
+(rule-24), which records of a log its orderer cannot have written, and whether answers are in time.
 
 Only one copy of a part may answer. Kafka's transactional id of the part is the fence: whoever
 begins to use it ends what an older copy had open, and that copy's next commit fails. So what a copy
@@ -31,7 +31,7 @@ from slackwater.model.records import (
 from slackwater.protocols.dpc import root_config as dpc
 from slackwater.protocols.dpc.answers import GapNote
 from slackwater.protocols.dpc.delta_cursor import damaged_delta
-from slackwater.protocols.dpc.downstream import word_of
+from slackwater.protocols.dpc.downstream import read_position_key
 from slackwater.protocols.dpc.inputs import ProbeEnds
 from slackwater.protocols.dpc.line import LineName
 from slackwater.protocols.dpc.root import RootCore
@@ -64,8 +64,8 @@ from slackwater.sessions.session import Form, Record, Report
 WATCH_PERIOD_US: Final = 50_000
 
 
-class SupersededError(SlackwaterError):
-    """Another copy has a greater placement number: this one stays down (R17)."""
+class SupersededRootError(SlackwaterError):
+    """Another copy has a greater placement number: this one stays down (trace-17)."""
 
 
 class RootSession:
@@ -74,7 +74,7 @@ class RootSession:
     Args:
         config: what the core is told.
         windowed: whether it reads the aggregators' deltas. A query without a window has none: its
-            root reads what the orderers wrote (R21).
+            root reads what the orderers wrote (trace-21).
     """
 
     def __init__(self, config: RootConfig, *, windowed: bool) -> None:
@@ -143,14 +143,14 @@ class RootSession:
         """All replicas of all children (Table II)."""
         return tuple(self._orderers)
 
-    # Start and take-over: rule 27.
+    # Start and take-over: rule-27.
 
     def start(self) -> Procedure[Sequence[Effect]]:
         """Fence whoever answered this part before, then read how far the answers have come."""
         config, logs = self._config, tuple(self._log_at)
         found: RootState | None = yield self._newest()
         if found is not None and stays_down(found, config.placement):
-            raise SupersededError(
+            raise SupersededRootError(
                 f"{self.fragment} was placed under number {found.placement}; "
                 f"number {config.placement} stays down"
             )
@@ -159,7 +159,7 @@ class RootSession:
         state = self._restored or initial_state(config)
         ends = yield Ends(logs)
         core = RootCore(
-            config, state, mute_until={self._log_at[at]: end for at, end in ends.items()}
+            config, state, suppress_until={self._log_at[at]: end for at, end in ends.items()}
         )
         beginnings = yield Beginnings(logs)
         core.begin_at({self._log_at[at]: offset for at, offset in beginnings.items()})
@@ -199,7 +199,7 @@ class RootSession:
     # Input.
 
     def needs(self, _log: Log, _offset: int) -> bool:
-        """Each record has a seq, and none may be passed over (rule 10)."""
+        """Each record has a seq, and none may be passed over (rule-10)."""
         return True
 
     def receive(self, log: Log, offset: int, record: Record) -> int | None:
@@ -215,7 +215,7 @@ class RootSession:
         """The record, with its seq; VOID where it is none, or none that its orderer wrote.
 
         What the orderers wrote counts by its offset, as a delta by the offset of what it was made
-        of. The incarnation is the offset of a START before it in the stable log (rule 6): whoever
+        of. The incarnation is the offset of a START before it in the stable log (rule-6): whoever
         believed a greater one would drop all that follows.
         """
         of = self._log_at[log]
@@ -247,7 +247,7 @@ class RootSession:
         """Without transactions in a log, its records tell how far it has been read."""
 
     def position_gone(self, line: LineName, log: Log, beginning: int) -> None:
-        """Retention took the record that a parked cursor needs next (rule 28)."""
+        """Retention took the record that a parked cursor needs next (rule-28)."""
         self.core.position_gone(line, self._log_at[log], beginning)
 
     def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
@@ -260,8 +260,8 @@ class RootSession:
     def delivered(self, log: Log, offset: int) -> None:
         """Never: it writes in transactions only."""
 
-    def heard(self, beat: Heartbeat, heard_at: int) -> None:
-        """What a replica is, by its own account (R34)."""
+    def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
+        """What a replica is, by its own account (trace-34)."""
         of = self._orderers.get(beat.process)
         if of is None:
             return
@@ -269,7 +269,7 @@ class RootSession:
         topic = self._config.topics.ordered(self._config.query, child)
         state = LineState.of(beat.states.get(topic))
         if state is not None:
-            self.core.replica_says(child, replica, state, heard_at)
+            self.core.update_replica(child, replica, state, received_at)
 
     def claimed(self, inc: int) -> None:
         """Look whether that copy has answered; if not, the next transaction tells (decision 51)."""
@@ -305,7 +305,7 @@ class RootSession:
         self.core.committed(now)
 
     def commit_failed(self, why: str) -> None:
-        """It may be in the log nevertheless, and the log alone counts: begin again (rule 24)."""
+        """It may be in the log nevertheless, and the log alone counts: begin again (rule-24)."""
         self._fail(f"{self.fragment}: {why}")
 
     # Output.
@@ -343,7 +343,7 @@ class RootSession:
                 return Perform(self._look_at_ordered(logs))
             case Switched():
                 self._switches += 1
-                return LogLine(_told(effect))
+                return LogLine(_switch_text(effect))
 
     def _look_at_ordered(self, logs: Sequence[DeltaLog]) -> Procedure[None]:
         """Where the ordered logs begin and end; no answer is one too."""
@@ -370,7 +370,11 @@ class RootSession:
     @property
     def state(self) -> str:
         """Of its results: who is mute has nothing to offer yet."""
-        return LineState.UP_FAILURE.value if self.core.mute else self.core.line.state.value
+        return (
+            LineState.UP_FAILURE.value
+            if self.core.suppress_tentative
+            else self.core.line.state.value
+        )
 
     def report(self) -> Report:
         """The state of its results, the holes that it sees, how far it has come, and counters."""
@@ -388,9 +392,9 @@ class RootSession:
                 "keys": len(core.keys),
                 "switches": self._switches,
                 "gaps": self._gaps,
-                "mute": int(core.mute),
+                "mute": int(core.suppress_tentative),
                 **self._watch.detail(self._now),
-                **{word_of(*of): to for of, to in core.read_to.items()},
+                **{read_position_key(*of): to for of, to in core.read_to.items()},
             },
         )
 
@@ -399,10 +403,10 @@ def _ordered_place(config: RootConfig, log: DeltaLog) -> Log:
     return config.topics.ordered(config.query, log.child), 2 * log.replica + log.line
 
 
-def _told(switch: Switched) -> str:
+def _switch_text(switch: Switched) -> str:
     """In words that a measurement can read: section 5.1's two times, in ms."""
     return (
         f"switched from replica {switch.replica} of child {switch.child}:"
-        f" heard {(switch.detected_at - switch.heard_at) / 1000:.1f} ms before it was given up,"
+        f" heard {(switch.detected_at - switch.last_seen) / 1000:.1f} ms before it was given up,"
         f" answered {(switch.answered_at - switch.detected_at) / 1000:.1f} ms after"
     )

@@ -1,10 +1,10 @@
 """A session: one fragment, an orderer or a copy of a root, as a value that does no I/O.
 
-All that a fragment decides is in its session: how it starts and what is written first (rules 6,
-25, 27), which records count, when a state record may be written, whether somebody else writes its
-log, when it must send again. A *host* decides nothing: it reads, hands over, steps, carries out,
-and waits. So the product, the simulator and the experiments of the papers run the same sessions,
-and one process may run many.
+All that a fragment decides is in its session: how it starts and what is written first (rule-6,
+rule-25, rule-27), which records count, when a state record may be written, whether somebody else
+writes its log, when it must send again. A *host* decides nothing: it reads, hands over, steps,
+carries out, and waits. So the product, the simulator and the experiments of the papers run the same
+sessions, and one process may run many.
 
 A session lives once. One that fails is dropped, and a new one is built in its place from the logs.
 
@@ -14,8 +14,8 @@ What a host does, in this order:
 2. It reads every log of ``inputs`` from ``live_offsets`` on. If it reads a log already, for other
    sessions, it says ``live_at`` instead, at the moment from which it hands records over.
 3. In each turn it hands over what there is, then calls ``step``, then carries out the effects
-   (input before timers, R11). The next turn is due at ``wake_at``, when something was handed over,
-   or at once while ``busy``.
+   (input before timers, trace-11). The next turn is due at ``wake_at``, when something was handed
+   over, or at once while ``busy``.
 
 What is handed over:
 
@@ -25,7 +25,8 @@ What is handed over:
 - ``catch_up``: records read from where ``wanted`` says; then ``caught_up_to`` with the reader's
   position, or ``position_gone`` where retention has been there.
 - ``ends``, ``positions``, ``delivered``, ``committed`` and ``commit_failed``: what came of effects.
-  ``heard``: the heartbeats of those in ``listens_to``; ``claimed``: somebody claims a greater
+  ``on_heartbeat``: the heartbeats of those in ``listens_to``; ``claimed``: somebody claims a
+      greater
   incarnation of this fragment; ``hole_reported``: a reader names ``hole``.
 """
 
@@ -125,7 +126,7 @@ class Session(Protocol):
         ...
 
     def position_gone(self, line: LineName, log: Log, beginning: int) -> None:
-        """Retention took what was wanted; the log begins at ``beginning`` now (rule 28)."""
+        """Retention took what was wanted; the log begins at ``beginning`` now (rule-28)."""
         ...
 
     def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
@@ -148,7 +149,7 @@ class Session(Protocol):
         """It was refused, or nobody knows what came of it."""
         ...
 
-    def heard(self, beat: Heartbeat, heard_at: int) -> None:
+    def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
         """The latest heartbeat of a fragment in ``listens_to``; may be told more than once."""
         ...
 
@@ -162,7 +163,7 @@ class Session(Protocol):
         ...
 
     def hole_reported(self) -> None:
-        """Somebody who was heard lately names ``hole`` (rule 11)."""
+        """Somebody who was heard lately names ``hole`` (rule-11)."""
         ...
 
     # Output.

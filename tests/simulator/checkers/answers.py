@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tests.simulator.checkers.batch import figures
-from tests.simulator.history import History, Told
+from tests.simulator.history import History, ReportedRows
 
 from slackwater.protocols.dpc.answers import EmptyRun, StableWindow, TentativeWindow
 
@@ -20,7 +20,7 @@ class Violation(AssertionError):
         self.at = at
 
 
-class Said(NamedTuple):
+class GivenAnswer(NamedTuple):
     """One answer of one window (runs of empty windows are taken apart)."""
 
     at: int
@@ -28,7 +28,7 @@ class Said(NamedTuple):
     window: int
     stable: bool
     missing: tuple[str, ...]
-    rows: Told
+    rows: ReportedRows
     """The figures of each key; of a query without a window those of its rows."""
     lost: tuple[str, ...] = ()
     """Streams of which retention took readings."""
@@ -39,25 +39,25 @@ class Said(NamedTuple):
     """Without a window: the rows themselves, time and values."""
 
 
-def answers(history: History) -> Iterator[Said]:
+def answers(history: History) -> Iterator[GivenAnswer]:
     """All answers in the order of the log."""
     slide = history.config.slide_us
     for committed in history.committed:
         for effect in committed.transaction.effects:
             match effect:
                 case StableWindow() | TentativeWindow():
-                    told = committed.keys.get(effect.seq, [])
-                    yield Said(
+                    reported = committed.keys.get(effect.seq, [])
+                    yield GivenAnswer(
                         committed.at, committed.part, effect.window_start,
                         isinstance(effect, StableWindow), getattr(effect, "missing", ()),
-                        figures(told) if history.config.rows else told,
+                        figures(reported) if history.config.rows else reported,
                         tuple(gap.stream for gap in effect.gap), effect.epoch,
-                        listed=told if history.config.rows else [],
+                        listed=reported if history.config.rows else [],
                     )  # fmt: skip
                 case EmptyRun():
                     for i in range(effect.windows):
                         window = effect.window_start + i * slide
-                        yield Said(
+                        yield GivenAnswer(
                             committed.at, committed.part, window, effect.stable, effect.missing,
                             [], (), effect.epoch, effect.skipped,
                         )  # fmt: skip
@@ -66,6 +66,6 @@ def answers(history: History) -> Iterator[Said]:
 def name(history: History, window: int) -> str:
     """A window as traces print it: seconds since the world began; of which query, in a chain."""
     config = history.config
-    start = (window - config.e0_us) / 1e6
+    start = (window - config.start_time_us) / 1e6
     whose = config.name if config.chain is not None or config.reads is not None else ""
     return f"{whose} W[{start:g}, {start + config.window_us / 1e6:g})".lstrip()

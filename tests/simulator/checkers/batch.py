@@ -1,6 +1,6 @@
 """The batch computation: what the stable results must be, from the source logs alone.
 
-Reads each source log in the order of its offsets with the readers' acceptance rules (rule 10),
+Reads each source log in the order of its offsets with the readers' acceptance rules (rule-10),
 written down here a second time and as plainly as possible, and adds up reading by reading.
 """
 
@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 from tests.simulator.aggregator import part_of
 from tests.simulator.config import FIELDS, WorldConfig
-from tests.simulator.history import Told
-from tests.simulator.readings import Reading
+from tests.simulator.history import ReportedRows
+from tests.simulator.readings import SensorReading
 from tests.simulator.sources import columns
 from tests.window_starts import starts_covering
 
 from slackwater.model.records import Kind, SourceRecord
 
 
-def accepted(log: Iterable[tuple[int, SourceRecord]]) -> list[Reading]:
+def accepted(log: Iterable[tuple[int, SourceRecord]]) -> list[SensorReading]:
     """The readings that count, once each, in the order of their ids."""
-    found: list[Reading] = []
-    next_id, inc, promise = 0, -1, -(2**62)
+    found: list[SensorReading] = []
+    next_id, inc, watermark = 0, -1, -(2**62)
     for offset, record in log:
         if record.kind is Kind.START:
             inc = max(inc, offset)
@@ -40,10 +40,10 @@ def accepted(log: Iterable[tuple[int, SourceRecord]]) -> list[Reading]:
                 table.values[0].tolist(),
                 strict=True,
             ):
-                if stime >= promise:  # below it the writer broke its word (R23)
-                    found.append(Reading(stime, table.keys[key], value))
+                if stime >= watermark:  # below it the writer broke its word (trace-23)
+                    found.append(SensorReading(stime, table.keys[key], value))
         next_id = record.last_id + 1
-        promise = max(promise, record.boundary)
+        watermark = max(watermark, record.boundary)
     return found
 
 
@@ -69,19 +69,19 @@ Rows = dict[str, tuple[float, ...]]
 """By key: the five figures of each field, one field after the other."""
 
 Cells = dict[int, Rows]
-Listed = dict[int, Told]
+Listed = dict[int, ReportedRows]
 
 
-def of_stream(config: WorldConfig, readings: Iterable[Reading]) -> Iterator[Fed]:
+def of_stream(config: WorldConfig, readings: Iterable[SensorReading]) -> Iterator[Fed]:
     """The readings of a stream, in the columns of a query."""
     for reading in readings:
         yield Fed(reading.stime, reading.key, _columns(config, FIELDS, (reading.value,)))
 
 
-def of_join(config: WorldConfig, sides: Sequence[Iterable[Reading]]) -> Iterator[Fed]:
+def of_join(config: WorldConfig, sides: Sequence[Iterable[SensorReading]]) -> Iterator[Fed]:
     """The pairs of the first stream's readings with those of the others, at the later time."""
-    left, *others = ([r for r in readings if r.stime >= config.e0_us] for readings in sides)
-    by_key: dict[str, list[Reading]] = defaultdict(list)
+    left, *others = ([r for r in readings if r.stime >= config.start_time_us] for readings in sides)
+    by_key: dict[str, list[SensorReading]] = defaultdict(list)
     for reading in (r for readings in others for r in readings):
         by_key[reading.key].append(reading)
     for one in left:
@@ -101,16 +101,18 @@ def of_rows(config: WorldConfig, reads: WorldConfig, parts: Iterable[Listed]) ->
 def of_query(config: WorldConfig, reads: WorldConfig, parts: Iterable[Cells]) -> Iterator[Fed]:
     """The answers of a query, in the columns of one that reads it: the fold that is folded.
 
-    A window's rows are readings of its last instant (R20).
+    A window's rows are readings of its last instant (trace-20).
     """
     fields = config.fields_of(reads.name)
     for cells in parts:
         for start, rows in cells.items():
             for key, figures in rows.items():
                 counts, sums = figures[0::5], figures[1::5]
-                told = [v for n, s in zip(counts, sums, strict=True) for v in (n, s if n else nan)]
+                reported = [
+                    v for n, s in zip(counts, sums, strict=True) for v in (n, s if n else nan)
+                ]
                 stime = reads.grid.window_end(start) - 1
-                yield Fed(stime, key, _columns(config, fields, told))
+                yield Fed(stime, key, _columns(config, fields, reported))
 
 
 def _columns(
@@ -128,12 +130,12 @@ def listed(config: WorldConfig, fed: Iterable[Fed], part: int) -> Listed:
     grid = config.grid
     found: Listed = defaultdict(list)
     for stime, key, values in sorted(fed, key=lambda row: row.stime):
-        if stime >= config.e0_us and part_of(key, config.parts) == part:
+        if stime >= config.start_time_us and part_of(key, config.parts) == part:
             found[grid.bucket_start(stime)].append((key, (float(stime), *values)))
     return found
 
 
-def figures(rows: Told) -> Told:
+def figures(rows: ReportedRows) -> ReportedRows:
     """The figures of each key of some rows."""
     by_key: dict[str, list[tuple[float, ...]]] = defaultdict(list)
     for key, (_, *values) in rows:
@@ -150,7 +152,7 @@ def windows(config: WorldConfig, fed: Iterable[Fed], part: int) -> Cells:
     grid = config.grid
     cells: dict[int, dict[str, list[tuple[float, ...]]]] = defaultdict(lambda: defaultdict(list))
     for stime, key, values in fed:
-        if stime < config.e0_us or part_of(key, config.parts) != part:
+        if stime < config.start_time_us or part_of(key, config.parts) != part:
             continue
         for start in starts_covering(grid, stime, stime + 1):
             cells[start][key].append(values)

@@ -1,14 +1,15 @@
-"""Guarantee 2, bounded: a first answer within X of the normal time, and none before it.
+"""guarantee-2, bounded: a first answer within X of the normal time, and none before it.
 
 Not while some stage had no copy that could work, or a root that could not keep up, nor until such
 a copy has read what it missed. What is skipped has been overdue: it is a first answer like any.
 And its second sentence: a failure that ends, with what it held back read, before X less the
-stages' margins leaves no tentative result. Only where the clocks agree within the margin (R12).
+stages' margins leaves no tentative result. Only where the clocks agree within the margin
+(trace-12).
 """
 
 from __future__ import annotations
 
-from tests.simulator.checkers.answers import Said, Violation
+from tests.simulator.checkers.answers import GivenAnswer, Violation
 from tests.simulator.checkers.facts import Facts
 
 from slackwater.protocols.dpc.answers import GapNote
@@ -18,34 +19,34 @@ def check(facts: Facts) -> None:
     """In time, not before its time, and not for nothing."""
     if not facts.history.clocks_agree:
         return
-    for part, said in enumerate(facts.answers):
-        _in_time(facts, part, said)
-        _for_a_reason(facts, part, said)
+    for part, answer in enumerate(facts.answers):
+        _in_time(facts, part, answer)
+        _for_a_reason(facts, part, answer)
 
 
-def _in_time(facts: Facts, part: int, answers: list[Said]) -> None:
+def _in_time(facts: Facts, part: int, answers: list[GivenAnswer]) -> None:
     config, slack = facts.config, facts.slack_us
     answered_to = config.first_window
     # Suspending gives up the bound for fewer corrections (DPC, section 6.1).
     suspends = config.policy.stabilization == "suspend"
-    for said in answers:
-        normal = facts.normal_time(config.grid.window_end(said.window))
-        earliest = facts.earliest(config.grid.window_end(said.window))
-        if not said.stable and said.at < earliest - config.margin_us:
-            text = f"{facts.name(said.window)} is tentative {earliest - said.at} us early"
-            raise Violation("bounded", said.at, text)
-        if said.skipped and said.at < normal + config.bound_us - config.margin_us:
-            early = (normal + config.bound_us - said.at) / 1e6
-            text = f"{facts.name(said.window)} is skipped, and could be in time for {early:.3f} s"
-            raise Violation("bounded", said.at, text)
-        if said.window < answered_to:
+    for answer in answers:
+        normal = facts.normal_time(config.grid.window_end(answer.window))
+        earliest = facts.earliest(config.grid.window_end(answer.window))
+        if not answer.stable and answer.at < earliest - config.margin_us:
+            text = f"{facts.name(answer.window)} is tentative {earliest - answer.at} us early"
+            raise Violation("bounded", answer.at, text)
+        if answer.skipped and answer.at < normal + config.bound_us - config.margin_us:
+            early = (normal + config.bound_us - answer.at) / 1e6
+            text = f"{facts.name(answer.window)} is skipped, and could be in time for {early:.3f} s"
+            raise Violation("bounded", answer.at, text)
+        if answer.window < answered_to:
             continue
-        answered_to = said.window + config.slide_us
-        is_late = said.at > normal + config.bound_us + slack
-        if is_late and not suspends and not _excused(facts, normal, said.at):
-            late = (said.at - normal) / 1e6
-            text = f"part {part}: {facts.name(said.window)} answered after {late:.3f} s"
-            raise Violation("bounded", said.at, text)
+        answered_to = answer.window + config.slide_us
+        is_late = answer.at > normal + config.bound_us + slack
+        if is_late and not suspends and not _excused(facts, normal, answer.at):
+            late = (answer.at - normal) / 1e6
+            text = f"part {part}: {facts.name(answer.window)} answered after {late:.3f} s"
+            raise Violation("bounded", answer.at, text)
     normal = facts.normal_time(config.grid.window_end(answered_to))
     if normal + config.bound_us + slack < facts.settled_to:
         text = f"part {part}: {facts.name(answered_to)} has no answer"
@@ -58,7 +59,7 @@ def _excused(facts: Facts, normal: int, at: int) -> bool:
     return any(low <= at and high + grace >= normal for low, high in facts.history.unavailable)
 
 
-def _for_a_reason(facts: Facts, part: int, answers: list[Said]) -> None:
+def _for_a_reason(facts: Facts, part: int, answers: list[GivenAnswer]) -> None:
     """The first tentative answer of an epoch follows a failure that was long enough.
 
     A window that lost readings is another matter: its gap is taken last (decision 25).
@@ -69,14 +70,16 @@ def _for_a_reason(facts: Facts, part: int, answers: list[Said]) -> None:
     lost = {note.window_start for note in notes}
     masked_us = config.bound_us - config.stages * config.margin_us - facts.recovery_us
     long = [o for o in facts.outages if o.end - o.start >= masked_us]
-    for said in answers:
-        if said.stable or said.epoch == epoch:
+    for answer in answers:
+        if answer.stable or answer.epoch == epoch:
             continue
-        epoch = said.epoch
-        normal = facts.normal_time(config.grid.window_end(said.window))
-        if said.window in lost:
+        epoch = answer.epoch
+        normal = facts.normal_time(config.grid.window_end(answer.window))
+        if answer.window in lost:
             continue
-        if not any(o.start <= said.at and o.end + facts.grace_after(o) >= normal for o in long):
-            text = f"part {part}: {facts.name(said.window)} is tentative, misses {said.missing}, "
+        if not any(o.start <= answer.at and o.end + facts.grace_after(o) >= normal for o in long):
+            text = (
+                f"part {part}: {facts.name(answer.window)} is tentative, misses {answer.missing}, "
+            )
             text += f"and no failure near it was longer than {masked_us / 1e6:g} s"
-            raise Violation("bounded", said.at, text)
+            raise Violation("bounded", answer.at, text)

@@ -1,4 +1,4 @@
-"""Guarantee 4, convergent: after the last failure no tentative answer is left, REC_DONE says so.
+"""guarantee-4, convergent: after the last failure no tentative answer is left, REC_DONE says so.
 
 And none comes any more, for that failure's sake: every orderer's lines have joined, and every
 root's, by what their heartbeats said last.
@@ -17,8 +17,8 @@ def check(facts: Facts) -> None:
     history = facts.history
     _joined(facts)
     for part, answers in enumerate(facts.answers):
-        stable = {said.window for said in answers if said.stable}
-        left = {said.window for said in answers if not said.stable} - stable
+        stable = {answer.window for answer in answers if answer.stable}
+        left = {answer.window for answer in answers if not answer.stable} - stable
         # A root whose clock was far ahead has answered what is still to come.
         to_come = {w for w in left if facts.config.grid.window_end(w) > facts.settled_to}
         if left := left - to_come:
@@ -32,9 +32,9 @@ def check(facts: Facts) -> None:
 
 
 def _joined(facts: Facts) -> None:
-    """The lines of a healthy output are one (rule 18)."""
+    """The lines of a healthy output are one (rule-18)."""
     history = facts.history
-    last = {said.process: said.what for said in history.said}
+    last = {answer.process: answer.what for answer in history.reported_states}
     for process, what in sorted(last.items()):
         if what != "says STABLE":
             raise Violation("convergent", history.ended_at, f"{process} still {what}")

@@ -1,4 +1,4 @@
-"""Guarantee 6, counted: what a sensor has handed over is in the source log or in quarantine.
+"""guarantee-6, counted: what a sensor has handed over is in the source log or in quarantine.
 
 Once, and in one of the two. The newest readings may still be on their way.
 """
@@ -9,7 +9,7 @@ from collections import Counter
 
 from tests.simulator.checkers.answers import Violation
 from tests.simulator.checkers.facts import Facts
-from tests.simulator.readings import Reading
+from tests.simulator.readings import SensorReading
 
 Known = tuple[int, str, str]
 
@@ -23,14 +23,14 @@ def check(facts: Facts) -> None:
         refused = [reading for _, reading in history.refused.get(stream, [])]
         kept += _count(refused, facts.settled_to)
         for (stime, key, value), n in (sent - kept).items():
-            at = (stime - facts.config.e0_us) / 1e6
+            at = (stime - facts.config.start_time_us) / 1e6
             text = f"{stream}: {n} readings of {at:g} s, {key} = {value}, are nowhere"
             raise Violation("counted", history.ended_at, text)
         for (stime, key, value), n in (kept - sent).items():
-            at = (stime - facts.config.e0_us) / 1e6
+            at = (stime - facts.config.start_time_us) / 1e6
             text = f"{stream}: {n} readings too many of {at:g} s, {key} = {value}"
             raise Violation("counted", history.ended_at, text)
 
 
-def _count(readings: list[Reading], before: int) -> Counter[Known]:
+def _count(readings: list[SensorReading], before: int) -> Counter[Known]:
     return Counter((r.stime, r.key, repr(r.value)) for r in readings if r.stime < before)

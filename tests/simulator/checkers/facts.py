@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from functools import cached_property
 
-from tests.simulator.checkers.answers import Said, answers, name
+from tests.simulator.checkers.answers import GivenAnswer, answers, name
 from tests.simulator.checkers.batch import (
     Cells,
     Fed,
@@ -18,9 +18,9 @@ from tests.simulator.checkers.batch import (
     of_stream,
     windows,
 )
-from tests.simulator.clock import ms, second
+from tests.simulator.clock import MS, SECOND
 from tests.simulator.history import History, Outage
-from tests.simulator.readings import Reading
+from tests.simulator.readings import SensorReading
 from tests.simulator.sources import columns
 from tests.window_starts import starts_covering
 
@@ -45,15 +45,15 @@ class Facts:
         return None if history is None else Facts(history, self)
 
     @cached_property
-    def answers(self) -> list[list[Said]]:
+    def answers(self) -> list[list[GivenAnswer]]:
         """By part, in the order of the log."""
-        found: list[list[Said]] = [[] for _ in range(self.config.parts)]
-        for said in answers(self.history):
-            found[said.part].append(said)
+        found: list[list[GivenAnswer]] = [[] for _ in range(self.config.parts)]
+        for answer in answers(self.history):
+            found[answer.part].append(answer)
         return found
 
     @cached_property
-    def accepted(self) -> dict[str, list[Reading]]:
+    def accepted(self) -> dict[str, list[SensorReading]]:
         """By stream: the readings that count."""
         return {stream: accepted(log) for stream, log in self.history.source_logs.items()}
 
@@ -109,8 +109,8 @@ class Facts:
         ]
         if self.reads is not None:
             stimes += [self.reads.config.grid.window_end(w) - 1 for w in self.reads.lost_ahead]
-        felt_us = self.config.join_us + 1
-        return {start for t in stimes for start in starts_covering(grid, t, t + felt_us)}
+        affected_us = self.config.join_us + 1
+        return {start for t in stimes for start in starts_covering(grid, t, t + affected_us)}
 
     @cached_property
     def may_lose(self) -> set[str]:
@@ -126,7 +126,7 @@ class Facts:
         return reads is not None and reads.name in names and stream in reads.sources
 
     def normal_time(self, e: int) -> int:
-        """Rule 15, by all that was recorded."""
+        """rule-15, by all that was recorded."""
         return e + self._lateness(in_time=False).at(e)
 
     def earliest(self, e: int) -> int:
@@ -151,31 +151,31 @@ class Facts:
             - config.bound_us
             - config.lateness_us
             - config.window_us
-            - config.paced(second)
+            - config.paced(SECOND)
         )
 
     @property
     def slack_us(self) -> int:
         """How late an answer may be that is in time: clocks, transactions, a loop's turn."""
-        return 20 * ms + self.config.paced(60 * ms)
+        return 20 * MS + self.config.paced(60 * MS)
 
     @property
     def recovery_us(self) -> int:
         """What it takes to read what a short failure has held back."""
-        return 50 * ms + self.config.paced(60 * ms)
+        return 50 * MS + self.config.paced(60 * MS)
 
     @property
     def grace_us(self) -> int:
         """What it takes to be well again after a failure of any length."""
-        return self.config.bound_us + self.config.paced(3 * second)
+        return self.config.bound_us + self.config.paced(3 * SECOND)
 
     def grace_after(self, outage: Outage) -> int:
-        """The same; a line that suspends puts what is live behind the corrections (R33).
+        """The same; a line that suspends puts what is live behind the corrections (trace-33).
 
         An aggregator that is slow, though twice as fast as what is live, reads them that long.
         """
-        is_behind = self.config.policy.stabilization == "suspend" and self.config.aggregate_us
-        return self.grace_us + (outage.end - outage.start if is_behind else 0)
+        is_lagging = self.config.policy.stabilization == "suspend" and self.config.aggregate_us
+        return self.grace_us + (outage.end - outage.start if is_lagging else 0)
 
     def name(self, window: int) -> str:
         """A window as traces print it."""
@@ -185,6 +185,8 @@ class Facts:
 def _ahead(log: list[tuple[int, SourceRecord]], beginning: int) -> list[int]:
     """The stimes, among what lay before ``beginning``, that come after its first promise."""
     left = (r.boundary for at, r in log if at >= beginning and r.kind is not Kind.START)
-    promised = next(left, None)
+    watermark_made = next(left, None)
     gone = [columns(r).stimes for at, r in log if at < beginning and r.columns is not None]
-    return [int(t) for stimes in gone for t in stimes if promised is None or t > promised]
+    return [
+        int(t) for stimes in gone for t in stimes if watermark_made is None or t > watermark_made
+    ]

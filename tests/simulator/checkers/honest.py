@@ -1,4 +1,4 @@
-"""Guarantee 3, honest: what a tentative answer lacks it names.
+"""guarantee-3, honest: what a tentative answer lacks it names.
 
 Each stream has keys of its own. If a tentative answer has not all readings of such a key, the
 stream must be among ``missing``, or the query whose results bring it; and what it has, it must not
@@ -7,7 +7,7 @@ have twice. An answer that is skipped has nothing, and says so.
 
 from __future__ import annotations
 
-from tests.simulator.checkers.answers import Said, Violation
+from tests.simulator.checkers.answers import GivenAnswer, Violation
 from tests.simulator.checkers.batch import Rows, no_more, same
 from tests.simulator.checkers.facts import Facts
 
@@ -15,26 +15,26 @@ from tests.simulator.checkers.facts import Facts
 def check(facts: Facts) -> None:
     """Every tentative answer names every stream whose readings it lacks."""
     for part, answers in enumerate(facts.answers):
-        for said in answers:
-            if not said.stable and not said.skipped:
-                _named(facts, said, facts.expected[part].get(said.window, {}))
+        for answer in answers:
+            if not answer.stable and not answer.skipped:
+                _named(facts, answer, facts.expected[part].get(answer.window, {}))
 
 
-def _named(facts: Facts, said: Said, wanted: Rows) -> None:
-    rows = dict(said.rows)
-    unsaid = {*said.missing, *said.lost}
+def _named(facts: Facts, answer: GivenAnswer, wanted: Rows) -> None:
+    rows = dict(answer.rows)
+    unlogged = {*answer.missing, *answer.lost}
     for key in sorted(rows.keys() | wanted.keys()):
         have, want = rows.get(key), wanted.get(key)
         if have is not None and (want is None or not no_more(have, want)):
-            text = f"tentative {facts.name(said.window)} {key} counts {have}, not {want}"
-            raise Violation("honest", said.at, text)
+            text = f"tentative {facts.name(answer.window)} {key} counts {have}, not {want}"
+            raise Violation("honest", answer.at, text)
         if want is None or (have is not None and same(have, want)):
             continue
         stream = key.partition("/")[0]
-        if "/" in key and stream not in unsaid and not facts.is_above(unsaid, stream):
-            text = f"tentative {facts.name(said.window)} lacks readings of {stream} "
-            text += f"({key}: {have}, not {want}), but misses only {said.missing}"
-            raise Violation("honest", said.at, text)
-        if "/" not in key and not unsaid:
-            text = f"tentative {facts.name(said.window)} lacks {key}, misses nothing"
-            raise Violation("honest", said.at, text)
+        if "/" in key and stream not in unlogged and not facts.is_above(unlogged, stream):
+            text = f"tentative {facts.name(answer.window)} lacks readings of {stream} "
+            text += f"({key}: {have}, not {want}), but misses only {answer.missing}"
+            raise Violation("honest", answer.at, text)
+        if "/" not in key and not unlogged:
+            text = f"tentative {facts.name(answer.window)} lacks {key}, misses nothing"
+            raise Violation("honest", answer.at, text)

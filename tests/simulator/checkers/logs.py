@@ -1,7 +1,9 @@
-"""What the logs themselves must be, whoever reads them (rules 3, 4, 8, 22 to 24).
+"""What the logs themselves must be, whoever reads them.
 
 Replicas agree bit for bit on every bucket, and with themselves when they say it again; stable ids
 are contiguous; who writes has said START; a root's state record says what its transaction did.
+
+See rule-3, rule-4, rule-8, rule-22 to rule-24.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ def check(facts: Facts) -> None:
     """Ordered logs, then the state records."""
     _source_writers(facts)
     for child in range(len(facts.config.children)):
-        said: dict[tuple[int, int], Content] = {}
+        contents: dict[tuple[int, int], Content] = {}
         for replica in range(facts.config.replicas):
-            starts = _stable_log(facts, child, replica, said)
+            starts = _stable_log(facts, child, replica, contents)
             for offset, record in facts.history.ordered_logs.get((child, replica, 1), []):
                 if record.inc not in starts:
                     text = f"live log {child}.{replica}: offset {offset} is of nobody: {record.inc}"
@@ -41,16 +43,16 @@ def _source_writers(facts: Facts) -> None:
 
 
 def _stable_log(
-    facts: Facts, child: int, replica: int, said: dict[tuple[int, int], Content]
+    facts: Facts, child: int, replica: int, contents: dict[tuple[int, int], Content]
 ) -> set[int]:
-    """Reads it by rule 11; returns the incarnations that wrote it."""
+    """Reads it by rule-11; returns the incarnations that wrote it."""
     log = facts.history.ordered_logs.get((child, replica, 0), [])
     # Where a START was damaged there is nothing, and what it began is somebody's all the same.
     starts: set[int] = set()
     if facts.history.damaged:
         live = facts.history.ordered_logs.get((child, replica, 1), [])
-        said_by = {record.inc for _, record in (*log, *live)}
-        starts = said_by - {offset for offset, _ in log} - {-1}
+        emitted_by = {record.inc for _, record in (*log, *live)}
+        starts = emitted_by - {offset for offset, _ in log} - {-1}
     inc, next_id = -1, None
     frontier: Position | None = None
     for offset, record in log:
@@ -68,18 +70,18 @@ def _stable_log(
             text = f"stable log {child}.{replica}: id {record.first_id} at {offset}, not {next_id}"
             raise _violation(facts, text)
         next_id = record.last_id + 1
-        frontier = _behind(record)
-        _agree(facts, record, said)
+        frontier = _next_position(record)
+        _agree(facts, record, contents)
     return starts
 
 
-def _behind(record: OrderedRecord) -> Position:
+def _next_position(record: OrderedRecord) -> Position:
     if record.kind is Kind.INSERTION and record.piece + 1 < record.pieces:
         return Position(record.bucket_start, record.piece + 1)
     return Position(record.bucket_end)
 
 
-def _agree(facts: Facts, record: OrderedRecord, said: dict[tuple[int, int], Content]) -> None:
+def _agree(facts: Facts, record: OrderedRecord, contents: dict[tuple[int, int], Content]) -> None:
     if record.kind is Kind.BOUNDARY or record.gap:
         return
     content: Content = (
@@ -91,29 +93,31 @@ def _agree(facts: Facts, record: OrderedRecord, said: dict[tuple[int, int], Cont
         record.stimes.tobytes(),
         record.key_index.tobytes(),
     )
-    if said.setdefault((record.bucket_start, record.piece), content) != content:
-        at = (record.bucket_start - facts.config.e0_us) / 1e6
+    if contents.setdefault((record.bucket_start, record.piece), content) != content:
+        at = (record.bucket_start - facts.config.start_time_us) / 1e6
         text = f"child {record.child}: the bucket at {at:g} s was said in two ways"
         if not facts.history.cut:
             raise _violation(facts, text)
 
 
 def _states(facts: Facts) -> None:
-    """The state record is that of its transaction; placements and ``whole`` never decrease."""
+    """State records are their transactions'; placements and ``contiguous_seq`` never decrease."""
     placements: dict[int, int] = {}
-    wholes: dict[tuple[int, int, int, int], int] = {}
+    contiguous_seqs: dict[tuple[int, int, int, int], int] = {}
     for committed in facts.history.committed:
         state, after = committed.state, committed.transaction.after
         if state is None:
             continue
-        told = (state.next_seq, state.epoch, state.stable_from, state.answered_to)
-        if told != (after.next_seq, after.epoch, after.stable_from, after.answered_to):
-            raise Violation("logs", committed.at, f"the state record says {told}, not {after}")
+        reported = (state.next_seq, state.epoch, state.stable_from, state.answered_to)
+        if reported != (after.next_seq, after.epoch, after.stable_from, after.answered_to):
+            raise Violation("logs", committed.at, f"the state record says {reported}, not {after}")
         if state.placement < placements.get(committed.part, -1):
             raise Violation("logs", committed.at, f"placement {state.placement} answers again")
         placements[committed.part] = state.placement
         for log in state.logs:
             key = (committed.part, log.child, log.replica, log.line)
-            if log.whole < wholes.get(key, 0):
-                raise Violation("logs", committed.at, f"`whole` of {key} went back to {log.whole}")
-            wholes[key] = log.whole
+            if log.contiguous_seq < contiguous_seqs.get(key, 0):
+                raise Violation(
+                    "logs", committed.at, f"`whole` of {key} went back to {log.contiguous_seq}"
+                )
+            contiguous_seqs[key] = log.contiguous_seq

@@ -1,6 +1,6 @@
-"""Guarantee 5, bounded memory: what a process holds does not grow with the length of a failure.
+"""guarantee-5, bounded memory: what a process holds does not grow with the length of a failure.
 
-The bounds follow from the deployment alone: what rule 12 lets a line read ahead, and what lies
+The bounds follow from the deployment alone: what rule-12 lets a line read ahead, and what lies
 between a reading's arrival and its window's answer when nothing fails.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tests.simulator.checkers.answers import Violation
 from tests.simulator.checkers.facts import Facts
-from tests.simulator.clock import ms, second
+from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import ROW_BYTES, WorldConfig
 from tests.simulator.readings import shared_keys
 
@@ -29,7 +29,7 @@ def span_us(config: WorldConfig) -> int:
     """Event time that is under way in a healthy world, generously."""
     near = config.bound_us + config.lateness_us + config.window_us + config.skew_us_max
     near += config.join_us
-    return 2 * near + 300 * ms
+    return 2 * near + 300 * MS
 
 
 def buckets_in(span_us: int, config: WorldConfig) -> int:
@@ -40,10 +40,10 @@ def buckets_in(span_us: int, config: WorldConfig) -> int:
 def orderer_bytes_max(config: WorldConfig) -> int:
     """Two lines, each with H of every stream, in buckets or bytes, and what is under way."""
     ahead_us = span_us(config) + config.ahead_buckets_max * config.w_us
-    of_stream = 48 * (second // config.habits.every_us + buckets_in(second, config))
+    of_stream = 48 * (SECOND // config.habits.every_us + buckets_in(SECOND, config))
     per_second = max(sum(_of_input(config, i, of_stream) for i in of) for of in config.children)
-    of_buckets = per_second * ahead_us // second
-    of_bytes = config.ahead_bytes_max + per_second * span_us(config) // second
+    of_buckets = per_second * ahead_us // SECOND
+    of_bytes = config.ahead_bytes_max + per_second * span_us(config) // SECOND
     return 4_000 + 2 * min(of_buckets, of_bytes)
 
 
@@ -52,10 +52,10 @@ def _of_input(config: WorldConfig, name: str, of_stream: int) -> int:
     reads = config.reads
     if reads is None or name != reads.name:
         return of_stream
-    windows = second // reads.slide_us + 1
+    windows = SECOND // reads.slide_us + 1
     rows = windows * (reads.habits.keys * len(reads.sources) + len(shared_keys))
     if reads.rows:
-        rows = len(reads.sources) * (1 + second // reads.habits.every_us)
+        rows = len(reads.sources) * (1 + SECOND // reads.habits.every_us)
     return 2 * (windows * 512 * reads.parts + rows * ROW_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""Rules 22 and 23, from the results alone: UNDO, answers, REC_DONE and epochs are in order."""
+"""rule-22 and rule-23, from the results alone: UNDO, answers, REC_DONE and epochs are in order."""
 
 from __future__ import annotations
 

@@ -148,14 +148,14 @@ def test_arrays_in_several_blocks_with_and_without_sizes() -> None:
     record = source([BASE, BASE + 1, BASE + 2])
     data = encode_source(record)
     values = np.array([0, 0.25, 0.5])
-    whole = long_bytes(3) + values.tobytes() + b"\0"
+    complete = long_bytes(3) + values.tobytes() + b"\0"
     sizes = long_bytes(-2) + long_bytes(16) + values[:2].tobytes()
     blocks = sizes + long_bytes(1) + values[2:].tobytes() + b"\0"
-    assert data.count(whole) == 1
+    assert data.count(complete) == 1
     keys = long_bytes(2) + b"\x02a\x02b\0"
     split_keys = long_bytes(1) + b"\x02a" + long_bytes(-1) + long_bytes(2) + b"\x02b\0"
     assert data.count(keys) == 1
-    other = data.replace(whole, blocks).replace(keys, split_keys)
+    other = data.replace(complete, blocks).replace(keys, split_keys)
     assert plain(decode_source(other)) == plain(record)
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from slackwater.codec.result_batches import Assembler, ResultStream
 from slackwater.codec.results import (
-    Answer,
-    Figures,
+    AggregateColumns,
     Label,
-    Readings,
+    ReadingColumns,
+    ResultRows,
     encode_boundary,
     encode_rows,
 )
@@ -33,7 +33,7 @@ def window(
 ) -> list[bytes]:
     n = len(keys)
     columns = (np.arange(1.0, 2 * n + 1).reshape(2, n),) * 5
-    answer = Answer(
+    answer = ResultRows(
         query="climate",
         part=0,
         first_seq=seq,
@@ -43,7 +43,7 @@ def window(
         window_end=start + SLIDE,
         keys=sorted(keys),
         fields=STREAM.fields,
-        figures=Figures(*columns),
+        figures=AggregateColumns(*columns),
         aggregate=STREAM.aggregate,
         missing=("s1",) if label == "tentative" else (),
         lost={"s1": lost} if lost else {},
@@ -98,14 +98,14 @@ def test_neighbouring_windows_touch_and_rows_lie_at_their_window_s_end(
     batches = assembled(lines)
     assert len(batches) == sum(b'"kind":"boundary"' in value for _, value in lines)
     for before, behind in pairwise(batches):
-        assert before.boundary == behind.floor
+        assert before.boundary == behind.prev_watermark
         assert before.next_offset <= behind.offset
     for batch in batches:
-        assert (batch.floor + 1) % SLIDE == 0
+        assert (batch.prev_watermark + 1) % SLIDE == 0
         if batch.readings:
             assert batch.columns is not None
             columns = batch.columns.load()
-            assert (columns.stimes == batch.floor).all()
+            assert (columns.stimes == batch.prev_watermark).all()
             assert len(columns.stimes) == batch.readings
             assert columns.fields == ("t_count", "t_avg", "h_count", "h_avg")
 
@@ -115,9 +115,9 @@ def test_a_reader_that_reads_in_small_pieces_gets_the_same_batches(
     lines: list[tuple[int, bytes]], skipped: int, most: int
 ) -> None:
     """It asks each time where to go on for the window that it still lacks, and may begin late."""
-    whole = assembled(lines)
-    wanted = whole[min(skipped, len(whole) - 1)].offset if whole else 0
-    expected = [b for b in whole if b.offset >= wanted]
+    complete = assembled(lines)
+    wanted = complete[min(skipped, len(complete) - 1)].offset if complete else 0
+    expected = [b for b in complete if b.offset >= wanted]
     assembler, found = Assembler(STREAM), []
     for _ in range(len(lines) + 1):
         at = assembler.resume(wanted)
@@ -131,7 +131,7 @@ def test_a_reader_that_reads_in_small_pieces_gets_the_same_batches(
 
 def key(batch: ResultBatch) -> tuple[object, ...]:
     rows = None if batch.columns is None else [v.tolist() for v in batch.columns.load().values]
-    return (batch.kind, batch.offset, batch.next_offset, batch.floor, batch.boundary, rows)
+    return (batch.kind, batch.offset, batch.next_offset, batch.prev_watermark, batch.boundary, rows)
 
 
 def test_what_a_boundary_says_is_in_the_batch() -> None:
@@ -150,7 +150,7 @@ def test_r38_windows_that_were_skipped_are_missing_and_not_empty() -> None:
     )  # fmt: skip
     (batch,) = assembled([(0, run)])
     assert (batch.kind, batch.readings) == (Kind.TENTATIVE, 0)
-    assert (batch.floor, batch.boundary) == (SLIDE - 1, 4 * SLIDE - 1)
+    assert (batch.prev_watermark, batch.boundary) == (SLIDE - 1, 4 * SLIDE - 1)
     assert batch.missing == ("climate", "s1")
 
 
@@ -169,7 +169,7 @@ def other(line: bytes, **changed: Any) -> bytes:
 
 
 WINDOW = window(0, ["a", "b"], 0, "stable")
-STRAY_RESULTS = {
+FOREIGN_RESULTS = {
     "a row once more": WINDOW[1],
     "a row of a later window": other(WINDOW[1], window_start="2031-01-01T00:00:00.000000Z"),
     "a row with a seq of its own": other(WINDOW[1], seq=999_999),
@@ -187,12 +187,14 @@ STRAY_RESULTS = {
 }
 
 
-@pytest.mark.parametrize("stray", STRAY_RESULTS.values(), ids=STRAY_RESULTS)
+@pytest.mark.parametrize("foreign", FOREIGN_RESULTS.values(), ids=FOREIGN_RESULTS)
 @pytest.mark.parametrize("at", [1, 2])
-def test_what_no_root_has_written_is_passed_over_and_nothing_is_lost(stray: bytes, at: int) -> None:
+def test_what_no_root_has_written_is_passed_over_and_nothing_is_lost(
+    foreign: bytes, at: int
+) -> None:
     """A row too many once ended the orderer, at each restart again."""
     lines = [*WINDOW, *window(SLIDE, ["c", "d"], 3, "stable")]
-    lines.insert(len(WINDOW) + at, stray)
+    lines.insert(len(WINDOW) + at, foreign)
     first, second = assembled(list(enumerate(lines)))
     assert (first.lost, second.lost) == (0, 0)
     assert second.columns is not None
@@ -245,10 +247,10 @@ def test_r15_a_row_that_is_broken_behind_its_kind_is_lost_too(
     lines[1] = lines[1].replace(text, spoilt, 1)
     (batch,) = assembled(list(enumerate(lines)))
     assert (batch.readings, batch.lost) == (3, 1)
-    cursor = ResultCursor(SourcePosition(0, 0, -1, batch.floor), "climate", strict=strict)
+    cursor = ResultCursor(SourcePosition(0, 0, -1, batch.prev_watermark), "climate", strict=strict)
     cursor.offer(batch.offset, batch)
     for _ in range(2):
-        ((columns, _),) = cursor.columns(batch.floor, batch.boundary)
+        ((columns, _),) = cursor.columns(batch.prev_watermark, batch.boundary)
         assert list(columns.keys) == ["a", "c"]
         assert [len(values) for values in columns.values] == [2] * 4
         assert [gap.lost for _, _, gap in cursor.gaps] == [1, 1]
@@ -289,13 +291,13 @@ def test_r15_a_boundary_that_does_not_decode_leaves_its_window_uncovered(
     for at in (4, *also):
         lines[at] = b"?"
     first, third = assembled(list(enumerate(lines)))
-    assert third.floor == first.boundary + SLIDE
+    assert third.prev_watermark == first.boundary + SLIDE
     assert (third.lost, third.readings) == (0, 2)
-    cursor = ResultCursor(SourcePosition(0, 0, -1, first.floor), "climate", strict=True)
+    cursor = ResultCursor(SourcePosition(0, 0, -1, first.prev_watermark), "climate", strict=True)
     for batch in (first, third):
         assert cursor.offer(batch.offset, batch)
     ((low, high, gap),) = cursor.gaps
-    assert (low, high) == (first.boundary, third.floor)
+    assert (low, high) == (first.boundary, third.prev_watermark)
     assert gap.lost >= 1
 
 
@@ -345,8 +347,8 @@ def test_a_window_that_retention_cut_is_passed_over(left: int) -> None:
 def test_rows_without_a_window_bring_their_own_times() -> None:
     """A bucket is answered like a window, and accounts for itself alone."""
     stream = ResultStream("plain", 0, ("t",), (), None)
-    readings = Readings(np.array([1_000, 7_000]), np.array([[1.5, np.nan]]))
-    answer = Answer(
+    readings = ReadingColumns(np.array([1_000, 7_000]), np.array([[1.5, np.nan]]))
+    answer = ResultRows(
         query="plain",
         part=0,
         first_seq=0,
@@ -369,8 +371,8 @@ def test_rows_without_a_window_bring_their_own_times() -> None:
     assembler = Assembler(stream)
     full, empty = (b for at, v in enumerate(lines) if (b := assembler.take(at, v)) is not None)
 
-    assert (full.floor, full.boundary) == (0, 10_000)
-    assert (empty.floor, empty.boundary) == (10_000, 50_000)
+    assert (full.prev_watermark, full.boundary) == (0, 10_000)
+    assert (empty.prev_watermark, empty.boundary) == (10_000, 50_000)
     assert full.columns is not None
     columns = full.columns.load()
     assert columns.stimes.tolist() == [1_000, 7_000]

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from slackwater.codec.delta_records import FIGURES
 from slackwater.codec.results import (
     AGGREGATES,
-    Answer,
-    Figures,
-    Readings,
+    AggregateColumns,
+    ReadingColumns,
+    ResultRows,
     encode_boundary,
     encode_gap,
     encode_rec_done,
@@ -36,7 +36,7 @@ START = 1_458_031_648_545_000
 ALL = tuple(AGGREGATES)
 
 
-def figures_of(readings: list[list[list[float]]]) -> Figures:
+def figures_of(readings: list[list[list[float]]]) -> AggregateColumns:
     """Figures from the readings of each field and key."""
 
     def table(figure: Any, empty: float) -> Any:
@@ -44,7 +44,7 @@ def figures_of(readings: list[list[list[float]]]) -> Figures:
             [[figure(run) if run else empty for run in row] for row in readings], np.float64
         ).reshape(len(readings), len(readings[0]))
 
-    return Figures(
+    return AggregateColumns(
         count=table(len, 0),
         sum=table(sum, 0),
         m2=table(lambda run: statistics.pvariance(run) * len(run), 0),
@@ -70,7 +70,7 @@ def naive(run: list[float]) -> dict[str, float | None]:
     }
 
 
-def answer(**changes: Any) -> Answer:
+def answer(**changes: Any) -> ResultRows:
     given_ = {
         "query": "climate",
         "part": 1,
@@ -86,18 +86,20 @@ def answer(**changes: Any) -> Answer:
         "due_at": START + 5,
         "emitted_at": START + 6,
     }
-    return Answer(**{**given_, **changes})
+    return ResultRows(**{**given_, **changes})
 
 
 @pytest.mark.parametrize("aggregate", ALL)
 def test_an_aggregate_is_made_of_the_figures_that_it_names(aggregate: str) -> None:
     """And of no other: what is absent of a delta changes nothing."""
-    whole = figures_of([[[1.0, 2.5], [-3.0], [], [4.0, 4.0, 9.0]]])
-    unknown = np.full(whole.count.shape, 1e9)
-    made_of = {name: getattr(whole, name) for name in needed_figures((aggregate,))}
-    partial = Figures(**{**dict.fromkeys(FIGURES, unknown), **made_of})
+    complete = figures_of([[[1.0, 2.5], [-3.0], [], [4.0, 4.0, 9.0]]])
+    unknown = np.full(complete.count.shape, 1e9)
+    made_of = {name: getattr(complete, name) for name in needed_figures((aggregate,))}
+    partial = AggregateColumns(**{**dict.fromkeys(FIGURES, unknown), **made_of})
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(AGGREGATES[aggregate](partial), AGGREGATES[aggregate](whole))
+        np.testing.assert_array_equal(
+            AGGREGATES[aggregate](partial), AGGREGATES[aggregate](complete)
+        )
 
 
 def test_a_figure_is_named_where_it_is_needed_only() -> None:
@@ -117,13 +119,13 @@ def test_rows_against_the_naive_way(data: st.DataObject, keys: list[str], fields
     aggregate = data.draw(st.lists(st.sampled_from(ALL), unique=True, min_size=1))
     missing = ["room-2", "lab"]
     lost = data.draw(st.sampled_from([{}, {"lab": 7, "room": 2}]))
-    whole = answer(
+    complete = answer(
         keys=keys, fields=names, figures=figures_of(readings), aggregate=aggregate,
         label="tentative", missing=missing, lost=lost,
     )  # fmt: skip
     cut = data.draw(st.integers(0, len(keys)))
-    rows = encode_rows(whole, 0, cut) + encode_rows(whole, cut, len(keys) + 5)
-    assert rows == encode_rows(whole)
+    rows = encode_rows(complete, 0, cut) + encode_rows(complete, cut, len(keys) + 5)
+    assert rows == encode_rows(complete)
     assert [key for key, _ in rows] == [key.encode() for key in keys]
     for i, (_, value) in enumerate(rows):
         row = json.loads(value)
@@ -157,7 +159,7 @@ def test_rows_against_the_naive_way(data: st.DataObject, keys: list[str], fields
 
 
 def test_a_row_as_it_stands() -> None:
-    whole = answer(figures=figures_of([[[4.0, 7.0, 13.0, 16.0], []]]))
+    complete = answer(figures=figures_of([[[4.0, 7.0, 13.0, 16.0], []]]))
     head = (
         b'{"query":"climate","part":1,"seq":%d,"kind":"stable","epoch":2,'
         b'"window_start":"2016-03-15T08:47:28.545000Z",'
@@ -172,7 +174,7 @@ def test_a_row_as_it_stands() -> None:
         b'"count":0,"sum":null,"avg":null,"min":null,"max":null,"range":null,"var":null,'
         b'"stddev":null'
     )
-    assert encode_rows(whole) == [
+    assert encode_rows(complete) == [
         (b"a", head % (40, b"a", full)),
         (b"b", head % (41, b"b", empty)),
     ]
@@ -180,7 +182,9 @@ def test_a_row_as_it_stands() -> None:
 
 def test_what_is_not_finite_is_null() -> None:
     huge, endless = np.array([[1e308]]), np.array([[np.inf]])
-    figures = Figures(count=np.array([[2.0]]), sum=endless, m2=endless, min=-huge, max=huge)
+    figures = AggregateColumns(
+        count=np.array([[2.0]]), sum=endless, m2=endless, min=-huge, max=huge
+    )
     ((_, value),) = encode_rows(answer(keys=("a",), figures=figures))
     assert parse_result(value)["fields"]["t"] == {
         "count": 2, "sum": None, "avg": None, "min": -1e308, "max": 1e308, "range": None,
@@ -220,9 +224,9 @@ def test_controls(kind: str) -> None:
 
 
 def test_only_a_boundary_of_skipped_windows_says_so() -> None:
-    told: dict[str, Any] = {"window_start": START, "window_end": START + 1, "due_at": START}
+    reported: dict[str, Any] = {"window_start": START, "window_end": START + 1, "due_at": START}
     lines = [
-        encode_boundary(**HEAD, **told, label="tentative", keys=0, skipped=of)
+        encode_boundary(**HEAD, **reported, label="tentative", keys=0, skipped=of)
         for of in (True, False)
     ]
     skipped, other = map(parse_result, lines)
@@ -282,11 +286,11 @@ def test_a_time_without_a_zone_is_refused() -> None:
 def test_rows_of_a_query_without_a_window() -> None:
     stimes = np.array([1_458_031_648_545_000, 1_458_031_648_545_001], np.int64)
     values = np.array([[21.5, np.nan], [np.inf, -0.25]])
-    answer = Answer(
+    answer = ResultRows(
         query="plain", part=1, first_seq=7, label="tentative", epoch=2,
         window_start=1_458_031_648_540_000, window_end=1_458_031_648_550_000,
         keys=['a"b', "stime"], fields=("temperature", "stime"),
-        figures=Readings(stimes, values), missing=("room-2",), due_at=5, emitted_at=6,
+        figures=ReadingColumns(stimes, values), missing=("room-2",), due_at=5, emitted_at=6,
     )  # fmt: skip
     rows = [parse_result(value) for _, value in encode_rows(answer)]
     assert [key for key, _ in encode_rows(answer)] == [b'a"b', b"stime"]
@@ -306,9 +310,9 @@ def test_rows_of_a_query_without_a_window() -> None:
 
 @pytest.mark.parametrize("year_us", [-(2**60), 2**60])
 def test_stimes_outside_the_calendar_are_written_like_all_times(year_us: int) -> None:
-    answer = Answer(
+    answer = ResultRows(
         query="q", part=0, first_seq=0, label="stable", epoch=0, window_start=0, window_end=1,
-        keys=["k"], fields=("v",), figures=Readings(np.array([year_us]), np.array([[1.0]])),
+        keys=["k"], fields=("v",), figures=ReadingColumns(np.array([year_us]), np.array([[1.0]])),
         due_at=0, emitted_at=0,
     )  # fmt: skip
     ((_, value),) = encode_rows(answer)

@@ -1,4 +1,4 @@
-"""The audit's own parts: acceptance by rule 10, and expressions that mean what ours mean."""
+"""The audit's own parts: acceptance by rule-10, and expressions that mean what ours mean."""
 
 import math
 from collections.abc import Sequence

@@ -74,13 +74,13 @@ def test_a_driver_of_a_cluster_proves_its_secret_and_no_command_line_has_it(tmp_
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "text"),
     [(None, "cannot be read"), ("", "holds no secret"), ("short", "openssl rand -base64 48")],
 )
 def test_a_cluster_without_its_secret_is_not_begun(
-    tmp_path: Path, content: str | None, says: str
+    tmp_path: Path, content: str | None, text: str
 ) -> None:
-    with pytest.raises(EnvironmentProblem, match=says) as error:
+    with pytest.raises(EnvironmentProblem, match=text) as error:
         _cluster_security(with_secret(tmp_path, content))
     assert "short" not in error.value.message
 

@@ -1,4 +1,4 @@
-"""Ordered records in, deltas out: against a naive fold, and against damage (rule 19, R9).
+"""Ordered records in, deltas out: against a naive fold, and against damage (rule-19, trace-9).
 
 Both ends of the bytes are tested at once: what our codec writes is read by Spark's ``from_avro``,
 what its ``to_avro`` writes is read by our codec.
@@ -37,9 +37,9 @@ from slackwater_spark.transforms import Route, deltas
 NAN = math.nan
 FIRST_SEQ = 1000
 HEADER = b"\xc3\x01" + fingerprint("ordered")
-WHOLE = Route("o", ("part-0",), child=2, replicas=2)
-SPLIT = replace(WHOLE, delta_topics=("part-0", "part-1", "part-2"))
-ROUTES = pytest.mark.parametrize("route", [WHOLE, SPLIT], ids=["whole", "split"])
+COMPLETE = Route("o", ("part-0",), child=2, replicas=2)
+SPLIT = replace(COMPLETE, delta_topics=("part-0", "part-1", "part-2"))
+ROUTES = pytest.mark.parametrize("route", [COMPLETE, SPLIT], ids=["whole", "split"])
 
 
 def record(*slices: Sequence[float], kind: Kind = Kind.INSERTION, **more: Any) -> OrderedRecord:
@@ -81,7 +81,7 @@ def source(
 
 
 def run(
-    spark: SparkSession, values: Sequence[bytes | None], route: Route = WHOLE, line: int = 0
+    spark: SparkSession, values: Sequence[bytes | None], route: Route = COMPLETE, line: int = 0
 ) -> list[list[DeltaRecord]]:
     """The deltas of each part, in the order in which the sink would get them."""
     topics = route.delta_topics
@@ -204,7 +204,7 @@ def test_what_the_version_before_left_in_the_log_is_read_as_today(spark: SparkSe
         assert today.endswith(lacking)
         values.append(header + today[len(header) : -len(lacking)])
     assert len(values) > 1
-    (part,) = run(spark, values, WHOLE)
+    (part,) = run(spark, values, COMPLETE)
     assert [delta.kind for delta in part] == [Kind.INSERTION] * len(values)
     assert all(delta.sum.tolist() == part[0].sum.tolist() for delta in part)
 
@@ -356,9 +356,9 @@ def test_figures_that_no_aggregate_needs_are_absent(
     ordered = record([1.0, NAN, 5.0], [], [NAN], [-2.0, 2.5])
     route = replace(SPLIT, figures=wanted)
     rows = deltas(source(spark, [encode_ordered(ordered)]), [route]).collect()
-    whole = [part[0] for part in run(spark, [encode_ordered(ordered)], SPLIT)]
-    assert len(rows) == len(whole) == 3
-    for row, of_all in zip(rows, whole, strict=True):
+    complete = [part[0] for part in run(spark, [encode_ordered(ordered)], SPLIT)]
+    assert len(rows) == len(complete) == 3
+    for row, of_all in zip(rows, complete, strict=True):
         assert len(bytes(row.value)) < len(encode_delta(of_all)) or not of_all.keys
         delta = decode_delta(bytes(row.value))
         for name in FIGURES:
@@ -383,12 +383,12 @@ def test_each_topic_s_records_go_where_its_own_route_leads(spark: SparkSession) 
         for i, topic in enumerate(routes)
     }
     frames = [source(spark, values[topic], i % 2, topic) for i, topic in enumerate(routes)]
-    together = frames[0].unionByName(frames[1]).unionByName(frames[2])
-    found = sorted(tuple(row) for row in deltas(together, list(routes.values())).collect())
+    merged = frames[0].unionByName(frames[1]).unionByName(frames[2])
+    found = sorted(tuple(row) for row in deltas(merged, list(routes.values())).collect())
     alone = [deltas(f, [r]).collect() for f, r in zip(frames, routes.values(), strict=True)]
     assert found == sorted(tuple(row) for rows in alone for row in rows)
     assert len(found) == 3 * (3 + 1 + 2)
-    partitions = {row.topic: row.partition for row in deltas(together, routes.values()).collect()}
+    partitions = {row.topic: row.partition for row in deltas(merged, routes.values()).collect()}
     assert partitions == {
         **dict.fromkeys(SPLIT.delta_topics, 2 * (2 * 2 + 1)),
         "x-0": 2 * (0 * 2 + 1) + 1,

@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 
-from slackwater.cli.common import say
+from slackwater.cli.common import emit
 from slackwater.cli.rehearse.local import LocalStage, process_names
-from slackwater.cli.rehearse.plan import Plan, make_plan
-from slackwater.cli.rehearse.report import Outcome
+from slackwater.cli.rehearse.plan import RehearsalPlan, make_plan
+from slackwater.cli.rehearse.report import RehearsalOutcome
 from slackwater.cli.rehearse.run import Rehearsal, Watcher, verify
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.runtime.deployment import load_deployment
@@ -37,7 +37,7 @@ class Options:
     data_dir: Path | None = None
 
 
-def rehearse(options: Options, watcher: Watcher) -> Outcome:
+def rehearse(options: Options, watcher: Watcher) -> RehearsalOutcome:
     """Plan, run, write the report. The data directory is kept if it is given or if it failed."""
     for name, path in (("--out", options.out), ("--report", options.report)):
         if path is not None and not path.absolute().parent.is_dir():
@@ -69,12 +69,12 @@ def rehearse(options: Options, watcher: Watcher) -> Outcome:
     finally:
         if given is None:
             if failed:
-                say(f"logs are kept in {directory}")
+                emit(f"logs are kept in {directory}")
             else:
                 shutil.rmtree(directory, ignore_errors=True)
 
 
-def _write_report(path: Path | None, outcome: Outcome) -> None:
+def _write_report(path: Path | None, outcome: RehearsalOutcome) -> None:
     if path is None:
         return
     try:
@@ -88,15 +88,15 @@ def run_rehearse(**given: Any) -> None:
     options = Options(**given)
     outcome = rehearse(options, Progress())
     for line in summary(outcome):
-        say(line)
+        emit(line)
     verify(outcome)
-    say(
+    emit(
         "all agreed with the batch computation, and no answer was later than its bound;"
         f" results in {options.out}"
     )
 
 
-def summary(outcome: Outcome) -> list[str]:
+def summary(outcome: RehearsalOutcome) -> list[str]:
     """The report in some lines."""
     lines = []
     for name, query in outcome.report["queries"].items():
@@ -140,14 +140,14 @@ class Progress:
     every_us = 5_000_000
 
     def __init__(self) -> None:
-        self._begin = self._end = self._told = 0
+        self._begin = self._end = self._printed_at = 0
         self._counts: dict[str, int] = {}
 
-    def began(self, plan: Plan, anchor_wall: int) -> None:
+    def began(self, plan: RehearsalPlan, anchor_wall: int) -> None:
         """The replay is to be watched."""
         self._begin, self._end = anchor_wall, plan.done_us(anchor_wall)
-        self._told = anchor_wall
-        say(f"... {plan.replay_us / 1e6:.1f} s of replay, anchored at {plan.start / 1e6:.6f}")
+        self._printed_at = anchor_wall
+        emit(f"... {plan.replay_us / 1e6:.1f} s of replay, anchored at {plan.start / 1e6:.6f}")
 
     def saw(self, record: dict[str, Any], seen_at: int) -> None:
         """Count the answers."""
@@ -157,16 +157,16 @@ class Progress:
 
     def happened(self, text: str, at_us: int) -> None:
         """A fault begins or ends."""
-        say(f"... {(at_us - self._begin) / 1e6:6.1f} s  {text}")
+        emit(f"... {(at_us - self._begin) / 1e6:6.1f} s  {text}")
 
     def tick(self, now_us: int) -> None:
         """Every few seconds."""
-        if now_us - self._told >= self.every_us:
-            self._told = now_us
+        if now_us - self._printed_at >= self.every_us:
+            self._printed_at = now_us
             counts = ", ".join(f"{n} {label}" for label, n in self._counts.items()) or "no answer"
             end = (self._end - self._begin) / 1e6
-            say(f"... {(now_us - self._begin) / 1e6:6.1f} s of {end:.0f} s  {counts}")
+            emit(f"... {(now_us - self._begin) / 1e6:6.1f} s of {end:.0f} s  {counts}")
 
     def phase(self, text: str) -> None:
         """What is being done."""
-        say(f"... {text}")
+        emit(f"... {text}")

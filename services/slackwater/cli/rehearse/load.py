@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from slackwater.client.bound import Span
-from slackwater.runtime.cpu import Load, Share, is_starved
+from slackwater.runtime.cpu import CpuLoad, CpuShare, is_starved
 
 BUSY_MIN: Final = 0.95
 NAMED_MAX: Final = 3
-TOLD_MIN: Final = 0.05
+REPORTED_MIN: Final = 0.05
 """Shares of the machine below it are not worth a word."""
 
 
@@ -26,7 +26,7 @@ class Starved:
 
     process: str
     seconds: float
-    share: Share
+    share: CpuShare
 
     def phrase(self) -> str:
         """For a finding."""
@@ -34,7 +34,7 @@ class Starved:
 
 
 @dataclass(frozen=True, slots=True)
-class Overload:
+class MachineOverload:
     """The machine while answers were overdue, and who lacked CPU, the worst first.
 
     Of ``busy``, ``others`` is the share of what is no part of the rehearsal.
@@ -49,8 +49,8 @@ class Overload:
     def sentence(self) -> str:
         """The finding."""
         who = "; ".join(each.phrase() for each in self.starved[:NAMED_MAX])
-        others = f", {self.others:.0%} with other programs" if self.others >= TOLD_MIN else ""
-        stolen = f", {self.stolen:.0%} taken by its host" if self.stolen >= TOLD_MIN else ""
+        others = f", {self.others:.0%} with other programs" if self.others >= REPORTED_MIN else ""
+        stolen = f", {self.stolen:.0%} taken by its host" if self.stolen >= REPORTED_MIN else ""
         machine = f"the machine was {self.busy:.0%} busy for {self.seconds:.0f} s{others}{stolen}"
         return f"overloaded: {who}; {machine}" if who else f"overloaded: {machine}"
 
@@ -73,7 +73,7 @@ class Overload:
         }
 
 
-def out_of_cpu(loads: Iterable[Load], overdue: Sequence[Span]) -> Overload | None:
+def out_of_cpu(loads: Iterable[CpuLoad], overdue: Sequence[Span]) -> MachineOverload | None:
     """What is to be said of the CPU while answers were overdue; None if it was enough."""
     met = [load for load in loads if _meets(load, overdue)]
     seconds = sum(load.lasted_s for load in met)
@@ -87,23 +87,23 @@ def out_of_cpu(loads: Iterable[Load], overdue: Sequence[Span]) -> Overload | Non
     if not starved and busy < BUSY_MIN:
         return None
     worst_first = sorted(starved, key=lambda each: (-round(each.seconds), -each.share.waited))
-    return Overload(seconds, busy, stolen, others, tuple(worst_first))
+    return MachineOverload(seconds, busy, stolen, others, tuple(worst_first))
 
 
-def _starved(process: str, loads: Iterable[Load]) -> Starved | None:
-    hungry = [
+def _starved(process: str, loads: Iterable[CpuLoad]) -> Starved | None:
+    demanding = [
         (load.lasted_s, load.processes[process])
         for load in loads
         if process in load.processes and is_starved(process, load.processes[process])
     ]
-    seconds = sum(lasted_s for lasted_s, _ in hungry)
+    seconds = sum(lasted_s for lasted_s, _ in demanding)
     if not seconds:
         return None
-    used = sum(lasted_s * share.used for lasted_s, share in hungry) / seconds
-    waited = sum(lasted_s * share.waited for lasted_s, share in hungry) / seconds
-    return Starved(process, seconds, Share(used, waited))
+    used = sum(lasted_s * share.used for lasted_s, share in demanding) / seconds
+    waited = sum(lasted_s * share.waited for lasted_s, share in demanding) / seconds
+    return Starved(process, seconds, CpuShare(used, waited))
 
 
-def _meets(load: Load, spans: Sequence[Span]) -> bool:
+def _meets(load: CpuLoad, spans: Sequence[Span]) -> bool:
     begin = load.at_us - round(load.lasted_s * 1e6)
     return any(start < load.at_us and end > begin for start, end in spans)

@@ -18,24 +18,24 @@ from typing import Final
 import orjson
 from ruamel.yaml import YAML
 
-from slackwater.cli.rehearse.plan import Plan
-from slackwater.cli.rehearse.stage import Event
+from slackwater.cli.rehearse.plan import RehearsalPlan
+from slackwater.cli.rehearse.stage import StageEvent
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import kind_of
 from slackwater.model.records import Heartbeat
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.cpu import Load, LoadMeter
+from slackwater.runtime.cpu import CpuLoad, LoadMeter
 from slackwater.runtime.layout import PROXY, host_names
 from slackwater.runtime.layout import process_names as names_of
-from slackwater.runtime.private import make_private, write_whole
+from slackwater.runtime.private import make_private, write_atomically
 from slackwater.runtime.skipped import SKIPPED
 from slackwater.runtime.stack import StackOptions, StackThread
 from slackwater.runtime.supervisor import BROKER
-from slackwater.runtime.supervisor import Event as Happened
+from slackwater.runtime.supervisor import ProcessEvent as Happened
 from slackwater.runtime.transport import LogError, RawRecord, Transport, read_to_end
 
-quarantine_s_max: Final = 10.0
+QUARANTINE_S_MAX: Final = 10.0
 LOADS_MAX: Final = 20_000
 LOAD_EVERY_S: Final = 1.0
 
@@ -55,7 +55,7 @@ def restricted(deployment: Deployment, streams: Iterable[str]) -> Deployment:
 class LocalStage:
     """See ``stage.Stage``."""
 
-    def __init__(self, plan: Plan, deployment: Path, data_dir: Path) -> None:
+    def __init__(self, plan: RehearsalPlan, deployment: Path, data_dir: Path) -> None:
         self._plan = plan
         self._clock = SystemClock()
         make_private(data_dir)
@@ -67,10 +67,10 @@ class LocalStage:
         )
         self._thread = StackThread(options, clock=self._clock)
         self._away: dict[str, int] = {}
-        self._back: list[Event] = []
+        self._back: list[StageEvent] = []
         self._looked = 0
         self._meter = LoadMeter()
-        self._loads: deque[Load] = deque(maxlen=LOADS_MAX)
+        self._loads: deque[CpuLoad] = deque(maxlen=LOADS_MAX)
 
     @property
     def transport(self) -> Transport:
@@ -98,12 +98,12 @@ class LocalStage:
         """SIGCONT."""
         self._thread.resume(process)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[StageEvent]:
         """What the supervisor said, and who said when that it works again."""
-        said = self._said(self._thread.events())
-        return sorted([*said, *self._back], key=lambda event: event.at_us)
+        emitted = self._recorded(self._thread.events())
+        return sorted([*emitted, *self._back], key=lambda event: event.at_us)
 
-    def loads(self) -> list[Load]:
+    def loads(self) -> list[CpuLoad]:
         """The CPU of every process, a second each."""
         return list(self._loads)
 
@@ -113,13 +113,13 @@ class LocalStage:
         What no restart mends has ended ``prepare``; later a process may leave because the broker
         is away, and comes back with it.
         """
-        told = self._thread.events()
-        for event in self._said(told[self._looked :]):
+        reported = self._thread.events()
+        for event in self._recorded(reported[self._looked :]):
             if event.event == "killed" or event.event.startswith("ended"):
                 self._away.setdefault(event.process, event.at_us)
             elif event.process == BROKER and event.event.startswith("started"):
                 self._is_back(BROKER, event.at_us)  # it is started when it answers
-        self._looked = len(told)
+        self._looked = len(reported)
         for name, since in list(self._away.items()):
             beat = self._thread.stack.listener.latest(name)
             if beat is not None and beat.started_at > since and at_work(beat):
@@ -131,25 +131,25 @@ class LocalStage:
         """Who has left and is not back."""
         return sorted(self._away)
 
-    def _said(self, events: Iterable[Happened]) -> list[Event]:
+    def _recorded(self, events: Iterable[Happened]) -> list[StageEvent]:
         """What happened to a process with parts happened to each of them."""
         parts = self._thread.stack.supervisor.parts
         return [
-            Event(event.wall_us, part, event.event)
+            StageEvent(event.wall_us, part, event.event)
             for event in events
             for part in parts(event.process)
         ]
 
     def _is_back(self, process: str, at_us: int) -> None:
         if self._away.pop(process, None) is not None:
-            self._back.append(Event(at_us, process, "ready"))
+            self._back.append(StageEvent(at_us, process, "ready"))
 
     def quarantine(self) -> dict[str, dict[str, int]]:
         """Distinct positions per stream and reason."""
         found = {stream: self._quarantined(stream) for stream in self._plan.paths}
         return {s: dict(Counter(reason for reason, _ in some)) for s, some in found.items()}
 
-    def set_aside(self) -> dict[str, set[int]]:
+    def dead_letter_lines(self) -> dict[str, set[int]]:
         """Positions of the reason ``crash``: in a replayed file they are numbers of lines."""
         return {
             stream: {int(at) for reason, at in self._quarantined(stream) if reason == "crash"}
@@ -164,7 +164,7 @@ class LocalStage:
         found: set[tuple[str, str]] = set()
         log = (self.transport.names.quarantine(stream), 0)
         try:
-            for record in read_to_end(self.transport, log, timeout_s=quarantine_s_max):
+            for record in read_to_end(self.transport, log, timeout_s=QUARANTINE_S_MAX):
                 found |= _quarantined(record)
         except LogError as error:
             raise EnvironmentProblem(
@@ -174,12 +174,12 @@ class LocalStage:
 
 
 def at_work(beat: Heartbeat) -> bool:
-    """Ready, and not mute any more, where it may be mute (rules 25 and 27)."""
-    may_be_mute = kind_of(beat.process) in {"orderer", "root"}
-    return beat.ready and not beat.detail.get("mute", int(may_be_mute))
+    """Ready, and not mute any more, where it may be mute (rule-25 and rule-27)."""
+    may_be_suppressed = kind_of(beat.process) in {"orderer", "root"}
+    return beat.ready and not beat.detail.get("mute", int(may_be_suppressed))
 
 
-def proxy_options(plan: Plan) -> tuple[str, ...]:
+def proxy_options(plan: RehearsalPlan) -> tuple[str, ...]:
     """What the proxy is started with, also when it is started again."""
     options = ["--end-boundary", str(plan.end)]
     if plan.limit is not None:
@@ -193,18 +193,18 @@ def proxy_options(plan: Plan) -> tuple[str, ...]:
     return tuple(options)
 
 
-def _with_wall_clock(plan: Plan, given: Path, data_dir: Path) -> Path:
+def _with_wall_clock(plan: RehearsalPlan, given: Path, data_dir: Path) -> Path:
     """A copy beside the logs; the rehearsal paces the readings, whatever clock the file names."""
     path = data_dir / "deployment.yaml"
     if plan.deployment.clock == "wall":
-        write_whole(path, given.read_text(encoding="utf-8"))
+        write_atomically(path, given.read_text(encoding="utf-8"))
         return path
     yaml = YAML()
     content = yaml.load(given)
     content["clock"] = "wall"
     written = io.StringIO()
     yaml.dump(content, written)
-    write_whole(path, written.getvalue())
+    write_atomically(path, written.getvalue())
     return path
 
 

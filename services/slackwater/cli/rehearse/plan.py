@@ -2,8 +2,8 @@
 
 A rehearsal takes a minute and eight processes; a misspelt fault should cost neither. So the files
 are read and the faults are parsed first, everything that can be wrong is found here, and what
-follows is arithmetic: the smallest event time of all inputs is the anchor (E0, R24), a reading is
-sent when the event clock reaches the largest time up to it in its file, ``--duration`` cuts the
+follows is arithmetic: the smallest event time of all inputs is the anchor (E0, trace-24), a reading
+is sent when the event clock reaches the largest time up to it in its file, ``--duration`` cuts the
 replay at an event time, and the largest end of a window that holds a reading sent is where all
 boundaries stop.
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from slackwater.client.batch import BatchResult, RowsResult, compute_all, end_boundary
-from slackwater.client.check import Checker, Terms
+from slackwater.client.check import Checker, Expectations
 from slackwater.client.check_rows import RowChecker
 from slackwater.client.readings import StreamInput, read_stream
 from slackwater.model.deployment import Deployment, QuerySpec
@@ -42,7 +42,7 @@ _GRAMMAR: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PlannedFault:
     """One ``--fault``; times in us of wall time after the anchor."""
 
     text: str
@@ -53,7 +53,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RehearsalPlan:
     """A rehearsal that can be begun.
 
     ``inputs`` hold what will be sent, ``end`` is the event time at which all boundaries stop,
@@ -68,13 +68,13 @@ class Plan:
     limit: int | None
     end: int
     replay_us: int
-    faults: tuple[Fault, ...]
+    faults: tuple[PlannedFault, ...]
     seed: int
 
-    def terms(self, query: QuerySpec, anchor_wall: int) -> Terms:
+    def expectations(self, query: QuerySpec, anchor_wall: int) -> Expectations:
         """What the checkers hold one query to."""
         units = query.units(query.bucket_us(self.speed))
-        return Terms(
+        return Expectations(
             query=query.name,
             size=units.size_us,
             slide=units.slide_us,
@@ -93,11 +93,11 @@ class Plan:
     def done_us(self, anchor_wall: int) -> int:
         """Wall time by which the last window of every query is due."""
         return max(
-            int(self.terms(query, anchor_wall).due(self.end))
+            int(self.expectations(query, anchor_wall).due(self.end))
             for query in self.deployment.queries.values()
         )
 
-    def without(self, lines: Mapping[str, Set[int]]) -> Plan:
+    def without(self, lines: Mapping[str, Set[int]]) -> RehearsalPlan:
         """The same replay, if these lines of its files, by stream, had not been readings."""
         inputs = dict(self.inputs)
         for name, some in lines.items():
@@ -109,7 +109,7 @@ class Plan:
         """The batch result of each query, with and without a window, over what will be sent."""
         return compute_all(self.deployment.in_order(), self.inputs, self.start, self.speed)
 
-    def judges(self) -> dict[str, Callable[[Terms], Checker]]:
+    def judges(self) -> dict[str, Callable[[Expectations], Checker]]:
         """Who compares each query with its batch result."""
         windows, rows = self.expected()
         return {
@@ -119,7 +119,7 @@ class Plan:
             for query in self.deployment.queries.values()
         }
 
-    def _row_judge(self, query: QuerySpec, rows: RowsResult) -> Callable[[Terms], Checker]:
+    def _row_judge(self, query: QuerySpec, rows: RowsResult) -> Callable[[Expectations], Checker]:
         # What another query has computed is rounded in another order, too.
         computed = query.select is not None or bool(self.deployment.queries_of(query))
         return partial(RowChecker, expected=rows, computed=computed)
@@ -134,7 +134,7 @@ def make_plan(
     faults: Sequence[str],
     seed: int,
     processes: Iterable[str],
-) -> Plan:
+) -> RehearsalPlan:
     """Read the inputs and check everything; a ``UsageError`` or ``DeploymentError`` if not.
 
     ``processes`` are the names that ``status`` will print, which kill and pause can name.
@@ -161,10 +161,12 @@ def make_plan(
     parsed = tuple(sorted((parse_fault(f) for f in faults), key=lambda f: f.at_us))
     for fault in parsed:
         check_fault(fault, paths, known, replay_us)
-    return Plan(deployment, dict(paths), sent, speed, start, limit, end, replay_us, parsed, seed)
+    return RehearsalPlan(
+        deployment, dict(paths), sent, speed, start, limit, end, replay_us, parsed, seed
+    )
 
 
-def parse_fault(text: str) -> Fault:
+def parse_fault(text: str) -> PlannedFault:
     """One ``--fault`` as written; ``UsageError`` names what is not understood."""
     match = _FAULT.fullmatch(text.strip())
     if match is None:
@@ -186,11 +188,11 @@ def parse_fault(text: str) -> Fault:
         raise UsageError(f"--fault {text!r}: {verb} {need}")
     if verb != "kill" and for_us == 0:
         raise UsageError(f"--fault {text!r}: for {match['length']} is no time at all")
-    return Fault(text.strip(), at_us, verb, match["target"], for_us)  # type: ignore[arg-type]
+    return PlannedFault(text.strip(), at_us, verb, match["target"], for_us)  # type: ignore[arg-type]
 
 
 def check_fault(
-    fault: Fault, streams: Iterable[str], processes: Sequence[str], replay_us: int
+    fault: PlannedFault, streams: Iterable[str], processes: Sequence[str], replay_us: int
 ) -> None:
     """Whether its target is there and its time lies within the replay."""
     if fault.at_us > replay_us:

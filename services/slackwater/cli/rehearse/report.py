@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from slackwater.cli.rehearse.load import out_of_cpu
-from slackwater.cli.rehearse.plan import Plan
-from slackwater.cli.rehearse.stage import Event
+from slackwater.cli.rehearse.plan import RehearsalPlan
+from slackwater.cli.rehearse.stage import StageEvent
 from slackwater.client.bound import SLACK_US, Judged, Span, judge, outages
 from slackwater.client.check import Checker, Disturbance, Verdict
 from slackwater.client.latency import Commits, Latencies, latencies
 from slackwater.codec.results import format_time
 from slackwater.primitives.lateness import Lateness
-from slackwater.runtime.cpu import Load
+from slackwater.runtime.cpu import CpuLoad
 from slackwater.runtime.layout import stages
 
 
 @dataclass(slots=True)
-class Outcome:
+class RehearsalOutcome:
     """A finished rehearsal: ``report`` is the JSON of ``--report``, ``findings`` explain it."""
 
     report: dict[str, Any]
@@ -34,7 +34,7 @@ class Outcome:
         return bool(self.report["ok"])
 
 
-def start_line(plan: Plan, anchor_wall: int) -> dict[str, Any]:
+def start_line(plan: RehearsalPlan, anchor_wall: int) -> dict[str, Any]:
     """The first line of ``results.jsonl``: all that ``due_at`` follows from, in seconds.
 
     What is learned on the way follows at the end, in ``lateness_lines``.
@@ -59,7 +59,7 @@ def lateness_lines(query: str, lateness: Lateness) -> list[dict[str, Any]]:
     ]
 
 
-def disturbances(events: Iterable[Event]) -> list[Disturbance]:
+def disturbances(events: Iterable[StageEvent]) -> list[Disturbance]:
     """Each fault from its beginning until the process did its work again.
 
     A process that was killed or ended by itself is back when it is ready, a paused one when it goes
@@ -78,15 +78,15 @@ def disturbances(events: Iterable[Event]) -> list[Disturbance]:
 
 
 def make_outcome(
-    plan: Plan,
+    plan: RehearsalPlan,
     anchor_wall: int,
     checkers: Mapping[str, Checker],
-    events: Sequence[Event],
+    events: Sequence[StageEvent],
     quarantine: Mapping[str, Mapping[str, int]],
     repeats: int,
     commits: Callable[[str], Commits],
-    loads: Sequence[Load] = (),
-) -> Outcome:
+    loads: Sequence[CpuLoad] = (),
+) -> RehearsalOutcome:
     """Judge what was seen; ``commits`` of a query are asked for where it was seen too late."""
     faults = disturbances(events)
     verdicts = {name: checker.finish() for name, checker in checkers.items()}
@@ -124,7 +124,7 @@ def make_outcome(
         ],
         "findings": findings,
     }
-    return Outcome(report, verdicts, findings)
+    return RehearsalOutcome(report, verdicts, findings)
 
 
 def _judge(
@@ -134,25 +134,25 @@ def _judge(
     as_seen = judge(checker, seen, down)
     if not as_seen.late:
         return as_seen
-    judged = judge(checker, latencies(checker, [], commits(checker.terms.query)), down)
+    judged = judge(checker, latencies(checker, [], commits(checker.expectations.query)), down)
     return replace(judged, seen_late=as_seen.late - judged.late)
 
 
 def _too_late(checker: Checker, judged: Judged) -> list[str]:
     """The windows beyond their bound: how many, and each of the worst, the worst first."""
-    terms = checker.terms
+    agreed = checker.expectations
     if not judged.late:
         return []
-    bound = f"{terms.bound / 1e6:g} s" + (
-        f" (of {terms.bound_of})" if terms.bound_of not in {"", terms.query} else ""
+    bound = f"{agreed.bound / 1e6:g} s" + (
+        f" (of {agreed.bound_of})" if agreed.bound_of not in {"", agreed.query} else ""
     )
     named = [
-        f"late: {terms.query} window {format_time(each.window_start)} was first answered"
+        f"late: {agreed.query} window {format_time(each.window_start)} was first answered"
         f" {each.late / 1e6:.3f} s after its normal time; {each.allowed / 1e6:.3f} s were allowed"
         for each in judged.worst
     ]
     total = (
-        f"late: {judged.late} of {terms.windows} windows of {terms.query} were first answered"
+        f"late: {judged.late} of {agreed.windows} windows of {agreed.query} were first answered"
         f" beyond their bound of {bound} and {SLACK_US // 1000} ms"
     )
     return [total, *named]
@@ -177,8 +177,8 @@ def _query(checker: Checker, verdict: Verdict, found: Latencies, judged: Judged)
         "uncorrected": verdict.uncorrected,
         "wrong": verdict.wrong,
         "undone": verdict.undone,
-        "bound_ms": checker.terms.bound / 1e3,
-        "bound_of": checker.terms.bound_of,
+        "bound_ms": checker.expectations.bound / 1e3,
+        "bound_of": checker.expectations.bound_of,
         "beyond_bound": judged.late,
         "seen_beyond_bound": judged.late + judged.seen_late,
         "excused": judged.excused,
@@ -193,8 +193,8 @@ def _query(checker: Checker, verdict: Verdict, found: Latencies, judged: Judged)
     }
 
 
-def _uncounted(plan: Plan, quarantine: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Readings that cannot be used are counted, once each (guarantee 6)."""
+def _uncounted(plan: RehearsalPlan, quarantine: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Readings that cannot be used are counted, once each (guarantee-6)."""
     findings = []
     for name, sent in plan.inputs.items():
         given = quarantine.get(name, {})

@@ -20,10 +20,15 @@ from typing import IO, Any, Protocol
 
 import orjson
 
-from slackwater.cli.rehearse.plan import Plan, targets
-from slackwater.cli.rehearse.report import Outcome, lateness_lines, make_outcome, start_line
-from slackwater.cli.rehearse.stage import Event, Stage
-from slackwater.client.check import Checker, Terms
+from slackwater.cli.rehearse.plan import RehearsalPlan, targets
+from slackwater.cli.rehearse.report import (
+    RehearsalOutcome,
+    lateness_lines,
+    make_outcome,
+    start_line,
+)
+from slackwater.cli.rehearse.stage import Stage, StageEvent
+from slackwater.client.check import Checker, Expectations
 from slackwater.client.follow import Follower, Seen
 from slackwater.client.latency import Commits, read_commits
 from slackwater.client.merge import Cut
@@ -33,15 +38,15 @@ from slackwater.primitives.lateness import lateness_of
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.registry import Registry
 
-queue_records_max = 100_000
-step_s = 0.1
+QUEUE_RECORDS_MAX = 100_000
+STEP_S = 0.1
 """How long the loop may sleep; faults are due to the millisecond, and wake it earlier."""
 
 
 class Watcher(Protocol):
     """Somebody who looks on (the demo's table, a progress bar)."""
 
-    def began(self, plan: Plan, anchor_wall: int) -> None:
+    def began(self, plan: RehearsalPlan, anchor_wall: int) -> None:
         """The clock runs."""
 
     def saw(self, record: dict[str, Any], seen_at: int) -> None:
@@ -60,7 +65,7 @@ class Watcher(Protocol):
 class Quiet:
     """A watcher that says nothing."""
 
-    def began(self, plan: Plan, anchor_wall: int) -> None:
+    def began(self, plan: RehearsalPlan, anchor_wall: int) -> None:
         """Ignored."""
 
     def saw(self, record: dict[str, Any], seen_at: int) -> None:
@@ -90,7 +95,7 @@ class Rehearsal:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: RehearsalPlan,
         stage: Stage,
         processes: Iterable[str],
         out: Path,
@@ -105,14 +110,14 @@ class Rehearsal:
         self._wait_us = wait_us
         self._watcher: Watcher = watcher or Quiet()
         self._clock = clock or SystemClock()
-        self._seen: queue.Queue[Seen | Cut | Exception] = queue.Queue(queue_records_max)
+        self._seen: queue.Queue[Seen | Cut | Exception] = queue.Queue(QUEUE_RECORDS_MAX)
         self._stopping = threading.Event()
         self._followers: dict[str, Follower] = {}
         self._checkers: dict[str, Checker] = {}
-        self._events: list[Event] = []
+        self._events: list[StageEvent] = []
         self._actions: list[_Action] = []
 
-    def run(self) -> Outcome:
+    def run(self) -> RehearsalOutcome:
         """Everything, and the stage stopped again, whatever happens."""
         try:
             out = self._out.open("wb")
@@ -126,7 +131,7 @@ class Rehearsal:
                 self._watcher.phase("stopping")
                 self._stage.stop()
 
-    def _play(self, out: IO[bytes]) -> Outcome:
+    def _play(self, out: IO[bytes]) -> RehearsalOutcome:
         plan = self._plan
         self._watcher.phase("starting Kafka, Spark and the processes")
         with ThreadPoolExecutor(1) as pool:  # the start mostly waits for others
@@ -136,7 +141,7 @@ class Rehearsal:
         threads = self._follow()
         anchor_wall = self._stage.begin()
         self._checkers = {
-            name: judges[name](plan.terms(query, anchor_wall))
+            name: judges[name](plan.expectations(query, anchor_wall))
             for name, query in plan.deployment.queries.items()
         }
         out.write(orjson.dumps(start_line(plan, anchor_wall)) + b"\n")
@@ -147,7 +152,7 @@ class Rehearsal:
         complete = self._watch(out, anchor_wall)
         quarantine = self._stage.quarantine()
         if any(reasons.get("crash") for reasons in quarantine.values()):
-            self._judge_without(self._stage.set_aside())
+            self._judge_without(self._stage.dead_letter_lines())
             plan = self._plan
         self._stopping.set()
         for thread in threads:
@@ -175,7 +180,7 @@ class Rehearsal:
             self._stage.transport, query, self._plan.deployment.queries[query].parts
         )
 
-    def _judges(self) -> dict[str, Callable[[Terms], Checker]]:
+    def _judges(self) -> dict[str, Callable[[Expectations], Checker]]:
         return self._plan.judges()
 
     # Reading the results.
@@ -226,7 +231,7 @@ class Rehearsal:
     def _take(self, out: IO[bytes], now: int) -> None:
         """What has been seen; waits a little for the first."""
         until = self._actions[0].at_us if self._actions else now + 1_000_000
-        wait_s = max(0.001, min(step_s, (until - now) / 1e6))
+        wait_s = max(0.001, min(STEP_S, (until - now) / 1e6))
         try:
             item = self._seen.get(timeout=wait_s)
             while True:
@@ -246,7 +251,7 @@ class Rehearsal:
         self._watcher.saw(item.record, item.seen_at)
 
     def _take_learned(self, out: IO[bytes]) -> None:
-        """Normal times as they were recorded: while it ran only the least was known (rule 15).
+        """Normal times as they were recorded: while it ran only the least was known (rule-15).
 
         So an answer is never held to be early that was given before all knew what was learned.
         """
@@ -256,7 +261,7 @@ class Rehearsal:
         learned = Registry(self._stage.transport).expected()
         for name, checker in self._checkers.items():
             lateness = lateness_of(deployment, name, learned)
-            checker.terms = replace(checker.terms, steps=lateness.steps)
+            checker.expectations = replace(checker.expectations, steps=lateness.steps)
             for line in lateness_lines(name, lateness):
                 out.write(orjson.dumps(line) + b"\n")
 
@@ -273,7 +278,7 @@ class Rehearsal:
         self._plan = self._plan.without(lines)
         judges = self._judges()
         self._checkers = {
-            name: judges[name](checker.terms) for name, checker in self._checkers.items()
+            name: judges[name](checker.expectations) for name, checker in self._checkers.items()
         }
         with self._out.open("rb") as seen:
             next(seen)  # the start line, which is of no query
@@ -307,7 +312,7 @@ class Rehearsal:
     def _noting(self, process: str, event: str, text: str) -> Callable[[], None]:
         def do() -> None:
             now = self._clock.now_us()
-            self._events.append(Event(now, process, event))
+            self._events.append(StageEvent(now, process, event))
             self._watcher.happened(text, now)
 
         return do
@@ -333,8 +338,8 @@ def _complete(checker: Checker) -> bool:
 
 def lacking(checker: Checker) -> list[str]:
     """What the checker still waits for, as phrases."""
-    terms = checker.terms
-    last = terms.first + (terms.windows - 1) * terms.slide
+    expectations = checker.expectations
+    last = expectations.first + (expectations.windows - 1) * expectations.slide
     phrases = []
     for part in checker.parts:
         if part.stable <= last:
@@ -344,7 +349,7 @@ def lacking(checker: Checker) -> list[str]:
     return phrases
 
 
-def verify(outcome: Outcome) -> None:
+def verify(outcome: RehearsalOutcome) -> None:
     """``CheckFailed`` with the first findings, unless everything agreed."""
     if outcome.ok:
         return

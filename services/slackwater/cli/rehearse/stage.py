@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from slackwater.runtime.cpu import Load
+from slackwater.runtime.cpu import CpuLoad
 from slackwater.runtime.transport import Transport
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StageEvent:
     """Something that happened to a process; ``at_us`` is wall time.
 
     ``event`` is one of killed, paused, resumed, silenced, heard, ended, restarted, ready, or what
@@ -55,11 +55,11 @@ class Stage(Protocol):
         """SIGCONT."""
         ...
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[StageEvent]:
         """What has happened so far, in order."""
         ...
 
-    def loads(self) -> list[Load]:
+    def loads(self) -> list[CpuLoad]:
         """Who used the machine's CPU and who waited for it, about a second each, in order."""
         ...
 
@@ -75,7 +75,7 @@ class Stage(Protocol):
         """Readings that could not be used: stream -> reason -> how many, each counted once."""
         ...
 
-    def set_aside(self) -> dict[str, set[int]]:
+    def dead_letter_lines(self) -> dict[str, set[int]]:
         """Lines that ended their reader and so are no readings: stream -> line numbers."""
         ...
 

@@ -3,7 +3,8 @@
 DPC's SOutput (section 4.4.2) stands at a node's exit: after a reconciliation it drops what it has
 sent as stable before, revokes the tentative rest with one UNDO, and marks the end of the
 corrections with REC_DONE. Here it stands at the root, the only place a consumer sees, and decides
-from two numbers that are in the log, never from a memory of what was computed (rules 22 to 24, R3):
+from two numbers that are in the log, never from a memory of what was computed (rule-22 to rule-24,
+trace-3):
 
     S   first window without a stable answer           before S: final
     T   first window without any answer, S <= T        [S, T): tentative, not revoked yet
@@ -13,7 +14,7 @@ from two numbers that are in the log, never from a memory of what was computed (
                           S                       T
 
 A transaction that moves S revokes the windows it passes and answers them again, and no others:
-the paper's single UNDO would take away answers that a second failure makes irreplaceable (R4).
+the paper's single UNDO would take away answers that a second failure makes irreplaceable (trace-4).
 When S reaches T nothing is unrevoked, and REC_DONE says so.
 
 *Epochs.* The epoch grows by one at a tentative answer given while S = T. So all windows of [S, T)
@@ -22,11 +23,11 @@ is enough to know the epoch of each answer that a correction replaces.
 
 *Two-step use.* ``plan`` changes nothing. It returns the transaction and the state after it; when
 the log has it, ``committed`` takes that state over. A secondary calls ``committed`` with what it
-reads in the log, and both go on from there: what the log says counts (rule 24). An aborted
+reads in the log, and both go on from there: what the log says counts (rule-24). An aborted
 transaction is forgotten by doing nothing.
 
 What a window contains is opaque here (``content``): only its number of rows matters, for ``seq``
-and for the bounds of rule 23. Times are event times in microseconds.
+and for the bounds of rule-23. Times are event times in microseconds.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ STABLE_ROWS_MAX: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The snapshot: what the log says has been answered. Part of ``RootState`` (rule 23)."""
+    """The snapshot: what the log says has been answered. Part of ``RootState`` (rule-23)."""
 
     next_seq: int
     epoch: int
@@ -62,7 +63,7 @@ class Answered:
 
     @classmethod
     def start(cls, first_window: int) -> Answered:
-        """Before the first transaction; ``first_window`` is the first that holds E0 (R24)."""
+        """Before the first transaction; ``first_window`` is the first that holds E0 (trace-24)."""
         return cls(0, 0, first_window, first_window)
 
 
@@ -71,8 +72,8 @@ class Ready(Generic[C]):
     """A window whose content is known, or a run of ``windows`` without rows (``rows`` is 0).
 
     ``missing`` names what a tentative answer lacks; a stable one lacks nothing. ``gap`` is what
-    retention took away from it (rule 28). The windows of a run are empty, or, if it is
-    ``skipped``, overdue and never computed (rule 20).
+    retention took away from it (rule-28). The windows of a run are empty, or, if it is
+    ``skipped``, overdue and never computed (rule-20).
     """
 
     window_start: int
@@ -103,7 +104,7 @@ class Undo:
 
 @dataclass(frozen=True, slots=True)
 class GapNote:
-    """Precedes a stable window that retention has taken readings from (R15)."""
+    """Precedes a stable window that retention has taken readings from (trace-15)."""
 
     seq: int
     epoch: int
@@ -179,8 +180,8 @@ Effect = Undo | GapNote | StableWindow[C] | TentativeWindow[C] | EmptyRun | RecD
 class Transaction(Generic[C]):
     """What is written in one transaction, in the order of ``effects``, then the state record.
 
-    ``after`` goes into that record and, once the log has it, into ``Answers.committed``.
-    ``more`` says that stable windows were left over for the next one (rule 23).
+    ``after`` goes into that record and, once the log has it, into ``AnswerPlanner.committed``.
+    ``more`` says that stable windows were left over for the next one (rule-23).
     """
 
     effects: tuple[Effect[C], ...]
@@ -199,10 +200,10 @@ def rows_of(transaction: Transaction[C]) -> list[int]:
     return [effect.rows for effect in transaction.effects if isinstance(effect, computed)]
 
 
-class Answers(Generic[C]):
+class AnswerPlanner(Generic[C]):
     """Holds the last committed state.
 
-    ``due_at`` gives the normal time of a window's end (rule 15), None while it is unknown.
+    ``due_at`` gives the normal time of a window's end (rule-15), None while it is unknown.
     """
 
     def __init__(self, snapshot: Answered, grid: Grid, due_at: Callable[[int], int | None]) -> None:
@@ -255,7 +256,7 @@ class Answers(Generic[C]):
         return _end(chosen, self._slide) if chosen else self._state.stable_from
 
     def _within_bounds(self, stable: Iterable[Ready[C]]) -> tuple[list[Ready[C]], bool]:
-        """The first stable windows that fit, cut at T, and whether some are left (rule 23).
+        """The first stable windows that fit, cut at T, and whether some are left (rule-23).
 
         The bound on rows holds for new windows too: a root that starts with a long backlog must
         not build one huge transaction. Runs of new empty windows cost one record and no bound.
@@ -296,7 +297,7 @@ class _Draft(Generic[C]):
         return Answered(self.next_seq, self.epoch, self.stable_from, self.answered_to)
 
     def answer_stable(self, chosen: Sequence[Ready[C]]) -> None:
-        """Rule 22: UNDO of what is replaced, the stable answers, REC_DONE if that is all."""
+        """rule-22: UNDO of what is replaced, the stable answers, REC_DONE if that is all."""
         before, to = self.state, _end(chosen, self._slide)
         correcting = before.stable_from < before.answered_to
         if correcting:
@@ -310,7 +311,7 @@ class _Draft(Generic[C]):
             self.effects.append(RecDone(self._take(1), before.epoch))
 
     def answer_tentative(self, ready: Ready[C]) -> None:
-        """Rule 22: the first tentative answer after all is corrected begins an epoch."""
+        """rule-22: the first tentative answer after all is corrected begins an epoch."""
         self.epoch += self.stable_from == self.answered_to
         epoch = self.epoch
         start, end = ready.window_start, self._end_of(ready)

@@ -1,13 +1,13 @@
-"""A query as another's source: cursors in result topics (R20), for a chain of queries.
+"""A query as another's source: cursors in result topics (trace-20), for a chain of queries.
 
 DPC's diagrams are chains of nodes whose SUnions read the outputs of others (sections 2.1 and 4.2);
 tentative tuples and tentative boundaries travel downstream, so that a failure costs the whole
 chain one X (section 6.3). Here part p of a query is one stream, ``<query>/<p>``, kept in two logs:
 the stable line reads the stable topic alone, the live line both, and per window the stable version
 replaces the tentative one. Corrections need not be forwarded: the stable answer of an undone
-window is in the stable topic, and what this query revokes its own root decides (R3).
+window is in the stable topic, and what this query revokes its own root decides (trace-3).
 
-These logs are written in fenced transactions (rules 22 and 23), so most of what a source log's
+These logs are written in fenced transactions (rule-22 and rule-23), so most of what a source log's
 cursor must mistrust cannot occur in them: no repeats, no zombies, no incarnations. What is left is
 order between two logs, and holes: a seek of the live line, or retention. Both are seen in what the
 batches say of themselves. Each accounts for the event times [floor, boundary), neighbouring windows
@@ -15,7 +15,7 @@ touch, so a line has come as far as the batches it has read cover its way withou
 (``reach``). Offsets prove nothing here: commit markers take some, and readers never see them.
 
 Rejected: forwarding UNDO and tentative rows as events that patch the reader's state. It is what
-the paper does, and needs every tentative tuple kept until it is patched (R5).
+the paper does, and needs every tentative tuple kept until it is patched (trace-5).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Gap, ResultBatch, SourceColumns, SourcePosition
 from slackwater.protocols.dpc.chunks import bytes_beyond
 
-_chunk_bytes: Final = 512
+_CHUNK_BYTES: Final = 512
 """What a batch without rows takes in memory, about."""
 
 
 @dataclass(slots=True)
-class Chunk:
+class ResultChunk:
     """A batch that the line has not passed yet, and what is missing in its time for good."""
 
     batch: ResultBatch
-    floor: int
+    prev_watermark: int
     gaps: tuple[tuple[int, int, Gap], ...] = ()
     is_loaded: bool = False
     """Its rows have been read once, so ``gaps`` has those that cannot be."""
@@ -52,7 +52,7 @@ class Chunk:
     @property
     def bytes_held(self) -> int:
         """About what it takes in memory."""
-        return _chunk_bytes + self.batch.bytes_held
+        return _CHUNK_BYTES + self.batch.bytes_held
 
 
 class ResultCursor:
@@ -75,9 +75,9 @@ class ResultCursor:
         self.hole_inc: int | None = None
         """Always None: a log of transactions has no holes that its writer could fill."""
         self.bytes_held = 0
-        self.bytes_behind = self.bytes_aside = 0
+        self.passed_bytes = self.bytes_aside = 0
         self._low = NEVER
-        self._chunks: deque[Chunk] = deque()
+        self._chunks: deque[ResultChunk] = deque()
 
     # What comes in.
 
@@ -92,23 +92,23 @@ class ResultCursor:
         before, self._next_id = self._next_id, record.last_id + 2  # the batch's boundary has one
         if record.boundary <= self.boundary:
             return False
-        floor, gaps = record.floor, []
+        prev_watermark, gaps = record.prev_watermark, []
         if record.lost:
             gaps.append((record.stime_min, record.stime_max + 1, Gap(self._name, record.lost)))
         if self._strict:
-            if floor > self.boundary:
+            if prev_watermark > self.boundary:
                 # At least one: a window's boundary is a record too.
                 lost = max(record.first_id - before, 1)
-                gaps.append((self.boundary, floor, Gap(self._name, lost)))
-            floor = self.boundary
+                gaps.append((self.boundary, prev_watermark, Gap(self._name, lost)))
+            prev_watermark = self.boundary
         self.boundary = record.boundary
-        chunk = Chunk(record, floor, tuple(gaps))
+        chunk = ResultChunk(record, prev_watermark, tuple(gaps))
         self._chunks.append(chunk)
         self.bytes_held += chunk.bytes_held
         return True
 
     def read_to(self, position: int) -> None:
-        """No record that a reader can see lies between here and ``position`` (rule 13)."""
+        """No record that a reader can see lies between here and ``position`` (rule-13)."""
         self.offset = max(self.offset, position)
 
     def jump(self, beginning: int) -> None:
@@ -120,7 +120,7 @@ class ResultCursor:
         """Nothing: offsets without a record are usual, and batches tell what they cover."""
 
     def seek(self, end: int) -> None:
-        """Live line only: leave out a backlog (rule 13); what it covered is then not covered."""
+        """Live line only: leave out a backlog (rule-13); what it covered is then not covered."""
         assert not self._strict
         self.offset = max(self.offset, end)
         self.attached = False
@@ -132,17 +132,17 @@ class ResultCursor:
         """The columns of the rows with start <= stime < end, and the floor of each."""
         for chunk in self._within(start, end):
             if chunk.batch.readings:
-                yield self.load(chunk), chunk.floor
+                yield self.load(chunk), chunk.prev_watermark
 
-    def load(self, chunk: Chunk) -> SourceColumns:
-        """The rows of a batch that has any; what of them cannot be read is lost (rule 28)."""
+    def load(self, chunk: ResultChunk) -> SourceColumns:
+        """The rows of a batch that has any; what of them cannot be read is lost (rule-28)."""
         batch = chunk.batch
         assert batch.columns is not None
         loaded = batch.columns.load()
         unread = batch.readings - len(loaded.stimes)
         if unread and not chunk.is_loaded:
-            felt = (batch.stime_min, batch.stime_max + 1, Gap(self._name, unread))
-            chunk.gaps = (*chunk.gaps, felt)
+            affected = (batch.stime_min, batch.stime_max + 1, Gap(self._name, unread))
+            chunk.gaps = (*chunk.gaps, affected)
         chunk.is_loaded = True
         return loaded
 
@@ -161,7 +161,7 @@ class ResultCursor:
     def missing(self, start: int, end: int) -> Iterator[str]:
         """What the batches that account for [start, end) lack."""
         for chunk in self._chunks:
-            if chunk.batch.missing and chunk.floor < end and chunk.batch.boundary > start:
+            if chunk.batch.missing and chunk.prev_watermark < end and chunk.batch.boundary > start:
                 yield from chunk.batch.missing
 
     def pass_to(self, start: int) -> None:
@@ -174,11 +174,11 @@ class ResultCursor:
             self._base = max(self._base, chunk.batch.boundary)
 
     def excess_bytes(self, start: int, end: int) -> int:
-        """About what a line whose next bucket is [start, end) does not need (rule 12)."""
+        """About what a line whose next bucket is [start, end) does not need (rule-12)."""
         overdue = takewhile(lambda chunk: chunk.boundary <= start, self._chunks)
         return bytes_beyond(self._chunks, end) + sum(chunk.bytes_held for chunk in overdue)
 
-    def _within(self, start: int, end: int) -> Iterator[Chunk]:
+    def _within(self, start: int, end: int) -> Iterator[ResultChunk]:
         for chunk in self._chunks:
             if chunk.batch.stime_max >= start and chunk.batch.stime_min < end:
                 yield chunk
@@ -189,7 +189,7 @@ class ResultCursor:
         """How far the batches cover event time from ``e`` on without a hole; e: not at all."""
         e = max(e, self._base)
         for chunk in self._chunks:
-            if chunk.floor > e:
+            if chunk.prev_watermark > e:
                 break
             e = max(e, chunk.batch.boundary)
         return e
@@ -205,7 +205,7 @@ class ResultCursor:
 
     @property
     def next(self) -> SourcePosition:
-        """Where to read from to have all that the line has not passed yet (rules 5, 25)."""
+        """Where to read from to have all that the line has not passed yet (rule-5, rule-25)."""
         if not self._chunks:
             # Behind a hole nothing is covered, and a restart must know no better.
             return SourcePosition(self.offset, self._next_id, -1, self._base)
@@ -235,16 +235,16 @@ class ResultCursor:
 
         Not the last window's promise: that lies a whole window ahead, and holds no memory.
         """
-        return max(self._low, self._chunks[-1].batch.floor if self._chunks else self._low)
+        return max(self._low, self._chunks[-1].batch.prev_watermark if self._chunks else self._low)
 
 
-class Unread:
-    """The stable line's cursor in a tentative topic: it never looks at one (R20)."""
+class NullCursor:
+    """The stable line's cursor in a tentative topic: it never looks at one (trace-20)."""
 
     offset = 0
     boundary = FOREVER
     hole_inc: int | None = None
-    bytes_held = bytes_behind = bytes_aside = 0
+    bytes_held = passed_bytes = bytes_aside = 0
     buffered_to = NEVER
     gaps: tuple[tuple[int, int, Gap], ...] = ()
 
@@ -317,25 +317,25 @@ def live_columns(
     """Both logs' rows of [start, end): of a window that has two versions the stable one."""
     yield from stable.columns(start, end)
     for chunk in tentative._within(start, end):
-        if chunk.batch.readings and not _is_said_for_good(chunk.batch, stable):
-            yield tentative.load(chunk), chunk.floor
+        if chunk.batch.readings and not _is_stable_in(chunk.batch, stable):
+            yield tentative.load(chunk), chunk.prev_watermark
 
 
 def live_gaps(stable: ResultCursor, tentative: ResultCursor) -> Iterator[tuple[int, int, Gap]]:
     """What the answers have lost that ``live_columns`` takes the rows of."""
     yield from stable.gaps
     for chunk in tentative._chunks:
-        if chunk.gaps and not _is_said_for_good(chunk.batch, stable):
+        if chunk.gaps and not _is_stable_in(chunk.batch, stable):
             yield from chunk.gaps
 
 
-def _is_said_for_good(batch: ResultBatch, stable: ResultCursor) -> bool:
+def _is_stable_in(batch: ResultBatch, stable: ResultCursor) -> bool:
     """Has the stable topic the same window, or run of empty ones?
 
     Its end counts, not its beginning: where a log is read for the first time a window may have
     begun before the position.
     """
-    return stable.reach(batch.floor) >= batch.boundary
+    return stable.reach(batch.prev_watermark) >= batch.boundary
 
 
 def live_missing(

@@ -1,8 +1,8 @@
 """What a cursor keeps of a source log: records with readings that its line still needs.
 
 A sensor's clock may be wrong, and a reading stamped hours ahead of its stream's watermark. What the
-line needs is not a stretch of the log then. Such readings are kept in ``Aside``, without the rest
-of their records, until their time comes: the records around them are released all the same.
+line needs is not a stretch of the log then. Such readings are kept in ``FutureBuffer``, without the
+rest of their records, until their time comes: the records around them are released all the same.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from slackwater.model.records import SourceColumns, SourceRecord
 
 
 @dataclass(slots=True)
-class Chunk:
+class SourceChunk:
     """A record with readings, or a promise, that the line has not passed yet.
 
-    ``floor`` is the promise that held before it: a reading below it broke the promise, and is
-    skipped by everybody alike (R23).
+    ``prev_watermark`` is the promise that held before it: a reading below it broke the promise, and
+    is skipped by everybody alike (trace-23).
     """
 
     offset: int
     record: SourceRecord
-    floor: int
+    prev_watermark: int
     inc: int
     loaded: SourceColumns | None = None
 
@@ -47,18 +47,18 @@ class Chunk:
         """About what the record takes in memory."""
         return 24 + self.record.readings * 24
 
-    def since(self, low: int) -> Chunk:
+    def since(self, low: int) -> SourceChunk:
         """The same without the readings below ``low``; as it is if it cannot be read."""
         try:
-            whole = self.load()
+            columns_all = self.load()
         except MalformedRecordError:
             return self
-        kept = whole.stimes >= low
+        kept = columns_all.stimes >= low
         if not kept.any():
             return self
-        stimes, index = whole.stimes[kept], whole.key_index[kept]
-        values = tuple(column[kept] for column in whole.values)
-        columns = SourceColumns(stimes, index, whole.keys, whole.fields, values)
+        stimes, index = columns_all.stimes[kept], columns_all.key_index[kept]
+        values = tuple(column[kept] for column in columns_all.values)
+        columns = SourceColumns(stimes, index, columns_all.keys, columns_all.fields, values)
         record = replace(self.record, stime_min=int(stimes.min()), columns=columns)
         return replace(self, record=record, loaded=columns)
 
@@ -91,12 +91,12 @@ def bytes_beyond(chunks: Reversible[Buffered], end: int) -> int:
 
 
 @dataclass(slots=True)
-class Aside:
+class FutureBuffer:
     """Readings that the promises have passed and whose time has not come, by their times."""
 
-    chunks: list[Chunk] = field(default_factory=list)
+    chunks: list[SourceChunk] = field(default_factory=list)
 
-    def put(self, chunk: Chunk, low: int) -> None:
+    def put(self, chunk: SourceChunk, low: int) -> None:
         """What the record holds from ``low`` on."""
         insort(self.chunks, chunk.since(low), key=_time_of)
 
@@ -110,7 +110,7 @@ class Aside:
             if chunk.record.stime_max >= low:
                 self.put(chunk, low)
 
-    def within(self, start: int, end: int) -> Iterator[Chunk]:
+    def within(self, start: int, end: int) -> Iterator[SourceChunk]:
         """What may have readings in [start, end)."""
         for chunk in self.chunks:
             if _time_of(chunk) >= end:
@@ -128,10 +128,10 @@ class Aside:
         self.chunks = [chunk for chunk in self.chunks if chunk.offset < offset]
 
 
-def _time_of(chunk: Chunk) -> int:
+def _time_of(chunk: SourceChunk) -> int:
     return chunk.record.stime_min
 
 
-def offset_of(chunk: Chunk) -> int:
+def offset_of(chunk: SourceChunk) -> int:
     """Where the record lies in its log."""
     return chunk.offset

@@ -1,9 +1,9 @@
 """What a root's step decides, as a value: nothing changes before the decision is taken.
 
-A step finds the windows that are complete and those that are due (rule 20), puts their answers
-together, and plans one transaction of them (rules 22 and 23). It works on copies of the two things
-that answers move, the ``Line`` and what each child's live answers are made of (``Chosen``). A
-decision holds the transaction and those copies; its core takes them over, all at once.
+A step finds the windows that are complete and those that are due (rule-20), puts their answers
+together, and plans one transaction of them (rule-22 and rule-23). It works on copies of the two
+things that answers move, the ``Line`` and what each child's live answers are made of (``Chosen``).
+A decision holds the transaction and those copies; its core takes them over, all at once.
 
 Some decisions come to nothing: windows without rows wait for company for a while, so that an idle
 query does not write all the time. What was tried for them is dropped with the copies. The
@@ -21,16 +21,24 @@ from slackwater.primitives.panes import (
     Contents,
     LivePanes,
     Notes,
+    PaneShare,
     PaneStore,
-    Share,
     empty_windows,
     folded,
     window_of,
 )
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import Answers, Ready, Transaction
-from slackwater.protocols.dpc.ends import step_us_max
-from slackwater.protocols.dpc.line import Answer, Line, Policy, ReadToEnd, Schedule, Verdict, Wait
+from slackwater.protocols.dpc.answers import AnswerPlanner, Ready, Transaction
+from slackwater.protocols.dpc.ends import STEP_US_MAX
+from slackwater.protocols.dpc.line import (
+    AnswerTentatively,
+    Line,
+    Policy,
+    ReadToEnd,
+    Schedule,
+    Verdict,
+    Wait,
+)
 from slackwater.protocols.dpc.live_input import LiveInput
 from slackwater.protocols.dpc.overload import Overload
 from slackwater.protocols.dpc.stable_input import StableInput
@@ -114,12 +122,12 @@ class Child:
 class Decision:
     """What one step does, and where that leaves its core."""
 
-    transaction: Transaction[Share[Any]]
+    transaction: Transaction[PaneShare[Any]]
     line: Line
     chosen: Sequence[Chosen]
     """Of each child; the core's own where no live answer was made."""
     unread: tuple[int, ...]
-    """Children whose logs must be read to their ends before these count as failed (rule 14)."""
+    """Children whose logs must be read to their ends before these count as failed (rule-14)."""
     doubted: frozenset[int]
     """Children that have missed a deadline which a replica's word promised to keep."""
     live_alone: int
@@ -134,7 +142,7 @@ class _Live:
 
     line: Line
     chosen: Sequence[Chosen]
-    answers: list[Ready[Share[Any]]] = field(default_factory=list)
+    answers: list[Ready[PaneShare[Any]]] = field(default_factory=list)
     unread: tuple[int, ...] = ()
     doubted: set[int] = field(default_factory=set)
     wake_at: int | None = None
@@ -154,27 +162,29 @@ class Decider:
     contents: Contents[Any]
     empty_wait_us: int
     children: Sequence[Child]
-    answers: Answers[Share[Any]]
+    answers: AnswerPlanner[PaneShare[Any]]
     overload: Overload
 
-    def decide(self, line: Line, now: int, *, mute: bool, live_alone: int) -> Decision:
+    def decide(
+        self, line: Line, now: int, *, suppress_tentative: bool, live_alone: int
+    ) -> Decision:
         """What is to be done at ``now`` about the windows from where ``line`` is."""
         line = line.copy()
-        over = self._passed_over(line, now, mute=mute)
+        over = self._passed_over(line, now, suppress_tentative=suppress_tentative)
         # Where windows are shorter than a transaction takes, a live answer is always due: then
         # corrections come first once in a while, or the lines would never join.
         stable_first = (_have_met(line) and not over) or live_alone >= LIVE_ALONE_MAX
         stable, held_until = self._complete(line, now) if stable_first else ([], None)
         if stable:
-            over = self._passed_over(line, now, mute=mute)
-        live = self._due(line, over, now, mute=mute)
+            over = self._passed_over(line, now, suppress_tentative=suppress_tentative)
+        live = self._due(line, over, now, suppress_tentative=suppress_tentative)
         if live.answers:
             held_until = self._held_until(live.answers, now)
             if held_until is not None:  # what comes until then counts too
                 live.answers, live.line, live.chosen = [], line, self._chosen
         tentative = self._in_runs(live.answers) if self.empty_wait_us else live.answers
         if not (stable or tentative or stable_first):
-            # Corrections are gathered only when no live answer is due (rule 23).
+            # Corrections are gathered only when no live answer is due (rule-23).
             stable, held_until = self._complete(live.line, now)
         return Decision(
             self.answers.plan(stable, tentative),
@@ -189,8 +199,8 @@ class Decider:
 
     # Stable answers.
 
-    def _complete(self, line: Line, now: int) -> tuple[list[Ready[Share[Any]]], int | None]:
-        """The next stable answers, as many as one transaction holds (rule 23).
+    def _complete(self, line: Line, now: int) -> tuple[list[Ready[PaneShare[Any]]], int | None]:
+        """The next stable answers, as many as one transaction holds (rule-23).
 
         If they are held back for others, until when. Moves ``line`` behind them.
         """
@@ -205,7 +215,7 @@ class Decider:
         line.stable_answered(self.answers.stable_after(found))
         return found, None
 
-    def _complete_windows(self, start: int, stable_to: int) -> Iterator[Ready[Share[Any]]]:
+    def _complete_windows(self, start: int, stable_to: int) -> Iterator[Ready[PaneShare[Any]]]:
         """Complete windows in order, some more than a transaction may hold, not across T."""
         rows = 0
         answered_to = self.answers.state.answered_to
@@ -220,7 +230,7 @@ class Decider:
             if correcting and start >= answered_to:
                 return
 
-    def _stable_window(self, start: int) -> Ready[Share[Any]]:
+    def _stable_window(self, start: int) -> Ready[PaneShare[Any]]:
         run = empty_windows([c.panes for c in self.children], self.grid, start)
         before = (self.answers.state.answered_to - start) // self._slide
         if before > 0:
@@ -228,10 +238,10 @@ class Decider:
         if run > 1:
             return Ready(start, None, 0, windows=run)
         end = self.grid.window_end(start)
-        share = self._together([c.panes.window(start, end) for c in self.children])
+        share = self._as_one_run([c.panes.window(start, end) for c in self.children])
         return Ready(start, share, len(share.slice), gap=share.notes.lost)
 
-    def _held_until(self, found: Sequence[Ready[Share[Any]]], now: int) -> int | None:
+    def _held_until(self, found: Sequence[Ready[PaneShare[Any]]], now: int) -> int | None:
         """Nothing but emptiness, and not long due: idle queries must not write all the time.
 
         Corrections never wait, and nothing that has rows does: what is empty before it goes along.
@@ -248,7 +258,7 @@ class Decider:
 
     # Tentative answers.
 
-    def _due(self, line: Line, over: int, now: int, *, mute: bool) -> _Live:
+    def _due(self, line: Line, over: int, now: int, *, suppress_tentative: bool) -> _Live:
         """The windows that are due on the live line, the ``over`` first of them passed over."""
         live = _Live(line.copy() if self.empty_wait_us else line, self._chosen)
         line, rows = live.line, 0
@@ -258,16 +268,16 @@ class Decider:
                 break
             if _have_met(line) and not over and line.stable_ready(stable_to):
                 break  # the stable line will say it
-            if mute:
+            if suppress_tentative:
                 return live
             match self._verdict(live, over, now):
                 case Wait(until):
                     live.wake_at = until
                     return live
                 case ReadToEnd(inputs):
-                    live.unread, live.wake_at = inputs, now + step_us_max
+                    live.unread, live.wake_at = inputs, now + STEP_US_MAX
                     return live
-                case Answer(missing):
+                case AnswerTentatively(missing):
                     if not live.answers:
                         live.chosen = [chosen.copy() for chosen in live.chosen]
                     answer = self._pass_over(live, over) if over else self._live_window(live)
@@ -302,20 +312,20 @@ class Decider:
             start=start,
         )
 
-    def _live_window(self, live: _Live) -> Ready[Share[Any]]:
-        """Put together what is known now of the window, and name what it lacks (rule 20)."""
+    def _live_window(self, live: _Live) -> Ready[PaneShare[Any]]:
+        """Put together what is known now of the window, and name what it lacks (rule-20)."""
         start = live.line.live_next
         end = self.grid.window_end(start)
         for child, chosen in zip(self.children, live.chosen, strict=True):
             chosen.choose(child.live, chosen.to, end)
-        share = self._together([chosen.panes.window(start, end) for chosen in live.chosen])
+        share = self._as_one_run([chosen.panes.window(start, end) for chosen in live.chosen])
         missing = tuple(sorted(share.notes.missing))
         live.line.live_answered()
         return Ready(start, share, len(share.slice), missing=missing, gap=share.notes.lost)
 
-    def _in_runs(self, answers: Sequence[Ready[Share[Any]]]) -> list[Ready[Share[Any]]]:
+    def _in_runs(self, answers: Sequence[Ready[PaneShare[Any]]]) -> list[Ready[PaneShare[Any]]]:
         """Neighbours without rows that lack the same are one run."""
-        runs: list[Ready[Share[Any]]] = []
+        runs: list[Ready[PaneShare[Any]]] = []
         for ready in answers:
             last = runs[-1] if runs else None
             alone = last is None or last.rows or last.gap or ready.rows or ready.gap
@@ -330,13 +340,13 @@ class Decider:
 
     # What is overdue.
 
-    def _passed_over(self, line: Line, now: int, *, mute: bool) -> int:
+    def _passed_over(self, line: Line, now: int, *, suppress_tentative: bool) -> int:
         """How many windows, all overdue, the live line passes over before it computes one.
 
         Where it lacks nothing and is suspended it answers nothing, however late (section 6.1).
         """
         start = line.live_next
-        if _have_met(line) and (mute or self.policy.stabilization == "suspend"):
+        if _have_met(line) and (suppress_tentative or self.policy.stabilization == "suspend"):
             return 0
         return self.overload.passed_over(now, start, lambda n: self._to_compute(line, n))
 
@@ -352,7 +362,7 @@ class Decider:
             count += not run
         return count
 
-    def _pass_over(self, live: _Live, windows: int) -> Ready[Share[Any]]:
+    def _pass_over(self, live: _Live, windows: int) -> Ready[PaneShare[Any]]:
         """One answer for so many overdue windows, of which nothing is computed.
 
         The buckets that only they need are not folded, but what these lack is named.
@@ -365,12 +375,12 @@ class Decider:
             chosen.leave_out(child.live, following)
             chosen.choose(child.live, chosen.to, end)
             missing |= chosen.panes.notes(start, end).missing
-        live.line.live_skipped(following, whole=not missing)
+        live.line.live_skipped(following, complete=not missing)
         return Ready(start, None, 0, windows, tuple(sorted(missing)), skipped=True)
 
     # Helpers.
 
-    def _together(self, shares: Sequence[Share[Any]]) -> Share[Any]:
+    def _as_one_run(self, shares: Sequence[PaneShare[Any]]) -> PaneShare[Any]:
         return window_of(shares, self.contents)
 
     @property

@@ -1,8 +1,8 @@
 """A line's place in one delta log: which records count, and where to read them again.
 
-An aggregator may send a record twice (rule 19), and a writer that was replaced may still write. The
+An aggregator may send a record twice (rule-19), and a writer that was replaced may still write. The
 cursor accepts the next seq only, and drops what is of an older incarnation than the highest START
-read (rule 10).
+read (rule-10).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def damaged_delta(child: int, replica: int) -> DeltaRecord:
 
     It may have been the next one, a copy of another, or nothing that an aggregator has written:
     the seq that comes behind it tells. If it was the next one it leaves a hole, and the orderer
-    says it again (rule 11).
+    says it again (rule-11).
     """
     return DeltaRecord(Kind.VOID, child, replica, 0, 0, 0, UNKNOWN_SEQ)
 
 
-class Trail:
+class ReplayPositions:
     """Where a log stood each time it crossed a window's edge, to know where to read again from.
 
     A line that must rebuild its windows from time t reads a log again from the last place at
@@ -73,10 +73,10 @@ class Trail:
 
 
 class DeltaCursor:
-    """One line's place in one deltas partition: offset, next seq, incarnation, and L of rule 11.
+    """One line's place in one deltas partition: offset, next seq, incarnation, and L of rule-11.
 
-    ``strict`` is the stable line's cursor: only the next seq counts (rule 10). The live line's
-    skips holes, and after a seek takes what comes (rule 13).
+    ``strict`` is the stable line's cursor: only the next seq counts (rule-10). The live line's
+    skips holes, and after a seek takes what comes (rule-13).
     """
 
     def __init__(
@@ -88,41 +88,45 @@ class DeltaCursor:
         self.inc = position.inc
         self.frontier = position.frontier
         self.attached = False
-        self.stray: LogPosition | None = None
+        self.pending_gap: LogPosition | None = None
         """Where a seq beyond the next one was dropped, as long as the next has not come."""
-        self.unread = 0
+        self.undecoded = 0
         """Records since the last one that counted that did not decode: so many seqs may be gone."""
-        self._unread_from: LogPosition | None = None
-        self.trail = Trail(position, pane_of)
+        self._undecoded_from: LogPosition | None = None
+        self.replay_positions = ReplayPositions(position, pane_of)
 
     def position(self) -> LogPosition:
         """Where to read on: behind the last record that is known to count, or to be none."""
-        return self._unread_from or LogPosition(self.offset, self.next_seq, self.inc, self.frontier)
+        return self._undecoded_from or LogPosition(
+            self.offset, self.next_seq, self.inc, self.frontier
+        )
 
-    def reaches(self, offset: int, whole: int, seq: int) -> bool:
-        """Is ``seq``, read next, what follows ``whole``, but for what did not decode?"""
-        is_next = self.offset == offset and self.next_seq == whole and self.stray is None
-        return is_next and whole <= seq <= whole + self.unread
+    def reaches(self, offset: int, contiguous_seq: int, seq: int) -> bool:
+        """Is ``seq``, read next, what follows ``contiguous_seq``, but for what did not decode?"""
+        is_next = (
+            self.offset == offset and self.next_seq == contiguous_seq and self.pending_gap is None
+        )
+        return is_next and contiguous_seq <= seq <= contiguous_seq + self.undecoded
 
     def admits(self, record: BucketRecord) -> bool:
-        """Rule 10, and START: sets the incarnation and L. Moves past the record if it counts."""
+        """rule-10, and START: sets the incarnation and L. Moves past the record if it counts."""
         if record.seq == UNKNOWN_SEQ:
-            if self.next_seq >= 0 and self.stray is None:
-                self._unread_from = self.position()
-                self.unread += 1
+            if self.next_seq >= 0 and self.pending_gap is None:
+                self._undecoded_from = self.position()
+                self.undecoded += 1
             return False
         if record.seq < self.next_seq:
             return False
-        if self._strict and 0 <= self.next_seq < record.seq - self.unread:
-            self.stray = self.stray or self.position()
+        if self._strict and 0 <= self.next_seq < record.seq - self.undecoded:
+            self.pending_gap = self.pending_gap or self.position()
             return False
-        self.next_seq, self.stray = record.seq + 1, None
+        self.next_seq, self.pending_gap = record.seq + 1, None
         self._all_is_known()
         if record.kind is Kind.START:
             self.inc = max(self.inc, record.seq if record.inc < 0 else record.inc)
             if record.frontier is not None and self._strict:
                 self.frontier = record.frontier
-                self.trail.reset(self.position())
+                self.replay_positions.reset(self.position())
             return False
         if record.kind is Kind.VOID or record.inc < self.inc:
             return False
@@ -130,17 +134,17 @@ class DeltaCursor:
         return True
 
     def jump_to_seq(self, seq: int) -> None:
-        """Nobody can send what lies below ``seq``: what was dropped may be next now (rule 28)."""
-        assert self.stray is not None
+        """Nobody can send what lies below ``seq``: what was dropped may be next now (rule-28)."""
+        assert self.pending_gap is not None
         assert self.next_seq < seq
-        self.return_to(replace(self.stray, next_seq=seq))
-        self.stray = None
+        self.return_to(replace(self.pending_gap, next_seq=seq))
+        self.pending_gap = None
         self.attached = False
 
     def jump(self, beginning: int) -> None:
         """Retention took what was to be read next: go on with what comes at ``beginning``."""
         assert self.offset < beginning
-        self.offset, self.next_seq, self.stray = beginning, -1, None
+        self.offset, self.next_seq, self.pending_gap = beginning, -1, None
         self._all_is_known()
 
     def skip_to(self, offset: int) -> None:
@@ -162,11 +166,11 @@ class DeltaCursor:
         )
 
     def _all_is_known(self) -> None:
-        self.unread, self._unread_from = 0, None
+        self.undecoded, self._undecoded_from = 0, None
 
 
-def behind(record: BucketRecord) -> Position:
-    """The position behind a record: the next piece, or the next bucket (R32)."""
+def next_position(record: BucketRecord) -> Position:
+    """The position behind a record: the next piece, or the next bucket (trace-32)."""
     if record.kind is not Kind.BOUNDARY and record.piece + 1 < record.pieces:
         return Position(record.bucket_start, record.piece + 1)
     return Position(record.bucket_end)

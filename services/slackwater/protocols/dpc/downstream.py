@@ -3,9 +3,9 @@
 DPC joins as soon as it has caught up, since there a node sends to its neighbour through one queue
 that is never long. Here an aggregator reads the logs between them. One that is slower than its
 orderer still has the corrections of a long failure before it when the orderer's lines meet, and a
-live bucket in the stable log would stand behind all of them (R33). So the lines stay *apart* until
-the roots have come near: the live line goes on saying each bucket in the live log, which has a task
-of its own, and the stable line says it once more.
+live bucket in the stable log would stand behind all of them (trace-33). So the lines stay *apart*
+until the roots have come near: the live line goes on saying each bucket in the live log, which has
+a task of its own, and the stable line says it once more.
 
 What the roots have read of *this* replica's stable log is what counts. The windows they have
 answered would be the wrong measure: another child's silence stops them for hours, a long window or
@@ -28,12 +28,12 @@ from typing import Final
 
 from slackwater.model.names import replica_letter
 
-near_buckets_default: Final = 5
+NEAR_BUCKETS_DEFAULT: Final = 5
 """Half a second at the usual w of 100 ms: the way and the heartbeats are one to three, and so few
 live buckets cost an aggregator that keeps pace less than the bound."""
 
 
-def word_of(child: int, replica: int) -> str:
+def read_position_key(child: int, replica: int) -> str:
     """What a root's heartbeat calls its place in a replica's stable log."""
     return f"read_{child}.{replica_letter(replica)}"
 
@@ -48,26 +48,26 @@ class Downstream:
     def __init__(self, near_us: int, lease_us: int) -> None:
         self._near_us = near_us
         self._lease_us = lease_us
-        self._words: dict[int, tuple[int, int]] = {}
+        self._statuses: dict[int, tuple[int, int]] = {}
         self._round_end: int | None = None
-        self._behind = 0
+        self._lag = 0
 
-    def says(self, part: int, read_to: int, heard_at: int) -> None:
+    def update(self, part: int, read_to: int, received_at: int) -> None:
         """A root's latest heartbeat: how far it has read this replica's stable log."""
-        self._words[part] = (read_to, heard_at)
+        self._statuses[part] = (read_to, received_at)
 
     def is_awaited(self, now: int, stable_next: int) -> bool:
         """Shall lines that meet at ``stable_next`` stay apart for now?"""
-        places = [to for to, at in self._words.values() if now - at < self._lease_us]
+        places = [to for to, at in self._statuses.values() if now - at < self._lease_us]
         if not places:
             return False
-        behind = stable_next - min(places)
-        if behind <= self._near_us:
+        lag = stable_next - min(places)
+        if lag <= self._near_us:
             return False
         if self._round_end is None or min(places) >= self._round_end:
-            if self._round_end is not None and behind > self._behind // 2:
+            if self._round_end is not None and lag > self._lag // 2:
                 return False
-            self._round_end, self._behind = stable_next, behind
+            self._round_end, self._lag = stable_next, lag
         return True
 
     def forget(self) -> None:

@@ -1,12 +1,12 @@
-"""Has a log been read to an end that was observed after a deadline (rule 14, R11)?
+"""Has a log been read to an end that was observed after a deadline (rule-14, trace-11)?
 
 A deadline alone blames nobody: the silence may be the reader's own. So the end of the log is asked
 for, and what lies before it is read, before its writer counts as failed. Three things end the
 wait: the end is reached; the broker gave no answer; or, though the broker says that there is more,
-nothing of it has come for ``stalled_us_max``: a consumer that is stuck (R34) would else keep its
-process waiting for ever, which is no better than the failure it is to be judged by.
+nothing of it has come for ``STALLED_US_MAX``: a consumer that is stuck (trace-34) would else keep
+its process waiting for ever, which is no better than the failure it is to be judged by.
 
-Time in which the process itself did not run counts little: at most ``step_us_max`` between two
+Time in which the process itself did not run counts little: at most ``STEP_US_MAX`` between two
 looks, so that a process which has slept gives its consumer time to wake up too.
 """
 
@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-stalled_us_max: Final = 250_000
-step_us_max: Final = 50_000
+STALLED_US_MAX: Final = 250_000
+STEP_US_MAX: Final = 50_000
 
 
 @dataclass(slots=True)
@@ -42,5 +42,5 @@ class EndOffsetProbe:
         if offset != self.offset:
             self.offset, self.stalled_us = offset, 0
         else:
-            self.stalled_us += min(passed_us, step_us_max)
-        return self.stalled_us >= stalled_us_max
+            self.stalled_us += min(passed_us, STEP_US_MAX)
+        return self.stalled_us >= STALLED_US_MAX

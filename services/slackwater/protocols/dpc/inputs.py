@@ -4,13 +4,13 @@ An orderer reads source logs and result topics, a root delta logs. Which records
 they leave, is decided by the cursors of each kind (``cursor.py``, ``chain.py``,
 ``delta_cursor.py``). What is the same for all of them is here:
 
-* A cursor is attached to the live consumer or parked at an offset (rule 12). A parked cursor is fed
+* A cursor is attached to the live consumer or parked at an offset (rule-12). A parked cursor is fed
   by a catch-up reader and attached again where it has reached the live consumer. Positions below
-  the beginning of a log are moved to it, by the cursor, which records the loss (rule 28).
+  the beginning of a log are moved to it, by the cursor, which records the loss (rule-28).
 * Before an input counts as failed, its logs are read to ends that were fetched after the deadline
-  (rule 14, ``ends.py``).
+  (rule-14, ``ends.py``).
 * After a start, tentative output is suppressed until the logs are read to the ends that they had at
-  the start (R6, rule 27).
+  the start (trace-6, rule-27).
 
 ``Inputs`` looks at offsets only. It returns the cursors that a record is for, and the stage hands
 the record to them. The alternative, a callback for each cursor, would hide the order in which a
@@ -111,7 +111,7 @@ class InputLog(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class ProbeEnds(Generic[L]):
-    """Ask the broker for the ends of these logs; answer with ``ends`` (rule 14)."""
+    """Ask the broker for the ends of these logs; answer with ``ends`` (rule-14)."""
 
     logs: tuple[L, ...]
 
@@ -159,7 +159,7 @@ class Inputs(Generic[L, C]):
         return {log: at.position for log, at in self._logs.items()}
 
     def begin_at(self, beginnings: Mapping[L, int]) -> None:
-        """Before anything is read: retention may have been there first (rule 28)."""
+        """Before anything is read: retention may have been there first (rule-28)."""
         for log, beginning in beginnings.items():
             at = self._logs[log]
             for _, cursor in at.readers:
@@ -172,14 +172,14 @@ class Inputs(Generic[L, C]):
         """The live consumer reads the log for others already: its next record is at ``offset``.
 
         A cursor that is not there is parked. What lies before ``offset`` is no loss: the catch-up
-        reader has it (rule 12).
+        reader has it (rule-12).
         """
         at = self._logs[log]
         at.position = offset
         for _, cursor in at.readers:
             at.attach(cursor)
 
-    # Records of the live consumer, and the cursors that they are for (rule 12).
+    # Records of the live consumer, and the cursors that they are for (rule-12).
 
     def needs(self, log: L, offset: int) -> bool:
         """Is a record at ``offset`` for any cursor? Else it need not be decoded."""
@@ -253,12 +253,12 @@ class Inputs(Generic[L, C]):
         return at.cursor(line).offset >= at.position
 
     def position_gone(self, line: LineName, log: L, beginning: int) -> None:
-        """Retention took the record that a parked cursor needs next (rule 28)."""
+        """Retention took the record that a parked cursor needs next (rule-28)."""
         cursor = self._logs[log].cursor(line)
         if not cursor.attached and cursor.offset < beginning:
             cursor.jump(beginning)
 
-    # Ends of logs: rule 14.
+    # Ends of logs: rule-14.
 
     def probe(self, logs: Iterable[L]) -> tuple[L, ...]:
         """The logs among these whose ends are to be fetched; ``answer`` brings them."""
@@ -295,7 +295,7 @@ class Inputs(Generic[L, C]):
                     found.append((input_, min(at for at in through if at is not None)))
         return found
 
-    # After a start: R6.
+    # After a start: trace-6.
 
     @property
     def has_unread(self) -> bool:
@@ -306,7 +306,7 @@ class Inputs(Generic[L, C]):
         """Is there, of what the live line needs? Its next unit ends at ``needed_to``.
 
         A log that has been read as far in event time is read far enough: its cursor may be parked
-        there (rule 12).
+        there (rule-12).
         """
         self._unread = {
             log: end

@@ -5,7 +5,7 @@ input in one order, and SJoin processes it in that order. Here a bucket is that 
 of a bucket is a function of its readings and of those up to ``within`` before it: a pair belongs to
 the bucket that holds the *later* of its two times, and each pair to exactly one. The paper's SJoin
 keeps the window as operator state; here it stays with the cursors, which hold back what they have
-read until it can join no more, so a fork or a restart needs no copy of anything (R26).
+read until it can join no more, so a fork or a restart needs no copy of anything (trace-26).
 
 Nothing runs once per reading: one side is sorted by (key, time), the other asks it for a range by
 binary search, and the ranges are spread into pairs. The order of the result (time, place in the
@@ -28,7 +28,7 @@ from slackwater.model.records import type_f64, type_i64
 
 type_index = npt.NDArray[np.intp]
 
-joined_rows_default_max: Final = 2_000_000
+JOINED_ROWS_DEFAULT_MAX: Final = 2_000_000
 """Most pairs in one bucket: 16 MB a field."""
 
 
@@ -55,7 +55,7 @@ class SJoin:
     left_of: tuple[bool, ...]
     left_fields: tuple[str, ...]
     right_fields: tuple[str, ...]
-    rows_max: int = joined_rows_default_max
+    rows_max: int = JOINED_ROWS_DEFAULT_MAX
 
     def rows(self, left: Table, right: Table, start: int) -> Table:
         """The pairs whose later time is at or after ``start``, with the left fields first.

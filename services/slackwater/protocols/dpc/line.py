@@ -9,19 +9,19 @@ out it *forks* and goes on alone, tentatively, until the stable line has caught 
 Nothing is ever rolled back, and neither line waits for the other, but for lines that have met while
 the roots are far behind (``downstream.py``).
 
-This module holds the decisions only (rules 14, 16, 17, 18 and 20): which unit is next for which
-line, which input has failed, what is due. It is told how far each input has come for each line
-and what time it is; content, positions and bytes belong to its callers. A deadline alone does not
-make an input failed: its log must have been read to an end that was observed after the deadline
-(R11), so a process that was itself asleep blames nobody else.
+This module holds the decisions only (rule-14, rule-16, rule-17, rule-18 and rule-20): which unit is
+next for which line, which input has failed, what is due. It is told how far each input has come for
+each line and what time it is; content, positions and bytes belong to its callers. A deadline alone
+does not make an input failed: its log must have been read to an end that was observed after the
+deadline (trace-11), so a process that was itself asleep blames nobody else.
 
 How long a unit is held back once the lines are apart is the query's *policy* (section 6.1): until
 its deadline, in the hope that it needs no correction, or not at all, and in STABILIZATION also for
 good. Only the stage whose own input is missing delays; one that is handed tentative input passes it
-on at once, else the delays of a chain would add up (R13).
+on at once, else the delays of a chain would add up (trace-13).
 
 The paper's alternative, one copy that checkpoints, undoes and redoes (section 4.4.1), needs every
-tentative tuple buffered or a second node for as long as the failure lasts (R5).
+tentative tuple buffered or a second node for as long as the failure lasts (trace-5).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from slackwater.protocols.dpc.states import LineEvent, LineState, moved
 
 
 class LineName(IntEnum):
-    """Which of a replica's two logs, or of a stage's two lines (rule 8)."""
+    """Which of a replica's two logs, or of a stage's two lines (rule-8)."""
 
     STABLE = 0
     LIVE = 1
@@ -64,9 +64,9 @@ class Units(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Rule 15. ``normal_time(e)`` is wall(e + lateness) in us, or None while it is unknown.
+    """rule-15. ``normal_time(e)`` is wall(e + lateness) in us, or None while it is unknown.
 
-    ``answer_within_us`` is X - (n - k + 1)m for stage k of n: the ladder of deadlines (R13).
+    ``answer_within_us`` is X - (n - k + 1)m for stage k of n: the ladder of deadlines (trace-13).
     """
 
     normal_time: Callable[[int], int | None]
@@ -83,7 +83,7 @@ class Policy:
     """What becomes of a unit that is not stable, once the lines are apart (section 6.1).
 
     ``failure``: while an input is missing. ``stabilization``: while nothing is missing any more,
-    but the stable line has not caught up. *process* answers as soon as it may (rule 17), *delay*
+    but the stable line has not caught up. *process* answers as soon as it may (rule-17), *delay*
     at the deadline, *suspend* not at all: it gives up the bound for fewer corrections.
     """
 
@@ -109,13 +109,13 @@ class ReadToEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerTentatively:
     """Answer the live line's next unit tentatively; ``missing`` inputs have not passed its end."""
 
     missing: tuple[int, ...]
 
 
-Verdict = Wait | ReadToEnd | Answer
+Verdict = Wait | ReadToEnd | AnswerTentatively
 
 
 class Line:
@@ -125,8 +125,8 @@ class Line:
         inputs: how many inputs (streams of an orderer, children of a root) there are.
         units: the grid.
         schedule: normal times and deadlines.
-        stable_next: first unit without a stable answer (S of rule 22).
-        live_next: first unit without any answer (T of rule 22), not before ``stable_next``.
+        stable_next: first unit without a stable answer (S of rule-22).
+        live_next: first unit without any answer (T of rule-22), not before ``stable_next``.
         policy: of the query.
     """
 
@@ -150,14 +150,14 @@ class Line:
         self._schedule = schedule
         self._policy = policy
         self._read_through: list[int | None] = [None] * inputs
-        self._event = LineEvent.HURT
+        self._event = LineEvent.INPUT_MISSING
         self._watched = live_next
         self.stable_next = stable_next
         self.live_next = live_next
         self.failed: set[int] = set()
         # What a line that was apart lacked before its restart is found out at the first judgement.
         self.state = LineState.UP_FAILURE if live_next > stable_next else LineState.STABLE
-        """What the heartbeats say of the output (D6)."""
+        """What the heartbeats say of the output (dpc-6)."""
 
     def copy(self) -> Line:
         """Another one at the same place, to decide on: this one is as it was until it is replaced.
@@ -189,7 +189,7 @@ class Line:
     # Stable line.
 
     def stable_ready(self, stable_to: int) -> bool:
-        """May the stable line take its next unit (rule 16)? ``stable_to``: the least of inputs."""
+        """May the stable line take its next unit (rule-16)? ``stable_to``: the least of inputs."""
         return stable_to >= self._units.end(self.stable_next)
 
     def stable_answered(self, following: int) -> None:
@@ -199,7 +199,7 @@ class Line:
         self.live_next = max(self.live_next, following)
 
     def try_join(self, now: int, stable_to: int, *, attached: bool) -> bool:
-        """Join if the stable line is where the live line is, and in time (rule 18)."""
+        """Join if the stable line is where the live line is, and in time (rule-18)."""
         if not self.forked or self.stable_next != self.live_next or not attached:
             return False
         end = self._units.end(self.live_next)
@@ -221,13 +221,14 @@ class Line:
         excused: Collection[int] = (),
         start: int | None = None,
     ) -> Verdict:
-        """What is to be done about the live line's next unit (rules 14, 17, 20).
+        """What is to be done about the live line's next unit (rule-14, rule-17, rule-20).
 
         ``start`` is another one, if all up to that shall be answered at once.
 
         ``live_to[i]`` is how far input i has come for the live line. ``tentative(i)`` tells whether
-        input i passes the unit's end only tentatively; then nobody waits for the deadline (R13).
-        ``excused`` inputs hold back because the policy says so: their silence is no failure.
+        input i passes the unit's end only tentatively; then nobody waits for the deadline
+        (trace-13). ``excused`` inputs hold back because the policy says so: their silence is no
+        failure.
         """
         start = self.live_next if start is None else start
         end = self._units.end(start)
@@ -245,48 +246,50 @@ class Line:
         is_tentative = tentative is not None and any(map(tentative, range(len(live_to))))
         if now < normal:
             # Nothing tentative before its normal time: with every stream silent, or the boundary
-            # of the only living one an hour ahead, the future would be answered at once (R36).
+            # of the only living one an hour ahead, the future would be answered at once (trace-36).
             return Wait(normal)
-        is_whole = not is_tentative and all(i in excused for i in lagging)
-        if is_whole:
+        is_complete = not is_tentative and all(i in excused for i in lagging)
+        if is_complete:
             if self.forked:
-                self.state = moved(self.state, LineEvent.WHOLE)
+                self.state = moved(self.state, LineEvent.INPUT_COMPLETE)
             silence = self._listen_ahead(now, live_to, excused) if self._suspends else None
             if silence is not None:
                 return silence
-        self._event = LineEvent.HURT if lagging or is_tentative else LineEvent.WHOLE
+        self._event = (
+            LineEvent.INPUT_MISSING if lagging or is_tentative else LineEvent.INPUT_COMPLETE
+        )
         deadline = normal + self._schedule.answer_within_us
-        if awaited or self._delays(lagging, is_whole=is_whole):
+        if awaited or self._delays(lagging, is_complete=is_complete):
             if now < deadline:
                 return Wait(deadline)
             unread = tuple(i for i in awaited if not self._was_read_since(i, deadline))
             if unread:
                 return ReadToEnd(unread)
             self.failed.update(awaited)
-        return Answer(lagging)
+        return AnswerTentatively(lagging)
 
     def live_answered(self) -> None:
         """The live line has answered its next unit: from here on it is alone."""
         self.live_next = self._units.following(self.live_next)
         self.state = moved(self.state, self._event)
 
-    def live_skipped(self, following: int, *, whole: bool) -> None:
+    def live_skipped(self, following: int, *, complete: bool) -> None:
         """The live line has answered all units before ``following`` at once, and computed none.
 
-        ``whole``: no input lacks any of them; they are only overdue.
+        ``complete``: no input lacks any of them; they are only overdue.
         """
         assert following > self.live_next
         self.live_next = following
-        self._event = LineEvent.WHOLE if whole else LineEvent.HURT
+        self._event = LineEvent.INPUT_COMPLETE if complete else LineEvent.INPUT_MISSING
         self.state = moved(self.state, self._event)
 
-    def _delays(self, lagging: tuple[int, ...], *, is_whole: bool) -> bool:
+    def _delays(self, lagging: tuple[int, ...], *, is_complete: bool) -> bool:
         """Is the unit held back until its deadline, though no input is awaited?
 
         If all is there and the lines are one, the stable line will answer, as soon as its own
         cursors get there. What is tentative already has been held back where that came about.
         """
-        if is_whole:
+        if is_complete:
             return not self.forked or self._policy.stabilization != "process"
         return bool(lagging) and self._policy.failure == "delay"
 

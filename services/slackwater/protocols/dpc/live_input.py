@@ -2,8 +2,8 @@
 
 The line sees what every replica has of a bucket, and picks per bucket what the paper's Table II
 would choose: stable if any replica has it, else the tentative bucket of the replica that has come
-furthest (rules 13, 20, 21; R7, R34). Slices replace each other and are never added, so nothing is
-counted twice however often a bucket is sent.
+furthest (rule-13, rule-20, rule-21; trace-7, trace-34). Slices replace each other and are never
+added, so nothing is counted twice however often a bucket is sent.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from slackwater.model.records import BucketRecord, Gap
-from slackwater.protocols.dpc.delta_cursor import DeltaCursor, behind
+from slackwater.protocols.dpc.delta_cursor import DeltaCursor, next_position
 
 
 @dataclass(slots=True)
-class Said:
+class BucketVersion:
     """What one replica says of one bucket, or of a run of empty ones, tentatively or for good."""
 
     start: int
@@ -32,12 +32,12 @@ class Said:
 
     @property
     def rank(self) -> int:
-        """Stable is better than stable with a gap (R15), and that than tentative."""
+        """Stable is better than stable with a gap (trace-15), and that than tentative."""
         return (2 - bool(self.gap)) if self.stable else 0
 
     @property
     def complete(self) -> bool:
-        """An incomplete set of pieces is no slice (rule 13)."""
+        """An incomplete set of pieces is no slice (rule-13)."""
         return len(self.pieces) == self.pieces_count
 
     @property
@@ -53,13 +53,13 @@ class _ReplicaView:
     stable_to: int
     tentative_to: int
     starts: list[int] = field(default_factory=list)
-    said: dict[int, Said] = field(default_factory=dict)
+    versions: dict[int, BucketVersion] = field(default_factory=dict)
     bytes_held: int = 0
 
     def put(self, record: BucketRecord, *, stable: bool) -> None:
-        """A stable slice replaces any; a tentative one what was said before it (rule 13)."""
+        """A stable slice replaces any; a tentative one what was said before it (rule-13)."""
         start = record.bucket_start
-        old = self.said.get(start)
+        old = self.versions.get(start)
         if old is not None and old.stable and not stable:
             return
         if old is None:
@@ -71,7 +71,7 @@ class _ReplicaView:
             or (record.piece in old.pieces or record.pieces != old.pieces_count)
         ):
             self.bytes_held -= 0 if old is None else old.nbytes
-            old = Said(
+            old = BucketVersion(
                 start,
                 record.bucket_end,
                 stable,
@@ -81,7 +81,7 @@ class _ReplicaView:
                 record.pieces,
                 record.inc,
             )
-            self.said[start] = old
+            self.versions[start] = old
         old.pieces[record.piece] = record
         self.bytes_held += record.nbytes
         if old.complete:
@@ -96,7 +96,7 @@ class _ReplicaView:
         else:
             self.tentative_to = max(self.tentative_to, end)
 
-    def _drop_within(self, run: Said) -> None:
+    def _drop_within(self, run: BucketVersion) -> None:
         """A run of empty buckets replaces also the later buckets it covers."""
         first = bisect_right(self.starts, run.start)
         last = bisect_left(self.starts, run.end, first)
@@ -106,27 +106,29 @@ class _ReplicaView:
 
     def forget_before(self, start: int) -> None:
         kept = 0
-        while kept < len(self.starts) and self.said[self.starts[kept]].end <= start:
+        while kept < len(self.starts) and self.versions[self.starts[kept]].end <= start:
             self._drop(self.starts[kept])
             kept += 1
         del self.starts[:kept]
 
-    def before(self, is_past: Callable[[int], bool]) -> Iterable[Said]:
+    def before(self, is_past: Callable[[int], bool]) -> Iterable[BucketVersion]:
         """What comes before the first that does not end in the past."""
-        return takewhile(lambda said: is_past(said.end), (self.said[at] for at in self.starts))
+        return takewhile(
+            lambda version: is_past(version.end), (self.versions[at] for at in self.starts)
+        )
 
     def _drop(self, start: int) -> None:
-        self.bytes_held -= self.said.pop(start).nbytes
+        self.bytes_held -= self.versions.pop(start).nbytes
 
-    def between(self, start: int, end: int) -> Iterable[Said]:
+    def between(self, start: int, end: int) -> Iterable[BucketVersion]:
         """Everything complete that was said of [start, end), in order."""
         i = max(bisect_right(self.starts, start) - 1, 0)
         for at in self.starts[i:]:
             if at >= end:
                 return
-            said = self.said[at]
-            if said.end > start and said.complete:
-                yield said
+            version = self.versions[at]
+            if version.end > start and version.complete:
+                yield version
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +144,11 @@ class Ingredient:
 
 
 class LiveInput:
-    """The live line's view of one child: both logs of every replica (rules 13, 20, 21).
+    """The live line's view of one child: both logs of every replica (rule-13, rule-20, rule-21).
 
     ``low`` is where choosing has come to: below it nothing is kept. A cursor that is twice
     ``ahead_us_max`` beyond it is parked: a child whose sources run ahead of time must not fill the
-    memory (rule 12).
+    memory (rule-12).
     """
 
     def __init__(
@@ -171,10 +173,10 @@ class LiveInput:
             cursor.return_to(before)
             cursor.attached = False
             return
-        end = behind(record)
+        end = next_position(record)
         if end > cursor.frontier:
             cursor.frontier = end
-            cursor.trail.mark(cursor.position())
+            cursor.replay_positions.mark(cursor.position())
         if record.bucket_end > self.low:
             self._views[replica].put(record, stable=line == 0)
         elif record.piece + 1 == record.pieces:
@@ -182,7 +184,7 @@ class LiveInput:
             # bucket, a child that failed once would else be behind, hence failed, for ever.
             self._views[replica].come_to(record.bucket_end, stable=line == 0)
 
-    def is_hungry(self, cursor: DeltaCursor) -> bool:
+    def needs_input(self, cursor: DeltaCursor) -> bool:
         """Shall a parked cursor be read on?"""
         return cursor.frontier.bucket_start - self.low <= self.ahead_us_max
 
@@ -193,22 +195,22 @@ class LiveInput:
             view.forget_before(start)
 
     def live_to(self, healthy: Sequence[bool]) -> int:
-        """How far the child has come: stably, or tentatively if nobody here says STABLE (R34).
+        """How far the child has come: stably, or tentatively if nobody here says STABLE (trace-34).
 
         ``healthy[r]``: replica r's heartbeat is fresh and says STABLE. A tentative passing counts
         only if no replica says so: the stable bucket is on its way.
         """
         stable_to = self.stable_to
-        for says_stable, view in zip(healthy, self._views, strict=True):
-            if says_stable and view.tentative_to <= view.stable_to:
+        for is_stable, view in zip(healthy, self._views, strict=True):
+            if is_stable and view.tentative_to <= view.stable_to:
                 return stable_to
         return max(stable_to, *(v.tentative_to for v in self._views))
 
     @property
     def held(self) -> int:
         """How many buckets, runs and places are held in memory."""
-        places = sum(len(cursor.trail) for pair in self.cursors for cursor in pair)
-        return places + sum(len(view.said) for view in self._views)
+        places = sum(len(cursor.replay_positions) for pair in self.cursors for cursor in pair)
+        return places + sum(len(view.versions) for view in self._views)
 
     @property
     def bytes_held(self) -> int:
@@ -217,7 +219,7 @@ class LiveInput:
 
     def bytes_before(self, is_past: Callable[[int], bool]) -> int:
         """About what those take that come before the first that does not end in the past."""
-        return sum(said.nbytes for view in self._views for said in view.before(is_past))
+        return sum(version.nbytes for view in self._views for version in view.before(is_past))
 
     @property
     def stable_to(self) -> int:
@@ -246,28 +248,33 @@ class LiveInput:
         furthest (Table II); never a sum of two.
         """
         order = sorted(self._views, key=lambda v: (v.tentative_to, v.stable_to), reverse=True)
-        chosen: dict[int, Said] = {}
+        chosen: dict[int, BucketVersion] = {}
         for view in order:
-            for said in view.between(start, end):
-                best = chosen.get(said.start)
-                if best is None or said.rank > best.rank:
-                    chosen[said.start] = said
+            for version in view.between(start, end):
+                best = chosen.get(version.start)
+                if best is None or version.rank > best.rank:
+                    chosen[version.start] = version
         return self._without_overlaps(chosen, start)
 
-    def _without_overlaps(self, chosen: dict[int, Said], start: int) -> list[Ingredient]:
+    def _without_overlaps(self, chosen: dict[int, BucketVersion], start: int) -> list[Ingredient]:
         """Runs of empty buckets may overlap other replicas' buckets: take what adds time."""
         found: list[Ingredient] = []
         reached = start
-        for said in sorted(chosen.values(), key=lambda s: (s.start, not s.stable)):
-            if said.end <= reached:
+        for version in sorted(chosen.values(), key=lambda s: (s.start, not s.stable)):
+            if version.end <= reached:
                 continue
-            pieces = tuple(said.pieces[i] for i in sorted(said.pieces))
-            if said.start < reached:
+            pieces = tuple(version.pieces[i] for i in sorted(version.pieces))
+            if version.start < reached:
                 pieces = ()  # a run of empty buckets that began earlier
             found.append(
                 Ingredient(
-                    max(said.start, reached), said.end, said.stable, pieces, said.missing, said.gap
+                    max(version.start, reached),
+                    version.end,
+                    version.stable,
+                    pieces,
+                    version.missing,
+                    version.gap,
                 )
             )
-            reached = said.end
+            reached = version.end
         return found

@@ -16,8 +16,8 @@ class Cursor(Protocol):
     attached: bool
     hole_inc: int | None
     bytes_held: int
-    """About what is buffered ahead of the line: what H bounds (rule 12)."""
-    bytes_behind: int
+    """About what is buffered ahead of the line: what H bounds (rule-12)."""
+    passed_bytes: int
     """About what is kept of what the line has passed, for an operator that looks back."""
 
     @property
@@ -84,7 +84,7 @@ class Cursor(Protocol):
 
 
 class LiveCursor(Cursor, Protocol):
-    """The live line's, which may leave things out (rule 13)."""
+    """The live line's, which may leave things out (rule-13)."""
 
     def seek(self, end: int) -> None:
         """Leave out a backlog."""

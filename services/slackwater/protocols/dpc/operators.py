@@ -3,9 +3,10 @@
 DPC section 2.1 asks operators to be deterministic functions of their input order. A bucket's
 readings are put in the order (stime, stream, id), or joined (``join.py``), filtered and mapped as
 columns, and packed: by key in key order for a query with a window, whose readings will be
-aggregated, else as rows in their order (R21). A bucket too large for one record is cut by one fixed
-rule, between keys or between rows (R32). All of it is a pure function of the bucket's readings and
-of those a join looks back to, whatever records they came in, so replicas agree bit for bit.
+aggregated, else as rows in their order (trace-21). A bucket too large for one record is cut by one
+fixed rule, between keys or between rows (trace-32). All of it is a pure function of the bucket's
+readings and of those a join looks back to, whatever records they came in, so replicas agree bit for
+bit.
 
 Nothing here runs once per reading: keys become small ints when a record's key list is first seen,
 and sorting by key is numpy's radix sort of the keys' ranks.
@@ -29,16 +30,16 @@ if TYPE_CHECKING:
     from slackwater.primitives.expressions import Predicate, Projection
 
 
-key_bytes: Final = 40
+KEY_BYTES: Final = 40
 """What a key takes in a record at least, with its offset."""
-key_text_bytes: Final = 24
+KEY_TEXT_BYTES: Final = 24
 """So long a text is in that; what is longer takes more."""
-figures_bytes: Final = 5 * 8
+FIGURES_BYTES: Final = 5 * 8
 """What the aggregator makes of a key's readings of one field, however few they are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BucketPiece:
     """One record's worth of a bucket: keys in key order, their readings by cumulative offsets.
 
     Rows have a time and a key index each instead of ``offsets``.
@@ -79,7 +80,7 @@ class Operators:
         piece_bytes_max: int = 8 << 20,
         delta_bytes_max: int = 12 << 20,
         rows: bool = False,
-        shared: SharedBuckets[list[Piece]] | None = None,
+        shared: SharedBuckets[list[BucketPiece]] | None = None,
     ) -> None:
         self._input_fields = fields
         self._where = where
@@ -93,7 +94,7 @@ class Operators:
 
     @property
     def lookback_us(self) -> int:
-        """A bucket [s, e) is a function of the readings in [s - lookback, e) (R26)."""
+        """A bucket [s, e) is a function of the readings in [s - lookback, e) (trace-26)."""
         return 0 if self._join is None else self._join.within_us
 
     def bucket(
@@ -101,10 +102,11 @@ class Operators:
         streams: Sequence[Iterable[tuple[SourceColumns, int]]],
         start: int,
         end: int,
-    ) -> list[Piece]:
+    ) -> list[BucketPiece]:
         """The pieces of the bucket [start, end) out of each stream's (columns, floor) in id order.
 
-        Readings outside [start - lookback, end), or below their record's floor (R23), are left out.
+        Readings outside [start - lookback, end), or below their record's floor (trace-23), are left
+        out.
         """
         if self._shared is None:
             return self._made(streams, start, end)
@@ -113,7 +115,7 @@ class Operators:
 
     def _made(
         self, streams: Sequence[Iterable[tuple[SourceColumns, int]]], start: int, end: int
-    ) -> list[Piece]:
+    ) -> list[BucketPiece]:
         if self._join is None:
             rows = _in_order(self._table(streams, self._input_fields, start, end))
         else:
@@ -149,8 +151,9 @@ class Operators:
             [
                 part
                 for columns_of_stream in streams
-                for columns, floor in columns_of_stream
-                if (part := self._slice(columns, fields, max(low, floor), high)) is not None
+                for columns, prev_watermark in columns_of_stream
+                if (part := self._slice(columns, fields, max(low, prev_watermark), high))
+                is not None
             ],
             len(fields),
         )
@@ -188,7 +191,7 @@ class Operators:
 
     def _by_key(
         self, _stimes: type_i64, index: np.ndarray, columns: dict[str, type_f64]
-    ) -> list[Piece]:
+    ) -> list[BucketPiece]:
         ranks, by_rank = self._keys.ranks()
         small = np.uint16 if len(by_rank) <= 1 << 16 else np.int64  # numpy's radix sort
         rank = ranks.astype(small)[index]
@@ -203,7 +206,7 @@ class Operators:
         for begin, end in pairwise(self._cuts(offsets, len(fields), names)):
             low = int(np.searchsorted(offsets, begin, "right")) - 1
             high = int(np.searchsorted(offsets, end))
-            piece = Piece(
+            piece = BucketPiece(
                 names if high - low == len(names) else names[low:high],
                 (np.clip(offsets[low : high + 1], begin, end) - begin).astype(np.float64),
                 fields,
@@ -214,20 +217,20 @@ class Operators:
 
     def _in_rows(
         self, stimes: type_i64, index: np.ndarray, columns: dict[str, type_f64]
-    ) -> list[Piece]:
+    ) -> list[BucketPiece]:
         ranks, by_rank = self._keys.ranks()
         fields = tuple(columns)
-        of_key = key_bytes + _longer(by_rank[i] for i in np.unique(ranks[index]).tolist()).max()
+        of_key = KEY_BYTES + _longer(by_rank[i] for i in np.unique(ranks[index]).tolist()).max()
         rows_max = max(1, self._piece_bytes_max // (8 * len(fields) + 12 + int(of_key)))
         pieces = []
         for low in range(0, len(index), rows_max):
             cut = slice(low, low + rows_max)
             present, key_index = np.unique(ranks[index[cut]], return_inverse=True)
-            whole = len(present) == len(by_rank)
-            names = by_rank if whole else [by_rank[i] for i in present.tolist()]
+            complete = len(present) == len(by_rank)
+            names = by_rank if complete else [by_rank[i] for i in present.tolist()]
             values = tuple(columns[name][cut] for name in fields)
             places = key_index.astype(np.int32)
-            pieces.append(Piece(names, np.zeros(1), fields, values, stimes[cut], places))
+            pieces.append(BucketPiece(names, np.zeros(1), fields, values, stimes[cut], places))
         return pieces
 
     def _cuts(self, offsets: np.ndarray, fields: int, names: Sequence[str]) -> list[int]:
@@ -238,8 +241,8 @@ class Operators:
         figures are merged again as those of buckets are. Gives the places among the readings.
         """
         counts = np.diff(offsets)
-        sizes = counts * (8 * fields) + key_bytes
-        figured = np.full(len(counts), figures_bytes * fields + key_bytes)
+        sizes = counts * (8 * fields) + KEY_BYTES
+        figured = np.full(len(counts), FIGURES_BYTES * fields + KEY_BYTES)
         room = min(
             self._piece_bytes_max - int(sizes.sum()), self._delta_bytes_max - int(figured.sum())
         )
@@ -270,7 +273,7 @@ class Operators:
 def _longer(names: Iterable[str]) -> np.ndarray:
     """By how much each key is longer than what all are taken to need."""
     lengths = np.array([len(name.encode()) for name in names], np.int64)
-    return np.maximum(lengths - key_text_bytes, 0)
+    return np.maximum(lengths - KEY_TEXT_BYTES, 0)
 
 
 def _in_order(table: Table) -> Table:

@@ -7,13 +7,13 @@ deadline is emitted TENTATIVE from what is there (section 4.3).
 
 The core has the two lines of ``line.py``. Each has a cursor in every source log. The stable line's
 output goes to the replica's stable log, which covers event time contiguously and once; what the
-live line emits while the lines are apart goes to the live log (rule 8). So an orderer's logs need
-neither UNDO nor REC_DONE: those are written at the root, where a consumer can see them (R3).
+live line emits while the lines are apart goes to the live log (rule-8). So an orderer's logs need
+neither UNDO nor REC_DONE: those are written at the root, where a consumer can see them (trace-3).
 
 No clock, no Kafka: ``receive`` and ``catch_up`` take records, ``step`` takes the time and returns
 effects, to be carried out in their order. What surrounds it in a process, its start, its state
 records and its logs, is ``slackwater.sessions.orderer``; whoever runs that polls the input before
-each step (R11), and steps again at ``wake_at``, or at once while ``busy``.
+each step (trace-11), and steps again at ``wake_at``, or at once while ``busy``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from slackwater.model.limits import NEVER
 from slackwater.model.records import Gap, Hole, Kind, OrderedRecord, OrdererState, SourceColumns
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.downstream import Downstream
-from slackwater.protocols.dpc.ends import step_us_max
+from slackwater.protocols.dpc.ends import STEP_US_MAX
 from slackwater.protocols.dpc.inputs import ProbeEnds
-from slackwater.protocols.dpc.line import Answer, Line, LineName, ReadToEnd, Wait
+from slackwater.protocols.dpc.line import AnswerTentatively, Line, LineName, ReadToEnd, Wait
 from slackwater.protocols.dpc.operators import Operators
 from slackwater.protocols.dpc.orderer_config import (
     Effect,
@@ -80,7 +80,7 @@ class OrdererCore:
         recovered: where the own logs end.
         inc: offset of this writer's START in its stable log.
         mute_until: per stream, the end of its log seen at START; until the live line has read all
-            of them nothing is sent (R6).
+            of them nothing is sent (trace-6).
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class OrdererCore:
         recovered: Recovered,
         *,
         inc: int,
-        mute_until: Mapping[int, int],
+        suppress_until: Mapping[int, int],
     ) -> None:
         self._config = config
         self._operators = operators
@@ -107,7 +107,7 @@ class OrdererCore:
             config.policy,
         )
         self._lookback_us = operators.lookback_us
-        self.logs = OrdererLogs(config, self.line, state, self._lookback_us, mute_until)
+        self.logs = OrdererLogs(config, self.line, state, self._lookback_us, suppress_until)
         self._live = LiveInputs(config, self.logs.live, self._lookback_us)
         self.stagger = Stagger(config.replica, config.replicas, config.turn_lease_us)
         near_us = config.near_buckets_max * config.grid.w_us
@@ -132,7 +132,7 @@ class OrdererCore:
     @property
     def is_in_normal_operation(self) -> bool:
         """The lines are one, and nothing else is to be done than the next bucket."""
-        return not (self.line.forked or self.mute or self.busy)
+        return not (self.line.forked or self.suppress_tentative or self.busy)
 
     @property
     def awaits_input(self) -> bool:
@@ -142,7 +142,7 @@ class OrdererCore:
         return any(self._live.passed_to(logs, start) < end for logs in self._config.inputs)
 
     def step(self, now: int) -> list[Effect]:
-        """Do what is due at ``now`` (us of wall time), live work first (R14)."""
+        """Do what is due at ``now`` (us of wall time), live work first (trace-14)."""
         effects: list[Effect] = []
         self.busy = False
         passed_us = 0 if self._stepped_at is None else max(now - self._stepped_at, 0)
@@ -162,10 +162,10 @@ class OrdererCore:
     def _answer(self, now: int, effects: list[Effect]) -> None:
         """Emit, in order, what both lines have at the live line's place."""
         for _ in range(self._config.buckets_per_step_max):
-            self._mend()
+            self._adopt_stable_state()
             if self._may_be_one(now) and self._take_stable(now, effects):
                 continue
-            if self.mute:
+            if self.suppress_tentative:
                 self.wake_at = None
                 return
             start = self.line.live_next
@@ -178,32 +178,32 @@ class OrdererCore:
                     return
                 case ReadToEnd(inputs):
                     self._ask(inputs, effects)
-                    self.wake_at = now + step_us_max
+                    self.wake_at = now + STEP_US_MAX
                     return
-                case Answer(missing):
+                case AnswerTentatively(missing):
                     self._emit_tentative(missing, effects)
         self.busy = True
 
     def _may_be_one(self, now: int) -> bool:
         """May the stable line say the live line's next bucket, so that nobody says it tentatively?
 
-        Not while the roots have corrections to read in front of it (R33). A live line that says
-        nothing, because it is mute or suspended, has nothing to gain by that.
+        Not while the roots have corrections to read in front of it (trace-33). A live line that
+        says nothing, because it is mute or suspended, has nothing to gain by that.
         """
         line = self.line
         if line.stable_next != line.live_next or not line.forked:
             return line.stable_next == line.live_next
-        if self.mute or self._config.policy.stabilization == "suspend":
+        if self.suppress_tentative or self._config.policy.stabilization == "suspend":
             return True
         return not self.downstream.is_awaited(now, line.stable_next)
 
-    def _mend(self) -> None:
-        """Where the lines have met, the stable one has what the live one once left out (rule 13).
+    def _adopt_stable_state(self) -> None:
+        """Where the lines have met, the stable one has what the live one once left out (rule-13).
 
         It would else miss it for as long as a stream's readings may be out of order.
         """
         if self.line.forked and self.line.stable_next == self.line.live_next:
-            self.logs.mend()
+            self.logs.adopt_stable_state()
 
     def _ask(self, inputs: tuple[int, ...], effects: list[Effect]) -> None:
         logs = (log for i in inputs for log in self._config.inputs[i])
@@ -260,10 +260,10 @@ class OrdererCore:
         return True
 
     def _gap(
-        self, felt: Iterable[Iterable[tuple[int, int, Gap]]], start: int, end: int
+        self, affected: Iterable[Iterable[tuple[int, int, Gap]]], start: int, end: int
     ) -> Iterator[Gap]:
-        """Readings that retention took, of each log, and [start, end) may have needed (rule 28)."""
-        for name, gaps in zip(self._config.names, felt, strict=True):
+        """Readings that retention took, of each log, and [start, end) may have needed (rule-28)."""
+        for name, gaps in zip(self._config.names, affected, strict=True):
             for low, high, gap in gaps:
                 if low < end and high > start - self._lookback_us:
                     yield Gap(name, gap.lost)
@@ -330,7 +330,7 @@ class OrdererCore:
         return self.logs.wanted(held_back=self._held_back)
 
     def _look_for_backlog(self, now: int, effects: list[Effect]) -> None:
-        """Ask how far a returning stream's log reaches, to seek past a backlog (rule 13)."""
+        """Ask how far a returning stream's log reaches, to seek past a backlog (rule-13)."""
         if not self.line.forked or now - self._seek_asked_at < self._config.seek_period_us:
             return
         self._seek_asked_at = now
@@ -339,23 +339,25 @@ class OrdererCore:
     # What others want to know.
 
     @property
-    def mute(self) -> bool:
-        """Says nothing tentative yet: unread input may hold what would be missing (R6, R11).
+    def suppress_tentative(self) -> bool:
+        """Says nothing tentative yet: unread input may hold what would be missing.
 
         What is stable is said at once, it cannot be wrong. A stream that the live line has read
-        past its next bucket is read far enough: its cursor may be parked there (rule 12).
+        past its next bucket is read far enough: its cursor may be parked there (rule-12).
+
+        See trace-6, trace-11.
         """
         inputs, grid = self.logs.inputs, self._config.grid
         return inputs.has_unread and inputs.is_unread(grid.next_cut(self.line.live_next))
 
     @property
     def held_bytes(self) -> int:
-        """About what the cursors hold in memory (G5)."""
+        """About what the cursors hold in memory (guarantee-5)."""
         return self.logs.held_bytes
 
     @property
     def holes(self) -> tuple[Hole, ...]:
-        """Holes in the source logs: their writers send again (rule 11)."""
+        """Holes in the source logs: their writers send again (rule-11)."""
         return self.logs.holes
 
     def snapshot(self, stable_offset: int, live_offset: int) -> OrdererState:

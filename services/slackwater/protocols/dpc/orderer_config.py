@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from slackwater.model.names import UNPREFIXED, Names
 from slackwater.model.records import OrderedRecord, Position
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.downstream import near_buckets_default
+from slackwater.protocols.dpc.downstream import NEAR_BUCKETS_DEFAULT
 from slackwater.protocols.dpc.inputs import ProbeEnds
 from slackwater.protocols.dpc.line import PROCESS, LineName, Policy, Schedule
-from slackwater.protocols.dpc.staggering import lease_us_default
+from slackwater.protocols.dpc.staggering import LEASE_US_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class SaveState:
-    """Write the state record soon: the line has parked (rule 5)."""
+    """Write the state record soon: the line has parked (rule-5)."""
 
 
 Effect = Emit | ProbeEnds[int] | SaveState
@@ -37,8 +37,8 @@ class OrdererConfig:
     ``logs`` names each log it reads (``sw.source.<log>``), ``names`` the stream or query of the
     deployment file that ``missing`` shall name. A part of a query is two logs, the stable and then
     the tentative topic; ``results`` has the number of the first, and what is promised of the part
-    before its first record: no row below that time. The bounds are rule 12's H and the size of a
-    piece (R32).
+    before its first record: no row below that time. The bounds are rule-12's H and the size of a
+    piece (trace-32).
     """
 
     fragment: str
@@ -57,23 +57,23 @@ class OrdererConfig:
     policy: Policy = PROCESS
     replicas: int = 1
     """Of the child: they take turns at catching up (``staggering.py``)."""
-    turn_lease_us: int = lease_us_default
-    near_buckets_max: int = near_buckets_default
+    turn_lease_us: int = LEASE_US_DEFAULT
+    near_buckets_max: int = NEAR_BUCKETS_DEFAULT
     """So far behind the stable line the roots may be when the lines join (``downstream.py``)."""
     disorders_us: tuple[int, ...] = ()
     """The ``disorder`` of each log's stream, how far a skipped reading may lie ahead; (): none."""
     lateness: Callable[[int], int] = field(default=lambda _e: 0)
-    """How far apart the promises of healthy inputs may be (rule 15): so much more is held of those
+    """How far apart the promises of healthy inputs may be (rule-15): so much more is held of those
     that are ahead. A cursor that had to let go of it would never be attached, nor the lines one."""
     in_time_us: int = 0
-    """Event time that goes by until a deadline: so late an input is still healthy (rule 14)."""
+    """Event time that goes by until a deadline: so late an input is still healthy (rule-14)."""
     results: Mapping[int, int] = field(default_factory=dict)
     backlog_rows_max: int = 100_000
     """In a result topic each row is a record, and a window may have many."""
     topics: Names = UNPREFIXED
     """What the logs are called in which holes are told."""
 
-    def apart_us(self, e: int) -> int:
+    def max_skew_us(self, e: int) -> int:
         """How far inputs may be apart at event time e that all are in time."""
         return self.lateness(e) + self.in_time_us
 
@@ -90,7 +90,7 @@ class OrdererConfig:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What an orderer's own logs say of it (rule 25): the end of their contiguous prefixes."""
+    """What an orderer's own logs say of it (rule-25): the end of their contiguous prefixes."""
 
     frontier: Position
     next_id: int

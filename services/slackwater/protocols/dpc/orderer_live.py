@@ -45,7 +45,7 @@ class LiveInputs:
     def passes_tentatively(
         self, live_to: Sequence[int], start: int
     ) -> Callable[[int], bool] | None:
-        """Tells of an input whether only its tentative topic passes the next bucket (R13)."""
+        """Tells of an input whether only its tentative topic passes the next bucket (trace-13)."""
         if not self._config.results:
             return None
         end = self._config.grid.next_cut(start)
@@ -66,7 +66,7 @@ class LiveInputs:
         return stable, tentative
 
     def missing(self, inputs: tuple[int, ...], start: int, end: int) -> tuple[str, ...]:
-        """Inputs that have not passed, and what the tentative answers of others lack (R20)."""
+        """Inputs that have not passed, and what the tentative answers of others lack (trace-20)."""
         names = {self._config.names[self._config.inputs[i][0]] for i in inputs}
         for logs in self._config.inputs:
             if len(logs) > 1:

@@ -2,7 +2,7 @@
 
 A cursor is fed by the live consumer while it is attached, and by a catch-up reader while it is
 parked. One that has read too far ahead of its line is parked, so that memory is bounded however far
-a stream runs ahead or however long a failure lasts (rule 12).
+a stream runs ahead or however long a failure lasts (rule-12).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slackwater.model.records import (
     SourceRecord,
     StreamPositions,
 )
-from slackwater.protocols.dpc.chain import ResultCursor, Unread
+from slackwater.protocols.dpc.chain import NullCursor, ResultCursor
 from slackwater.protocols.dpc.cursor import SourceCursor
 from slackwater.protocols.dpc.inputs import InputLog, Inputs
 from slackwater.protocols.dpc.line import LINES, Line, LineName
@@ -35,7 +35,7 @@ class OrdererLogs:
         line: where the two lines stand; only read here.
         state: the state record, with a position of each line in each log.
         lookback_us: how long what a line has passed is still needed.
-        mute_until: per log, its end seen at START (R6).
+        mute_until: per log, its end seen at START (trace-6).
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class OrdererLogs:
         line: Line,
         state: OrdererState,
         lookback_us: int,
-        mute_until: Mapping[int, int],
+        suppress_until: Mapping[int, int],
     ) -> None:
         self._config = config
         self._line = line
@@ -59,7 +59,7 @@ class OrdererLogs:
         self.inputs: Inputs[int, Cursor] = Inputs(
             {i: InputLog(live, of, self._backlog_max(i)) for i, (live, of) in enumerate(cursors)},
             config.inputs,
-            mute_until,
+            suppress_until,
         )
 
     def _open(self, log: int, stable: SourcePosition, live: SourcePosition) -> None:
@@ -73,7 +73,7 @@ class OrdererLogs:
             self.stable.append(ResultCursor(stable, name, strict=True))
             self.live.append(ResultCursor(live, name, strict=False))
         elif log - 1 in config.results:
-            self.stable.append(Unread())
+            self.stable.append(NullCursor())
             self.live.append(ResultCursor(live, name, strict=False))
         else:
             bounds = {"disorder_us": disorder_us, "lookback_us": self._lookback_us}
@@ -83,7 +83,7 @@ class OrdererLogs:
     # Records.
 
     def begin_at(self, beginnings: Sequence[int]) -> None:
-        """Before anything is read: retention may have been there first (rule 28)."""
+        """Before anything is read: retention may have been there first (rule-28)."""
         self.inputs.begin_at(dict(enumerate(beginnings)))
 
     def live_at(self, stream: int, offset: int) -> None:
@@ -95,7 +95,7 @@ class OrdererLogs:
         return self.inputs.needs(stream, offset)
 
     def receive(self, stream: int, offset: int, record: SourceRecord) -> None:
-        """A record from the live consumer: it feeds the attached cursors (rule 12)."""
+        """A record from the live consumer: it feeds the attached cursors (rule-12)."""
         for _, cursor in self.inputs.receive(stream, offset):
             cursor.offer(offset, record)
         self._bound(stream)
@@ -110,7 +110,7 @@ class OrdererLogs:
     # Result topics: their offsets have holes, where markers of transactions lie.
 
     def receive_results(self, stream: int, batch: ResultBatch) -> None:
-        """A window from the live consumer: it feeds the attached cursors (rule 12)."""
+        """A window from the live consumer: it feeds the attached cursors (rule-12)."""
         for _, cursor in self.inputs.receive_batch(stream, batch.offset, batch.next_offset):
             cursor.offer(batch.offset, batch)
         self._bound(stream)
@@ -123,7 +123,7 @@ class OrdererLogs:
             self.inputs.attach(line, stream)
 
     def read_to(self, stream: int, position: int) -> None:
-        """The live consumer has handed over all that can be seen below ``position`` (R11)."""
+        """The live consumer has handed over all that can be seen below ``position`` (trace-11)."""
         for _, cursor in self.inputs.read_to(stream, position):
             if isinstance(cursor, ResultCursor):
                 cursor.read_to(position)
@@ -136,13 +136,13 @@ class OrdererLogs:
             self.inputs.attach(line, stream)
 
     def position_gone(self, line: LineName, stream: int, beginning: int) -> None:
-        """Retention took the record a parked cursor needs next (rule 28)."""
+        """Retention took the record a parked cursor needs next (rule-28)."""
         self.inputs.position_gone(line, stream, beginning)
 
     def ends(self, ends: Mapping[int, int | None], fetched_at: int) -> int:
         """The ends of some logs as of ``fetched_at``; None: the broker gave no answer.
 
-        A live cursor with a backlog leaves it out (rule 13); the sum of the records left out.
+        A live cursor with a backlog leaves it out (rule-13); the sum of the records left out.
         """
         self.inputs.answer(ends, fetched_at)
         skipped = 0
@@ -192,7 +192,7 @@ class OrdererLogs:
         return config.ahead_buckets_max * config.grid.w_us
 
     def _bound(self, stream: int) -> None:
-        """Park the cursors that have read too far ahead of their line (rules 12, G5).
+        """Park the cursors that have read too far ahead of their line (rule-12, guarantee-5).
 
         What they keep behind it for a join does not count: to park would read it again.
         """
@@ -201,17 +201,17 @@ class OrdererLogs:
             start = self._next_of(line)
             if not cursor.attached or cursor.boundary < self._config.grid.next_cut(start):
                 continue
-            span = self._lookahead_us(line) + self._config.apart_us(start)
+            span = self._lookahead_us(line) + self._config.max_skew_us(start)
             if cursor.buffered_to - start > span or cursor.bytes_held > self._bytes_max:
                 self.park(line, stream)
 
     @property
     def _bytes_max(self) -> int:
-        """The share of H that a line has in each log (rule 12)."""
+        """The share of H that a line has in each log (rule-12)."""
         return self._config.ahead_bytes_max // len(self._config.logs)
 
     def check_excess(self) -> None:
-        """Raise if a cursor holds more than its share of H without need, once a step (rule 12).
+        """Raise if a cursor holds more than its share of H without need, once a step (rule-12).
 
         A cursor is not read on beyond its share: one that the live consumer feeds is parked with
         the record that exceeds it, and one that is parked is not asked for. What a catch-up reader
@@ -223,7 +223,7 @@ class OrdererLogs:
         for line in LINES:
             start = self._next_of(line)
             for log, cursor in enumerate(self.cursors(line)):
-                if cursor.bytes_held + cursor.bytes_behind <= self._bytes_max:
+                if cursor.bytes_held + cursor.passed_bytes <= self._bytes_max:
                     continue
                 excess = cursor.excess_bytes(start, self._config.grid.next_cut(start))
                 if excess <= self._bytes_max:
@@ -235,7 +235,7 @@ class OrdererLogs:
     def wanted(self, *, held_back: bool) -> dict[tuple[LineName, int], int]:
         """Where the catch-up readers shall read: (line, stream) -> offset, for hungry cursors.
 
-        ``held_back``: the stable line is not caught up now, it is another replica's turn (D12).
+        ``held_back``: the stable line is not caught up now, it is another replica's turn (dpc-12).
         """
         wanted = {}
         for line in LINES:
@@ -245,11 +245,13 @@ class OrdererLogs:
             if not parked:
                 continue
             start = self._next_of(line)
-            span = self._lookahead_us(line) // 2 + self._config.apart_us(start)
+            span = self._lookahead_us(line) // 2 + self._config.max_skew_us(start)
             held_max = self._bytes_max // 2
             for stream, cursor in parked:
-                hungry = cursor.boundary < self._config.grid.next_cut(start)
-                if hungry or (cursor.buffered_to - start < span and cursor.bytes_held < held_max):
+                needs_input = cursor.boundary < self._config.grid.next_cut(start)
+                if needs_input or (
+                    cursor.buffered_to - start < span and cursor.bytes_held < held_max
+                ):
                     wanted[line, stream] = cursor.offset
         return wanted
 
@@ -276,7 +278,7 @@ class OrdererLogs:
         )
 
     def far_ahead(self) -> list[int]:
-        """Streams whose live cursor is parked ahead of a line that is suspended (rule 12).
+        """Streams whose live cursor is parked ahead of a line that is suspended (rule-12).
 
         They are not read on, so nothing can be said of their silence.
         """
@@ -296,31 +298,31 @@ class OrdererLogs:
         """Does it matter now how far the readers of result topics are, beyond the last record?"""
         return any(isinstance(self.live[log], ResultCursor) for log in self.inputs.awaited)
 
-    def mend(self) -> None:
-        """Give the live line what it once left out; the lines have met (rule 13)."""
+    def adopt_stable_state(self) -> None:
+        """Give the live line what it once left out; the lines have met (rule-13)."""
         for log, (live, stable) in enumerate(zip(self.live, self.stable, strict=True)):
             if isinstance(live, SourceCursor) and isinstance(stable, SourceCursor):
-                live.mend(stable)
+                live.adopt_stable_state(stable)
                 self._excess.pop((LineName.LIVE, log), None)
 
     @property
     def ahead_bytes(self) -> int:
-        """About what the cursors hold ahead of their lines: what H bounds (rule 12)."""
+        """About what the cursors hold ahead of their lines: what H bounds (rule-12)."""
         return sum(cursor.bytes_held for line in LINES for cursor in self.cursors(line))
 
     @property
     def held_bytes(self) -> int:
-        """About what the cursors hold in memory (G5).
+        """About what the cursors hold in memory (guarantee-5).
 
         Besides what H bounds: what a join looks back to (decision 22), and readings that are
         stamped ahead of what was promised.
         """
         cursors = (cursor for line in LINES for cursor in self.cursors(line))
-        return self.ahead_bytes + sum(c.bytes_behind + c.bytes_aside for c in cursors)
+        return self.ahead_bytes + sum(c.passed_bytes + c.bytes_aside for c in cursors)
 
     @property
     def holes(self) -> tuple[Hole, ...]:
-        """Holes in the source logs: their writers send again (rule 11)."""
+        """Holes in the source logs: their writers send again (rule-11)."""
         return tuple(
             Hole(self._config.topics.source(log), 0, cursor.hole_inc)
             for log, cursor in zip(self._config.logs, self.stable, strict=True)
@@ -328,9 +330,9 @@ class OrdererLogs:
         )
 
     def positions(self) -> tuple[StreamPositions, ...]:
-        """Where to go on in each log after a restart (rule 5)."""
+        """Where to go on in each log after a restart (rule-5)."""
         return tuple(
             StreamPositions(log, of.next, of.rebuild, live.rebuild)
             for log, stable, live in zip(self._config.logs, self.stable, self.live, strict=True)
-            for of in [live if isinstance(stable, Unread) else stable]
+            for of in [live if isinstance(stable, NullCursor) else stable]
         )

@@ -3,7 +3,7 @@
 A root that computes slower than windows become due falls behind, and if it answers them in order it
 stays behind: each window is later than the one before, and when the load ends, all that has piled
 up stands in front of the present. What is *overdue*, later than X, cannot be in time any more. So a
-run of overdue windows is answered by one tentative boundary line without rows (rule 20), the
+run of overdue windows is answered by one tentative boundary line without rows (rule-20), the
 windows behind it are computed next, and the stable line answers those of the run when nothing newer
 is due.
 

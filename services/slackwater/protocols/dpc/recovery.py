@@ -2,9 +2,9 @@
 
 A crashed node of the paper comes back with empty buffers and has its upstream neighbours send
 what they kept. Here the logs keep all of it, so that an orderer needs to know only where it was:
-its state record says so, roughly, and what its own logs hold behind that says it exactly (R1). The
-record alone would not do: it is written now and then, and what was appended since would be said
-twice. Where the own logs do not tell, the peers do (rule 26), and else the results (rule 11).
+its state record says so, roughly, and what its own logs hold behind that says it exactly (trace-1).
+The record alone would not do: it is written now and then, and what was appended since would be said
+twice. Where the own logs do not tell, the peers do (rule-26), and else the results (rule-11).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from slackwater.model.records import (
 from slackwater.protocols.dpc.orderer_config import OrdererConfig, Recovered
 
 
-def initial_state(config: OrdererConfig, e0: int, offsets: Sequence[int]) -> OrdererState:
-    """The state of a fragment that never ran: both lines at the bucket of E0 (R24).
+def initial_state(config: OrdererConfig, start_time: int, offsets: Sequence[int]) -> OrdererState:
+    """The state of a fragment that never ran: both lines at the bucket of E0 (trace-24).
 
     E0 stands for the promise made so far: a reading below it is in no window, not even where its
     bucket is that of E0. Ids begin at 0, so where retention has cut a log before the first record
-    was read, the loss is a gap (R15) and not an empty time.
+    was read, the loss is a gap (trace-15) and not an empty time.
     """
-    start = config.grid.bucket_start(e0)
-    promises = {i: at for log, at in config.results.items() for i in (log, log + 1)}
+    start = config.grid.bucket_start(start_time)
+    watermarks = {i: at for log, at in config.results.items() for i in (log, log + 1)}
 
     def position(log: int, offset: int) -> SourcePosition:
-        if log in promises:
-            return SourcePosition(offset, 0, -1, max(e0, promises[log]))
-        return SourcePosition(offset, 0 if offset else -1, -1, e0)
+        if log in watermarks:
+            return SourcePosition(offset, 0, -1, max(start_time, watermarks[log]))
+        return SourcePosition(offset, 0 if offset else -1, -1, start_time)
 
     return OrdererState(
         config.fragment,
@@ -69,15 +69,15 @@ def recover(
     stable: Iterable[tuple[int, OrderedRecord]],
     live: Iterable[tuple[int, OrderedRecord]],
 ) -> Recovered:
-    """Find the end of the contiguous prefix of the own logs, from the state record on (R1).
+    """Find the end of the contiguous prefix of the own logs, from the state record on (trace-1).
 
     ``stable`` and ``live`` yield (offset, record) from the state record's offsets to the end. What
-    a zombie wrote there counts for nobody (rule 10), so it must not count here either: a writer
+    a zombie wrote there counts for nobody (rule-10), so it must not count here either: a writer
     that went on behind it would leave a hole for its readers. The START that tells may lie before
     the state record's offset, so the first record read is one of the state's own writer.
 
     A bucket of which only some pieces are there is said once more, all of it: if retention has
-    taken some of its readings meanwhile, what follows would not be the rest of it (R15).
+    taken some of its readings meanwhile, what follows would not be the rest of it (trace-15).
     """
     frontier = Position(state.frontier)
     next_id = begun_id = state.last_id + 1
@@ -114,23 +114,23 @@ def recover(
 
 
 def after(record: OrderedRecord) -> Position:
-    """The position behind a record: the next piece, or the next bucket (R32)."""
+    """The position behind a record: the next piece, or the next bucket (trace-32)."""
     if record.kind is Kind.INSERTION and record.piece + 1 < record.pieces:
         return Position(record.bucket_start, record.piece + 1)
     return Position(record.bucket_end)
 
 
-def say_again(
+def replay_from(
     config: OrdererConfig,
     state: OrdererState,
     beginnings: Sequence[int],
     *,
-    e0: int,
+    start_time: int,
     answered_to: int | None,
     own_log: Iterable[OrderedRecord],
     own_end: int,
 ) -> OrdererState:
-    """The state of a replica in whose log a reader sees a hole (rule 11).
+    """The state of a replica in whose log a reader sees a hole (rule-11).
 
     Its own state record may lie beyond the hole, where a record was damaged or retention took what
     no aggregator had read. All that anybody still needs begins where the results end: at
@@ -138,8 +138,8 @@ def say_again(
     it is made once more, out of the sources, and appended to ``own_log``, of which nothing is
     counted any more.
     """
-    first = initial_state(config, e0, beginnings)
-    wanted = config.grid.bucket_start(e0 if answered_to is None else answered_to)
+    first = initial_state(config, start_time, beginnings)
+    wanted = config.grid.bucket_start(start_time if answered_to is None else answered_to)
     frontier = min(max(wanted, first.frontier), state.frontier)
     last_id = max((r.last_id for r in own_log if r.bucket_end <= frontier), default=-1)
     return replace(
@@ -160,19 +160,19 @@ def first_state(
     config: OrdererConfig,
     beginnings: Sequence[int],
     *,
-    e0: int,
+    start_time: int,
     own: Sequence[tuple[int, int]],
     peers: Iterable[OrdererState],
     answered_to: int | None,
 ) -> OrdererState:
-    """Where a replica without a state record begins (rule 26).
+    """Where a replica without a state record begins (rule-26).
 
     At the frontier of the peer that has come furthest: what lies before is in that peer's log. Else
     at the sources' beginnings; but a stable log that has an end and no records is not new, and goes
     on where the results end. ``own`` is (beginning, end) of its stable and of its live log; what
     they hold, ``recover`` finds.
     """
-    first = initial_state(config, e0, beginnings)
+    first = initial_state(config, start_time, beginnings)
     (beginning, end), (_, live_end) = own
     if beginning < end:
         return first
@@ -191,7 +191,7 @@ def first_state(
 class SoleWriter:
     """Is anybody else writing this incarnation's stable log? Its own delivery reports tell.
 
-    A log has one writer (rule 6), so the offsets of its deliveries follow each other. A zombie that
+    A log has one writer (rule-6), so the offsets of its deliveries follow each other. A zombie that
     does not see its successor in the heartbeats sees a step here, at the latest where the
     successor's START lies, and ends before it has written a state record that counts what no
     reader has counted.

@@ -3,14 +3,14 @@
 It is the last SUnion and SOutput of DPC (sections 4.2 and 4.4.2) in one. The same two lines as in
 the orderer, over the children's delta logs: a window is stable when every child's frontier has
 passed its end; it is answered tentatively at its deadline, or earlier when every child that has
-not failed has passed it and waiting would gain nothing (rule 20). What is written, in which order
-and in which transaction is decided by ``answers.py`` from S and T, which are in the log (rule 24).
+not failed has passed it and waiting would gain nothing (rule-20). What is written, in which order
+and in which transaction is decided by ``answers.py`` from S and T, which are in the log (rule-24).
 
 The stable line folds slices into panes as they come; the live line sees all replicas' logs and
-folds what it has chosen when it must answer. Neither keeps a backlog: positions do (R5). A step
-looks at what has come, makes a decision (``decision.py``), and takes it. One transaction is under
-way at a time; a copy whose transaction fails ends, and its restart is the same procedure as a
-take-over (rule 27): restore the state record, read the delta logs to their ends, go on.
+folds what it has chosen when it must answer. Neither keeps a backlog: positions do (trace-5). A
+step looks at what has come, makes a decision (``decision.py``), and takes it. One transaction is
+under way at a time; a copy whose transaction fails ends, and its restart is the same procedure as a
+take-over (rule-27): restore the state record, read the delta logs to their ends, go on.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 
 from slackwater.model.records import BucketRecord, Hole, LogState, RootState
 from slackwater.primitives.deltas import KeyTable
-from slackwater.primitives.panes import Share
-from slackwater.protocols.dpc.answers import Answered, Answers, Transaction, rows_of
+from slackwater.primitives.panes import PaneShare
+from slackwater.protocols.dpc.answers import Answered, AnswerPlanner, Transaction, rows_of
 from slackwater.protocols.dpc.decision import LIVE_ROWS_MAX, Decider, Decision, Windows, earliest
 from slackwater.protocols.dpc.delta_cursor import DeltaCursor
 from slackwater.protocols.dpc.inputs import Inputs, ProbeEnds
@@ -48,19 +48,21 @@ class RootCore:
 
     Args:
         config: what it is told.
-        state: the state record as the log has it (rule 24).
+        state: the state record as the log has it (rule-24).
         mute_until: per log, its end seen at the start: no tentative answer before they are read.
     """
 
     def __init__(
-        self, config: RootConfig, state: RootState, *, mute_until: Mapping[DeltaLog, int]
+        self, config: RootConfig, state: RootState, *, suppress_until: Mapping[DeltaLog, int]
     ) -> None:
         self._config = config
         self._grid = config.grid
         self.keys = KeyTable()
         self._contents = config.contents(self.keys, config.fields)
         answered = Answered(state.next_seq, state.epoch, state.stable_from, state.answered_to)
-        self.answers: Answers[Share[Any]] = Answers(answered, config.grid, self._due_at)
+        self.answers: AnswerPlanner[PaneShare[Any]] = AnswerPlanner(
+            answered, config.grid, self._due_at
+        )
         self.line = Line(
             len(config.children),
             Windows(config.grid),
@@ -77,7 +79,7 @@ class RootCore:
             LIVE_ROWS_MAX,
         )
         self._logs = config.logs
-        self._whole = {log_of(s): s.whole for s in state.logs}
+        self._contiguous_seq = {log_of(s): s.contiguous_seq for s in state.logs}
         children = range(len(config.children))
         self._children = [restore_child(config, child, state, self._contents) for child in children]
         self._decider = Decider(
@@ -94,10 +96,10 @@ class RootCore:
         self._inputs: Inputs[DeltaLog, DeltaCursor] = Inputs(
             {log: input_log(self._children[log.child], log) for log in self._logs},
             self._logs_of,
-            mute_until,
+            suppress_until,
         )
-        self._lost_seqs = LostSeqs(self._children, self._inputs, self._whole)
-        self._in_flight: Transaction[Share[Any]] | None = None
+        self._lost_seqs = LostSeqs(self._children, self._inputs, self._contiguous_seq)
+        self._in_flight: Transaction[PaneShare[Any]] | None = None
         self._live_alone = 0
         self._now = 0
         self.busy = False
@@ -129,9 +131,9 @@ class RootCore:
         else:
             child.live.take(log.replica, log.line, offset, record)
 
-    def replica_says(self, child: int, replica: int, state: LineState, heard_at: int) -> None:
-        """What a replica said in its latest heartbeat, and when that was heard (R34)."""
-        self._children[child].upstream.says(replica, state, heard_at)
+    def update_replica(self, child: int, replica: int, state: LineState, received_at: int) -> None:
+        """What a replica said in its latest heartbeat, and when that was heard (trace-34)."""
+        self._children[child].upstream.update(replica, state, received_at)
 
     def ends(self, ends: Mapping[DeltaLog, int | None], fetched_at: int) -> None:
         """The ends of some logs as of ``fetched_at``; None: the broker gave no answer."""
@@ -139,7 +141,7 @@ class RootCore:
         self._note_read()
 
     def begin_at(self, beginnings: Mapping[DeltaLog, int]) -> None:
-        """Before anything is read: retention may have been there first (rule 28)."""
+        """Before anything is read: retention may have been there first (rule-28)."""
         self._inputs.begin_at(beginnings)
 
     def live_at(self, log: DeltaLog, offset: int) -> None:
@@ -147,9 +149,9 @@ class RootCore:
         self._inputs.live_at(log, offset)
 
     def position_gone(self, line: LineName, log: DeltaLog, beginning: int) -> None:
-        """Retention took the record that a parked cursor needs next (rule 28).
+        """Retention took the record that a parked cursor needs next (rule-28).
 
-        What is left may begin beyond L: then it is a hole, and its writer says it again (rule 11).
+        What is left may begin beyond L: then it is a hole, and its writer says it again (rule-11).
         """
         self._inputs.position_gone(line, log, beginning)
 
@@ -168,10 +170,10 @@ class RootCore:
             child.panes.drop_before(state.stable_from)
             child.chosen.panes.drop_before(state.answered_to)
             for cursor in child.stable.cursors:
-                cursor.trail.forget_before(state.stable_from)
+                cursor.replay_positions.forget_before(state.stable_from)
             for pair in child.live.cursors:
                 for cursor in pair:
-                    cursor.trail.forget_before(state.answered_to)
+                    cursor.replay_positions.forget_before(state.answered_to)
 
     # What goes out.
 
@@ -198,7 +200,9 @@ class RootCore:
 
     def decide(self, now: int) -> Decision:
         """What to answer now. Changes nothing: it may be asked twice."""
-        return self._decider.decide(self.line, now, mute=self.mute, live_alone=self._live_alone)
+        return self._decider.decide(
+            self.line, now, suppress_tentative=self.suppress_tentative, live_alone=self._live_alone
+        )
 
     def _take(self, decision: Decision, stale_at: int | None) -> list[Effect]:
         """Make a decision true."""
@@ -219,7 +223,7 @@ class RootCore:
             self._begin(decision.transaction, effects)
         return effects
 
-    def _begin(self, transaction: Transaction[Share[Any]], effects: list[Effect]) -> None:
+    def _begin(self, transaction: Transaction[PaneShare[Any]], effects: list[Effect]) -> None:
         if transaction.after.answered_to > transaction.before.answered_to:
             effects += self._switches(self._now, transaction.after.answered_to)
         self._in_flight = transaction
@@ -239,7 +243,7 @@ class RootCore:
             lost = child.upstream.lost
             if lost is not None and child.live.passes_without(lost.replica, end):
                 child.upstream.lost = None
-                found.append(Switched(i, lost.replica, lost.heard_at, lost.detected_at, now))
+                found.append(Switched(i, lost.replica, lost.last_heartbeat, lost.detected_at, now))
         return found
 
     # Stable line.
@@ -252,10 +256,10 @@ class RootCore:
     # Positions.
 
     def wanted(self) -> dict[tuple[LineName, DeltaLog], int]:
-        """Where the catch-up readers shall read: parked cursors that can go on (rule 12)."""
+        """Where the catch-up readers shall read: parked cursors that can go on (rule-12)."""
         wanted: dict[tuple[LineName, DeltaLog], int] = {}
         for log, cursor in self._inputs.parked(LineName.LIVE):
-            if self._children[log.child].live.is_hungry(cursor):
+            if self._children[log.child].live.needs_input(cursor):
                 wanted[LineName.LIVE, log] = cursor.offset
         for log, cursor in self._inputs.parked(LineName.STABLE):
             stable = self._children[log.child].stable
@@ -265,23 +269,27 @@ class RootCore:
         return wanted
 
     def _state_after(self, after: Answered) -> RootState:
-        """The state record of a transaction: what a restart needs (rules 23, 27)."""
+        """The state record of a transaction: what a restart needs (rule-23, rule-27)."""
         logs = []
         for log in self._logs:
-            live = self._inputs.live(log).trail.at(after.answered_to)
+            live = self._inputs.live(log).replay_positions.at(after.answered_to)
             stable = live
             if log.line is LineName.STABLE:
-                stable = self._inputs.stable(log).trail.at(after.stable_from)
-            logs.append(LogState(log.child, log.replica, log.line, stable, live, self._whole[log]))
+                stable = self._inputs.stable(log).replay_positions.at(after.stable_from)
+            logs.append(
+                LogState(log.child, log.replica, log.line, stable, live, self._contiguous_seq[log])
+            )
         return state_after(self._config, after, logs)
 
     def _count(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
-        whole = self._whole[log]
-        if record.seq == whole or (
-            record.seq > whole
-            and any(c.reaches(offset, whole, record.seq) for _, c in self._inputs.readers(log))
+        contiguous_seq = self._contiguous_seq[log]
+        if record.seq == contiguous_seq or (
+            record.seq > contiguous_seq
+            and any(
+                c.reaches(offset, contiguous_seq, record.seq) for _, c in self._inputs.readers(log)
+            )
         ):
-            self._whole[log] = record.seq + 1
+            self._contiguous_seq[log] = record.seq + 1
 
     def _ask(self, children: tuple[int, ...], effects: list[Effect]) -> None:
         """Ask for the ends of all logs of these children, but where an answer is awaited."""
@@ -313,11 +321,11 @@ class RootCore:
         return self._in_flight is not None
 
     @property
-    def mute(self) -> bool:
-        """No tentative answer yet: unread deltas may hold what would be missing (rule 27).
+    def suppress_tentative(self) -> bool:
+        """No tentative answer yet: unread deltas may hold what would be missing (rule-27).
 
         A log that has been read past the next window's end is read far enough: its cursor may be
-        parked there, ahead of its time (rule 12).
+        parked there, ahead of its time (rule-12).
         """
         inputs = self._inputs
         return inputs.has_unread and inputs.is_unread(self._grid.window_end(self.line.live_next))
@@ -341,33 +349,33 @@ class RootCore:
 
     @property
     def held_slices(self) -> int:
-        """How many slices, panes and places are held in memory (G5)."""
+        """How many slices, panes and places are held in memory (guarantee-5)."""
         return sum(
             len(c.panes) + len(c.chosen.panes) + c.live.held + c.stable.held for c in self._children
         )
 
     @property
     def held_bytes(self) -> int:
-        """About what the live line keeps apart, of all children: what H bounds (rule 12)."""
+        """About what the live line keeps apart, of all children: what H bounds (rule-12)."""
         return sum(child.live.bytes_held for child in self._children)
 
     @property
     def connected(self) -> bool:
         """Every log has brought something, START at least: the way from its orderer is open."""
-        return all(self._whole.values())
+        return all(self._contiguous_seq.values())
 
     @property
     def holes(self) -> tuple[Hole, ...]:
-        """Holes in replicas' stable logs and deltas: their writers send again (rule 11)."""
+        """Holes in replicas' stable logs and deltas: their writers send again (rule-11)."""
         query, replicas = self._config.query, self._config.replicas
         topics = self._config.topics
-        torn = [
+        missing_from = [
             Hole(topics.ordered(query, child), 2 * replica, inc)
             for child, state in enumerate(self._children)
-            for replica, inc in state.stable.torn.items()
+            for replica, inc in state.stable.missing_from.items()
         ]
         unsent = [
             Hole(topics.deltas(query, self._config.part), log.partition(replicas), inc)
             for log, inc in self._lost_seqs.unsent
         ]
-        return (*torn, *unsent)
+        return (*missing_from, *unsent)

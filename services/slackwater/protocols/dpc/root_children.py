@@ -44,7 +44,7 @@ def restore_child(
     live_panes = LivePanes(grid, contents, panes, streams=config.children[child])
     if frontier.bucket_start > state.stable_from:
         panes.advance(frontier.bucket_start)  # before E0 there is nothing
-    start = max(state.answered_to, grid.bucket_start(config.e0))
+    start = max(state.answered_to, grid.bucket_start(config.start_time))
     live = LiveInput(
         [
             (
@@ -61,7 +61,7 @@ def restore_child(
 
 
 def settle(config: RootConfig, child: Child, now: int) -> None:
-    """Keep few buckets apart, however long the windows are (G5).
+    """Keep few buckets apart, however long the windows are (guarantee-5).
 
     What the stable line has, need not be chosen. In a failure, what lies far back and is past
     its own deadline is chosen now: what came later would be left to the stable line anyway.
@@ -85,12 +85,12 @@ def settle(config: RootConfig, child: Child, now: int) -> None:
 
 
 def _bytes_max(config: RootConfig) -> int:
-    """The share of H that the buckets of a child have (rule 12)."""
+    """The share of H that the buckets of a child have (rule-12)."""
     return config.ahead_bytes_max // len(config.children)
 
 
 def check_excess(config: RootConfig, child: Child, now: int) -> None:
-    """Raise if more than a share of H is kept apart without need; behind ``settle`` (rule 12).
+    """Raise if more than a share of H is kept apart without need; behind ``settle`` (rule-12).
 
     What is chosen has been released, and what is past its deadline has been chosen until no more
     than the share was left. So beyond the share there is only what may not be chosen yet.

@@ -10,12 +10,12 @@ from slackwater.model.deployment import BOUND_TOLERANCE_US
 from slackwater.model.names import UNPREFIXED, Names
 from slackwater.model.records import LogPosition, LogState, Position, RootState
 from slackwater.primitives.deltas import Aggregates, KeyTable
-from slackwater.primitives.panes import Contents, Share
+from slackwater.primitives.panes import Contents, PaneShare
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.answers import Answered, Transaction
 from slackwater.protocols.dpc.inputs import ProbeEnds
 from slackwater.protocols.dpc.line import PROCESS, LineName, Policy, Schedule
-from slackwater.protocols.dpc.upstream import Switched, stale_us_max
+from slackwater.protocols.dpc.upstream import STALE_US_MAX, Switched
 
 LIVE_WINDOWS_PER_STEP_MAX: Final = 64
 
@@ -36,7 +36,7 @@ class DeltaLog(NamedTuple):
 class Commit:
     """Write this transaction, and ``state`` as its last record; then call ``committed``."""
 
-    transaction: Transaction[Share[Any]]
+    transaction: Transaction[PaneShare[Any]]
     state: RootState
 
 
@@ -55,13 +55,13 @@ Effect = Commit | ProbeEnds[DeltaLog] | FetchOrdered | Switched
 
 @dataclass(frozen=True, slots=True)
 class RootConfig:
-    """What a root copy is told. ``children`` are the stream names of each child (R31).
+    """What a root copy is told. ``children`` are the stream names of each child (trace-31).
 
-    ``e0`` is the query's start (R24). ``bound_us`` is X, ``tolerance_us`` with what lateness is
-    judged (``overload.py``). ``ahead_buckets_max`` and ``ahead_bytes_max`` are H of rule
-    12; the bytes are those of all children. ``contents`` says what
-    an answer is made of, figures of deltas or rows as they come (R21): the lines, the cursors and
-    the order of what is written are the same for both.
+    ``start_time`` is the query's start (trace-24). ``bound_us`` is X, ``tolerance_us`` with what
+    lateness is judged (``overload.py``). ``ahead_buckets_max`` and ``ahead_bytes_max`` are H of
+    rule-12; the bytes are those of all children. ``contents`` says what an answer is made of,
+    figures of deltas or rows as they come (trace-21): the lines, the cursors and the order of what
+    is written are the same for both.
     """
 
     fragment: str
@@ -73,7 +73,7 @@ class RootConfig:
     fields: tuple[str, ...]
     grid: Grid
     schedule: Schedule
-    e0: int
+    start_time: int
     bound_us: int
     ahead_buckets_max: int = 600
     ahead_bytes_max: int = 256 << 20
@@ -83,7 +83,7 @@ class RootConfig:
     tolerance_us: int = BOUND_TOLERANCE_US
     live_windows_max: int = LIVE_WINDOWS_PER_STEP_MAX
     policy: Policy = PROCESS
-    stale_us: int = stale_us_max
+    stale_us: int = STALE_US_MAX
     """How long a replica's last word counts (``upstream.py``)."""
     topics: Names = UNPREFIXED
     """What the logs are called in which holes are told."""
@@ -101,8 +101,8 @@ class RootConfig:
 
 def initial_state(config: RootConfig) -> RootState:
     """The state of a part that was never answered: S = T = the first window that holds E0."""
-    first = config.grid.first_window_holding(config.e0)
-    start = Position(config.grid.bucket_start(config.e0))
+    first = config.grid.first_window_holding(config.start_time)
+    start = Position(config.grid.bucket_start(config.start_time))
     position = LogPosition(0, 0, -1, start)
     return RootState(
         config.fragment,
@@ -120,7 +120,7 @@ def initial_state(config: RootConfig) -> RootState:
 
 def state_after(config: RootConfig, after: Answered, logs: Iterable[LogState]) -> RootState:
     """The state of a part that has answered up to ``after``."""
-    start = config.grid.bucket_start(config.e0)
+    start = config.grid.bucket_start(config.start_time)
     return RootState(
         config.fragment,
         placement=config.placement,
@@ -144,7 +144,7 @@ def fits(config: RootConfig, state: object) -> bool:
 
 
 def stays_down(state: RootState | None, placement: int) -> bool:
-    """Only a greater placement number may fence (R17); ``state`` is the log's."""
+    """Only a greater placement number may fence (trace-17); ``state`` is the log's."""
     return state is not None and state.placement >= placement
 
 

@@ -2,7 +2,7 @@
 
 The delta log of a replica has a record for each record of the replica's ordered log, with the same
 seq. Where a seq is missing, the ordered log's extent tells what to do: a seq below its beginning is
-sent by nobody any more, one that is still there can be sent again (rules 11 and 28).
+sent by nobody any more, one that is still there can be sent again (rule-11 and rule-28).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class LostSeqs:
         self,
         children: Sequence[Child],
         inputs: Inputs[DeltaLog, DeltaCursor],
-        whole: dict[DeltaLog, int],
+        contiguous_seq: dict[DeltaLog, int],
     ) -> None:
         self._children = children
         self._inputs = inputs
-        self._whole = whole
+        self._contiguous_seq = contiguous_seq
         self._asked_at = NEVER
         self._is_awaited = False
         self._unsent: dict[DeltaLog, int] = {}
@@ -47,22 +47,22 @@ class LostSeqs:
         """Take account of where some ordered logs begin and end.
 
         A seq below the beginning is sent by nobody any more: whoever waits for it at the end of
-        its deltas goes on at the beginning (rule 28). One that is still there can be sent again:
+        its deltas goes on at the beginning (rule-28). One that is still there can be sent again:
         retention of the deltas was quicker than this root, and their writer goes on as if nothing
-        were missing until a heartbeat says so (rule 11). And a log of which every seq has been read
-        has nothing to offer in the place of a record with a gap (R15). Logs may be lacking: the
-        broker gave no answer.
+        were missing until a heartbeat says so (rule-11). And a log of which every seq has been read
+        has nothing to offer in the place of a record with a gap (trace-15). Logs may be lacking:
+        the broker gave no answer.
         """
         self._is_awaited = False
         for log, (beginning, end) in spans.items():
             cursor, stable = self._inputs.stable(log), self._children[log.child].stable
             at_end = self._inputs.has_reached_consumer(LineName.STABLE, log)
-            if cursor.stray is not None and at_end and cursor.next_seq < beginning:
+            if cursor.pending_gap is not None and at_end and cursor.next_seq < beginning:
                 cursor.jump_to_seq(beginning)
-                self._whole[log] = max(self._whole[log], beginning)
-            elif cursor.stray is not None and at_end and cursor.next_seq < end:
+                self._contiguous_seq[log] = max(self._contiguous_seq[log], beginning)
+            elif cursor.pending_gap is not None and at_end and cursor.next_seq < end:
                 self._unsent[log] = cursor.next_seq
-            elif cursor.next_seq + cursor.unread >= end or beginning == end:
+            elif cursor.next_seq + cursor.undecoded >= end or beginning == end:
                 stable.exhausted[log.replica] = stable.frontier
 
     def look(self, now: int, effects: list[Effect]) -> int | None:
@@ -88,7 +88,7 @@ class LostSeqs:
             found += [
                 DeltaLog(child, replica, LineName.STABLE)
                 for replica, cursor in enumerate(of.stable.cursors)
-                if cursor.stray is not None or replica in awaited
+                if cursor.pending_gap is not None or replica in awaited
             ]
         return tuple(found)
 
@@ -97,5 +97,5 @@ class LostSeqs:
         """Logs that still lack a seq that their writer can send again, with the incarnation."""
         for log, seq in self._unsent.items():
             cursor = self._inputs.stable(log)
-            if cursor.stray is not None and cursor.next_seq == seq:
+            if cursor.pending_gap is not None and cursor.next_seq == seq:
                 yield log, cursor.inc

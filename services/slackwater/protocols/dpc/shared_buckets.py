@@ -61,7 +61,11 @@ class SharedBuckets(Generic[T]):
         """The content of the bucket [start, end) of these readings: taken, else made."""
         if self.users < 2:
             return make()
-        key = start, end, tuple(tuple((id(c), floor) for c, floor in of) for of in given)
+        key = (
+            start,
+            end,
+            tuple(tuple((id(c), prev_watermark) for c, prev_watermark in of) for of in given),
+        )
         entry = self._entries.get(key)
         if entry is None:
             content = make()

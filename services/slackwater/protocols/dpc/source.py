@@ -14,7 +14,7 @@ Boundaries then never overtake what is still to come: what follows in the input 
 (largest time so far) - disorder, or late by itself. For an input whose boundaries follow the clock
 the promise made is the measure.
 
-A clock's promise covers only input that was read to an end observed after it (R10): the caller
+A clock's promise covers only input that was read to an end observed after it (trace-10): the caller
 says so by passing ``clock_us``. Boundaries of a stream with ``expect_every`` never come from a
 clock, whether a duration was declared or is to be learned: then the core counts the gaps between
 its readings (``primitives/lateness.py``), and nothing else is different.
@@ -48,9 +48,9 @@ from slackwater.protocols.dpc.source_scan import Resume
 
 Reason = Literal["malformed", "crash", "late", "before_start", "future", "superseded"]
 LateRule = Literal["input", "promise"]
-day_us: Final = 86_400_000_000
-readings_default_max: Final = 10_000
-bytes_default_max: Final = 256 * 1024
+DAY_US: Final = 86_400_000_000
+READINGS_DEFAULT_MAX: Final = 10_000
+BYTES_DEFAULT_MAX: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ class SourceRules:
     late: LateRule
     clock_boundaries: bool
     """False with ``expect_every``: its boundaries come from readings alone."""
-    readings_max: int = readings_default_max
-    bytes_max: int = bytes_default_max
+    readings_max: int = READINGS_DEFAULT_MAX
+    bytes_max: int = BYTES_DEFAULT_MAX
     learning: Learning | None = None
     """With ``expect_every: auto``: how its value is learned from the gaps between readings."""
 
@@ -118,7 +118,7 @@ class Saved:
     """A core before a flush."""
 
     next_id: int
-    promise: int
+    watermark: int
     chunks: tuple[Arrived, ...]
     waiting: int
     lost: int
@@ -131,9 +131,9 @@ class SourceCore:
         resume = resume or Resume()
         self.rules = rules
         self.next_id = resume.next_id
-        self.promise = resume.promise
+        self.watermark = resume.watermark
         self.largest = resume.largest
-        self.floor = NEVER
+        self.input_watermark = NEVER
         self.gaps = Gaps(rules.learning) if rules.learning is not None else None
         self.position = resume.position
         self.waiting = 0
@@ -162,9 +162,9 @@ class SourceCore:
         late = stimes < self._largest_before(stimes) - self.rules.disorder_us
         return int(np.count_nonzero(late))
 
-    def promised(self, t_us: int) -> None:
+    def advance_watermark(self, t_us: int) -> None:
         """The input itself says that no reading below ``t_us`` follows (a boundary message)."""
-        self.floor = max(self.floor, t_us)
+        self.input_watermark = max(self.input_watermark, t_us)
 
     def offer(self, arrived: Arrived, now_us: int | None = None) -> tuple[Refused, ...]:
         """Take readings in; ``now_us`` (event clock) turns the rule against the future on."""
@@ -174,7 +174,7 @@ class SourceCore:
         refused: list[Refused] = []
         usable = np.ones(len(arrived), np.bool_)
         if now_us is not None:
-            usable &= arrived.stimes <= now_us + day_us
+            usable &= arrived.stimes <= now_us + DAY_US
             _note(refused, "future", ~usable)
         late = self._late(arrived.stimes, usable)
         _note(refused, "late", late)
@@ -188,7 +188,7 @@ class SourceCore:
         return tuple(refused)
 
     def _late(self, stimes: type_i64, usable: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        late = stimes < max(self.promise, self.floor)
+        late = stimes < max(self.watermark, self.input_watermark)
         before = self._largest_before(np.where(usable, stimes, NEVER))
         if self.rules.late == "input":
             late |= stimes < before - self.rules.disorder_us
@@ -207,11 +207,14 @@ class SourceCore:
         return before
 
     def lost(self, readings: int) -> None:
-        """The input does not hold these any more: the next record says so (rule 28)."""
+        """The input does not hold these any more: the next record says so (rule-28)."""
         self._lost += readings
 
     def end(self, end_us: int | None) -> None:
-        """The input is exhausted; its boundary is then ``end_us`` (R24), however late the clock."""
+        """The input is exhausted; its boundary is then ``end_us``, however late the clock.
+
+        See trace-24.
+        """
         self._ended = True
         self._end_us = end_us
 
@@ -240,8 +243,8 @@ class SourceCore:
         ``follow_us``: the promise of others, for a log that has never held a reading.
         """
         if self._ended and self._end_us is not None:
-            return max(self.promise, self._end_us)
-        claims = [self.promise, self.floor]
+            return max(self.watermark, self._end_us)
+        claims = [self.watermark, self.input_watermark]
         if self.rules.late == "input" and self.largest > NEVER:
             claims.append(self.largest - self.rules.disorder_us)
         if clock_us is not None and self.rules.clock_boundaries:
@@ -256,18 +259,18 @@ class SourceCore:
         """All that waits, as records; a BOUNDARY alone if nothing waits but the promise grows."""
         claim = self.claim(clock_us, follow_us)
         if not self.waiting:
-            if claim <= self.promise:
+            if claim <= self.watermark:
                 return ()
-            self.promise = claim
+            self.watermark = claim
             return (self._boundary(Kind.BOUNDARY, inc),)
         pieces = self._pieces()
         self._chunks, self.waiting = [], 0
         # What a record may promise is bounded by the readings that come behind it.
         lowest, boundaries = claim, [0] * len(pieces)
         for i in range(len(pieces) - 1, -1, -1):
-            boundaries[i] = max(self.promise, lowest)
+            boundaries[i] = max(self.watermark, lowest)
             lowest = min(lowest, int(pieces[i].stimes.min()))
-        assert lowest >= self.promise, "a reading below the promise was let through"
+        assert lowest >= self.watermark, "a reading below the promise was let through"
         records = []
         for i, (piece, boundary) in enumerate(zip(pieces, boundaries, strict=True)):
             last = i == len(pieces) - 1
@@ -277,24 +280,25 @@ class SourceCore:
 
     def saved(self) -> Saved:
         """What a flush changes; for a caller that could not keep what it gave."""
-        return Saved(self.next_id, self.promise, tuple(self._chunks), self.waiting, self._lost)
+        return Saved(self.next_id, self.watermark, tuple(self._chunks), self.waiting, self._lost)
 
     def restore(self, saved: Saved) -> None:
         """As if the last flush had not been asked for."""
-        self.next_id, self.promise = saved.next_id, saved.promise
+        self.next_id, self.watermark = saved.next_id, saved.watermark
         self._chunks, self.waiting = list(saved.chunks), saved.waiting
         self._lost = saved.lost
 
-    def start(self, spool: str, felt_to: int = NEVER, *, anew: bool = False) -> SourceRecord:
-        """The record that begins an incarnation (rule 6).
+    def start(self, spool: str, affected_until: int = NEVER, *, anew: bool = False) -> SourceRecord:
+        """The record that begins an incarnation (rule-6).
 
-        ``felt_to``: what is damaged right before it was promised up to then (R15). ``anew``: which
+        ``affected_until``: what is damaged right before it was promised up to then (trace-15).
+            ``anew``: which
         ids the log has had nobody knows, and from here on they are counted again.
         """
         begun = self._boundary(Kind.START, 0, spool)
-        felt_to = max(begun.stime_max, felt_to)
+        affected_until = max(begun.stime_max, affected_until)
         gap = (Gap(self.rules.log, 0),) if anew else ()
-        return replace(begun, stime_min=felt_to, stime_max=felt_to, gap=gap)
+        return replace(begun, stime_min=affected_until, stime_max=affected_until, gap=gap)
 
     def _boundary(self, kind: Kind, inc: int, spool: str = "") -> SourceRecord:
         return SourceRecord(
@@ -303,9 +307,9 @@ class SourceCore:
             inc=inc,
             first_id=self.next_id,
             last_id=self.next_id - 1,
-            boundary=self.promise,
-            stime_min=self.promise,
-            stime_max=self.promise,
+            boundary=self.watermark,
+            stime_min=self.watermark,
+            stime_max=self.watermark,
             input_position=self.position,
             spool=spool,
             gap=() if kind is Kind.START else self._take_gap(),
@@ -318,7 +322,7 @@ class SourceCore:
     def _insertion(self, piece: Arrived, inc: int, boundary: int, position: int) -> SourceRecord:
         first = self.next_id
         self.next_id += len(piece)
-        self.promise = boundary
+        self.watermark = boundary
         return SourceRecord(
             kind=Kind.INSERTION,
             stream=self.rules.log,

@@ -27,9 +27,9 @@ class LineState(Enum):
     """The live line is apart, but lacks nothing any more: the stable line is catching up."""
 
     @classmethod
-    def of(cls, said: str | None) -> LineState | None:
+    def of(cls, version: str | None) -> LineState | None:
         """What a heartbeat says; None if it says nothing, or nothing that there is."""
-        return _STATES.get(said) if said is not None else None
+        return _STATES.get(version) if version is not None else None
 
 
 _STATES: Final = {state.value: state for state in LineState}
@@ -38,9 +38,9 @@ _STATES: Final = {state.value: state for state in LineState}
 class LineEvent(Enum):
     """What moves an output from state to state."""
 
-    HURT = "HURT"
+    INPUT_MISSING = "INPUT_MISSING"
     """A unit is answered without an input, or from a tentative one."""
-    WHOLE = "WHOLE"
+    INPUT_COMPLETE = "INPUT_COMPLETE"
     """The live line's next unit lacks nothing. It forks on that only where the stable line is
     behind its own deadline (held up by its reading, not by an input)."""
     JOINED = "JOINED"
@@ -51,14 +51,14 @@ Moves = Mapping[tuple[LineState, LineEvent], LineState]
 
 MOVES: Final[Moves] = MappingProxyType(
     {
-        (LineState.STABLE, LineEvent.HURT): LineState.UP_FAILURE,
-        (LineState.STABLE, LineEvent.WHOLE): LineState.STABILIZATION,
-        (LineState.UP_FAILURE, LineEvent.HURT): LineState.UP_FAILURE,
-        (LineState.UP_FAILURE, LineEvent.WHOLE): LineState.STABILIZATION,
+        (LineState.STABLE, LineEvent.INPUT_MISSING): LineState.UP_FAILURE,
+        (LineState.STABLE, LineEvent.INPUT_COMPLETE): LineState.STABILIZATION,
+        (LineState.UP_FAILURE, LineEvent.INPUT_MISSING): LineState.UP_FAILURE,
+        (LineState.UP_FAILURE, LineEvent.INPUT_COMPLETE): LineState.STABILIZATION,
         # What was missing may come so quickly that the stable line is there at the next look.
         (LineState.UP_FAILURE, LineEvent.JOINED): LineState.STABLE,
-        (LineState.STABILIZATION, LineEvent.HURT): LineState.UP_FAILURE,
-        (LineState.STABILIZATION, LineEvent.WHOLE): LineState.STABILIZATION,
+        (LineState.STABILIZATION, LineEvent.INPUT_MISSING): LineState.UP_FAILURE,
+        (LineState.STABILIZATION, LineEvent.INPUT_COMPLETE): LineState.STABILIZATION,
         (LineState.STABILIZATION, LineEvent.JOINED): LineState.STABLE,
     }
 )

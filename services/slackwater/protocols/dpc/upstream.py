@@ -4,9 +4,9 @@ DPC, section 4.3: a consumer knows of each replica whether it is STABLE, in UP_F
 STABILIZATION, or gone, and Table II says whom it listens to. Here it hears all replicas' logs at
 once (``live_input.py``), so a switch costs nothing; what takes time is to find out that there is
 nothing more to wait for. A tentative bucket of one replica is not used as long as another one says
-STABLE (R34): if that one has just died, every answer waits until its last word is stale.
+STABLE (trace-34): if that one has just died, every answer waits until its last word is stale.
 
-So the word of a replica counts for ``stale_us_max``, three of its heartbeats. A replica that is
+So the word of a replica counts for ``STALE_US_MAX``, three of its heartbeats. A replica that is
 only slow and is taken for dead costs some tentative answers that would have been stable a moment
 later, and only while another one is tentative anyway: hence a short limit, where one that started
 processes anew would have to be long. The rejected alternative, a limit of some 100 ms periods as
@@ -30,8 +30,8 @@ from typing import Final
 
 from slackwater.protocols.dpc.states import LineState
 
-stale_us_max: Final = 120_000
-only_stale_us_max: Final = 400_000
+STALE_US_MAX: Final = 120_000
+ONLY_STALE_US_MAX: Final = 400_000
 """Where there is one replica, which speaks less often, since nobody can turn to another."""
 
 
@@ -40,7 +40,7 @@ class Loss:
     """A replica that said STABLE is gone, or says so no more."""
 
     replica: int
-    heard_at: int
+    last_heartbeat: int
     detected_at: int
 
 
@@ -50,7 +50,7 @@ class Switched:
 
     child: int
     replica: int
-    heard_at: int
+    last_seen: int
     detected_at: int
     answered_at: int
 
@@ -58,18 +58,18 @@ class Switched:
 class Upstream:
     """All replicas of one child, in the eyes of one consumer. Times are us of wall time."""
 
-    def __init__(self, replicas: int, stale_us: int = stale_us_max) -> None:
+    def __init__(self, replicas: int, stale_us: int = STALE_US_MAX) -> None:
         self._stale_us = stale_us
-        self._words: list[tuple[LineState, int] | None] = [None] * replicas
+        self._statuses: list[tuple[LineState, int] | None] = [None] * replicas
         self._was_stable = [False] * replicas
         self._stable_to = [0] * replicas
         self._doubted_at: list[int | None] = [None] * replicas
         self.lost: Loss | None = None
         """The latest loss that no answer has followed yet."""
 
-    def says(self, replica: int, state: LineState, heard_at: int) -> None:
+    def update(self, replica: int, state: LineState, received_at: int) -> None:
         """The replica's latest heartbeat, and when it was heard."""
-        self._words[replica] = (state, heard_at)
+        self._statuses[replica] = (state, received_at)
 
     def has_come(self, stable_to: Sequence[int]) -> None:
         """How far each replica has come stably: who goes on is not doubted any more."""
@@ -92,8 +92,8 @@ class Upstream:
         ``doubting``: as it will be after ``doubt``.
         """
         states: list[LineState | None] = []
-        for word, doubted_at in zip(self._words, self._doubted_at, strict=True):
-            state = None if word is None or now - word[1] >= self._stale_us else word[0]
+        for status, doubted_at in zip(self._statuses, self._doubted_at, strict=True):
+            state = None if status is None or now - status[1] >= self._stale_us else status[0]
             is_doubted = state is LineState.STABLE and (doubting or doubted_at is not None)
             states.append(None if is_doubted else state)
         return states
@@ -106,20 +106,23 @@ class Upstream:
         """Look who is lost; returns when somebody's last word will be stale."""
         next_stale: int | None = None
         for replica, state in enumerate(self.states(now)):
-            word, is_ = self._words[replica], state is LineState.STABLE
-            if word is None:
+            status, is_ = self._statuses[replica], state is LineState.STABLE
+            if status is None:
                 continue
             if self._was_stable[replica] and not is_:
-                self.lost = Loss(replica, word[1], now)
+                self.lost = Loss(replica, status[1], now)
             elif is_ and self.lost is not None and self.lost.replica == replica:
                 self.lost = None  # it is back before anybody has taken its place
             self._was_stable[replica] = is_
-            stale_at = word[1] + self._stale_us
+            stale_at = status[1] + self._stale_us
             if stale_at > now and (next_stale is None or stale_at < next_stale):
                 next_stale = stale_at
         return next_stale
 
 
 def suspends(states: Sequence[LineState | None]) -> bool:
-    """Does the best of the replicas hold tentative buckets back, until it has caught up (D10)?"""
+    """Does the best of the replicas hold tentative buckets back, until it has caught up?
+
+    See dpc-10.
+    """
     return {state for state in states if state is not None} == {LineState.STABILIZATION}

@@ -27,7 +27,7 @@ GATHER_TURNS: Final = 2
 turn costs some hundred microseconds, a record some ten."""
 
 
-class Turns:
+class WakeSignal:
     """Wakes a loop at its deadline, or when ``wake`` is called."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How far each root has read the replicas' stable logs, as its heartbeats say (R33)."""
+"""How far each root has read the replicas' stable logs, as its heartbeats say (trace-33)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.simulator.heartbeats import DELAY_US, beat_of
 
 from slackwater.model.records import Heartbeat
-from slackwater.protocols.dpc.downstream import word_of
+from slackwater.protocols.dpc.downstream import read_position_key
 
 if TYPE_CHECKING:
     from tests.simulator.orderers import SimOrderer
@@ -20,12 +20,12 @@ PERIOD_US = 50_000
 """A root's."""
 
 
-class _Said(NamedTuple):
+class _SentPosition(NamedTuple):
     at: int
     beat: Heartbeat
 
 
-class PlaceWords:
+class ReadPositions:
     """The last words of each root; the orderers know them some time later."""
 
     def __init__(self, query: SimQuery) -> None:
@@ -33,31 +33,31 @@ class PlaceWords:
         self._world = query.world
         self._delay_us = query.config.paced(DELAY_US)
         self._period_us = query.config.paced(PERIOD_US)
-        self._said: dict[int, list[_Said]] = {}
+        self._sent: dict[int, list[_SentPosition]] = {}
         self._by: dict[int, SimRoot] = {}
 
-    def say(self, root: SimRoot, core: RootCore) -> None:
+    def emit(self, root: SimRoot, core: RootCore) -> None:
         """A root says how far it has come."""
         now = self._world.scheduler.now
         if not self._world.is_present(root):
             return
         if self._by.get(root.part) is not root:
-            self._by[root.part], self._said[root.part] = root, []
-        said = self._said[root.part]
-        wait_us = said[-1].at + self._period_us - now if said else 0
+            self._by[root.part], self._sent[root.part] = root, []
+        answer = self._sent[root.part]
+        wait_us = answer[-1].at + self._period_us - now if answer else 0
         if wait_us <= 0:
-            detail = {word_of(*of): to for of, to in core.read_to.items()}
-            said.append(_Said(now, beat_of(root.name, detail)))
-            del said[:-4]
+            detail = {read_position_key(*of): to for of, to in core.read_to.items()}
+            answer.append(_SentPosition(now, beat_of(root.name, detail)))
+            del answer[:-4]
         else:
             root.turn_in(wait_us)
 
-    def tell(self, orderer: SimOrderer) -> None:
+    def deliver(self, orderer: SimOrderer) -> None:
         """What the orderer has heard of the roots."""
         now = self._world.scheduler.now
-        for part, said in self._said.items():
-            known = [each.beat for each in said if each.at <= now - self._delay_us]
+        for part, answer in self._sent.items():
+            known = [each.beat for each in answer if each.at <= now - self._delay_us]
             if known:
                 stopped = self._by[part].stopped_at
-                heard_at = now if stopped is None else min(now, stopped + self._delay_us)
-                orderer.session.heard(known[-1], heard_at + orderer.now - now)
+                received_at = now if stopped is None else min(now, stopped + self._delay_us)
+                orderer.session.on_heartbeat(known[-1], received_at + orderer.now - now)

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.runtime.turns import Turns
+from slackwater.runtime.wake_signal import WakeSignal
 
 YIELDS_MAX = 6
 """More turns of the event loop than it takes from a wake to the end of the wait."""
 
 
-async def turn_forever(turns: Turns, wait_us: int) -> None:
+async def turn_forever(turns: WakeSignal, wait_us: int) -> None:
     while True:
         await turns.wait(0, wait_us)
 
@@ -35,7 +35,7 @@ def test_a_stop_that_comes_with_a_wake_ends_the_loop(
     woken_before: int, cancelled_after: int
 ) -> None:
     async def scenario() -> bool:
-        turns = Turns()
+        turns = WakeSignal()
         loop = asyncio.create_task(turn_forever(turns, 50_000))
         for _ in range(woken_before):
             await asyncio.sleep(0)
@@ -50,7 +50,7 @@ def test_a_stop_that_comes_with_a_wake_ends_the_loop(
 @pytest.mark.parametrize("wait_us", [1, 100, 1_000])
 def test_a_stop_that_comes_with_the_deadline_ends_the_loop(wait_us: int) -> None:
     async def scenario() -> bool:
-        loop = asyncio.create_task(turn_forever(Turns(), wait_us))
+        loop = asyncio.create_task(turn_forever(WakeSignal(), wait_us))
         await asyncio.sleep(wait_us / 1e6)
         return await stops(loop)
 

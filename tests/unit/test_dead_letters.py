@@ -15,8 +15,8 @@ import pytest
 from tests.reader_that_dies import RAISING, WORD, install
 
 from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
-from slackwater.proxy.apart import tried
-from slackwater.proxy.aside import Aside, Faults
+from slackwater.proxy.dead_letters import DeadLetters, Faults
+from slackwater.proxy.isolated import tried
 
 ROOT = Path(__file__).parents[2]
 LAB = StreamSpec("lab", KeySpec(field="k"), TimeSpec(field="at", unit="us"), (FieldSpec("t", "t"),))
@@ -25,10 +25,10 @@ ROOM = StreamSpec("room", KeySpec(column="k"), TimeSpec(("at",), unit="us"), (Fi
 FAULTS = """
 import os, signal, sys
 from pathlib import Path
-from slackwater.proxy.aside import Aside, Faults
+from slackwater.proxy.dead_letters import DeadLetters, Faults
 
 faults = Faults.open(Path(sys.argv[1]), "lab")
-aside, room = (Aside.open(Path(sys.argv[1]), stream, faults) for stream in ("lab", "room"))
+aside, room = (DeadLetters.open(Path(sys.argv[1]), stream, faults) for stream in ("lab", "room"))
 faults.watch()
 die = lambda: os.kill(os.getpid(), int(sys.argv[2]))
 room.attempt("room:0", 1, 4, lambda: None)
@@ -38,15 +38,15 @@ READ_BOTH = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from slackwater.proxy.aside import Aside, Faults
+from slackwater.proxy.dead_letters import DeadLetters, Faults
 from slackwater.proxy.csvfile import CsvFile
 from slackwater.proxy.json_input import GuardedReader
-from tests.unit.test_set_aside import LAB, ROOM, messages
+from tests.unit.test_dead_letters import LAB, ROOM, messages
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     faults = Faults.open(folder, "lab")
-    aside = Aside.open(folder, "lab", faults)
+    aside = DeadLetters.open(folder, "lab", faults)
     faults.watch()
     if sys.argv[2] == "json":
         sent = messages()
@@ -90,8 +90,8 @@ def run(script: str, *arguments: str, pythonpath: str = "") -> subprocess.Comple
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 
 
-def opened(folder: Path, stream: str = "lab", process: str = "lab") -> Aside:
-    return Aside.open(folder, stream, Faults.open(folder, process))
+def opened(folder: Path, stream: str = "lab", process: str = "lab") -> DeadLetters:
+    return DeadLetters.open(folder, stream, Faults.open(folder, process))
 
 
 def _picky(_: object, items: Sequence[int]) -> int:
@@ -118,10 +118,10 @@ def test_a_place_that_a_fault_ended_is_read_apart_and_no_other(
     tmp_path: Path, signum: signal.Signals
 ) -> None:
     assert run(FAULTS, str(tmp_path), str(int(signum))).returncode == -signum
-    aside = opened(tmp_path)
-    assert aside.attempt("lab:0", 9, 12, lambda: 1) is None
-    assert aside.attempt("lab:0", 10, 12, lambda: 1) == 1
-    assert aside.attempt("lab:1", 5, 9, lambda: 1) == 1
+    dead_letters = opened(tmp_path)
+    assert dead_letters.attempt("lab:0", 9, 12, lambda: 1) is None
+    assert dead_letters.attempt("lab:0", 10, 12, lambda: 1) == 1
+    assert dead_letters.attempt("lab:1", 5, 9, lambda: 1) == 1
 
 
 def test_of_several_streams_each_is_suspect_that_was_being_read(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ def test_a_process_that_was_killed_says_nothing_about_its_input(
 
 
 def test_what_is_set_aside_stays_so_within_a_bound(tmp_path: Path) -> None:
-    aside = opened(tmp_path)
+    dead_letters = opened(tmp_path)
     for position in range(1_010):
-        aside.add("lab:0", position, "a test")
+        dead_letters.add("lab:0", position, "a test")
     again = opened(tmp_path)
     assert again.positions("lab:0") == frozenset(range(10, 1_010))
     (tmp_path / "lab.aside.json").write_text("[1")

@@ -68,7 +68,7 @@ class Faults:
         return text.partition("\n")[0]
 
 
-class Aside:
+class DeadLetters:
     """What has been set aside of one stream, and what is being read of it now."""
 
     def __init__(self, stream: str, faults: Faults, list_path: Path, mark: int) -> None:
@@ -79,14 +79,14 @@ class Aside:
         self._suspect: tuple[str, int, int] | None = None
 
     @classmethod
-    def open(cls, folder: Path, stream: str, faults: Faults) -> Aside:
+    def open(cls, folder: Path, stream: str, faults: Faults) -> DeadLetters:
         """The stream's, with what was set aside before and what the last run died over."""
         mark = os.open(folder / f"{stream}.reading", os.O_RDWR | os.O_CREAT, 0o600)
-        aside = cls(stream, faults, folder / f"{stream}.aside.json", mark)
-        aside._found = aside._load()
-        aside._suspect = aside._last_fault()
-        aside._clear()
-        return aside
+        dead_letters = cls(stream, faults, folder / f"{stream}.aside.json", mark)
+        dead_letters._found = dead_letters._load()
+        dead_letters._suspect = dead_letters._last_fault()
+        dead_letters._clear()
+        return dead_letters
 
     def close(self) -> None:
         """Give the file back; what has been set aside stays so."""

@@ -20,7 +20,7 @@ ITEMS_AT_ONCE: Final = 1_000
 LOST_MAX: Final = 100
 """More in one batch is a fault of the reader, and no longer one of its input."""
 _DETAIL_CHARS_MAX: Final = 200
-_TOLD_TO_END: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_END_SIGNALS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 R = TypeVar("R")
 
@@ -81,7 +81,7 @@ def _in_child(
     child.join()
     code = child.exitcode or 0
     if code < 0:
-        if -code in _TOLD_TO_END:
+        if -code in _END_SIGNALS:
             raise SlackwaterError("reading apart was interrupted")
         how = signal.Signals(-code).name
     return results, f"its reader ends with {how or f'code {code}'}"
