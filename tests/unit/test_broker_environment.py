@@ -9,6 +9,7 @@ import pytest
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.runtime import broker as module
 from slackwater.runtime.broker import EmbeddedBroker
+from slackwater.runtime.broker_properties import HOST
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_a_wrong_home_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 def test_a_port_in_use_is_named(equipped: Path, tmp_path: Path) -> None:
     with socket.socket() as other:
-        other.bind((module.HOST, 0))
+        other.bind((HOST, 0))
         other.listen()
         port = other.getsockname()[1]
         message = problem_of(EmbeddedBroker(tmp_path / "data", port=port))
@@ -125,9 +126,9 @@ def test_an_old_error_in_the_log_is_not_taken_for_the_reason(
 
 def test_an_unreachable_broker_does_not_answer() -> None:
     with socket.socket() as unused:
-        unused.bind((module.HOST, 0))
+        unused.bind((HOST, 0))
         port = unused.getsockname()[1]
-    assert not module.answers(f"{module.HOST}:{port}", timeout_s=0.2)
+    assert not module.answers(f"{HOST}:{port}", timeout_s=0.2)
 
 
 def test_chosen_ports_differ() -> None:

@@ -11,7 +11,7 @@ from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.limits import RECORD_BATCH_BYTES_MAX, RECORD_BYTES_MAX
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.runtime import topics, transport
-from slackwater.runtime.broker import HOST
+from slackwater.runtime.broker_properties import HOST
 from slackwater.runtime.topics import QueryTopics, TopicLayout, topics_for
 
 

@@ -23,7 +23,7 @@ import time
 import uuid
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -31,7 +31,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from slackwater.codec.paths import class_sharing
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.model.limits import RECORD_BATCH_BYTES_MAX
+from slackwater.runtime.broker_properties import (
+    HOST,
+    Ports,
+    broker_properties,
+    closed_listeners,
+    open_listeners,
+)
 from slackwater.runtime.broker_security import BrokerSecurity
 from slackwater.runtime.cluster import Cluster, Where
 from slackwater.runtime.paths import broker_jars, home, java_executable
@@ -39,7 +45,6 @@ from slackwater.runtime.private import FILE_MODE, UMASK, append_to, make_private
 from slackwater.runtime.process import spawn
 from slackwater.runtime.topics import confluent_client
 
-HOST = "127.0.0.1"
 # Generous: after kill -9 the dead registration must first expire (3 s) on a machine that may be
 # busy. A healthy start takes two seconds.
 START_S_MAX = 180.0
@@ -84,7 +89,7 @@ class EmbeddedBroker:
         self._runs_long = runs_long
         self._process: subprocess.Popen[bytes] | None = None
         self._is_given_up = False
-        self._ports: _Ports | None = None
+        self._ports: Ports | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -317,11 +322,11 @@ class EmbeddedBroker:
 
     def _properties(self) -> list[tuple[str, object]]:
         assert self._ports is not None
-        common = _properties(self.data_dir, self._ports)
+        common = broker_properties(self.data_dir, self._ports)
         if self._security is None:
-            return [*common, *_open_listeners(self._ports)]
+            return [*common, *open_listeners(self._ports)]
         self._security.prepare()
-        return [*common, *_closed_listeners(self._ports), *self._security.properties()]
+        return [*common, *closed_listeners(self._ports), *self._security.properties()]
 
     def _explain_end(self, code: int, log_offset: int) -> EnvironmentProblem:
         written = ""
@@ -376,78 +381,6 @@ def why_no_answer(where: Where, timeout_s: float) -> str | None:
         return refusals[-1] if refusals else str(error.args[0].str())
 
 
-class _Ports(NamedTuple):
-    """Where a broker listens; ``inside`` is for itself, where clients must prove who they are."""
-
-    clients: int
-    controller: int
-    inside: int
-
-
-def _open_listeners(ports: _Ports) -> list[tuple[str, object]]:
-    return [
-        ("listeners", f"CLIENTS://{HOST}:{ports.clients},CONTROLLER://{HOST}:{ports.controller}"),
-        ("advertised.listeners", f"CLIENTS://{HOST}:{ports.clients}"),
-        ("inter.broker.listener.name", "CLIENTS"),
-        ("listener.security.protocol.map", "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT"),
-    ]
-
-
-def _closed_listeners(ports: _Ports) -> list[tuple[str, object]]:
-    brokers = f"CLIENTS://{HOST}:{ports.clients},INSIDE://{HOST}:{ports.inside}"
-    return [
-        ("listeners", f"{brokers},CONTROLLER://{HOST}:{ports.controller}"),
-        ("advertised.listeners", brokers),
-        ("inter.broker.listener.name", "INSIDE"),
-    ]
-
-
-def _properties(data_dir: Path, ports: _Ports) -> list[tuple[str, object]]:
-    """The broker's settings: one node, quick to start and to be missed, small in memory."""
-    return [
-        ("process.roles", "broker,controller"),
-        ("node.id", 1),
-        ("controller.quorum.voters", f"1@{HOST}:{ports.controller}"),
-        ("controller.listener.names", "CONTROLLER"),
-        ("log.dirs", data_dir / "logs"),
-        # A killed broker may register again only when its old session has ended: 6.8 s until it
-        # answers instead of 14.8 s. Below 3 s a busy machine fences brokers that live.
-        ("broker.session.timeout.ms", 3_000),
-        ("broker.heartbeat.interval.ms", 500),
-        ("group.initial.rebalance.delay.ms", 0),  # else a user's consumer waits 3 s for others
-        ("group.min.session.timeout.ms", 1_000),
-        ("auto.create.topics.enable", "false"),  # a topic misspelt is an error, not a new topic
-        ("default.replication.factor", 1),
-        ("num.partitions", 1),
-        ("offsets.topic.replication.factor", 1),
-        ("offsets.topic.num.partitions", 4),
-        ("transaction.state.log.replication.factor", 1),
-        ("transaction.state.log.min.isr", 1),
-        ("transaction.state.log.num.partitions", 4),
-        # A root that died inside a transaction holds read_committed readers up until its time-out
-        # is noticed; by default the broker looks every 10 s.
-        ("transaction.abort.timed.out.transaction.cleanup.interval.ms", 1_000),
-        ("share.coordinator.state.topic.replication.factor", 1),
-        ("share.coordinator.state.topic.min.isr", 1),
-        ("share.coordinator.state.topic.num.partitions", 1),
-        ("message.max.bytes", RECORD_BATCH_BYTES_MAX),
-        ("replica.fetch.max.bytes", RECORD_BATCH_BYTES_MAX),
-        ("log.retention.check.interval.ms", 30_000),
-        ("log.cleaner.threads", 1),
-        # The default takes a quarter of the heap, and all of it is cleared for each log that is
-        # compacted: with 16 MiB that was a tenth of what a busy broker did.
-        ("log.cleaner.dedupe.buffer.size", 2 * 2**20),
-        # The index files of a segment are this large from the beginning. Where the file system maps
-        # large pieces at once (ext4 of newer kernels), the first entry in one of the default's 10
-        # MiB takes 5 to 50 ms of CPU; 150 logs that had their first entries together stood still
-        # for 3 to 13 s. With 1 MiB it takes 0.5 ms, and a segment ends at 350 MB.
-        ("log.index.size.max.bytes", 2**20),
-        ("num.network.threads", 2),
-        ("num.io.threads", 4),
-        ("background.threads", 2),
-    ]
-
-
 def _locked(data_dir: Path) -> int:
     """Open the directory's lock file and lock it for whoever holds the descriptor."""
     lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
@@ -467,7 +400,7 @@ def _locked(data_dir: Path) -> int:
     )
 
 
-def _free_ports(*ports: int) -> _Ports:
+def _free_ports(*ports: int) -> Ports:
     """Fill in what is 0. All sockets are open at once, so that no two are the same."""
     with contextlib.ExitStack() as stack:
         found: list[int] = []
@@ -478,7 +411,7 @@ def _free_ports(*ports: int) -> _Ports:
                 probe.bind((HOST, 0))
                 chosen = probe.getsockname()[1]
             found.append(chosen)
-    return _Ports(*found)
+    return Ports(*found)
 
 
 def _is_free(port: int) -> bool:
