@@ -31,7 +31,7 @@ BROKER_STAMP := $(JARS)/broker/.complete
 SPARK_STAMP  := $(JARS)/spark/.complete
 SPARK_CLASSES := $(JARS)/spark/classes.jsa
 BROKER_CLASSES := $(JARS)/broker/classes.jsa
-BROKER_POM   := services/slackwater/runtime/broker-pom/pom.xml
+BROKER_POM   := services/slackwater/runtime/local/broker-pom/pom.xml
 SPARK_POM    := spark/pom.xml
 
 .PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers drills sim mutants bench bench-queries bench-peers paper-dpc clean
@@ -83,7 +83,7 @@ lock: ## write locks/ anew, after a change of pyproject.toml, constraints.txt or
 # Half the time of each start of a JVM; without these all works, only later.
 $(BROKER_CLASSES): $(VENV_STAMP) $(BROKER_STAMP)
 	@echo "setup: archiving the broker's classes, for a quick start"
-	@$(BIN)/python -m slackwater.runtime.warm \
+	@$(BIN)/python -m slackwater.runtime.local.warm \
 	  || echo "setup: no class archive; brokers will start more slowly" >&2
 
 $(SPARK_CLASSES): $(VENV_STAMP) $(SPARK_STAMP)

@@ -24,12 +24,12 @@ import psutil
 from slackwater.codec import encode_ordered
 from slackwater.model.deployment import QuerySpec, WindowSpec
 from slackwater.model.records import Kind, OrderedRecord
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.heartbeats import HeartbeatListener
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.topics import QueryTopics, ensure_topics, topics_for
-from slackwater.runtime.transport import Reader, Writer
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import QueryTopics, ensure_topics, topics_for
+from slackwater.runtime.logs.transport import Reader, Writer
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 ORDERED = ("sw.ordered.bench.0", 0)
 DELTAS = ("sw.deltas.bench.0", 0)

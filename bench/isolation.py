@@ -31,11 +31,11 @@ from bench.spoilt_host import python_for
 
 from slackwater.codec.results import parse_result, parse_time
 from slackwater.model.names import RESULT_KINDS, Names
-from slackwater.runtime.draining import Draining
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.layout import host_spec
-from slackwater.runtime.ownhosts import OwnHosts
-from slackwater.runtime.parts import OWN_HOST
+from slackwater.runtime.local.draining import Draining
+from slackwater.runtime.local.layout import host_spec
+from slackwater.runtime.local.ownhosts import OwnHosts
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.service.parts import OWN_HOST
 
 STREAMS: Final = ("s1", "s2", "s3", "s4")
 QUERY: Final = "{from: [s1, s2, s3, s4], window: {size: 1s, slide: 250ms}, aggregate: [count, avg],"

@@ -19,10 +19,10 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from slackwater.codec import encode_source
 from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
-from slackwater.protocols.dpc.source import Arrived, SourceCore, SourceRules
+from slackwater.protocols.dpc.source.core import Arrived, SourceCore, SourceRules
 from slackwater.proxy.json_input import JsonReader
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.topics import TopicLayout, confluent_consumer, ensure_topics
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.logs.topics import TopicLayout, confluent_consumer, ensure_topics
 
 TOPIC = "bench-readings"
 SPEC = StreamSpec(

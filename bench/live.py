@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 
 from slackwater.codec.results import parse_result, parse_time
 from slackwater.model.names import RESULT_KINDS, Names
-from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.logs.kafka import KafkaTransport
 
 STREAMS: Final = ("s1", "s2", "s3", "s4")
 QUERY: Final = "bench"

@@ -26,17 +26,17 @@ import numpy as np
 import psutil
 
 from slackwater.codec.source_records import encode_source
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.deployment import BUCKET_OF_WINDOWS_US
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.primitives.eventclock import WallClock
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.heartbeats import HeartbeatListener
-from slackwater.runtime.kafka import KafkaTransport, start_incarnation
-from slackwater.runtime.process import spawn
-from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.topics import QueryTopics, ensure_topics, topics_for
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.local.process import spawn
+from slackwater.runtime.logs.kafka import KafkaTransport, start_incarnation
+from slackwater.runtime.logs.topics import QueryTopics, ensure_topics, topics_for
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 STREAMS = ("s1", "s2", "s3", "s4")
 KEYS = tuple(f"sensor-{i:04d}" for i in range(1_000))

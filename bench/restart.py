@@ -25,8 +25,8 @@ from typing import Final
 
 from bench.live import STREAMS, Feeder, LiveAnswer, LiveAnswers, Up
 
-from slackwater.runtime.broker import answers
-from slackwater.runtime.cluster import Cluster
+from slackwater.runtime.local.broker import answers
+from slackwater.runtime.logs.cluster import Cluster
 
 WARM_S: Final = 10.0
 IN_TIME_S: Final = 1.0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from slackwater.protocols.dpc.answers import (
+from slackwater.protocols.dpc.soutput.answers import (
     Effect,
     EmptyRun,
     GapNote,

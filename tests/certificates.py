@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
-from slackwater.runtime import authority
+from slackwater.runtime.security import authority
 
 
 @dataclass(frozen=True)

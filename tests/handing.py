@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from slackwater.runtime.decoding import decode
-from slackwater.runtime.driver import Driven
-from slackwater.runtime.transport import Log
+from slackwater.runtime.host.decoding import decode
+from slackwater.runtime.host.driver import Driven
+from slackwater.runtime.logs.transport import Log
 
 
 def hand_over(driven: Driven, log: Log, offset: int, value: bytes) -> None:

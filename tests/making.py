@@ -9,9 +9,9 @@ from typing import TypeVar
 from confluent_kafka.admin import AdminClient
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.runtime.admin import Admin
-from slackwater.runtime.cluster import Where
-from slackwater.runtime.topics import TopicLayout, ensure_topics
+from slackwater.runtime.logs.admin import Admin
+from slackwater.runtime.logs.cluster import Where
+from slackwater.runtime.logs.topics import TopicLayout, ensure_topics
 
 V = TypeVar("V")
 

@@ -13,28 +13,21 @@ import orjson
 from tests.quarantined import DistinctCounts
 
 from slackwater.codec import decode_source, encode_source
-from slackwater.model.deployment import (
-    Clock,
-    Deployment,
-    FieldSpec,
-    KeySpec,
-    StreamSpec,
-    TimeSpec,
-)
+from slackwater.model.deployment import Clock, Deployment, FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourcePosition, SourceRecord
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.cursor import SourceCursor
+from slackwater.protocols.dpc.sunion.cursor import SourceCursor
 from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.replaying import ReplayInput
 from slackwater.proxy.sensors import SensorInput, inbox_of
 from slackwater.proxy.shell import Input, InputContext, Silence, turn
 from slackwater.proxy.spool import BYTES_DEFAULT_MAX, Spool
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.transport import read_to_end
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.transport import read_to_end
+from slackwater.runtime.service.clock import SystemClock
 
 STREAM = "room"
 LOG = (f"sw.source.{STREAM}", 0)

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from slackwater.model.names import RESULT_KINDS, Names
-from slackwater.runtime.kafka import KafkaTransport
+from slackwater.runtime.logs.kafka import KafkaTransport
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from slackwater.codec.ordered_records import decode_ordered
 from slackwater.codec.source_records import decode_source
 from slackwater.model.names import Names
 from slackwater.model.records import Kind
-from slackwater.runtime.topics import ordered_partition
-from slackwater.runtime.transport import Log
+from slackwater.runtime.logs.topics import ordered_partition
+from slackwater.runtime.logs.transport import Log
 
 BUCKETS_MS = (10, 50, 100, 150, 200, 300, 500)
 BOUNDARIES_MS = (50, 100, 150, 200, 300, 500)

@@ -16,7 +16,7 @@ import numpy as np
 from slackwater.codec.source_records import encode_source
 from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
-from slackwater.runtime.kafka import KafkaTransport, start_incarnation
+from slackwater.runtime.logs.kafka import KafkaTransport, start_incarnation
 
 FIELD = "written"
 

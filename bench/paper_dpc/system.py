@@ -22,16 +22,16 @@ import psutil
 from bench.paper_dpc.results import Results
 from bench.paper_dpc.sources import FIELD, Feeder, Source
 
+from slackwater.deployment.parse import load_deployment
 from slackwater.primitives.eventclock import WallClock
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.heartbeats import HeartbeatListener
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.launchers import ProcessSpec
-from slackwater.runtime.layout import Launch, fragment_specs, host_spec, topic_specs
-from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.supervisor import Supervisor
-from slackwater.runtime.topics import ensure_topics
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.local.launchers import ProcessSpec
+from slackwater.runtime.local.layout import Launch, fragment_specs, host_spec, topic_specs
+from slackwater.runtime.local.supervisor import Supervisor
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import ensure_topics
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 READY_S_MAX = 180.0
 SETTLE_S_MAX = 60.0

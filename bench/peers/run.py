@@ -27,8 +27,8 @@ from bench.peers.workers import HERE, PEERS, Job, Peer, Seen, Worker
 from bench.peers.workload import Feeder
 from bench.run import machine
 
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.topics import TopicLayout, ensure_topics
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.logs.topics import TopicLayout, ensure_topics
 
 WARM_S: Final = 10.0
 """A live run begins when fresh answers have come for so long."""

@@ -25,8 +25,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from slackwater.codec.results import parse_time
 from slackwater.model.names import Names
-from slackwater.runtime.paths import java_executable
-from slackwater.runtime.process import spawn
+from slackwater.runtime.local.paths import java_executable
+from slackwater.runtime.local.process import spawn
 
 HERE: Final = Path(__file__).parent
 BUILD: Final = HERE / "build"

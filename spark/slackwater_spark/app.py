@@ -18,11 +18,15 @@ from pathlib import Path
 
 from slackwater.model.errors import UsageError
 from slackwater.model.names import OrdererName
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.cpu import OwnCpu
-from slackwater.runtime.entry import ProcessContext, run
-from slackwater.runtime.heartbeats import PATIENT_GATHER_MS, HeartbeatListener, HeartbeatSender
-from slackwater.runtime.registry import Registry
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.cpu import OwnCpu
+from slackwater.runtime.service.entry import ProcessContext, run
+from slackwater.runtime.service.heartbeats import (
+    PATIENT_GATHER_MS,
+    HeartbeatListener,
+    HeartbeatSender,
+)
+from slackwater.runtime.service.registry import Registry
 from slackwater_spark.queries import Aggregator, QuerySettings, fragment_of
 from slackwater_spark.session import LOCAL_MASTER, SessionSettings, start_spark
 

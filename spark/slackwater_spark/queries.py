@@ -32,12 +32,12 @@ from slackwater.codec.results import figures_of
 from slackwater.model.errors import SlackwaterError, UsageError
 from slackwater.model.names import Names, OrdererName, RootName
 from slackwater.model.records import RootState
-from slackwater.runtime import topics
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.cluster import Cluster
-from slackwater.runtime.registry import Registry
-from slackwater.runtime.state import read_root_states
-from slackwater.runtime.transport import Log, LogError, TopicMissingError, Transport
+from slackwater.runtime.logs import topics
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.logs.transport import Log, LogError, TopicMissingError, Transport
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.registry import Registry
+from slackwater.runtime.service.state import read_root_states
 from slackwater_spark.session import SparkApplication
 
 if TYPE_CHECKING:

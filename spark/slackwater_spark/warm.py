@@ -23,15 +23,10 @@ from slackwater.codec import encode_ordered
 from slackwater.codec.paths import class_archive
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import Kind, OrderedRecord, Position
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.topics import QueryTopics, ensure_topics, topics_for
-from slackwater_spark.session import (
-    LOCAL_MASTER,
-    SessionSettings,
-    SparkApplication,
-    start_spark,
-)
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import QueryTopics, ensure_topics, topics_for
+from slackwater_spark.session import LOCAL_MASTER, SessionSettings, SparkApplication, start_spark
 
 if TYPE_CHECKING:
     from slackwater_spark.transforms import Route

@@ -1,7 +1,7 @@
 """What every transport does: one suite, run on the broker in memory and on a real Kafka.
 
-A test here talks only to ``slackwater.runtime.transport``; what differs (how a topic is made, how
-another program writes a transaction) is in the ``World`` of each.
+A test here talks only to ``slackwater.runtime.logs.transport``; what differs (how a topic is made,
+how another program writes a transaction) is in the ``World`` of each.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from typing import Protocol
 import pytest
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.runtime.catchup import CatchUpReader, Gone
-from slackwater.runtime.incarnation import append_and_wait, start_incarnation
-from slackwater.runtime.transport import (
+from slackwater.runtime.logs.catchup import CatchUpReader, Gone
+from slackwater.runtime.logs.incarnation import append_and_wait, start_incarnation
+from slackwater.runtime.logs.transport import (
     Log,
     NoAnswerError,
     PositionGoneError,

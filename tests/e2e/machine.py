@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from slackwater.runtime.cpu import CpuLoad, LoadMeter
+from slackwater.runtime.service.cpu import CpuLoad, LoadMeter
 
 BUSY_MIN = 0.9
 """The share of all cores from which on whoever is late may have waited for one."""

@@ -20,9 +20,9 @@ from tests.e2e.conftest import Compose
 from tests.e2e.judging import Listener, Stranger, judge
 from tests.engine import ROOT, docker
 
-from slackwater.runtime.broker import why_no_answer
-from slackwater.runtime.security import Role
-from slackwater.runtime.security_file import read_kafka_file
+from slackwater.runtime.local.broker import why_no_answer
+from slackwater.runtime.security.credentials import Role
+from slackwater.runtime.security.security_file import read_kafka_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.drill, pytest.mark.timeout(1800)]
 

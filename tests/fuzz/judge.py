@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from slackwater.client.readings import read_stream
+from slackwater.judge.readings import read_stream
 from slackwater.model.deployment import StreamSpec
 from slackwater.proxy.csvfile import CsvFile
 from slackwater.proxy.json_input import Bad, JsonReader, MessageReading

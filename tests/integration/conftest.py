@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.waiting import TEST_S_MAX
 
-from slackwater.runtime.broker import EmbeddedBroker, answers
+from slackwater.runtime.local.broker import EmbeddedBroker, answers
 
 HERE = Path(__file__).parent
 

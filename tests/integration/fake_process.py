@@ -11,11 +11,11 @@ from functools import partial
 
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import Names
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.entry import ProcessContext, exit_code_of, run
-from slackwater.runtime.heartbeats import HeartbeatSender
-from slackwater.runtime.log import named
-from slackwater.runtime.parts import (
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.entry import ProcessContext, exit_code_of, run
+from slackwater.runtime.service.heartbeats import HeartbeatSender
+from slackwater.runtime.service.log import named
+from slackwater.runtime.service.parts import (
     FAILED_AT,
     FAILED_CODE,
     FAILURES,
@@ -23,7 +23,7 @@ from slackwater.runtime.parts import (
     of_parts,
     start_following,
 )
-from slackwater.runtime.registry import Registry
+from slackwater.runtime.service.registry import Registry
 
 
 def main(context: ProcessContext) -> None:

@@ -31,11 +31,11 @@ from slackwater.model.records import (
     Position,
     RootState,
 )
-from slackwater.runtime.heartbeats import HeartbeatListener
-from slackwater.runtime.incarnation import append_and_wait
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.topics import QueryTopics, ensure_topics, topics_for
+from slackwater.runtime.logs.incarnation import append_and_wait
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import QueryTopics, ensure_topics, topics_for
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 pytestmark = [pytest.mark.slow]
 

@@ -30,12 +30,12 @@ from slackwater.model.deployment import (
 )
 from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
-from slackwater.runtime.incarnation import append_and_wait
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.topics import QueryTopics, ensure_topics, topics_for
-from slackwater.runtime.transport import Writer
-from slackwater_spark.audit import audit
-from slackwater_spark.audit_comparison import AuditReport
+from slackwater.runtime.logs.incarnation import append_and_wait
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import QueryTopics, ensure_topics, topics_for
+from slackwater.runtime.logs.transport import Writer
+from slackwater_spark.audit.comparison import AuditReport
+from slackwater_spark.audit.job import audit
 from slackwater_spark.session import SessionSettings, start_spark
 
 pytestmark = [

@@ -16,8 +16,8 @@ from tests.waiting import WAIT_S_MAX, eventually
 
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.limits import RECORD_BATCH_BYTES_MAX
-from slackwater.runtime.admin import Admin
-from slackwater.runtime.broker import EmbeddedBroker, answers
+from slackwater.runtime.local.broker import EmbeddedBroker, answers
+from slackwater.runtime.logs.admin import Admin
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_a_clean_stop_is_clean_and_a_new_object_finds_all_again(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a slow machine it is killed before it has ended by itself.
-    monkeypatch.setattr("slackwater.runtime.broker.STOP_S_MAX", WAIT_S_MAX)
+    monkeypatch.setattr("slackwater.runtime.local.broker.STOP_S_MAX", WAIT_S_MAX)
     before, pid = broker.bootstrap, broker.pid
     broker.stop()
     assert not psutil.pid_exists(pid)
@@ -113,7 +113,7 @@ def test_a_record_of_16_mib_passes(broker: EmbeddedBroker) -> None:
 def test_the_broker_dies_with_its_parent(tmp_path: Path) -> None:
     program = (
         "import pathlib, sys, threading\n"
-        "from slackwater.runtime.broker import EmbeddedBroker\n"
+        "from slackwater.runtime.local.broker import EmbeddedBroker\n"
         "broker = EmbeddedBroker(pathlib.Path(sys.argv[1]))\n"
         # From a thread that ends: the broker must outlive the thread, not the process.
         "thread = threading.Thread(target=broker.start)\n"

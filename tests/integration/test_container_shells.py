@@ -16,8 +16,8 @@ from tests.integration.test_plain_topic import (
 )
 from tests.making import make_topics
 
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.stack import StackOptions, StackThread
+from slackwater.deployment.parse import load_deployment
+from slackwater.runtime.local.stack import StackOptions, StackThread
 
 pytestmark = [pytest.mark.containers, pytest.mark.slow]
 

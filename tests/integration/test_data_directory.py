@@ -25,9 +25,9 @@ from confluent_kafka import Producer
 from tests.integration.test_plain_topic import Results
 
 from slackwater.codec.results import parse_time
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import DeploymentError
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.topics import confluent_client
+from slackwater.runtime.logs.topics import confluent_client
 
 pytestmark = [pytest.mark.drill, pytest.mark.timeout(2_400)]
 
@@ -163,7 +163,7 @@ MAKES_TOPICS = """
 import sys
 from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
-from slackwater.runtime.broker import EmbeddedBroker
+from slackwater.runtime.local.broker import EmbeddedBroker
 
 with EmbeddedBroker(Path(sys.argv[1])) as broker:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -29,12 +29,12 @@ from tests.integration.rehearsing import ROOMS, ROOMS_YAML, Ran, at, rehearse
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.model.names import Names
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root_config import DeltaLog
-from slackwater.runtime.datadir import read_run
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.topics import ordered_partition
-from slackwater.runtime.transport import Log
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.config import DeltaLog
+from slackwater.runtime.local.datadir import read_run
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import ordered_partition
+from slackwater.runtime.logs.transport import Log
 
 pytestmark = [pytest.mark.slow]
 

@@ -11,7 +11,7 @@ import pytest
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.model.errors import UsageError
-from slackwater.runtime import settings as settings_module
+from slackwater.runtime.service import settings as settings_module
 
 
 def start(body: str, tmp_path: Path, **env: str) -> "subprocess.Popen[str]":
@@ -28,14 +28,14 @@ def start(body: str, tmp_path: Path, **env: str) -> "subprocess.Popen[str]":
 
 
 SYNC = """
-from slackwater.runtime.entry import run
+from slackwater.runtime.service.entry import run
 def main(context):
     print(context.process, flush=True)
     context.stopping.wait()
 run("host", main)
 """
 ASYNC = """
-from slackwater.runtime.entry import run_async
+from slackwater.runtime.service.entry import run_async
 async def main(context, stopping):
     print(context.process, flush=True)
     await stopping.wait()
@@ -57,7 +57,7 @@ def test_a_process_that_is_told_to_stop_ends_with_0(body: str, signum: int, tmp_
 
 def test_a_process_that_hangs_in_a_thread_ends_all_the_same(tmp_path: Path) -> None:
     body = """
-    from slackwater.runtime.entry import run
+    from slackwater.runtime.service.entry import run
     def main(context):
         threading.Thread(target=time.sleep, args=(600,)).start()
         print("up", flush=True)
@@ -87,7 +87,7 @@ def test_an_uncaught_error_is_one_line_and_an_exit_code(
 ) -> None:
     body = f"""
     from slackwater.model.errors import *
-    from slackwater.runtime.entry import run
+    from slackwater.runtime.service.entry import run
     def main(context):
         raise {raises}
     run("host", main)
@@ -103,7 +103,7 @@ def test_an_uncaught_error_is_one_line_and_an_exit_code(
 
 def test_fatal_ends_the_process_from_any_thread(tmp_path: Path) -> None:
     body = """
-    from slackwater.runtime.entry import run
+    from slackwater.runtime.service.entry import run
     def main(context):
         threading.Thread(target=context.fatal, args=("a record was refused",)).start()
         time.sleep(600)

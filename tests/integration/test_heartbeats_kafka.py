@@ -9,11 +9,11 @@ from tests.waiting import WAIT_S_MAX, eventually
 
 from slackwater.model.names import Names
 from slackwater.model.records import Hole
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.heartbeats import INTERVAL_S, HeartbeatListener, HeartbeatSender
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.topics import ensure_topics, topics_for
-from slackwater.runtime.transport import read_to_end
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import ensure_topics, topics_for
+from slackwater.runtime.logs.transport import read_to_end
+from slackwater.runtime.service.heartbeats import INTERVAL_S, HeartbeatListener, HeartbeatSender
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_the_health_file_is_touched_while_the_owner_is_ready_and_speaks(
 
     sender.update(ready=True)
     eventually(health.exists, "the file is there")
-    monkeypatch.setattr("slackwater.runtime.heartbeats.UNREPORTED_S_MAX", 0.0)
+    monkeypatch.setattr("slackwater.runtime.service.heartbeats.UNREPORTED_S_MAX", 0.0)
 
     def left_alone() -> bool:
         health.unlink(missing_ok=True)

@@ -23,15 +23,15 @@ from tests.making import make_topics
 from tests.reader_that_dies import WORD, install
 from tests.waiting import WAIT_S_MAX, eventually
 
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.deployment import StreamSpec
 from slackwater.proxy.columns import time_of
 from slackwater.proxy.csvfile import CsvFile
 from slackwater.proxy.csvtext import read_rows
 from slackwater.proxy.json_input import Bad, JsonReader
 from slackwater.proxy.sensors import hand_over
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.stack import StackOptions, StackThread
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.local.stack import StackOptions, StackThread
 
 pytestmark = [pytest.mark.slow]
 

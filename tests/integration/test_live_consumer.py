@@ -17,12 +17,12 @@ import pytest
 from confluent_kafka import Producer
 from tests.waiting import WAIT_S_MAX, eventually_async
 
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.cluster import cluster_of
-from slackwater.runtime.faust_worker import LiveConsumer
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.topics import TopicLayout, confluent_client, ensure_topics
-from slackwater.runtime.transport import Log, PositionGoneError
+from slackwater.runtime.host.faust_worker import LiveConsumer
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.logs.cluster import cluster_of
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import TopicLayout, confluent_client, ensure_topics
+from slackwater.runtime.logs.transport import Log, PositionGoneError
 
 _log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from typing import cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.runtime.kafka import client_config
-from slackwater.runtime.offsets import OffsetsClient
-from slackwater.runtime.topics import ensure_topics, topics_for
+from slackwater.runtime.logs.kafka import client_config
+from slackwater.runtime.logs.offsets import OffsetsClient
+from slackwater.runtime.logs.topics import ensure_topics, topics_for
 
 
 class Stuck:

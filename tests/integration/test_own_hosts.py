@@ -11,17 +11,17 @@ from bench.spoilt_host import python_for
 from tests.waiting import eventually
 
 from slackwater.codec.results import parse_result
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.draining import Draining
-from slackwater.runtime.parts import (
+from slackwater.deployment.parse import load_deployment
+from slackwater.runtime.local.draining import Draining
+from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.logs.transport import read_to_end
+from slackwater.runtime.service.parts import (
     FAILURES,
     HELD_BYTES,
     HELD_BYTES_MAX,
     LONG_TURN_MS,
     OWN_HOST,
 )
-from slackwater.runtime.stack import StackOptions, StackThread
-from slackwater.runtime.transport import read_to_end
 
 READINGS = 60
 START_TIME_US = 1_600_000_000_000_000

@@ -20,14 +20,14 @@ from tests.making import make_topics
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec.results import parse_time
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.names import RESULT_KINDS, UNPREFIXED, Names
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.cluster import Where
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.stack import StackOptions, StackThread
-from slackwater.runtime.topics import confluent_client
-from slackwater.runtime.transport import read_to_end
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.logs.cluster import Where
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import confluent_client
+from slackwater.runtime.logs.transport import read_to_end
 
 pytestmark = [pytest.mark.slow]
 

@@ -16,11 +16,11 @@ from tests.integration.test_plain_topic import Results, Stranger
 from tests.making import asked, make_topics
 from tests.waiting import WAIT_S_MAX
 
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import DeploymentError
-from slackwater.runtime.admin import Admin
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.stack import StackOptions, StackThread
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.logs.admin import Admin
 
 pytestmark = [pytest.mark.slow]
 

@@ -25,13 +25,13 @@ from slackwater.codec import decode_source
 from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourcePosition, SourceRecord
 from slackwater.primitives.eventclock import AnchoredClock, EventClock, WallClock
-from slackwater.protocols.dpc.cursor import SourceCursor
+from slackwater.protocols.dpc.sunion.cursor import SourceCursor
 from slackwater.proxy.sensors import hand_over
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.heartbeats import HeartbeatListener
-from slackwater.runtime.kafka import KafkaTransport, read_to_end
-from slackwater.runtime.registry import Registry
-from slackwater.runtime.topics import TopicLayout, ensure_topics, topics_for
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.logs.kafka import KafkaTransport, read_to_end
+from slackwater.runtime.logs.topics import TopicLayout, ensure_topics, topics_for
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.registry import Registry
 
 ROOM = Path(__file__).parents[1] / "data" / "room_climate" / "node-1.csv.gz"
 FIRST_US = 1_458_031_648_545_000
@@ -220,8 +220,8 @@ def test_killed_in_the_middle_and_restarted_nothing_is_lost_or_doubled(stage: St
     for stream in both:
         records = stage.records(stream)
         assert sum(record.kind is Kind.START for _, _, record in records) == 3
-    from slackwater.client.readings import read_stream  # the line-by-line reading, as the oracle
-    from slackwater.runtime.deployment import load_deployment
+    from slackwater.deployment.parse import load_deployment
+    from slackwater.judge.readings import read_stream  # the line-by-line reading, as the oracle
 
     spec = load_deployment(stage.folder / "d.yaml").streams["killed"]
     wanted = [r.stime for r in read_stream(spec, ROOM).until(until).accepted]

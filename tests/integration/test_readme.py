@@ -36,8 +36,8 @@ from tests.waiting import WAIT_S_MAX
 from tests.witness import Witness
 
 from slackwater.client.follow import KINDS
-from slackwater.runtime.datadir import read_run
-from slackwater.runtime.deployment import load_deployment
+from slackwater.deployment.parse import load_deployment
+from slackwater.runtime.local.datadir import read_run
 
 pytestmark = [pytest.mark.slow]
 

@@ -13,12 +13,12 @@ import pytest
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.primitives.eventclock import WallClock
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.heartbeats import HeartbeatListener
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.topics import partition_count
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import partition_count
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 DEPLOYMENT = """\
 apiVersion: slackwater/v1

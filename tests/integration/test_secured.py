@@ -40,17 +40,17 @@ from tests.integration.test_plain_topic import (
 from tests.making import asked, make_topics
 from tests.waiting import WAIT_S_MAX, eventually
 
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import UsageError
-from slackwater.runtime.acl import Rule, rules
-from slackwater.runtime.admin import Admin
-from slackwater.runtime.broker import EmbeddedBroker, why_no_answer
-from slackwater.runtime.broker_security import BrokerSecurity
-from slackwater.runtime.cluster import Cluster, find_cluster
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.layout import topic_specs
-from slackwater.runtime.security import Role
-from slackwater.runtime.stack import StackOptions, StackThread
-from slackwater.runtime.topics import confluent_client, ensure_topics
+from slackwater.runtime.local.broker import EmbeddedBroker, why_no_answer
+from slackwater.runtime.local.broker_security import BrokerSecurity
+from slackwater.runtime.local.layout import topic_specs
+from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.logs.admin import Admin
+from slackwater.runtime.logs.cluster import Cluster, find_cluster
+from slackwater.runtime.logs.topics import confluent_client, ensure_topics
+from slackwater.runtime.security.acl import Rule, rules
+from slackwater.runtime.security.credentials import Role
 
 # It starts all processes with TLS, and waits for a silence and two kills to be corrected.
 pytestmark = [pytest.mark.slow]

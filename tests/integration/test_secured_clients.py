@@ -25,13 +25,10 @@ from confluent_kafka import TopicPartition as Partition
 from tests.certificates import private
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.runtime.authority import Authority
-from slackwater.runtime.broker import EmbeddedBroker, why_no_answer
-from slackwater.runtime.broker_security import BROKER, BrokerSecurity
-from slackwater.runtime.cluster import Cluster, find_cluster
-from slackwater.runtime.private import make_private, write_atomically
-from slackwater.runtime.security import Role
-from slackwater.runtime.topics import (
+from slackwater.runtime.local.broker import EmbeddedBroker, why_no_answer
+from slackwater.runtime.local.broker_security import BROKER, BrokerSecurity
+from slackwater.runtime.logs.cluster import Cluster, find_cluster
+from slackwater.runtime.logs.topics import (
     TopicLayout,
     aiokafka_consumer,
     aiokafka_producer,
@@ -39,6 +36,9 @@ from slackwater.runtime.topics import (
     confluent_producer,
     ensure_topics,
 )
+from slackwater.runtime.security.authority import Authority
+from slackwater.runtime.security.credentials import Role
+from slackwater.runtime.security.private import make_private, write_atomically
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"

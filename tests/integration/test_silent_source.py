@@ -21,9 +21,9 @@ from tests.e2e.judging import MOTES, Listener, counted, expected, judge, microse
 from tests.making import make_topics
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.stack import StackOptions, StackThread
+from slackwater.deployment.parse import load_deployment
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.local.stack import StackOptions, StackThread
 
 pytestmark = [pytest.mark.slow]
 

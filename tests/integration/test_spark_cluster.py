@@ -24,7 +24,7 @@ from tests.engine import free_port
 from tests.files import files
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.runtime.paths import java_executable
+from slackwater.runtime.local.paths import java_executable
 from slackwater_spark.session import SessionSettings, start_spark
 
 pytestmark = [

@@ -23,14 +23,14 @@ from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageEr
 from slackwater.model.names import Names
 from slackwater.model.records import Heartbeat
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, WallClock
-from slackwater.runtime.admin import Admin
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.datadir import read_run
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.parts import FAILED_CODE, FAILURES
-from slackwater.runtime.registry import Registry
-from slackwater.runtime.stack import Stack, StackOptions, StackThread
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.local.datadir import read_run
+from slackwater.runtime.local.stack import Stack, StackOptions, StackThread
+from slackwater.runtime.logs.admin import Admin
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.parts import FAILED_CODE, FAILURES
+from slackwater.runtime.service.registry import Registry
 
 FAKE = Path(__file__).with_name("fake_process.py")
 FILE = """\
@@ -289,7 +289,7 @@ async def test_topics_of_users(tmp_path: Path, bootstrap: str) -> None:
 async def test_an_unreachable_broker_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater.runtime.stack.BROKER_S_MAX", 1.0)
+    monkeypatch.setattr("slackwater.runtime.local.stack.BROKER_S_MAX", 1.0)
     stack = Stack(options(tmp_path, deployment(), "127.0.0.1:1"))
     with pytest.raises(EnvironmentProblem, match=r"no broker answers on 127\.0\.0\.1:1") as caught:
         await stack.open()
@@ -341,7 +341,7 @@ async def test_status_compares_with_what_should_run(
         assert shown.count("restarts=1 last exit SIGSEGV") == 2, "that of both streams"
         assert "Fatal Python error: Segmentation fault" in shown
         log = stack.supervisor.log_path("proxy/s1").read_text()
-        assert "CRITICAL proxy slackwater.runtime.supervisor: ended by SIGSEGV" in log
+        assert "CRITICAL proxy slackwater.runtime.local.supervisor: ended by SIGSEGV" in log
         assert "fake_process.py" in log, "the traceback says where"
 
         monkeypatch.setenv("FAKE", json.dumps({"proxy/s2": "fail"}))

@@ -13,9 +13,9 @@ from tests.waiting import WAIT_S_MAX
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.limits import RECORD_BYTES_MAX
 from slackwater.model.names import Names
-from slackwater.runtime import topics
-from slackwater.runtime.admin import Admin
-from slackwater.runtime.topics import QueryTopics, TopicLayout, topics_for
+from slackwater.runtime.logs import topics
+from slackwater.runtime.logs.admin import Admin
+from slackwater.runtime.logs.topics import QueryTopics, TopicLayout, topics_for
 
 
 def test_all_topics_of_a_deployment_are_made_as_the_file_says(bootstrap: str) -> None:

@@ -18,9 +18,9 @@ from tests.contracts.transport import (
 from tests.making import make_topics
 from tests.waiting import WAIT_S_MAX, eventually
 
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.transport import Log, NoAnswerError, read_to_end
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.transport import Log, NoAnswerError, read_to_end
 
 
 class KafkaWorld:

@@ -24,11 +24,11 @@ from tests.paper.stage import (
 )
 
 from slackwater.codec.result_batches import ResultStream
+from slackwater.fragments.results import ResultsWriter
 from slackwater.model.names import ResultKind
 from slackwater.primitives.panes import PaneShare
-from slackwater.protocols.dpc.answers import Transaction
-from slackwater.protocols.dpc.orderer_config import OrdererConfig
-from slackwater.root.results import ResultsWriter
+from slackwater.protocols.dpc.soutput.answers import Transaction
+from slackwater.protocols.dpc.sunion.config import OrdererConfig
 
 AGGREGATE = ("count", "sum", "avg")
 

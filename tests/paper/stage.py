@@ -32,8 +32,9 @@ from slackwater.primitives.expressions import compile_predicate
 from slackwater.primitives.panes import PaneShare
 from slackwater.primitives.rows import RowContents, Rows
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import Effect as Result
-from slackwater.protocols.dpc.answers import (
+from slackwater.protocols.common.line import PROCESS, LineName, Policy, Schedule
+from slackwater.protocols.dpc.soutput.answers import Effect as Result
+from slackwater.protocols.dpc.soutput.answers import (
     EmptyRun,
     RecDone,
     StableWindow,
@@ -41,13 +42,12 @@ from slackwater.protocols.dpc.answers import (
     Transaction,
     Undo,
 )
-from slackwater.protocols.dpc.join import SJoin
-from slackwater.protocols.dpc.line import PROCESS, LineName, Policy, Schedule
-from slackwater.protocols.dpc.operators import Operators
-from slackwater.protocols.dpc.orderer import OrdererCore
-from slackwater.protocols.dpc.orderer_config import OrdererConfig
-from slackwater.protocols.dpc.root import RootCore
-from slackwater.protocols.dpc.root_config import Commit, RootConfig
+from slackwater.protocols.dpc.soutput.config import Commit, RootConfig
+from slackwater.protocols.dpc.soutput.core import RootCore
+from slackwater.protocols.dpc.sunion.config import OrdererConfig
+from slackwater.protocols.dpc.sunion.core import OrdererCore
+from slackwater.protocols.dpc.sunion.join import SJoin
+from slackwater.protocols.dpc.sunion.operators import Operators
 from slackwater.sessions.effects import (
     Append,
     Effect,

@@ -40,21 +40,21 @@ from tests.proxy_world import World
 
 from slackwater.client.answers import BestAnswers, Change, Undone, WindowAnswer
 from slackwater.codec.results import parse_result
+from slackwater.fragments.results import ResultsWriter
 from slackwater.model.deployment import FailurePolicy, StabilizationPolicy
 from slackwater.model.records import Kind, OrderedRecord, SourceRecord
-from slackwater.protocols.dpc.answers import (
+from slackwater.protocols.common.line import PROCESS, LineName, Policy
+from slackwater.protocols.common.states import LineState
+from slackwater.protocols.dpc.soutput.answers import (
     RecDone,
     StableWindow,
     TentativeWindow,
     Transaction,
     Undo,
 )
-from slackwater.protocols.dpc.line import PROCESS, LineName, Policy
-from slackwater.protocols.dpc.root_config import DeltaLog
-from slackwater.protocols.dpc.states import LineState
+from slackwater.protocols.dpc.soutput.config import DeltaLog
 from slackwater.proxy.sensors import hand_over
 from slackwater.proxy.sourcelog import SourceLog
-from slackwater.root.results import ResultsWriter
 
 WITHIN_MS = 2_000 - 2 * 50
 """X less both stages' margins, with the default settings: what the orderer waits for."""

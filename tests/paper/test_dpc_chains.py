@@ -12,7 +12,7 @@ from tests.paper.chain import Chain, missing_of
 from tests.paper.stage import Settings, first_answers, label, labels, stable_answers
 
 from slackwater.model.records import Kind
-from slackwater.protocols.dpc.line import LineName
+from slackwater.protocols.common.line import LineName
 
 WINDOWS = Settings(window_ms=500)
 

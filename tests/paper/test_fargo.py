@@ -34,10 +34,10 @@ from slackwater.model.records import (
 from slackwater.primitives.deltas import Aggregates, KeyTable, Slice, fold
 from slackwater.primitives.panes import PaneStore, window_of
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import StableWindow
-from slackwater.protocols.dpc.cursor import SourceCursor
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root_config import Commit
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.answers import StableWindow
+from slackwater.protocols.dpc.soutput.config import Commit
+from slackwater.protocols.dpc.sunion.cursor import SourceCursor
 
 Readings = dict[str, list[float]]
 

@@ -8,7 +8,7 @@ import pytest
 from tests.simulator.story import Story
 
 from slackwater.model.deployment import FailurePolicy, StabilizationPolicy
-from slackwater.protocols.dpc.line import Policy
+from slackwater.protocols.common.line import Policy
 
 FAILURE: tuple[FailurePolicy, ...] = ("delay", "process")
 STABILIZATION: tuple[StabilizationPolicy, ...] = ("suspend", "delay", "process")

@@ -14,10 +14,10 @@ from tests.contracts.transport import no_failure
 from slackwater.codec import encode_ordered, encode_source
 from slackwater.model.records import Kind, OrderedRecord, Position, SourceRecord
 from slackwater.proxy import sourcelog
-from slackwater.runtime import procedures
-from slackwater.runtime.incarnation import has_begun
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.transport import Log, RawRecord
+from slackwater.runtime.host import procedures
+from slackwater.runtime.logs.incarnation import has_begun
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.transport import Log, RawRecord
 
 LOG: Log = ("t", 0)
 

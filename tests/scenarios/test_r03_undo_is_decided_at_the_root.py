@@ -9,7 +9,14 @@ from tests.answer_history import History
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import Answered, AnswerPlanner, Effect, Ready, RecDone, Undo
+from slackwater.protocols.dpc.soutput.answers import (
+    Answered,
+    AnswerPlanner,
+    Effect,
+    Ready,
+    RecDone,
+    Undo,
+)
 
 GRID = Grid(1, WindowSpec(1, 1))  # window n is [n, n + 1)
 

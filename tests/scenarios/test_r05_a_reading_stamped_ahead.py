@@ -15,7 +15,7 @@ import pytest
 from tests.paper.stage import MS, Orderer, Settings, Source
 
 from slackwater.model.records import Kind
-from slackwater.protocols.dpc.line import LineName
+from slackwater.protocols.common.line import LineName
 
 HOUR = 3_600_000
 TICK = 100

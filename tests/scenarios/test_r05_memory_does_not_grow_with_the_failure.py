@@ -11,10 +11,10 @@ from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 
 from slackwater.model.records import DeltaRecord, Kind, Position
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root import RootCore
-from slackwater.protocols.dpc.root_config import Commit, DeltaLog, initial_state
-from slackwater.protocols.dpc.upstream import ONLY_STALE_US_MAX
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, initial_state
+from slackwater.protocols.dpc.soutput.core import RootCore
+from slackwater.protocols.dpc.soutput.upstream import ONLY_STALE_US_MAX
 
 HOUR_S = 3_600
 SLOW = Habits(every_us=2_000_000)

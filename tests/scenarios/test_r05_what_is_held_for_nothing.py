@@ -19,10 +19,10 @@ from tests.simulator.story import Story
 
 from slackwater.model.errors import HeldTooMuchError
 from slackwater.model.records import DeltaRecord, Kind, Position
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.orderer import OrdererCore
-from slackwater.protocols.dpc.root import RootCore
-from slackwater.protocols.dpc.root_config import DeltaLog, initial_state
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.config import DeltaLog, initial_state
+from slackwater.protocols.dpc.soutput.core import RootCore
+from slackwater.protocols.dpc.sunion.core import OrdererCore
 
 TICK = 50
 H_BYTES = 2_000

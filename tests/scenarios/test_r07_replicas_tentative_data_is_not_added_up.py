@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from tests.paper.stage import MS, Orderer, Root, Settings, Source, labels, stable_answers
 
-from slackwater.protocols.dpc.answers import TentativeWindow
+from slackwater.protocols.dpc.soutput.answers import TentativeWindow
 
 
 @pytest.mark.parametrize("dies", [None, 0, 1])

@@ -13,7 +13,7 @@ from tests.paper.stage import Orderer, Settings, Source
 from tests.simulator.story import Story
 
 from slackwater.model.records import Kind, OrderedRecord
-from slackwater.protocols.dpc.line import LineName
+from slackwater.protocols.common.line import LineName
 
 
 def joins(orderer: Orderer) -> Orderer:

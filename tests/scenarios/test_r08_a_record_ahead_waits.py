@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.simulator.story import Story
 
 from slackwater.model.records import DeltaRecord, Kind, Position
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root import RootCore
-from slackwater.protocols.dpc.root_config import DeltaLog, initial_state
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.config import DeltaLog, initial_state
+from slackwater.protocols.dpc.soutput.core import RootCore
 
 A, B = DeltaLog(0, 0, LineName.STABLE), DeltaLog(0, 1, LineName.STABLE)
 TENTH = 100_000

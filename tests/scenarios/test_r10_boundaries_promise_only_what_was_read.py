@@ -17,7 +17,7 @@ from slackwater.model.records import SourceRecord
 from slackwater.primitives.windows import Grid
 from slackwater.proxy import topic
 from slackwater.proxy.shell import Silence
-from slackwater.runtime.transport import read_to_end
+from slackwater.runtime.logs.transport import read_to_end
 
 
 def test_with_expect_every_the_boundary_comes_from_readings_alone(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import pytest
 from tests.simulator.story import Story
 
 from slackwater.model.records import Kind, OrderedRecord
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root_config import DeltaLog
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.config import DeltaLog
 
 
 def starts(story: Story, replica: int = 0) -> int:

@@ -7,8 +7,8 @@ from tests.paper.stage import MS, Orderer, Settings, Source
 from tests.simulator.story import Story
 
 from slackwater.model.records import Kind
-from slackwater.protocols.dpc.inputs import ProbeEnds
-from slackwater.protocols.dpc.orderer_config import Emit
+from slackwater.protocols.common.inputs import ProbeEnds
+from slackwater.protocols.dpc.sunion.config import Emit
 
 
 @pytest.mark.parametrize("sleeper", ["orderer/q.0.a", "root/q.0", "aggregator/0"])

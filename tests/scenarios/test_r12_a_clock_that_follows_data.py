@@ -17,12 +17,12 @@ from tests.paper.stage import MS, Settings, Source
 from slackwater.codec import encode_source
 from slackwater.codec.ordered_records import decode_ordered
 from slackwater.primitives.eventclock import DataClock
-from slackwater.protocols.dpc.line import Schedule
-from slackwater.protocols.dpc.orderer_config import OrdererConfig
-from slackwater.runtime.driver import Driven, Driver
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.transport import read_to_end
-from slackwater.runtime.wake_signal import WakeSignal
+from slackwater.protocols.common.line import Schedule
+from slackwater.protocols.dpc.sunion.config import OrdererConfig
+from slackwater.runtime.host.driver import Driven, Driver
+from slackwater.runtime.host.wake_signal import WakeSignal
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.transport import read_to_end
 from slackwater.sessions.orderer import OrdererSession
 
 END = 100_000

@@ -13,7 +13,7 @@ from itertools import pairwise
 from tests.paper.stage import MS, Orderer, Settings, Source
 
 from slackwater.model.records import Kind, OrderedRecord, SourceRecord
-from slackwater.protocols.dpc.line import LineName
+from slackwater.protocols.common.line import LineName
 
 
 class CountingOrderer(Orderer):

@@ -12,7 +12,7 @@ import pytest
 from tests.paper.stage import MS, Orderer, Settings, Source
 
 from slackwater.model.records import Kind
-from slackwater.protocols.dpc.line import LineName
+from slackwater.protocols.common.line import LineName
 
 
 @pytest.mark.parametrize("latency", [50, 150, 500, 1_500, 2_500, 4_500], ids="{} ms".format)

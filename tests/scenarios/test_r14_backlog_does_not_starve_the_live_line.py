@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 
-from slackwater.protocols.dpc.upstream import ONLY_STALE_US_MAX
+from slackwater.protocols.dpc.soutput.upstream import ONLY_STALE_US_MAX
 
 SLOW = {"record_us": 5_000, "live_records_max": 4}  # the backlog takes longer than the bound
 

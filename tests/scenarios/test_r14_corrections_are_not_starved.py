@@ -12,11 +12,11 @@ import numpy as np
 from tests.paper.stage import MS, Orderer, Root, Settings, Source, label
 
 from slackwater.model.records import Kind, OrderedRecord
-from slackwater.protocols.dpc.answers import TentativeWindow
-from slackwater.protocols.dpc.decision import LIVE_ROWS_MAX
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root_config import Commit
-from slackwater.protocols.dpc.states import LineState
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.common.states import LineState
+from slackwater.protocols.dpc.soutput.answers import TentativeWindow
+from slackwater.protocols.dpc.soutput.config import Commit
+from slackwater.protocols.dpc.soutput.decision import LIVE_ROWS_MAX
 
 
 def test_a_query_of_short_windows_comes_out_of_stabilization_on_a_slow_machine() -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.paper.stage import Stage, stable_answers
 
 from slackwater.model.records import Gap, SourceRecord
-from slackwater.protocols.dpc.answers import GapNote, StableWindow
+from slackwater.protocols.dpc.soutput.answers import GapNote, StableWindow
 
 DAMAGED_MS = 500
 COMPLETE = 3 * 2.0

@@ -17,8 +17,8 @@ import pytest
 from tests.proxy_world import LOG, STREAM, World
 
 from slackwater.model.records import Gap, Kind, SourcePosition, SourceRecord
-from slackwater.protocols.dpc.cursor import SourceCursor
-from slackwater.protocols.dpc.source_scan import LogScan
+from slackwater.protocols.dpc.source.scan import LogScan
+from slackwater.protocols.dpc.sunion.cursor import SourceCursor
 
 Raw = list[tuple[int, SourceRecord]]
 

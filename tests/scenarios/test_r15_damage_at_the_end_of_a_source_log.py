@@ -20,7 +20,7 @@ from tests.simulator.story import Story
 
 from slackwater.model.records import Gap, Kind, SourcePosition, SourceRecord
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.cursor import SourceCursor
+from slackwater.protocols.dpc.sunion.cursor import SourceCursor
 
 Raw = list[tuple[int, SourceRecord]]
 

@@ -14,7 +14,7 @@ from tests.simulator.config import Chain
 from tests.simulator.story import Story
 
 from slackwater.model.records import Gap
-from slackwater.protocols.dpc.answers import TentativeWindow
+from slackwater.protocols.dpc.soutput.answers import TentativeWindow
 
 
 def of_p(story: Story) -> list[GivenAnswer]:

@@ -14,10 +14,10 @@ from tests.simulator.checkers.answers import answers
 from tests.simulator.story import Story, us
 
 from slackwater.model.records import DeltaRecord, Kind
-from slackwater.protocols.dpc.answers import GapNote
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root import RootCore
-from slackwater.protocols.dpc.root_config import DeltaLog, FetchOrdered, initial_state
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.answers import GapNote
+from slackwater.protocols.dpc.soutput.config import DeltaLog, FetchOrdered, initial_state
+from slackwater.protocols.dpc.soutput.core import RootCore
 
 
 def notes(story: Story) -> list[GapNote]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.simulator.checkers.answers import answers
 from tests.simulator.story import Story
 
-from slackwater.protocols.dpc.answers import GapNote
+from slackwater.protocols.dpc.soutput.answers import GapNote
 
 
 def test_what_a_first_reader_did_not_find_is_a_gap() -> None:

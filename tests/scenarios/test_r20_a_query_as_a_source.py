@@ -16,9 +16,9 @@ from tests.paper.stage import (
 )
 
 from slackwater.model.records import Gap, Kind, ResultBatch, SourceColumns, SourcePosition
-from slackwater.protocols.dpc.answers import TentativeWindow
-from slackwater.protocols.dpc.chain import ResultCursor, live_columns, live_gaps
-from slackwater.protocols.dpc.line import LineName
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.answers import TentativeWindow
+from slackwater.protocols.dpc.sunion.chain import ResultCursor, live_columns, live_gaps
 
 
 def tentative(emitted: list[Emitted]) -> list[Emitted]:

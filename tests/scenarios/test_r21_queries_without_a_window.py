@@ -14,8 +14,8 @@ from tests.paper.stage import Orderer, Root, Settings, Source, Stage, label, lab
 
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.primitives.rows import RowContents
-from slackwater.protocols.dpc.answers import EmptyRun, StableWindow, TentativeWindow, Undo
-from slackwater.protocols.dpc.line import LineName
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.answers import EmptyRun, StableWindow, TentativeWindow, Undo
 
 ROWS = Settings(bucket_ms=10, rows=True)
 

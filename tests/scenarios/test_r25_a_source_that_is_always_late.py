@@ -9,7 +9,7 @@ from __future__ import annotations
 from tests.paper.stage import MS, Settings, Stage, first_answers, labels, stable_answers
 
 from slackwater.model.records import Kind
-from slackwater.protocols.dpc.line import LineName
+from slackwater.protocols.common.line import LineName
 
 LAG_MS = 3_000
 

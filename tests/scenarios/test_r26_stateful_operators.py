@@ -15,10 +15,10 @@ from tests.paper.stage import MS, Orderer, Root, Settings, Source, labels, stabl
 from tests.paper.test_dpc import check_history, without_runs
 
 from slackwater.model.records import Kind, OrderedRecord
-from slackwater.protocols.dpc.inputs import ProbeEnds
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.orderer_config import Emit
-from slackwater.protocols.dpc.states import LineState
+from slackwater.protocols.common.inputs import ProbeEnds
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.common.states import LineState
+from slackwater.protocols.dpc.sunion.config import Emit
 
 JOIN = Settings(join_within_ms=250)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulator.story import Story
 
-from slackwater.protocols.dpc.answers import Transaction
+from slackwater.protocols.dpc.soutput.answers import Transaction
 
 
 def test_only_a_reader_of_uncommitted_records_sees_a_seq_twice() -> None:

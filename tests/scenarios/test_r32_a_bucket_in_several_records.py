@@ -22,10 +22,10 @@ from slackwater.codec.ordered_records import encode_ordered
 from slackwater.model.limits import RECORD_BYTES_MAX
 from slackwater.model.records import DeltaRecord, Gap, Kind, OrderedRecord, Position, SourceColumns
 from slackwater.primitives.deltas import KeyTable
-from slackwater.protocols.dpc.answers import StableWindow, TentativeWindow
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.operators import Operators
-from slackwater.protocols.dpc.root_config import DeltaLog
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.answers import StableWindow, TentativeWindow
+from slackwater.protocols.dpc.soutput.config import DeltaLog
+from slackwater.protocols.dpc.sunion.operators import Operators
 
 KEYS = [f"k{i}" for i in range(10)]
 

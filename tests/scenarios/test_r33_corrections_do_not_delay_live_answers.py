@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 
-from slackwater.protocols.dpc.line import Policy
-from slackwater.protocols.dpc.upstream import ONLY_STALE_US_MAX
+from slackwater.protocols.common.line import Policy
+from slackwater.protocols.dpc.soutput.upstream import ONLY_STALE_US_MAX
 
 
 def test_an_hour_is_corrected_and_live_answers_are_on_time() -> None:

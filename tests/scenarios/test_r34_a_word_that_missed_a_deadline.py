@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from tests.paper.stage import MS, Orderer, Root, Settings, Source
 
-from slackwater.protocols.dpc.answers import EmptyRun, TentativeWindow
-from slackwater.protocols.dpc.states import LineState
+from slackwater.protocols.common.states import LineState
+from slackwater.protocols.dpc.soutput.answers import EmptyRun, TentativeWindow
 
 CUT, BOUND, MARGIN = 1_000, 1_000, 50
 DEADLINE = CUT + 20 + BOUND - 2 * MARGIN

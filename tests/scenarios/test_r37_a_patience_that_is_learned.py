@@ -10,7 +10,7 @@ from tests.proxy_world import SPEC, S, World, anchored
 
 from slackwater.primitives.lateness import Lateness, Step
 from slackwater.proxy.expecting import AHEAD_US
-from slackwater.runtime.registry import Registry
+from slackwater.runtime.service.registry import Registry
 
 LEARNS = replace(SPEC, expect_every_us=5 * S, learns_gaps=True, disorder_us=S)
 

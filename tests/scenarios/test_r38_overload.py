@@ -12,7 +12,7 @@ import pytest
 from tests.simulator.config import Chain
 from tests.simulator.story import Questions, Story
 
-from slackwater.protocols.dpc.answers import EmptyRun, TentativeWindow
+from slackwater.protocols.dpc.soutput.answers import EmptyRun, TentativeWindow
 
 X_S = 1.0
 ROOT = "root/q.0"

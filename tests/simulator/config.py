@@ -21,9 +21,9 @@ from slackwater.model.deployment import QuerySpec, WindowSpec, joined_fields
 from slackwater.model.names import OrdererName, RootName
 from slackwater.primitives.lateness import Lateness, Learning, Step
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.join import SJoin
-from slackwater.protocols.dpc.line import PROCESS, Policy
-from slackwater.protocols.dpc.upstream import STALE_US_MAX
+from slackwater.protocols.common.line import PROCESS, Policy
+from slackwater.protocols.dpc.soutput.upstream import STALE_US_MAX
+from slackwater.protocols.dpc.sunion.join import SJoin
 
 FIELDS = ("x",)
 """Of every stream."""

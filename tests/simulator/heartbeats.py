@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tests.simulator.history import Note
 
 from slackwater.model.records import Heartbeat, Hole
-from slackwater.protocols.dpc.states import LineState
+from slackwater.protocols.common.states import LineState
 
 if TYPE_CHECKING:
     from tests.simulator.process import Process

@@ -13,7 +13,7 @@ from tests.simulator.readings import SensorReading
 
 from slackwater.model.records import OrderedRecord, RootState, SourceRecord
 from slackwater.primitives.lateness import Step
-from slackwater.protocols.dpc.answers import Transaction
+from slackwater.protocols.dpc.soutput.answers import Transaction
 
 ReportedRows = list[tuple[str, tuple[float, ...]]]
 """Rows of a window: key, and (count, sum, m2, min, max) of each field; or time and values."""

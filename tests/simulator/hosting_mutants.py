@@ -10,10 +10,12 @@ from typing import Final
 
 from tests.simulator.mutation import Edit, Mutant, call
 
-from slackwater.runtime.cluster import cluster_of
+from slackwater.runtime.logs.cluster import cluster_of
 
 _host = "slackwater.host.host"
-_runtime = "slackwater.runtime"
+_runtime_host = "slackwater.runtime.host"
+_logs = "slackwater.runtime.logs"
+_service = "slackwater.runtime.service"
 _of_host = "tests.unit.test_host"
 _of_driver = "tests.unit.test_driver"
 _of_logs = "tests.unit.test_shared_logs"
@@ -23,36 +25,36 @@ _of_parts = "tests.unit.test_parts"
 HOSTING_MUTANTS: Final = (
     Mutant(
         "a record is handed to one fragment only", "guarantee-1",
-        (Edit(f"{_runtime}.sharedlogs:SharedLogs._receive",
+        (Edit(f"{_runtime_host}.sharedlogs:SharedLogs._receive",
               "for driven in wanting:", "for driven in wanting[:1]:"),),
         f"{_of_logs}:test_each_record_reaches_all_who_read_its_log",
     ),
     Mutant(
         "what a fragment raises at a record keeps it from the others", "guarantee-1",
-        (Edit(f"{_runtime}.driver:Driven.take", "self.fail(error)", "raise"),),
+        (Edit(f"{_runtime_host}.driver:Driven.take", "self.fail(error)", "raise"),),
         f"{_of_driver}:test_what_a_session_raises_at_a_record_takes_the_record_from_nobody",
         ("receive",),
     ),
     Mutant(
         "who is asked whether it needs a record may end the others", "guarantee-1",
-        (Edit(f"{_runtime}.driver:Driven.needs", "self.fail(error)", "raise"),),
+        (Edit(f"{_runtime_host}.driver:Driven.needs", "self.fail(error)", "raise"),),
         f"{_of_driver}:test_what_a_session_raises_at_a_record_takes_the_record_from_nobody",
         ("needs",),
     ),
     Mutant(
         "a turn that fails ends the loop", "guarantee-2",
-        (Edit(f"{_runtime}.driver:Driver._turn", "if self._on_failure is None:", "if True:"),),
+        (Edit(f"{_runtime_host}.driver:Driver._turn", "if self._on_failure is None:", "if True:"),),
         f"{_of_driver}:test_one_that_fails_in_its_turn_leaves_the_loop_to_the_others",
     ),
     Mutant(
         "a newcomer is not told where its host reads", "trace-8",
-        (Edit(f"{_runtime}.sharedlogs:SharedLogs.join",
+        (Edit(f"{_runtime_host}.sharedlogs:SharedLogs.join",
               "if not is_new or offset != shared.next:", "if False:"),),
         f"{_of_logs}:test_a_position_is_known_when_all_that_was_read_is_handed_over",
     ),
     Mutant(
         "a log is read from where the last of those who join needs it", "trace-8",
-        (Edit(f"{_runtime}.sharedlogs:SharedLogs.join",
+        (Edit(f"{_runtime_host}.sharedlogs:SharedLogs.join",
               "min(joining.values())", "max(joining.values())"),),
         f"{_of_logs}:test_who_is_ahead_of_those_it_joins_with_is_told_where_the_consumer_begins",
     ),
@@ -63,68 +65,70 @@ HOSTING_MUTANTS: Final = (
     ),
     Mutant(
         "who leaves takes its logs from the others", "guarantee-1",
-        (Edit(f"{_runtime}.sharedlogs:SharedLogs.leave", "if not shared.readers:", "if True:"),),
+        (Edit(f"{_runtime_host}.sharedlogs:SharedLogs.leave",
+              "if not shared.readers:", "if True:"),),
         f"{_of_logs}:test_a_log_is_read_until_the_last_who_reads_it_leaves",
     ),
     Mutant(
         "a log that nobody wants is read on", "trace-5",
-        (Edit(f"{_runtime}.sharedlogs:SharedLogs._settle", "if left:", "if False:"),),
+        (Edit(f"{_runtime_host}.sharedlogs:SharedLogs._settle", "if left:", "if False:"),),
         f"{_of_logs}:test_a_log_is_read_until_the_last_who_reads_it_leaves",
     ),
     Mutant(
         "a log that could not be removed is forgotten", "trace-5",
-        (Edit(f"{_runtime}.sharedlogs:SharedLogs._settle",
+        (Edit(f"{_runtime_host}.sharedlogs:SharedLogs._settle",
               "self._read = left | self._logs", "self._read = dict(self._logs)"),),
         f"{_of_logs}:test_a_removal_that_failed_harms_nobody_and_is_done_again",
     ),
     Mutant(
         "who waits for a log that cannot be read is told nothing", "guarantee-4",
-        (Edit(f"{_runtime}.sharedlogs:SharedLogs._give_up", "driven.fail(error)", "pass"),),
+        (Edit(f"{_runtime_host}.sharedlogs:SharedLogs._give_up", "driven.fail(error)", "pass"),),
         f"{_of_logs}:test_a_consumer_that_cannot_read_fails_those_who_wait_for_it_and_is_asked_again",
     ),
     Mutant(
         "results are read before they are committed", "trace-29",
-        (Edit(f"{_runtime}.sharedlogs:SharedLogs._settle",
+        (Edit(f"{_runtime_host}.sharedlogs:SharedLogs._settle",
               "isolation=isolation", 'isolation="read_uncommitted"'),),
         f"{_of_logs}:test_results_are_read_committed_and_nothing_else_is",
     ),
     Mutant(
         "what is on its way counts as handed over", "trace-11",
-        (Edit(f"{_runtime}.sharedlogs:SharedLogs.positions",
+        (Edit(f"{_runtime_host}.sharedlogs:SharedLogs.positions",
               "and shared.handed >= read_to", ""),),
         f"{_of_logs}:test_a_position_is_known_when_all_that_was_read_is_handed_over",
     ),
     Mutant(
         "what was handed over before a log began anew still counts", "trace-11",
-        (Edit(f"{_runtime}.assigned:AssignedConsumer.change",
+        (Edit(f"{_logs}.assigned:AssignedConsumer.change",
               "for log in [*leave, *begin]:", "for log in leave:"),),
         "tests.unit.test_live_consumer:test_a_log_that_begins_anew_has_handed_out_nothing_yet",
     ),
     Mutant(
         "what was fetched before a log began anew is handed over", "guarantee-1",
-        (Edit(f"{_runtime}.faust_worker:LiveConsumer.hand_over",
+        (Edit(f"{_runtime_host}.faust_worker:LiveConsumer.hand_over",
               "reader is None or reader.since != since", "reader is None"),),
         "tests.simulator.hosting_mutants:a_log_begins_anew",
     ),
     Mutant(
         "an answer is given to who asked behind the question", "trace-11",
-        (Edit(f"{_runtime}.sharedends:SharedEnds._ask", "del self._unsent[question]\n", "\n"),),
+        (Edit(f"{_runtime_host}.sharedends:SharedEnds._ask",
+              "del self._unsent[question]\n", "\n"),),
         f"{_of_ends}:test_what_is_asked_behind_a_question_is_asked_again",
     ),
     Mutant(
         "ends count for the moment at which they are answered", "trace-11",
-        (Edit(f"{_runtime}.driver:Driven._fetch_ends",
+        (Edit(f"{_runtime_host}.driver:Driven._fetch_ends",
               "for log in logs}, asked_at)", "for log in logs}, self._clock.now_us())"),),
         f"{_of_driver}:test_ends_count_for_the_moment_at_which_they_were_asked",
     ),
     Mutant(
         "a session is told the positions of others", "trace-11",
-        (Edit(f"{_runtime}.driver:Driven._fetch_positions", " if log in logs", ""),),
+        (Edit(f"{_runtime_host}.driver:Driven._fetch_positions", " if log in logs", ""),),
         f"{_of_driver}:test_a_session_is_told_the_positions_that_it_asked_for",
     ),
     Mutant(
         "what stands still takes records in", "trace-5",
-        (Edit(f"{_runtime}.driver:Driven.needs", "self._is_held or ", ""),),
+        (Edit(f"{_runtime_host}.driver:Driven.needs", "self._is_held or ", ""),),
         f"{_of_driver}:test_what_stands_still_takes_nothing_in_and_no_turn",
     ),
     Mutant(
@@ -139,7 +143,7 @@ HOSTING_MUTANTS: Final = (
     ),
     Mutant(
         "what is dropped while it stands still speaks again", "trace-34",
-        (Edit(f"{_runtime}.parts:PartBeat.begin_again",
+        (Edit(f"{_service}.parts:PartBeat.begin_again",
               "self._beat.is_silent = self._is_silent", "pass"),),
         f"{_of_parts}:test_a_part_that_stands_still_is_silent_over_its_lives",
     ),
@@ -150,31 +154,31 @@ HOSTING_MUTANTS: Final = (
     ),
     Mutant(
         "a part that has failed is still ready", "trace-34",
-        (Edit(f"{_runtime}.parts:PartBeat.begin_again",
+        (Edit(f"{_service}.parts:PartBeat.begin_again",
               "self._beat = self._sender.add_part(self._name, owner_speaks=self._owner_speaks)",
               "pass"),),
         f"{_of_parts}:test_a_part_that_begins_again_is_not_what_it_was",
     ),
     Mutant(
         "a part that has failed once is believed when it hangs", "trace-34",
-        (Edit(f"{_runtime}.parts:PartBeat.begin_again",
+        (Edit(f"{_service}.parts:PartBeat.begin_again",
               ", owner_speaks=self._owner_speaks", ""),),
         f"{_of_parts}:test_a_part_that_begins_again_is_not_what_it_was",
     ),
     Mutant(
         "what hangs is believed for good", "trace-34",
-        (Edit(f"{_runtime}.beat:believable", "silent_s <= STATES_S_MAX", "True"),),
+        (Edit(f"{_service}.beat:believable", "silent_s <= STATES_S_MAX", "True"),),
         "tests.unit.test_heartbeats:"
         "test_a_hung_owner_says_nothing_of_its_outputs_though_its_heart_beats",
     ),
     Mutant(
         "what is dropped writes on from another thread", "trace-2",
-        (Edit(f"{_runtime}.driver:Driven._writer", "if self._is_over:", "if False:"),),
+        (Edit(f"{_runtime_host}.driver:Driven._writer", "if self._is_over:", "if False:"),),
         f"{_of_driver}:test_what_is_dropped_writes_no_more",
     ),
     Mutant(
         "what is dropped flushes what it has not sent", "trace-2",
-        (Edit(f"{_runtime}.driver:Driven.drop", ".close(0.0)", ".close(5.0)"),),
+        (Edit(f"{_runtime_host}.driver:Driven.drop", ".close(0.0)", ".close(5.0)"),),
         f"{_of_driver}:test_what_is_dropped_writes_no_more",
     ),
     Mutant(
@@ -218,7 +222,7 @@ HOSTING_MUTANTS: Final = (
     ),
     Mutant(
         "what comes for a session waits for its next look", "guarantee-2",
-        (Edit(f"{_runtime}.driver:Driven.take", "self._make_due()", "pass"),),
+        (Edit(f"{_runtime_host}.driver:Driven.take", "self._make_due()", "pass"),),
         f"{_of_driver}:test_input_makes_a_session_due_and_only_the_one_that_it_is_for",
     ),
 )  # fmt: skip

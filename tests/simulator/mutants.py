@@ -29,7 +29,11 @@ from tests.simulator.mutation import FOUND, NOTICED, Edit, Mutant, applied, foun
 from tests.simulator.run import run, simulate
 from tests.simulator.shrink import shrink
 
-_dpc = "slackwater.protocols.dpc"
+_sunion = "slackwater.protocols.dpc.sunion"
+_soutput = "slackwater.protocols.dpc.soutput"
+_common = "slackwater.protocols.common"
+_reconcile = "slackwater.protocols.dpc.reconcile"
+_source = "slackwater.protocols.dpc.source"
 _scenarios = "tests.scenarios"
 _never_reported = Edit(
     "tests.simulator.heartbeats:Heartbeats.is_hole", "return any(", "return False and any("
@@ -56,7 +60,7 @@ MUTANTS = (
     ),
     Mutant(
         "an orderer goes on behind its log's last record", "trace-1",
-        (Edit(f"{_dpc}.recovery:recover",
+        (Edit(f"{_sunion}.recovery:recover",
               "if Position(record.bucket_start, record.piece) != frontier:", "if False:"),
          _never_reported),
         f"{_scenarios}.test_r01_world:test_the_writer_sends_again_from_the_hole",
@@ -64,15 +68,15 @@ MUTANTS = (
     ),
     Mutant(
         "readers take what a zombie proxy writes", "trace-2",
-        (Edit(f"{_dpc}.cursor:SourceCursor.offer",
+        (Edit(f"{_sunion}.cursor:SourceCursor.offer",
               "record.inc < self.inc or record.kind is Kind.VOID", "record.kind is Kind.VOID"),),
         "tests.simulator.mutants:a_zombie_lies",
     ),
     Mutant(
         "an orderer goes on behind what a zombie wrote", "trace-2",
-        (Edit(f"{_dpc}.recovery:recover",
+        (Edit(f"{_sunion}.recovery:recover",
               "if offset == state.stable_offset and state.last_id >= 0:", "if False:"),
-         Edit(f"{_dpc}.recovery:SoleWriter.delivered", "return alone", "return True"),
+         Edit(f"{_sunion}.recovery:SoleWriter.delivered", "return alone", "return True"),
          _never_reported),
         f"{_scenarios}.test_r02_world:test_a_successor_does_not_go_on_behind_what_a_zombie_wrote",
         (0,),
@@ -87,63 +91,63 @@ MUTANTS = (
     ),
     Mutant(
         "the UNDO is forgotten", "trace-3",
-        (Edit(f"{_dpc}.answers:_Draft.answer_stable", "if correcting:", "if False:"),),
+        (Edit(f"{_soutput}.answers:_Draft.answer_stable", "if correcting:", "if False:"),),
         f"{_scenarios}.test_r03_world:test_a_dead_aggregator_is_undone_though_no_orderer_forked",
     ),
     Mutant(
         "one UNDO revokes all that is tentative", "trace-4",
-        (Edit(f"{_dpc}.answers:_Draft.answer_stable", "min(to, before.answered_to)",
+        (Edit(f"{_soutput}.answers:_Draft.answer_stable", "min(to, before.answered_to)",
               "before.answered_to"),),
         f"{_scenarios}.test_r04_world:test_a_source_that_returns_for_a_moment_revokes_only_what_it_replaces",
     ),
     Mutant(
         "nothing is parked", "trace-5",
-        (Edit(f"{_dpc}.orderer_logs:OrdererLogs._bound", "self.park(line, stream)", "pass"),
-         Edit(f"{_dpc}.orderer_logs:OrdererLogs.wanted", "if needs_input or (", "if True or (")),
+        (Edit(f"{_sunion}.logs:OrdererLogs._bound", "self.park(line, stream)", "pass"),
+         Edit(f"{_sunion}.logs:OrdererLogs.wanted", "if needs_input or (", "if True or (")),
         f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:memory_stays_flat_without_a_source",
         (1_200,),
     ),
     Mutant(
         "a cursor keeps what nobody looks back to", "trace-5",
-        (Edit(f"{_dpc}.cursor:SourceCursor.pass_to",
+        (Edit(f"{_sunion}.cursor:SourceCursor.pass_to",
               "while self._passed and self._is_done(self._passed[0], needed_from):",
               "while False:"),),
         f"{_held}:test_one_that_does_not_leak_goes_on", (False,),
     ),
     Mutant(
         "who runs ahead is parked too late", "trace-5",
-        (Edit(f"{_dpc}.orderer_logs:OrdererLogs._bound",
+        (Edit(f"{_sunion}.logs:OrdererLogs._bound",
               "cursor.bytes_held > self._bytes_max", "cursor.bytes_held > 9 * self._bytes_max"),),
         f"{_held}:test_one_that_does_not_leak_goes_on", (True,),
     ),
     Mutant(
         "who keeps too much goes on", "trace-5",
-        (Edit(f"{_dpc}.orderer_logs:OrdererLogs.check_excess",
+        (Edit(f"{_sunion}.logs:OrdererLogs.check_excess",
               "excess > before.get((line, log), excess)", "False"),),
         f"{_held}:test_a_session_that_leaks_ends", ("it releases nothing", False),
     ),
     Mutant(
         "the root keeps every bucket it has seen", "trace-5",
-        (Edit(f"{_dpc}.root_children:settle", "child.live.forget_before(child.chosen.to)",
+        (Edit(f"{_soutput}.children:settle", "child.live.forget_before(child.chosen.to)",
               "pass"),),
         f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:test_a_long_life_without_failure_leaves_memory_flat",
     ),
     Mutant(
         "a claimed incarnation is believed", "trace-2",
-        (Edit("slackwater.runtime.incarnation:has_begun", "return any(map(is_start, records))",
+        (Edit("slackwater.runtime.logs.incarnation:has_begun", "return any(map(is_start, records))",
               "return True"),),
         f"{_scenarios}.test_r02_a_claimed_incarnation:test_an_incarnation_is_believed_where_its_start_is",
     ),
     Mutant(
         "a restarted orderer is mute until it is stable", "trace-6",
-        (Edit(f"{_dpc}.orderer:OrdererCore.suppress_tentative",
+        (Edit(f"{_sunion}.core:OrdererCore.suppress_tentative",
               "return inputs.has_unread and inputs.is_unread(grid.next_cut(self.line.live_next))",
               "return self.line.forked and self.counters.forks == 0"),),
         f"{_scenarios}.test_r06_the_last_copy_speaks:test_both_replicas_at_once",
     ),
     Mutant(
         "tentative buckets of two replicas are added", "trace-7",
-        (Edit(f"{_dpc}.live_input:LiveInput.ingredients",
+        (Edit(f"{_soutput}.live_input:LiveInput.ingredients",
               "if best is None or version.rank > best.rank:",
               "if best is not None and not best.stable and not version.stable:\n"
               "                more = {p + 100: r for p, r in version.pieces.items()}\n"
@@ -153,12 +157,12 @@ MUTANTS = (
     ),
     Mutant(
         "what is ahead is dropped", "trace-8",
-        (Edit(f"{_dpc}.stable_input:StableInput._hold", "cursor.return_to(place)", "pass"),),
+        (Edit(f"{_soutput}.stable_input:StableInput._hold", "cursor.return_to(place)", "pass"),),
         f"{_scenarios}.test_r08_a_record_ahead_waits:test_a_new_replica_continues_when_the_other_dies_where_it_began",
     ),
     Mutant(
         "a newcomer's cursor jumps to where its host reads", "trace-8",
-        (Edit(f"{_dpc}.inputs:Inputs.live_at", "at.attach(cursor)", "cursor.attached = True"),),
+        (Edit(f"{_common}.inputs:Inputs.live_at", "at.attach(cursor)", "cursor.attached = True"),),
         f"{_newcomer}:test_it_reads_what_the_host_has_read_and_writes_what_the_others_write",
         (False, None),
     ),
@@ -228,13 +232,13 @@ MUTANTS = (
     ),
     Mutant(
         "a root fences who was placed when it was", "trace-17",
-        (Edit(f"{_dpc}.root_config:stays_down", "state.placement >= placement",
+        (Edit(f"{_soutput}.config:stays_down", "state.placement >= placement",
               "state.placement > placement"),),
         f"{_root_session}:test_a_copy_that_was_placed_no_later_stays_down_and_fences_nobody", (5,),
     ),
     Mutant(
         "a second transaction begins while one is under way", "trace-3",
-        (Edit(f"{_dpc}.root:RootCore.step", "if self.awaits_commit:", "if False:"),),
+        (Edit(f"{_soutput}.core:RootCore.step", "if self.awaits_commit:", "if False:"),),
         f"{_root_session}:test_a_transaction_waits_for_the_one_before",
     ),
     Mutant(
@@ -257,12 +261,12 @@ MUTANTS = (
     ),
     Mutant(
         "a newcomer root's cursors jump to where its host reads", "trace-8",
-        (Edit(f"{_dpc}.inputs:Inputs.live_at", "at.attach(cursor)", "cursor.attached = True"),),
+        (Edit(f"{_common}.inputs:Inputs.live_at", "at.attach(cursor)", "cursor.attached = True"),),
         f"{_root_session}:test_a_newcomer_reads_what_its_host_has_read_for_others",
     ),
     Mutant(
         "any greater seq counts", "trace-9",
-        (Edit(f"{_dpc}.delta_cursor:DeltaCursor.admits",
+        (Edit(f"{_soutput}.delta_cursor:DeltaCursor.admits",
               "self._strict and 0 <= self.next_seq < record.seq", "False"),),
         f"{_scenarios}.test_r01_world:test_the_writer_sends_again_from_the_hole",
         ("aggregator/0",),
@@ -277,7 +281,7 @@ MUTANTS = (
     ),
     Mutant(
         "a deadline alone makes a stream failed", "trace-11",
-        (Edit(f"{_dpc}.line:Line._was_read_since",
+        (Edit(f"{_common}.line:Line._was_read_since",
               "return through is not None and through >= deadline", "return True"),),
         "tests.simulator.mutants:timers_first",
     ),
@@ -289,9 +293,9 @@ MUTANTS = (
     ),
     Mutant(
         "all corrections go into one transaction", "trace-14",
-        (Edit(f"{_dpc}.answers:AnswerPlanner._within_bounds",
+        (Edit(f"{_soutput}.answers:AnswerPlanner._within_bounds",
               "if room < ready.windows:", "if False:"),
-         Edit(f"{_dpc}.decision:Decider._complete_windows",
+         Edit(f"{_soutput}.decision:Decider._complete_windows",
               "range(self.overload.fitting(CORRECTIONS_PER_STEP_MAX))", "range(10_000)")),
         "tests.simulator.mutants:many_corrections",
     ),
@@ -303,36 +307,36 @@ MUTANTS = (
     ),
     Mutant(
         "pieces are ignored", "trace-32",
-        (Edit(f"{_dpc}.delta_cursor:next_position",
+        (Edit(f"{_soutput}.delta_cursor:next_position",
               "record.kind is not Kind.BOUNDARY and record.piece + 1 < record.pieces", "False"),),
         f"{_scenarios}.test_r32_buckets_in_pieces:test_every_piece_counts",
     ),
     Mutant(
         "replicas catch up without asking", "trace-30",
-        (Edit(f"{_dpc}.staggering:Stagger._has_turn",
+        (Edit(f"{_reconcile}.staggering:Stagger._has_turn",
               "return waited and not self._ahead(now)", "return True"),),
         f"{_turns}:test_all_ask_and_the_lowest_id_goes_first",
     ),
     Mutant(
         "two that ask grant it to each other", "trace-30",
-        (Edit(f"{_dpc}.staggering:Stagger._choice", "asking.append(self._me)", "pass"),),
+        (Edit(f"{_reconcile}.staggering:Stagger._choice", "asking.append(self._me)", "pass"),),
         f"{_turns}:test_all_ask_and_the_lowest_id_goes_first",
     ),
     Mutant(
         "a replica that is at it grants it to a lower id", "trace-30",
-        (Edit(f"{_dpc}.staggering:Stagger.may_catch_up",
+        (Edit(f"{_reconcile}.staggering:Stagger.may_catch_up",
               "-1 if self._holds else self._choice(now)", "self._choice(now)"),),
         f"{_turns}:test_whoever_is_at_it_refuses_also_a_lower_id",
     ),
     Mutant(
         "a turn lasts until its owner says so", "trace-30",
-        (Edit(f"{_dpc}.staggering:Stagger._is_active",
+        (Edit(f"{_reconcile}.staggering:Stagger._is_active",
               "self._is_fresh(peer, now) and now - peer.moved_at < self._lease_us", "True"),),
         f"{_turns}:test_who_dies_in_its_turn_is_waited_for_no_longer_than_its_lease",
     ),
     Mutant(
         "who waits for its turn says nothing new", "trace-30",
-        (Edit(f"{_dpc}.orderer:OrdererCore._answer", "if self.suppress_tentative:",
+        (Edit(f"{_sunion}.core:OrdererCore._answer", "if self.suppress_tentative:",
               "if self.suppress_tentative or self._held_back:"),),
         f"{_turns}:test_who_dies_in_its_turn_is_waited_for_no_longer_than_its_lease",
     ),
@@ -344,31 +348,31 @@ MUTANTS = (
     ),
     Mutant(
         "the lines join in front of the corrections", "trace-33",
-        (Edit(f"{_dpc}.orderer:OrdererCore._may_be_one",
+        (Edit(f"{_sunion}.core:OrdererCore._may_be_one",
               "not self.downstream.is_awaited(now, line.stable_next)", "True"),),
         f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_an_aggregator_slower_than_its_orderer_keeps_the_lines_apart",
     ),
     Mutant(
         "a dead root's word counts for good", "trace-33",
-        (Edit(f"{_dpc}.downstream:Downstream.is_awaited",
+        (Edit(f"{_reconcile}.downstream:Downstream.is_awaited",
               "if now - at < self._lease_us", ""),),
         f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_a_dead_root_is_not_waited_for",
     ),
     Mutant(
         "roots are waited for, near or never", "trace-33",
-        (Edit(f"{_dpc}.downstream:Downstream.is_awaited",
+        (Edit(f"{_reconcile}.downstream:Downstream.is_awaited",
               "lag > self._lag // 2", "False"),),
         f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_an_aggregator_that_is_never_near_does_not_keep_the_lines_apart",
     ),
     Mutant(
         "Table II is forgotten", "trace-34",
-        (Edit(f"{_dpc}.live_input:LiveInput.live_to",
+        (Edit(f"{_soutput}.live_input:LiveInput.live_to",
               "if is_stable and view.tentative_to <= view.stable_to:", "if False:"),),
         f"{_scenarios}.test_r34_one_sick_replica:test_the_healthy_replica_is_waited_for", (2,),
     ),
     Mutant(
         "the live line's seek moves the stable line's counters", "trace-35",
-        (Edit(f"{_dpc}.orderer_logs:OrdererLogs.ends", "cursor.seek(end)",
+        (Edit(f"{_sunion}.logs:OrdererLogs.ends", "cursor.seek(end)",
               "cursor.seek(end)\n"
               "            self.stable[stream].next_id = -1\n"
               "            self.stable[stream].offset = end"),),
@@ -376,13 +380,13 @@ MUTANTS = (
     ),
     Mutant(
         "what a seek left out is not missing", "guarantee-3",
-        (Edit(f"{_dpc}.cursor:SourceCursor.passed",
+        (Edit(f"{_sunion}.cursor:SourceCursor.passed",
               "start - self._lookback_us >= self.complete_from", "True"),),
         "tests.simulator.mutants:a_seek_under_a_long_bound",
     ),
     Mutant(
         "what was skipped is missed after it was read", "trace-35",
-        (Edit(f"{_dpc}.orderer_logs:OrdererLogs.adopt_stable_state",
+        (Edit(f"{_sunion}.logs:OrdererLogs.adopt_stable_state",
               "live.adopt_stable_state(stable)", "pass"),),
         f"{_scenarios}.test_r35_what_was_skipped_is_there_again"
         ":test_a_stream_that_is_whole_again_is_not_missed_for_its_disorder",
@@ -401,38 +405,38 @@ MUTANTS = (
     ),
     Mutant(
         "both versions of a window count", "trace-20",
-        (Edit(f"{_dpc}.chain:live_columns", "not _is_stable_in(chunk.batch, stable)", "True"),),
+        (Edit(f"{_sunion}.chain:live_columns", "not _is_stable_in(chunk.batch, stable)", "True"),),
         f"{_chains}:test_two_versions_of_a_window_are_not_added_up",
     ),
     Mutant(
         "a position within a bucket is a stable answer to it", "trace-20",
-        (Edit(f"{_dpc}.chain:_is_stable_in", ">= batch.boundary", "> batch.prev_watermark"),),
+        (Edit(f"{_sunion}.chain:_is_stable_in", ">= batch.boundary", "> batch.prev_watermark"),),
         f"{_chains}:test_a_bucket_that_began_before_the_reader_s_position_is_there_once",
     ),
     Mutant(
         "a tentative answer covers what lies before it", "trace-20",
-        (Edit(f"{_dpc}.chain:ResultCursor.reach", "break", "pass"),),
+        (Edit(f"{_sunion}.chain:ResultCursor.reach", "break", "pass"),),
         f"{_chains}:test_a_tentative_answer_that_is_read_first_covers_nothing_before_it",
     ),
     Mutant(
         "what a source query has lost is not carried on", "trace-20",
-        (Edit(f"{_dpc}.chain:ResultCursor.offer", "if record.lost:", "if False:"),),
+        (Edit(f"{_sunion}.chain:ResultCursor.offer", "if record.lost:", "if False:"),),
         f"{_losses}:test_a_reader_s_stable_answers_carry_the_loss_on", (False,),
     ),
     Mutant(
         "a row that cannot be read was never there", "trace-15",
-        (Edit(f"{_dpc}.chain:ResultCursor.load",
+        (Edit(f"{_sunion}.chain:ResultCursor.load",
               "if unread and not chunk.is_loaded:", "if False:"),),
         f"{_chains}:test_a_row_that_cannot_be_read_is_lost_and_its_reader_s_window_says_so",
     ),
     Mutant(
         "a tentative answer does not say what is lost", "trace-15",
-        (Edit(f"{_dpc}.orderer:OrdererCore._emit_tentative", ", gap=gap", ""),),
+        (Edit(f"{_sunion}.core:OrdererCore._emit_tentative", ", gap=gap", ""),),
         f"{_losses}:test_a_tentative_answer_names_what_the_stable_one_it_is_made_of_has_lost",
     ),
     Mutant(
         "a hole in the results of a query is passed over", "trace-20",
-        (Edit(f"{_dpc}.chain:ResultCursor.offer",
+        (Edit(f"{_sunion}.chain:ResultCursor.offer",
               "if prev_watermark > self.boundary:", "if False:"),),
     ),
     Mutant(
@@ -459,50 +463,50 @@ MUTANTS = (
     ),
     Mutant(
         "a chained orderer waits for its own deadline", "trace-13",
-        (Edit(f"{_dpc}.orderer:OrdererCore._answer",
+        (Edit(f"{_sunion}.core:OrdererCore._answer",
               "tentative=is_tentative", "tentative=None"),),
         "tests.paper.test_dpc_chains:test_4_2_3_tentative_boundaries_travel_downstream",
     ),
     Mutant(
         "what a source query lacked is not named", "trace-20",
-        (Edit(f"{_dpc}.orderer_live:LiveInputs.missing",
+        (Edit(f"{_sunion}.live_inputs:LiveInputs.missing",
               "names.update(live_missing(*self._pair(logs), start, end))", "pass"),),
         f"{_chains}:test_what_the_source_query_lacked_is_named_by_its_source",
     ),
     Mutant(
         "a parked cursor waits for a marker's offset", "trace-20",
-        (Edit(f"{_dpc}.orderer_logs:OrdererLogs.caught_up_to",
+        (Edit(f"{_sunion}.logs:OrdererLogs.caught_up_to",
               "cursor.read_to(position)", "pass"),
-         Edit(f"{_dpc}.orderer_logs:OrdererLogs.read_to",
+         Edit(f"{_sunion}.logs:OrdererLogs.read_to",
               "cursor.read_to(position)", "pass")),
         f"{_chains}:test_the_reader_s_orderer_restarts_while_its_source_query_is_tentative",
     ),
     Mutant(
         "tentative answers come before their normal time", "trace-36",
-        (Edit(f"{_dpc}.line:Line.judge", "if now < normal:", "if now < normal - 1_000_000:"),),
+        (Edit(f"{_common}.line:Line.judge", "if now < normal:", "if now < normal - 1_000_000:"),),
         f"{_scenarios}.test_r36_nothing_before_its_time:test_all_sources_silent",
     ),
     Mutant(
         "a bucket is complete one microsecond too early", "guarantee-1",
-        (Edit(f"{_dpc}.line:Line.stable_ready", ">= self._units.end(self.stable_next)",
+        (Edit(f"{_common}.line:Line.stable_ready", ">= self._units.end(self.stable_next)",
               ">= self._units.end(self.stable_next) - 1"),),
         "tests.simulator.mutants:boundaries_just_below_the_cuts",
     ),
     Mutant(
         "X is measured from the window's start", "guarantee-2",
-        (Edit(f"{_dpc}.line:Line.judge", "deadline = normal + self._schedule.answer_within_us",
+        (Edit(f"{_common}.line:Line.judge", "deadline = normal + self._schedule.answer_within_us",
               "deadline = self._schedule.deadline(start) or 0"),),
         "tests.simulator.mutants:a_masked_failure",
     ),
     Mutant(
         "X counts twice", "guarantee-2",
-        (Edit(f"{_dpc}.line:Line.judge", "deadline = normal + self._schedule.answer_within_us",
+        (Edit(f"{_common}.line:Line.judge", "deadline = normal + self._schedule.answer_within_us",
               "deadline = normal + 2 * self._schedule.answer_within_us"),),
         f"{_scenarios}.test_r12_normal_time_depends_on_nothing:test_silence_of_everything",
     ),
     Mutant(
         "what is stable of one bucket is said with the next", "trace-16",
-        (Edit(f"{_dpc}.orderer:OrdererCore._take_stable",
+        (Edit(f"{_sunion}.core:OrdererCore._take_stable",
               "nearest = self.logs.nearest_reading(start)",
               "further = self._config.grid.next_cut(end)\n"
               "    is_first = self._config.replica == 0\n"
@@ -512,36 +516,37 @@ MUTANTS = (
     ),
     Mutant(
         "an UNDO goes one window too far", "trace-4",
-        (Edit(f"{_dpc}.answers:_Draft.answer_stable",
+        (Edit(f"{_soutput}.answers:_Draft.answer_stable",
               "min(to, before.answered_to) - self._slide", "min(to, before.answered_to)"),),
     ),
     Mutant(
         "REC_DONE is forgotten", "trace-22",
-        (Edit(f"{_dpc}.answers:_Draft.answer_stable", "if correcting and to == self.answered_to:",
+        (Edit(f"{_soutput}.answers:_Draft.answer_stable",
+              "if correcting and to == self.answered_to:",
               "if False:"),),
     ),
     Mutant(
         "every tentative answer begins an epoch", "trace-22",
-        (Edit(f"{_dpc}.answers:_Draft.answer_tentative",
+        (Edit(f"{_soutput}.answers:_Draft.answer_tentative",
               "self.epoch += self.stable_from == self.answered_to", "self.epoch += 1"),),
     ),
     Mutant(
         "late readings vanish", "guarantee-6",
-        (Edit(f"{_dpc}.source:SourceCore.offer", '_note(refused, "late", late)', "pass"),),
+        (Edit(f"{_source}.core:SourceCore.offer", '_note(refused, "late", late)', "pass"),),
     ),
     Mutant(
         "what the disk could not keep keeps its ids", "guarantee-6",
-        (Edit(f"{_dpc}.source:SourceCore.restore",
+        (Edit(f"{_source}.core:SourceCore.restore",
               "self.next_id, self.watermark = saved.next_id, saved.watermark", "pass"),),
     ),
     Mutant(
         "what the disk could not keep is dropped", "guarantee-6",
-        (Edit(f"{_dpc}.source:SourceCore.restore",
+        (Edit(f"{_source}.core:SourceCore.restore",
               "self._chunks, self.waiting = list(saved.chunks), saved.waiting", "pass"),),
     ),
     Mutant(
         "what is held ahead does not count from the lateness", "trace-12",
-        (Edit(f"{_dpc}.orderer_config:OrdererConfig.max_skew_us",
+        (Edit(f"{_sunion}.config:OrdererConfig.max_skew_us",
               "self.lateness(e) + self.in_time_us", "self.in_time_us"),),
     ),
     Mutant(
@@ -573,75 +578,75 @@ MUTANTS = (
     ),
     Mutant(
         "the clock jumps with the machine's", "trace-12",
-        (Edit("slackwater.runtime.clock:SlewedClock.now_us",
+        (Edit("slackwater.runtime.service.clock:SlewedClock.now_us",
               "max(-lean_us, min(lean_us, self._lag_us))", "self._lag_us"),),
         "tests.simulator.mutants:a_clock_steps",
     ),
     Mutant(
         "a gap is papered over", "trace-15",
-        (Edit(f"{_dpc}.cursor:SourceCursor._is_next",
+        (Edit(f"{_sunion}.cursor:SourceCursor._is_next",
               "self.gaps.append((self._lost_from, self._affected_until(record), lost))",
               "pass"),),
         f"{_scenarios}.test_r15_world:test_what_a_first_reader_did_not_find_is_a_gap",
     ),
     Mutant(
         "what is left of another version is the rest of the bucket", "trace-32",
-        (Edit(f"{_dpc}.stable_input:StableInput.take",
+        (Edit(f"{_soutput}.stable_input:StableInput.take",
               "_version(record) != self._version", "False"),),
         f"{_scenarios}.test_r32_a_bucket_in_several_records"
         ":test_r32_a_bucket_begun_without_a_gap_is_completed_with_one", (2, 9),
     ),
     Mutant(
         "a bucket that has been begun is never given up", "trace-32",
-        (Edit(f"{_dpc}.stable_input:StableInput.take",
+        (Edit(f"{_soutput}.stable_input:StableInput.take",
               "if not self.alternatives(replica):", "if False:"),),
         f"{_scenarios}.test_r32_a_bucket_in_several_records"
         ":test_r32_a_bucket_begun_without_a_gap_is_completed_with_one", (2, 9),
     ),
     Mutant(
         "a replica goes on within a bucket", "trace-32",
-        (Edit(f"{_dpc}.recovery:recover", "if frontier.piece:", "if False:"),),
+        (Edit(f"{_sunion}.recovery:recover", "if frontier.piece:", "if False:"),),
         f"{_scenarios}.test_r32_a_bucket_in_several_records"
         ":test_r32_a_replica_that_died_between_its_pieces_says_the_bucket_again", (2, 5),
     ),
     Mutant(
         "a gap is taken though a replica has none", "trace-15",
-        (Edit(f"{_dpc}.stable_input:StableInput._may_take",
+        (Edit(f"{_soutput}.stable_input:StableInput._may_take",
               "return not self.alternatives(replica)", "return True"),),
         f"{_gaps}:test_the_root_takes_the_replica_that_lost_nothing",
     ),
     Mutant(
         "a replica that has nothing to offer is waited for", "trace-15",
-        (Edit(f"{_dpc}.root_lost_seqs:LostSeqs.ordered",
+        (Edit(f"{_soutput}.lost_seqs:LostSeqs.ordered",
               "cursor.next_seq + cursor.undecoded >= end or beginning == end", "False"),),
         f"{_gaps}:test_a_gap_that_every_replica_has_is_named",
     ),
     Mutant(
         "a seq that retention took is waited for", "trace-15",
-        (Edit(f"{_dpc}.root_lost_seqs:LostSeqs.ordered", "cursor.next_seq < beginning", "False"),),
+        (Edit(f"{_soutput}.lost_seqs:LostSeqs.ordered", "cursor.next_seq < beginning", "False"),),
         f"{_gaps}:test_the_ordered_log_was_cut_before_an_aggregator_read_it", (1,),
     ),
     Mutant(
         "an empty log with an end is a new one", "trace-15",
-        (Edit(f"{_dpc}.recovery:first_state", "end and answered_to is not None", "False"),),
+        (Edit(f"{_sunion}.recovery:first_state", "end and answered_to is not None", "False"),),
         f"{_scenarios}.test_r26_a_new_replica:test_an_empty_log_with_an_end_goes_on_where_the_results_end",
     ),
     Mutant(
         "truncation keeps what the live line needs", "trace-15",
-        (Edit("slackwater.runtime.truncation:_deltas",
+        (Edit("slackwater.runtime.service.truncation:_deltas",
               "min(log.stable.offset, log.live.offset)", "log.live.offset"),),
         f"{_gaps}:test_truncation_in_a_failure_keeps_what_is_to_be_corrected",
     ),
     Mutant(
         "the stable line reads on before its cursors are attached", "trace-18",
-        (Edit(f"{_dpc}.inputs:Inputs.replaying",
+        (Edit(f"{_common}.inputs:Inputs.replaying",
               "if cursor.attached or offset != cursor.offset", "if cursor.attached"),
-         Edit(f"{_dpc}.inputs:Inputs.receive",
+         Edit(f"{_common}.inputs:Inputs.receive",
               "elif cursor.offset != offset:", "elif False:")),
     ),
     Mutant(
         "a boundary counts before its readings", "guarantee-1",
-        (Edit(f"{_dpc}.source:SourceCore.flush",
+        (Edit(f"{_source}.core:SourceCore.flush",
               "boundaries[i] = max(self.watermark, lowest)",
               "boundaries[i] = max(self.watermark, claim)"),),
     ),
@@ -652,51 +657,51 @@ MUTANTS = (
     ),
     Mutant(
         "a window is stable when one child has passed it", "guarantee-1",
-        (Edit(f"{_dpc}.decision:Decider._complete", "min(c.stable.frontier.bucket_start",
+        (Edit(f"{_soutput}.decision:Decider._complete", "min(c.stable.frontier.bucket_start",
               "max(c.stable.frontier.bucket_start"),),
     ),
     Mutant(
         "a join goes on where its output ended", "trace-26",
-        (Edit(f"{_dpc}.orderer_logs:OrdererLogs.positions", "of.next, of.rebuild, live.rebuild",
+        (Edit(f"{_sunion}.logs:OrdererLogs.positions", "of.next, of.rebuild, live.rebuild",
               "of.next, of.next, live.next"),),
         f"{_joins}:test_r26_a_restart_at_any_time_writes_what_would_have_been_written", (600, 50),
     ),
     Mutant(
         "what a join looks back to is forgotten", "trace-26",
-        (Edit(f"{_dpc}.cursor:SourceCursor.pass_to", "start - self._lookback_us", "start"),),
+        (Edit(f"{_sunion}.cursor:SourceCursor.pass_to", "start - self._lookback_us", "start"),),
         "tests.paper.test_dpc:test_3_sjoin_pairs_what_lies_within_its_window_in_the_order_of_sunion",
     ),
     Mutant(
         "what a seek left out is not missed by a join", "trace-26",
-        (Edit(f"{_dpc}.cursor:SourceCursor.passed", "start - self._lookback_us", "start"),),
+        (Edit(f"{_sunion}.cursor:SourceCursor.passed", "start - self._lookback_us", "start"),),
         f"{_joins}:test_r26_what_a_seek_skipped_is_missed_for_a_window_longer",
     ),
     Mutant(
         "a new replica begins at the sources' beginning", "trace-26",
-        (Edit(f"{_dpc}.recovery:first_state", "if known:", "if False:"),),
+        (Edit(f"{_sunion}.recovery:first_state", "if known:", "if False:"),),
         f"{_scenarios}.test_r26_a_new_replica:test_a_replica_that_never_ran_goes_on_at_its_peers_frontier_too",
     ),
     Mutant(
         "what lies behind a hole counts as read", "trace-26",
-        (Edit(f"{_dpc}.root:RootCore._count", "contiguous_seq = self._contiguous_seq[log]",
+        (Edit(f"{_soutput}.core:RootCore._count", "contiguous_seq = self._contiguous_seq[log]",
               "contiguous_seq = max(record.seq, self._contiguous_seq[log])\n"
               "    self._contiguous_seq[log] = contiguous_seq"),),
         f"{_scenarios}.test_r01_world:test_an_aggregator_sends_again_what_the_root_has_read_beyond",
     ),
     Mutant(
         "a delta that does not decode takes no seq", "trace-11",
-        (Edit(f"{_dpc}.delta_cursor:DeltaCursor.admits", "self.undecoded += 1", "pass"),),
+        (Edit(f"{_soutput}.delta_cursor:DeltaCursor.admits", "self.undecoded += 1", "pass"),),
         f"{_scenarios}.test_r11_a_damaged_delta:test_a_stable_delta", (1, 1),
     ),
     Mutant(
         "a hole is its predecessor's if its writer's START is gone", "trace-11",
-        (Edit(f"{_dpc}.delta_cursor:DeltaCursor.admits", "self.inc = record.inc", "pass"),),
+        (Edit(f"{_soutput}.delta_cursor:DeltaCursor.admits", "self.inc = record.inc", "pass"),),
         f"{_scenarios}.test_r11_a_damaged_stable_record:test_a_hole_is_named_by_its_writer_though_its_start_is_gone",
         (1,),
     ),
     Mutant(
         "ids of what is damaged at a log's end are used again", "trace-15",
-        (Edit(f"{_dpc}.source_scan:LogScan.give_up", "next_id > self.ids.next_id", "False"),),
+        (Edit(f"{_source}.scan:LogScan.give_up", "next_id > self.ids.next_id", "False"),),
         f"{_scenarios}.test_r15_damage_at_the_end_of_a_source_log:test_in_the_simulator_two_replicas_and_one_of_them_is_down",
         (1,),
     ),
@@ -712,31 +717,31 @@ MUTANTS = (
     ),
     Mutant(
         "what is overdue is computed in order", "trace-38",
-        (Edit(f"{_dpc}.overload:Overload.passed_over",
+        (Edit(f"{_soutput}.overload:Overload.passed_over",
               "work < RUN_WINDOWS_MIN else count", "True else count"),),
         f"{_overload}:test_first_answers_are_in_time_again_as_soon_as_the_load_ends", (20,),
     ),
     Mutant(
         "the oldest of what is overdue is computed next", "trace-38",
-        (Edit(f"{_dpc}.overload:Overload.passed_over",
+        (Edit(f"{_soutput}.overload:Overload.passed_over",
               "work < RUN_WINDOWS_MIN else count", "work < RUN_WINDOWS_MIN else RUN_WINDOWS_MIN"),),
         f"{_overload}:test_after_a_long_absence_the_present_comes_first",
     ),
     Mutant(
         "a transaction is as large however long it takes", "trace-38",
-        (Edit(f"{_dpc}.overload:Overload.fitting",
+        (Edit(f"{_soutput}.overload:Overload.fitting",
               "return max(int(self._tolerance_us / window_us), 1)", "return windows"),),
         f"{_overload}:test_first_answers_are_in_time_again_as_soon_as_the_load_ends", (20,),
     ),
     Mutant(
         "windows are passed over that can be in time", "trace-38",
-        (Edit(f"{_dpc}.overload:Overload._is_overdue",
+        (Edit(f"{_soutput}.overload:Overload._is_overdue",
               "now > normal + self._bound_us", "now > normal"),),
         f"{_overload}:test_a_run_is_one_line_and_the_next_answer_has_figures",
     ),
     Mutant(
         "what was passed over counts as final", "trace-38",
-        (Edit(f"{_dpc}.answers:_Draft.answer_tentative",
+        (Edit(f"{_soutput}.answers:_Draft.answer_tentative",
               "self.answered_to = start + ready.windows * self._slide",
               "self.answered_to = start + ready.windows * self._slide\n"
               "    self.stable_from = self.answered_to if ready.skipped else self.stable_from"),),
@@ -744,26 +749,26 @@ MUTANTS = (
     ),
     Mutant(
         "T moves past a window that is not in the run", "trace-38",
-        (Edit(f"{_dpc}.decision:Decider._pass_over",
+        (Edit(f"{_soutput}.decision:Decider._pass_over",
               "live_skipped(following,", "live_skipped(following + self._slide,"),),
         f"{_overload}:test_a_run_is_one_line_and_the_next_answer_has_figures",
     ),
     Mutant(
         "windows are passed over before the input is read", "trace-38",
-        (Edit(f"{_dpc}.decision:Decider._verdict",
+        (Edit(f"{_soutput}.decision:Decider._verdict",
               "live.line.live_next + max(over - 1, 0) * self._slide",
               "live.line.live_next"),),
         f"{_overload}:test_after_a_long_absence_the_present_comes_first",
     ),
     Mutant(
         "windows that wait for others count as answered", "trace-21",
-        (Edit(f"{_dpc}.decision:Decider._due",
+        (Edit(f"{_soutput}.decision:Decider._due",
               "line.copy() if self.empty_wait_us else line", "line"),),
         f"{_scenarios}.test_r21_queries_without_a_window:test_an_idle_query_in_a_failure_writes_runs_too",
     ),
     Mutant(
         "what was tried for windows that wait stays chosen", "trace-21",
-        (Edit(f"{_dpc}.decision:Decider._due",
+        (Edit(f"{_soutput}.decision:Decider._due",
               "chosen.copy() for chosen in live.chosen", "chosen for chosen in live.chosen"),),
         "tests.unit.test_root_decision:test_to_decide_changes_nothing_and_does_not_depend_on_how_often",
         ("rows, hardly any",),
@@ -787,7 +792,7 @@ def a_zombie_lies() -> None:
     from tests.simulator.story import Story
 
     from slackwater.model.records import Kind, SourceRecord
-    from slackwater.protocols.dpc.cursor import SourceCursor
+    from slackwater.protocols.dpc.sunion.cursor import SourceCursor
 
     story = Story(replicas=1, bound_us=1_000_000)
     story.time_passes(3)

@@ -11,9 +11,9 @@ from tests.simulator.process import Fragment
 
 from slackwater.model.records import SourceRecord
 from slackwater.primitives.deltas import KeyTable
-from slackwater.protocols.dpc.operators import Operators
-from slackwater.protocols.dpc.orderer import OrdererCore
-from slackwater.runtime.wake_signal import UNSETTLED_S_MAX
+from slackwater.protocols.dpc.sunion.core import OrdererCore
+from slackwater.protocols.dpc.sunion.operators import Operators
+from slackwater.runtime.host.wake_signal import UNSETTLED_S_MAX
 from slackwater.sessions.effects import (
     Append,
     Effect,

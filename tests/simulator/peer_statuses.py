@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.simulator.orderers import SimOrderer
     from tests.simulator.queries import SimQuery
 
-    from slackwater.protocols.dpc.staggering import PeerStatus
+    from slackwater.protocols.dpc.reconcile.staggering import PeerStatus
 
 
 class PeerStatuses:

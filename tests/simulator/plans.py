@@ -25,7 +25,7 @@ from tests.simulator.faults import (
 )
 from tests.simulator.readings import Habits, shared_keys
 
-from slackwater.protocols.dpc.line import Policy
+from slackwater.protocols.common.line import Policy
 
 
 @dataclass(frozen=True)

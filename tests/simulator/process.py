@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulator.clock import Act
 from tests.simulator.kafka import Log, Producer
 
-from slackwater.runtime.clock import OBSERVE_EVERY_US, SlewedClock
+from slackwater.runtime.service.clock import OBSERVE_EVERY_US, SlewedClock
 from slackwater.sessions.effects import Effect
 from slackwater.sessions.requests import Log as At
 from slackwater.sessions.session import Session

@@ -18,17 +18,17 @@ from tests.simulator.peer_statuses import PeerStatuses
 from tests.simulator.read_positions import ReadPositions
 
 from slackwater.codec.result_batches import ResultStream
+from slackwater.fragments.results import ResultsWriter
 from slackwater.model.deployment import BOUND_TOLERANCE_US
 from slackwater.model.names import Names, ResultKind, RootName
 from slackwater.model.records import OrderedRecord, OrdererState, RootState
 from slackwater.primitives.deltas import KeyTable, Slice
 from slackwater.primitives.rows import RowContents, Rows
-from slackwater.protocols.dpc.answers import Transaction
-from slackwater.protocols.dpc.line import LineName, Schedule
-from slackwater.protocols.dpc.orderer_config import OrdererConfig
-from slackwater.protocols.dpc.root_config import Commit, DeltaLog, RootConfig
-from slackwater.protocols.dpc.staggering import LEASE_US_DEFAULT
-from slackwater.root.results import ResultsWriter
+from slackwater.protocols.common.line import LineName, Schedule
+from slackwater.protocols.dpc.reconcile.staggering import LEASE_US_DEFAULT
+from slackwater.protocols.dpc.soutput.answers import Transaction
+from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
+from slackwater.protocols.dpc.sunion.config import OrdererConfig
 from slackwater.sessions.requests import State, fits_any
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.simulator.heartbeats import DELAY_US, beat_of
 
 from slackwater.model.records import Heartbeat
-from slackwater.protocols.dpc.downstream import read_position_key
+from slackwater.protocols.dpc.reconcile.downstream import read_position_key
 
 if TYPE_CHECKING:
     from tests.simulator.orderers import SimOrderer
     from tests.simulator.queries import SimQuery
     from tests.simulator.roots import SimRoot
 
-    from slackwater.protocols.dpc.root import RootCore
+    from slackwater.protocols.dpc.soutput.core import RootCore
 
 PERIOD_US = 50_000
 """A root's."""

@@ -13,9 +13,9 @@ from tests.simulator.process import Fragment
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import RootName
 from slackwater.model.records import DeltaRecord, OrderedRecord
-from slackwater.protocols.dpc.answers import rows_of
-from slackwater.protocols.dpc.root import RootCore
-from slackwater.protocols.dpc.root_config import Commit
+from slackwater.protocols.dpc.soutput.answers import rows_of
+from slackwater.protocols.dpc.soutput.config import Commit
+from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.sessions.effects import Effect, Fail, FetchEnds, Perform
 from slackwater.sessions.requests import Log as At
 from slackwater.sessions.root import RootSession, SupersededRootError

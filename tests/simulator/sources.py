@@ -21,8 +21,8 @@ from tests.simulator.readings import Sensor, SensorReading
 
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.primitives.lateness import Step
-from slackwater.protocols.dpc.source import Arrived, SourceCore, SourceRules
-from slackwater.protocols.dpc.source_scan import LogScan, Resume
+from slackwater.protocols.dpc.source.core import Arrived, SourceCore, SourceRules
+from slackwater.protocols.dpc.source.scan import LogScan, Resume
 from slackwater.proxy.expecting import AHEAD_US, Expecting
 
 if TYPE_CHECKING:

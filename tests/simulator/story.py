@@ -13,9 +13,9 @@ from tests.simulator.clock import SECOND
 from tests.simulator.history import History
 from tests.simulator.world import START_TIME_US, World, WorldConfig
 
-from slackwater.protocols.dpc.answers import RecDone, Undo
-from slackwater.protocols.dpc.orderer import OrdererCore
-from slackwater.protocols.dpc.root import RootCore
+from slackwater.protocols.dpc.soutput.answers import RecDone, Undo
+from slackwater.protocols.dpc.soutput.core import RootCore
+from slackwater.protocols.dpc.sunion.core import OrdererCore
 
 
 class StoryAnswer(NamedTuple):

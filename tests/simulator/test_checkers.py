@@ -32,7 +32,13 @@ from tests.simulator.readings import Habits
 from tests.simulator.run import run
 
 from slackwater.model.records import Kind
-from slackwater.protocols.dpc.answers import EmptyRun, RecDone, StableWindow, TentativeWindow, Undo
+from slackwater.protocols.dpc.soutput.answers import (
+    EmptyRun,
+    RecDone,
+    StableWindow,
+    TentativeWindow,
+    Undo,
+)
 
 Doctor = Callable[[History], None]
 

@@ -12,7 +12,7 @@ from tests.simulator.config import START_TIME_US, WorldConfig
 from tests.simulator.history import Committed, History
 from tests.simulator.run import Outcome
 
-from slackwater.protocols.dpc.answers import EmptyRun, GapNote, RecDone, StableWindow, Undo
+from slackwater.protocols.dpc.soutput.answers import EmptyRun, GapNote, RecDone, StableWindow, Undo
 
 LINES_MAX = 60
 

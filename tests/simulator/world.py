@@ -24,7 +24,7 @@ from slackwater.model.names import OrdererName, RootName
 from slackwater.model.records import SourceRecord
 from slackwater.primitives.lateness import Step
 from slackwater.primitives.windows import Grid
-from slackwater.runtime.truncation import not_needed
+from slackwater.runtime.service.truncation import not_needed
 
 __all__ = ["START_TIME_US", "Chain", "History", "World", "WorldConfig", "spread"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from slackwater.client.batch import BatchResult, ExactAggregates
-from slackwater.client.check import Expectations
 from slackwater.codec.results import format_time
+from slackwater.judge.batch import BatchResult, ExactAggregates
+from slackwater.judge.check import Expectations
 
 
 class Root:

@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from slackwater.cli.app import app
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.deployment import Deployment
 from slackwater.proxy.inputs import own_topics
-from slackwater.runtime.acl import Rule, rules
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.layout import topic_specs
-from slackwater.runtime.security import Role
+from slackwater.runtime.local.layout import topic_specs
+from slackwater.runtime.security.acl import Rule, rules
+from slackwater.runtime.security.credentials import Role
 
 FILE = """
 apiVersion: slackwater/v1

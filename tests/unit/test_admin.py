@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.runtime import admin, topics
-from slackwater.runtime.admin import Admin
-from slackwater.runtime.topics import TopicLayout
+from slackwater.runtime.logs import admin, topics
+from slackwater.runtime.logs.admin import Admin
+from slackwater.runtime.logs.topics import TopicLayout
 
 FOR_EVER_S = 600.0
 NO_ANSWER = object()

@@ -16,10 +16,10 @@ from tests.waiting import WAIT_S_MAX
 from slackwater.codec.state_records import encode_root_state
 from slackwater.model.names import Names, OrdererName
 from slackwater.model.records import LogPosition, LogState, Position, RootState
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.cluster import Cluster
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.transport import Isolation, Log
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.transport import Isolation, Log
+from slackwater.runtime.service.clock import SystemClock
 from slackwater_spark import aggregate
 from slackwater_spark.aggregate import Job
 from slackwater_spark.queries import Aggregator, QuerySettings, SparkFragment, start_offsets

@@ -18,7 +18,7 @@ from tests.answer_history import History
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import Gap
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import (
+from slackwater.protocols.dpc.soutput.answers import (
     Answered,
     AnswerPlanner,
     EmptyRun,

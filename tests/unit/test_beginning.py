@@ -6,8 +6,8 @@ from tests.contracts.transport import no_failure
 
 from slackwater.codec.source_records import encode_source
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
-from slackwater.runtime.beginning import beginning, first_event_time
-from slackwater.runtime.memory import MemoryBroker
+from slackwater.runtime.local.beginning import beginning, first_event_time
+from slackwater.runtime.logs.memory import MemoryBroker
 
 NEVER = -(2**62)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import EmptyRun, StableWindow, TentativeWindow
+from slackwater.protocols.dpc.soutput.answers import EmptyRun, StableWindow, TentativeWindow
 from slackwater.sessions.boundwatch import QUIET_US, BoundWatch
 
 S = 1_000_000

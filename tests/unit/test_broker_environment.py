@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.runtime import broker as module
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.broker_properties import HOST
+from slackwater.runtime.local import broker as module
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.local.broker_properties import HOST
 
 
 @pytest.fixture

@@ -21,13 +21,13 @@ from slackwater.cli.common import emit, parse_bindings, parse_duration, reach_ka
 from slackwater.cli.doctor import Finding, Trouble, disk, examine
 from slackwater.cli.screen import Board, PlainLines, render
 from slackwater.codec.results import Label, encode_boundary, encode_undo, parse_result
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.model.names import RESULT_KINDS, UNPREFIXED, Names
-from slackwater.runtime import settings as settings_module
-from slackwater.runtime.cluster import Cluster
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.registry import QueryDefinition, Registry
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.service import settings as settings_module
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 
 @pytest.fixture(autouse=True)
@@ -244,7 +244,7 @@ def test_what_an_audit_cannot_do_it_says_before_anything_is_read(
     Registry(broker).publish_queries(*definitions)
     monkeypatch.setattr("slackwater.cli.show.KafkaTransport", lambda *_: broker)
     monkeypatch.setattr("slackwater.cli.show.partition_counts", lambda _, topics: topics)
-    monkeypatch.setattr("slackwater.runtime.broker.why_no_answer", lambda *_: None)
+    monkeypatch.setattr("slackwater.runtime.local.broker.why_no_answer", lambda *_: None)
 
     line = f"audit {query} --bootstrap h:1 --deployment d.yaml"
     code, out, err = run(monkeypatch, capsys, *line.split())
@@ -274,7 +274,7 @@ def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryBroker:
 
     for module in ("cli.show", "cli.audit"):
         monkeypatch.setattr(f"slackwater.{module}.partition_counts", partition_counts)
-    monkeypatch.setattr("slackwater.runtime.broker.why_no_answer", lambda *_: None)
+    monkeypatch.setattr("slackwater.runtime.local.broker.why_no_answer", lambda *_: None)
     return broker
 
 
@@ -297,7 +297,7 @@ def test_where_no_deployment_was_ever_started_nothing_is_waited_for(
     """Who asks for the offsets of a topic that is not there waits 30 s for it."""
     monkeypatch.setattr("slackwater.cli.show.partition_counts", lambda *_: {})
     monkeypatch.setattr("slackwater.cli.show.Registry", lambda _: pytest.fail("it was read"))
-    monkeypatch.setattr("slackwater.runtime.broker.why_no_answer", lambda *_: None)
+    monkeypatch.setattr("slackwater.runtime.local.broker.why_no_answer", lambda *_: None)
 
     found, shown, reported = run(monkeypatch, capsys, *command.split(), "--bootstrap", "h:1")
 
@@ -385,7 +385,9 @@ def test_bad_faults(
 def test_bootstrap_is_looked_up_in_run_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater.runtime.broker.why_no_answer", lambda where, timeout_s: None)
+    monkeypatch.setattr(
+        "slackwater.runtime.local.broker.why_no_answer", lambda where, timeout_s: None
+    )
     (tmp_path / ".slackwater").mkdir()
     (tmp_path / ".slackwater" / "run.json").write_text(
         json.dumps({"bootstrap": "h:1", "deployment": "d.yaml"})
@@ -406,7 +408,9 @@ def test_kafkas_properties_are_looked_up_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Options first, then the environment, then run.json; a file may hold the address as well."""
-    monkeypatch.setattr("slackwater.runtime.broker.why_no_answer", lambda where, timeout_s: None)
+    monkeypatch.setattr(
+        "slackwater.runtime.local.broker.why_no_answer", lambda where, timeout_s: None
+    )
     for name, text in (("own", "bootstrap.servers=own:1\n"), ("run", "security.protocol=SSL\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o600)

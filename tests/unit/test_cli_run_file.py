@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slackwater.cli import app as cli
-from slackwater.runtime import settings as settings_module
+from slackwater.runtime.service import settings as settings_module
 
 COMMANDS = (
     "status",
@@ -53,7 +53,7 @@ def run(line: str, data_dir: Path) -> tuple[object, str]:
     errors = io.StringIO()
     with (
         patch.object(sys, "argv", ["slackwater", *line.split(), "--data-dir", str(data_dir)]),
-        patch("slackwater.runtime.broker.why_no_answer", lambda *_: "it is away"),
+        patch("slackwater.runtime.local.broker.why_no_answer", lambda *_: "it is away"),
         contextlib.redirect_stderr(errors),
         pytest.raises(SystemExit) as caught,
     ):

@@ -10,14 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.client.batch import (
-    compute,
-    compute_all,
-    end_boundary,
-    windows_of,
-)
-from slackwater.client.oracle import evaluate
-from slackwater.client.readings import parse_time, read_stream
+from slackwater.judge.batch import compute, compute_all, end_boundary, windows_of
+from slackwater.judge.oracle import evaluate
+from slackwater.judge.readings import parse_time, read_stream
 from slackwater.model.deployment import (
     CsvSpec,
     FieldSpec,

@@ -12,11 +12,11 @@ import pytest
 from tests.unit.histories import batch, expectations
 from tests.unit.test_layout import query
 
-from slackwater.client.bound import Judged, judge, merged, outages
-from slackwater.client.check import Checker, Disturbance
-from slackwater.client.latency import latencies
 from slackwater.codec.results import format_time
-from slackwater.runtime.layout import stages
+from slackwater.judge.bound import Judged, judge, merged, outages
+from slackwater.judge.check import Checker, Disturbance
+from slackwater.judge.latency import latencies
+from slackwater.runtime.local.layout import stages
 
 MS = 1_000
 S = 1_000_000

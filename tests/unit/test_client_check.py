@@ -10,16 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.histories import Root, batch, expectations
 
-from slackwater.client.batch import ExactAggregates
-from slackwater.client.check import (
-    Checker,
-    Disturbance,
-    Verdict,
-    compare,
-    to_us,
-)
-from slackwater.client.latency import latencies
 from slackwater.codec.results import format_time
+from slackwater.judge.batch import ExactAggregates
+from slackwater.judge.check import Checker, Disturbance, Verdict, compare, to_us
+from slackwater.judge.latency import latencies
 
 CELLS = batch(
     {

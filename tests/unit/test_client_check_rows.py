@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.unit.histories import Root, expectations
 
-from slackwater.client.batch import Result, RowsResult
-from slackwater.client.check import Expectations, Verdict
-from slackwater.client.check_rows import RowChecker
 from slackwater.codec.results import format_time
+from slackwater.judge.batch import Result, RowsResult
+from slackwater.judge.check import Expectations, Verdict
+from slackwater.judge.check_rows import RowChecker
 
 S = 1_000_000
 AGREED = {"aggregate": ()}

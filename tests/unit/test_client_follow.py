@@ -22,8 +22,8 @@ from slackwater.client.follow import KINDS, POLL_RECORDS_MAX, Follow, Follower, 
 from slackwater.client.merge import HELD_RECORDS_MAX
 from slackwater.codec.results import encode_gap, format_time
 from slackwater.model.names import RESULT_KINDS, Names
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.transport import Log
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.transport import Log
 
 BUCKET = 100_000
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from tests.unit.histories import Root, batch, expectations
 
-from slackwater.client.check import AnsweredRun, Checker
-from slackwater.client.latency import Commits, latencies, percentiles, read_commits
+from slackwater.judge.check import AnsweredRun, Checker
+from slackwater.judge.latency import Commits, latencies, percentiles, read_commits
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import Names
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.transport import Marker, NoAnswerError
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.transport import Marker, NoAnswerError
 
 S = 1_000_000
 CELLS = batch({(second, "a"): {"room-1": 1, "room-2": 1} for second in range(1_000, 1_004)})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.runtime.clock import SLEW_PPM_MAX, STEP_US_MIN, SlewedClock, SystemClock
+from slackwater.runtime.service.clock import SLEW_PPM_MAX, STEP_US_MIN, SlewedClock, SystemClock
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND

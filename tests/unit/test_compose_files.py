@@ -18,13 +18,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 from ruamel.yaml import YAML
 
+from slackwater.deployment.parse import load_deployment
 from slackwater.exporter.metrics import ResultMetrics, heartbeat_metrics
 from slackwater.proxy.inputs import add_arguments, options_of
-from slackwater.runtime.broker_security import BROKER
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.entry import argument_parser
-from slackwater.runtime.layout import process_names
-from slackwater.runtime.security import Role
+from slackwater.runtime.local.broker_security import BROKER
+from slackwater.runtime.local.layout import process_names
+from slackwater.runtime.security.credentials import Role
+from slackwater.runtime.service.entry import argument_parser
 from slackwater_spark.session import CLUSTER_SECURITY, SECRET_CHARS_MIN
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from aiokafka.conn import AIOKafkaConnection
 
-from slackwater.runtime import connecting
+from slackwater.runtime.logs import connecting
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from slackwater.model.records import (
     SourcePosition,
     SourceRecord,
 )
-from slackwater.protocols.dpc.cursor import SourceCursor
+from slackwater.protocols.dpc.sunion.cursor import SourceCursor
 
 BUCKET = 10
 BEGINNING = SourcePosition(0, -1, -1, 0)

@@ -11,9 +11,9 @@ import pytest
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.proxy.sensors import hand_over
 from slackwater.proxy.spool import Spool
-from slackwater.runtime.datadir import DataDirectory, RunFile, is_running, read_run
-from slackwater.runtime.private import append_to
-from slackwater.runtime.supervisor import Supervisor
+from slackwater.runtime.local.datadir import DataDirectory, RunFile, is_running, read_run
+from slackwater.runtime.local.supervisor import Supervisor
+from slackwater.runtime.security.private import append_to
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import pytest
 from tests.paper.stage import Source
 
 from slackwater.codec import encode_source
-from slackwater.runtime.decoding import Decoded
-from slackwater.runtime.skipped import SKIPPED
-from slackwater.runtime.transport import Log
+from slackwater.runtime.host.decoding import Decoded
+from slackwater.runtime.logs.skipped import SKIPPED
+from slackwater.runtime.logs.transport import Log
 
 S1: Log = ("sw.source.s1", 0)
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.model.deployment import KEY_CHARS_MAX
-from slackwater.model.errors import DeploymentError
-from slackwater.runtime.deployment import check_deployment, load_deployment
-from slackwater.runtime.deployment_bounds import (
+from slackwater.deployment.bounds import (
     CHAIN_QUERIES_MAX,
     ERRORS_SHOWN_MAX,
     FIELDS_MAX,
     STREAMS_MAX,
     WINDOWS_PER_READING_MAX,
 )
+from slackwater.deployment.parse import check_deployment, load_deployment
+from slackwater.model.deployment import KEY_CHARS_MAX
+from slackwater.model.errors import DeploymentError
 
 STREAM = "{key: {column: k}, time: {column: t, unit: us}, fields: [x], expect_every: 5s}"
 QUERY = "{from: [s], window: {size: 1m}, aggregate: [count], bound: 2s}"

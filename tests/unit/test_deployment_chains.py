@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from slackwater.deployment.parse import parse_deployment
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import DeploymentError
-from slackwater.runtime.deployment import parse_deployment
 
 HEAD = """\
 apiVersion: slackwater/v1

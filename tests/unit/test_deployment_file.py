@@ -9,6 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.deployment.parse import (
+    CheckedDeployment,
+    check_deployment,
+    load_deployment,
+    parse_deployment,
+)
 from slackwater.model.deployment import (
     CsvSpec,
     FieldSpec,
@@ -19,12 +25,6 @@ from slackwater.model.deployment import (
     WindowSpec,
 )
 from slackwater.model.errors import DeploymentError
-from slackwater.runtime.deployment import (
-    CheckedDeployment,
-    check_deployment,
-    load_deployment,
-    parse_deployment,
-)
 
 FULL = """\
 apiVersion: slackwater/v1

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from typer.main import get_command
 
 from slackwater.cli import app as cli
-from slackwater.runtime.deployment import load_deployment
+from slackwater.deployment.parse import load_deployment
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
@@ -76,9 +76,9 @@ def test_the_map_of_a_paper_names_tests_and_modules_that_exist(name: str) -> Non
                 folders = ("tests/scenarios", "tests", "tests/paper")
                 found = any(list((ROOT / folder).glob(quoted)) for folder in folders)
             elif re.search(r"\.py$|/$", quoted):
-                roots = ("services/slackwater", "services/slackwater/protocols/dpc", "spark")
-                more = ("services/slackwater/primitives", "services/slackwater/client")
-                found = any((ROOT / root / quoted).exists() for root in (*roots, *more))
+                here = ROOT / "services/slackwater"
+                roots = (here, ROOT / "spark", *(p.parent for p in here.rglob("__init__.py")))
+                found = any((root / quoted).exists() for root in roots)
             else:
                 continue
             if not found:

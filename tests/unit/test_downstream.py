@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.protocols.dpc.downstream import Downstream
+from slackwater.protocols.dpc.reconcile.downstream import Downstream
 
 NEAR = 5
 LEASE = 100

@@ -12,9 +12,9 @@ from typing import Any, cast
 from tests.virtual_loop import run_virtually
 
 from slackwater.model.records import Heartbeat
-from slackwater.runtime.draining import AGAIN_S, FRAGMENT_MIB_MAX, HOST_MIB_MAX, Draining
-from slackwater.runtime.launchers import ProcessSpec
-from slackwater.runtime.layout import Launch
+from slackwater.runtime.local.draining import AGAIN_S, FRAGMENT_MIB_MAX, HOST_MIB_MAX, Draining
+from slackwater.runtime.local.launchers import ProcessSpec
+from slackwater.runtime.local.layout import Launch
 
 LAUNCH = Launch(Path("/d.yaml"), "127.0.0.1:9092", Path("/data"), python="python")
 PARTS = ("orderer/q.0.a", "orderer/r.0.a", "root/q.0")

@@ -18,16 +18,21 @@ from tests.waiting import WAIT_S_MAX
 from slackwater.codec import encode_ordered, encode_source
 from slackwater.codec.ordered_records import decode_ordered
 from slackwater.model.records import Hole, Kind, OrderedRecord, OrdererState, Position
-from slackwater.protocols.dpc.orderer_config import OrdererConfig
-from slackwater.protocols.dpc.states import LineState
-from slackwater.runtime import driver as driver_module
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.driver import Driven, Driver, SessionEndedError
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.sharedlogs import SharedLogs
-from slackwater.runtime.state import read_states
-from slackwater.runtime.transport import Log, read_to_end
-from slackwater.runtime.wake_signal import IDLE_S_MAX, PARKED_S_MAX, UNSETTLED_S_MAX, WakeSignal
+from slackwater.protocols.common.states import LineState
+from slackwater.protocols.dpc.sunion.config import OrdererConfig
+from slackwater.runtime.host import driver as driver_module
+from slackwater.runtime.host.driver import Driven, Driver, SessionEndedError
+from slackwater.runtime.host.sharedlogs import SharedLogs
+from slackwater.runtime.host.wake_signal import (
+    IDLE_S_MAX,
+    PARKED_S_MAX,
+    UNSETTLED_S_MAX,
+    WakeSignal,
+)
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.transport import Log, read_to_end
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.state import read_states
 from slackwater.sessions.effects import Effect, FetchEnds, FetchPositions
 from slackwater.sessions.orderer import GATHER_US_MAX, OrdererSession
 

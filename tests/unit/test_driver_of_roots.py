@@ -16,12 +16,12 @@ from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec import encode_ordered
 from slackwater.primitives.rows import RowContents
-from slackwater.protocols.dpc.root_config import Commit, RootConfig
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.driver import Driven, Driver, SessionEndedError
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.transport import LogError
-from slackwater.runtime.wake_signal import WakeSignal
+from slackwater.protocols.dpc.soutput.config import Commit, RootConfig
+from slackwater.runtime.host.driver import Driven, Driver, SessionEndedError
+from slackwater.runtime.host.wake_signal import WakeSignal
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.transport import LogError
+from slackwater.runtime.service.clock import SystemClock
 from slackwater.sessions.root import RootSession
 
 

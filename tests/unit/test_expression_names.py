@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.sql_words import sql_words
 
-from slackwater.client.oracle import evaluate
+from slackwater.judge.oracle import evaluate
 from slackwater.primitives.expression_text import RESERVED_WORDS, ExpressionError
 from slackwater.primitives.expressions import compile_predicate, compile_projection
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slackwater.client.oracle import evaluate
+from slackwater.judge.oracle import evaluate
 from slackwater.primitives.expression_text import (
     EXPRESSION_BRACKETS_MAX,
     EXPRESSION_CHARS_MAX,

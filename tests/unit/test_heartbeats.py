@@ -13,9 +13,20 @@ from tests.waiting import WAIT_S_MAX, eventually
 from slackwater.codec import decode_heartbeat
 from slackwater.model.names import Names
 from slackwater.model.records import Heartbeat, HeartbeatPart, Hole
-from slackwater.runtime.beat import STATES_S_MAX, HeartbeatState, believable, cpu_share, part_of
-from slackwater.runtime.cpu import CpuShare, OwnCpu
-from slackwater.runtime.heartbeats import INTERVAL_S, STALE_S, HeartbeatSender, HeartbeatView
+from slackwater.runtime.service.beat import (
+    STATES_S_MAX,
+    HeartbeatState,
+    believable,
+    cpu_share,
+    part_of,
+)
+from slackwater.runtime.service.cpu import CpuShare, OwnCpu
+from slackwater.runtime.service.heartbeats import (
+    INTERVAL_S,
+    STALE_S,
+    HeartbeatSender,
+    HeartbeatView,
+)
 
 A = Heartbeat(
     process="orderer/climate.0.a", pid=10, started_at=1_000, at=2_000, inc=5, ready=True, states={}
@@ -141,7 +152,7 @@ def _sent(
 ) -> Iterator[tuple[HeartbeatSender, Sent]]:
     """A parameter is the time between two heartbeats."""
     sent = Sent()
-    monkeypatch.setattr("slackwater.runtime.heartbeats.Producer", lambda _config: sent)
+    monkeypatch.setattr("slackwater.runtime.service.heartbeats.Producer", lambda _config: sent)
     sender = HeartbeatSender(
         "127.0.0.1:1",
         "host/1",
@@ -251,7 +262,9 @@ def test_a_state_that_changes_is_told_at_once(sent: tuple[HeartbeatSender, Sent]
 
 
 def test_each_owner_is_believed_by_its_own_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slackwater.runtime.beat.time", SimpleNamespace(monotonic=lambda: 1_000.0))
+    monkeypatch.setattr(
+        "slackwater.runtime.service.beat.time", SimpleNamespace(monotonic=lambda: 1_000.0)
+    )
     reported = [
         HeartbeatState(name, 1, lambda: None, owner_speaks=True) for name in ("speaks", "hangs")
     ]
@@ -268,7 +281,7 @@ def test_a_heartbeat_carries_the_cpu_that_its_sender_has_measured(
 ) -> None:
     """It was measured, and what `status` names as the reason of an overload was never sent."""
     sent = Sent()
-    monkeypatch.setattr("slackwater.runtime.heartbeats.Producer", lambda _config: sent)
+    monkeypatch.setattr("slackwater.runtime.service.heartbeats.Producer", lambda _config: sent)
     sender = HeartbeatSender("127.0.0.1:1", "root/q.0", names=Names(), cpu=Measured()).start()
     (beat,) = sent.until(lambda _: True).each()
     sender.stop()

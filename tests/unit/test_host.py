@@ -27,14 +27,23 @@ from slackwater.host.host import IN_FLIGHT_BYTES_MAX, PREFETCH_KIB_MAX, Host, Ho
 from slackwater.model.errors import EnvironmentProblem, HeldTooMuchError
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.orderer_config import OrdererConfig
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.decoding import decode
-from slackwater.runtime.faust_worker import Receive
-from slackwater.runtime.fragment import Fragment
-from slackwater.runtime.longturns import ENDLESS_LOOKS
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.parts import (
+from slackwater.protocols.dpc.sunion.config import OrdererConfig
+from slackwater.runtime.host.decoding import decode
+from slackwater.runtime.host.faust_worker import Receive
+from slackwater.runtime.host.fragment import Fragment
+from slackwater.runtime.host.longturns import ENDLESS_LOOKS
+from slackwater.runtime.host.wake_signal import WakeSignal
+from slackwater.runtime.local.placement import BackOff
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.transport import (
+    Isolation,
+    Log,
+    LogError,
+    PositionGoneError,
+    read_to_end,
+)
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.parts import (
     ENDLESS_TURN,
     FAILED_CODE,
     FAILURES,
@@ -42,9 +51,6 @@ from slackwater.runtime.parts import (
     HELD_BYTES_MAX,
     LONG_TURN_MS,
 )
-from slackwater.runtime.placement import BackOff
-from slackwater.runtime.transport import Isolation, Log, LogError, PositionGoneError, read_to_end
-from slackwater.runtime.wake_signal import WakeSignal
 from slackwater.sessions.orderer import OrdererSession
 
 # Conditions are waited for; what a busy machine makes of it is no failure.
@@ -335,7 +341,7 @@ async def test_each_log_is_read_once_and_each_record_decoded_once(
         decoded.append(offset)
         return decode(form, log, offset, value)
 
-    monkeypatch.setattr("slackwater.runtime.decoding.decode", counted)
+    monkeypatch.setattr("slackwater.runtime.host.decoding.decode", counted)
     async with running() as world:
         world.take_on("q1", "q2", "q3")
         await until(lambda: world.consumer.reads == {SOURCE})
@@ -786,7 +792,7 @@ async def test_what_was_made_for_nobody_is_given_back() -> None:
 async def test_a_fragment_killed_twenty_times_loses_and_doubles_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("slackwater.runtime.placement.BackOff.after_death", lambda *_: 0.0)
+    monkeypatch.setattr("slackwater.runtime.local.placement.BackOff.after_death", lambda *_: 0.0)
     name = "orderer/q2.0.a"
 
     def lives(count: int) -> bool:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from slackwater.protocols.dpc.inputs import InputLog, Inputs
-from slackwater.protocols.dpc.line import LineName
+from slackwater.protocols.common.inputs import InputLog, Inputs
+from slackwater.protocols.common.line import LineName
 
 STABLE, LIVE = LineName
 

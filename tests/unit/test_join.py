@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.client.batch import BatchSource, rows_from
+from slackwater.judge.batch import BatchSource, rows_from
 from slackwater.model.deployment import JoinSpec, QuerySpec
 from slackwater.model.records import SourceColumns
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.expressions import compile_predicate, compile_projection
-from slackwater.protocols.dpc.join import JoinTooLargeError, SJoin, Table
-from slackwater.protocols.dpc.operators import Operators
+from slackwater.protocols.dpc.sunion.join import JoinTooLargeError, SJoin, Table
+from slackwater.protocols.dpc.sunion.operators import Operators
 
 JoinReading = tuple[int, int, float]
 """Time, key, and a value that no other reading has."""

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import KafkaError
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.runtime import kafka, kafka_writer
-from slackwater.runtime.kafka import LogReader
-from slackwater.runtime.kafka_writer import LogProducer, LogWriter
-from slackwater.runtime.transport import PositionGoneError, WriterFailedError
+from slackwater.runtime.logs import kafka, kafka_writer
+from slackwater.runtime.logs.kafka import LogReader
+from slackwater.runtime.logs.kafka_writer import LogProducer, LogWriter
+from slackwater.runtime.logs.transport import PositionGoneError, WriterFailedError
 
 
 class Message:

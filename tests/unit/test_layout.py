@@ -13,7 +13,7 @@ from slackwater.model.deployment import (
     TopicSpec,
     WindowSpec,
 )
-from slackwater.runtime.layout import (
+from slackwater.runtime.local.layout import (
     Launch,
     fragment_specs,
     host_names,

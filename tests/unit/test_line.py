@@ -14,8 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.model.deployment import FailurePolicy, StabilizationPolicy
-from slackwater.protocols.dpc.line import AnswerTentatively, Line, Policy, ReadToEnd, Schedule, Wait
-from slackwater.protocols.dpc.states import LineState
+from slackwater.protocols.common.line import (
+    AnswerTentatively,
+    Line,
+    Policy,
+    ReadToEnd,
+    Schedule,
+    Wait,
+)
+from slackwater.protocols.common.states import LineState
 
 UNIT = 100
 WITHIN = 1_000

@@ -17,10 +17,10 @@ from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.runtime.assigned import AssignedConsumer, Begin, RecordBatch
-from slackwater.runtime.cluster import cluster_of
-from slackwater.runtime.faust_worker import LiveConsumer
-from slackwater.runtime.transport import Isolation, Log, NoAnswerError
+from slackwater.runtime.host.faust_worker import LiveConsumer
+from slackwater.runtime.logs.assigned import AssignedConsumer, Begin, RecordBatch
+from slackwater.runtime.logs.cluster import cluster_of
+from slackwater.runtime.logs.transport import Isolation, Log, NoAnswerError
 
 A, B, C = ("a", 0), ("b", 0), ("b", 1)
 

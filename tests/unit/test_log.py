@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from slackwater.runtime.log import named, set_up_logging, without_secrets
+from slackwater.runtime.service.log import named, set_up_logging, without_secrets
 
 
 @pytest.fixture

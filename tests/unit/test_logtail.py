@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slackwater.runtime.logtail import (
+from slackwater.runtime.local.logtail import (
     LINE_CHARS_MAX,
     LINES_MAX,
     TAIL_BYTES_MAX,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.runtime.longturns import (
+from slackwater.runtime.host.longturns import (
     COUNTED_US_MAX,
     ENDLESS_LOOKS,
     FULL_US,

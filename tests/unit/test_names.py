@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.cli.common import find_names
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.model.names import (
     PREFIX_CHARS_MAX,
@@ -20,11 +21,10 @@ from slackwater.model.names import (
     RootName,
     why_no_prefix,
 )
-from slackwater.runtime.datadir import DataDirectory, keep_prefix, read_run
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.layout import topic_specs
-from slackwater.runtime.settings import settings
-from slackwater.runtime.topics import QueryTopics, topics_for
+from slackwater.runtime.local.datadir import DataDirectory, keep_prefix, read_run
+from slackwater.runtime.local.layout import topic_specs
+from slackwater.runtime.logs.topics import QueryTopics, topics_for
+from slackwater.runtime.service.settings import settings
 
 PLANT = Names("plant-7.")
 LONGEST = "q" * 63

@@ -21,10 +21,10 @@ from slackwater.model.deployment import (
 from slackwater.model.records import RegistryRecord
 from slackwater.primitives.eventclock import WallClock
 from slackwater.primitives.lateness import Step
-from slackwater.runtime.incarnation import append_and_wait
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.normaltime import NormalTime
-from slackwater.runtime.registry import Registry, expectation_record
+from slackwater.runtime.logs.incarnation import append_and_wait
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.service.normaltime import NormalTime
+from slackwater.runtime.service.registry import Registry, expectation_record
 
 S = 1_000_000
 LAB = StreamSpec(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from slackwater.fragments.orderer import event_us
 from slackwater.model.deployment import QuerySpec, WindowSpec
-from slackwater.orderer.fragment import event_us
-from slackwater.runtime.registry import QueryDefinition
+from slackwater.runtime.service.registry import QueryDefinition
 
 SPEC = QuerySpec("q", ("s",), None, None, WindowSpec(2_000_000, 1_000_000), ("count",), 2_000_000)
 

@@ -19,8 +19,8 @@ from slackwater.model.records import (
     RootState,
     SourceRecord,
 )
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.orderer_config import OrdererConfig
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.sunion.config import OrdererConfig
 from slackwater.sessions.effects import Append, Effect, Fail, Perform, Refute, WriteState
 from slackwater.sessions.orderer import SAVE_PERIOD_US, OrdererSession
 from slackwater.sessions.requests import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.protocols.dpc.overload import Overload
+from slackwater.protocols.dpc.soutput.overload import Overload
 
 SLIDE, DUE_AFTER, X, TOLERANCE = 100, 30, 1_000, 200
 

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from slackwater.model.records import Heartbeat
-from slackwater.runtime.launchers import ProcessSpec
-from slackwater.runtime.layout import Launch
-from slackwater.runtime.ownhosts import OWN_HOSTS_MAX, OwnHosts
-from slackwater.runtime.parts import ENDLESS_TURN, LONG_TURN_MS
+from slackwater.runtime.local.launchers import ProcessSpec
+from slackwater.runtime.local.layout import Launch
+from slackwater.runtime.local.ownhosts import OWN_HOSTS_MAX, OwnHosts
+from slackwater.runtime.service.parts import ENDLESS_TURN, LONG_TURN_MS
 
 LAUNCH = Launch(Path("/d.yaml"), "127.0.0.1:9092", Path("/data"), python="python")
 PARTS = tuple(f"root/q{number}.0" for number in range(OWN_HOSTS_MAX + 3))

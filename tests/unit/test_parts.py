@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from slackwater.runtime.beat import HeartbeatState
-from slackwater.runtime.parts import FAILURES, PartBeat, follow, of_parts
+from slackwater.runtime.service.beat import HeartbeatState
+from slackwater.runtime.service.parts import FAILURES, PartBeat, follow, of_parts
 
 
 def test_each_command_reaches_its_part_and_nonsense_nobody(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.model.errors import UsageError
-from slackwater.runtime.placement import BackOff, matching
+from slackwater.runtime.local.placement import BackOff, matching
 
 NAMES = [
     "aggregator/0",

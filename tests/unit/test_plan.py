@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from slackwater.cli.plan import warn_of
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.deployment import Deployment
-from slackwater.runtime import costs
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.plan import Machine, PlannedLoad, ResourcePlan, advice, plan
+from slackwater.runtime.local import costs
+from slackwater.runtime.local.plan import Machine, PlannedLoad, ResourcePlan, advice, plan
 
 LARGE = Machine(cores=64, memory_mb=256_000, disk_free_bytes=1e15)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.runtime.properties import PropertiesError, parse_properties
+from slackwater.runtime.security.properties import PropertiesError, parse_properties
 
 
 def values(text: str) -> dict[str, str]:

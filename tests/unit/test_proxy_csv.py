@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.client.readings import read_stream
+from slackwater.judge.readings import read_stream
 from slackwater.model.deployment import CsvSpec, FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.model.errors import DeploymentError
 from slackwater.proxy.columns import key_chars_max

@@ -9,7 +9,7 @@ import pytest
 from slackwater.model.errors import UsageError
 from slackwater.proxy.inputs import StreamOptions, add_arguments, options_of
 from slackwater.proxy.shell import Silence
-from slackwater.runtime.entry import argument_parser
+from slackwater.runtime.service.entry import argument_parser
 
 COMMON = ["--deployment", "d", "--bootstrap", "b", "--data-dir", "x"]
 

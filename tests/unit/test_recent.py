@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.model.names import UNPREFIXED
-from slackwater.runtime.catchup import CatchUpReader, Gone
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.recent import RECENT_RECORD_BYTES, RecentRecords
-from slackwater.runtime.transport import Log, RawRecord, Transport
+from slackwater.runtime.logs.catchup import CatchUpReader, Gone
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.recent import RECENT_RECORD_BYTES, RecentRecords
+from slackwater.runtime.logs.transport import Log, RawRecord, Transport
 
 LOG: Final[Log] = (UNPREFIXED.source("s1"), 0)
 OTHER: Final[Log] = (UNPREFIXED.source("s2"), 0)

@@ -11,8 +11,8 @@ from tests.unit.test_layout import query, stream
 
 from slackwater.model.deployment import Deployment, TopicSpec
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.runtime import registration
-from slackwater.runtime.registration import Registration
+from slackwater.runtime.local import registration
+from slackwater.runtime.local.registration import Registration
 
 
 class OtherCluster:

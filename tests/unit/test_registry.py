@@ -24,17 +24,17 @@ from slackwater.model.records import (
     StreamPositions,
 )
 from slackwater.primitives.eventclock import AnchoredClock, WallClock
-from slackwater.runtime.memory import MemoryBroker, MemoryTransaction
-from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.skipped import SKIPPED
-from slackwater.runtime.state import (
+from slackwater.runtime.logs.memory import MemoryBroker, MemoryTransaction
+from slackwater.runtime.logs.skipped import SKIPPED
+from slackwater.runtime.logs.topics import QueryTopics, topics_for
+from slackwater.runtime.logs.transport import read_to_end
+from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.runtime.service.state import (
     read_root_state,
     read_root_states,
     read_states,
     write_orderer_state,
 )
-from slackwater.runtime.topics import QueryTopics, topics_for
-from slackwater.runtime.transport import read_to_end
 
 SPEC = QuerySpec(
     name="climate",

@@ -12,7 +12,7 @@ import pytest
 from tests.waiting import eventually
 
 from slackwater.cli.rehearse.load import out_of_cpu
-from slackwater.runtime.cpu import CpuLoad, CpuShare, LoadMeter, OwnCpu, tree_usage, usage
+from slackwater.runtime.service.cpu import CpuLoad, CpuShare, LoadMeter, OwnCpu, tree_usage, usage
 
 S = 1_000_000
 IDLE = CpuShare(0.05, 0.01)

@@ -20,17 +20,17 @@ from slackwater.cli.rehearse.plan import RehearsalPlan, make_plan
 from slackwater.cli.rehearse.report import RehearsalOutcome, disturbances
 from slackwater.cli.rehearse.run import Quiet, Rehearsal, verify
 from slackwater.cli.rehearse.stage import StageEvent
-from slackwater.client.check import Disturbance
 from slackwater.codec.results import parse_time
 from slackwater.codec.state_records import encode_registry
+from slackwater.judge.check import Disturbance
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.primitives.lateness import Step
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.cpu import CpuLoad, CpuShare
-from slackwater.runtime.memory import MemoryBroker, MemoryReader
-from slackwater.runtime.registry import expectation_record
-from slackwater.runtime.transport import Transport
+from slackwater.runtime.logs.memory import MemoryBroker, MemoryReader
+from slackwater.runtime.logs.transport import Transport
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.cpu import CpuLoad, CpuShare
+from slackwater.runtime.service.registry import expectation_record
 
 BEGAN_US = 1_700_000_000_000_000
 LOOK_US = 10_000

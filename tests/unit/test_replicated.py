@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from slackwater.model.records import BucketRecord, Kind, LogPosition, OrderedRecord, Position
-from slackwater.protocols.dpc.delta_cursor import DeltaCursor, damaged_delta
-from slackwater.protocols.dpc.live_input import Ingredient, LiveInput
+from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor, damaged_delta
+from slackwater.protocols.dpc.soutput.live_input import Ingredient, LiveInput
 
 STABLE, LIVE = 0, 1
 BUCKET = 100

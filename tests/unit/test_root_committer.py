@@ -11,17 +11,17 @@ from aiokafka.errors import ProducerFenced
 from tests.unit.test_root_transactions import SLIDE, STATE, WRITER, Batch, Producer
 from tests.virtual_loop import run_virtually
 
+from slackwater.fragments import committer as committing
+from slackwater.fragments.committer import PartCommitter
+from slackwater.fragments.transactions import Transactions
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.names import Names
 from slackwater.model.records import Gap
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import Answered, AnswerPlanner, Ready, Transaction
-from slackwater.protocols.dpc.root_config import Commit
-from slackwater.root import committer as committing
-from slackwater.root.committer import PartCommitter
-from slackwater.root.transactions import Transactions
-from slackwater.runtime.transport import LogError, NoAnswerError
+from slackwater.protocols.dpc.soutput.answers import Answered, AnswerPlanner, Ready, Transaction
+from slackwater.protocols.dpc.soutput.config import Commit
+from slackwater.runtime.logs.transport import LogError, NoAnswerError
 
 
 class Hanging:

@@ -12,9 +12,9 @@ import pytest
 from tests.paper.stage import MS, Orderer, Root, Settings, Source, labels
 
 from slackwater.primitives.deltas import KeyTable
-from slackwater.protocols.dpc.answers import TentativeWindow
-from slackwater.protocols.dpc.decision import Decision
-from slackwater.protocols.dpc.line import Policy
+from slackwater.protocols.common.line import Policy
+from slackwater.protocols.dpc.soutput.answers import TentativeWindow
+from slackwater.protocols.dpc.soutput.decision import Decision
 
 FIGURES = Settings(bound_ms=600, margin_ms=50, bucket_ms=50, window_ms=200, slide_ms=100)
 ROWS = Settings(bound_ms=600, margin_ms=50, bucket_ms=20, rows=True, empty_wait_ms=100)

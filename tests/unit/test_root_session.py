@@ -26,8 +26,8 @@ from slackwater.model.records import (
 )
 from slackwater.primitives.deltas import Aggregates
 from slackwater.primitives.rows import RowContents
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root_config import Commit, DeltaLog, RootConfig, initial_state
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig, initial_state
 from slackwater.sessions.effects import Effect, Fail, FetchEnds, LogLine, Perform, Refute, Skipped
 from slackwater.sessions.requests import (
     Beginnings,

@@ -15,15 +15,15 @@ from aiokafka.errors import ConcurrentTransactions, InvalidTimestampError
 from aiokafka.producer.sender import AddPartitionsToTxnHandler
 
 from slackwater.codec.state_records import decode_root_state
+from slackwater.fragments.results import ResultsWriter
+from slackwater.fragments.transactions import MARKERS_S, Transactions, follow_closely
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.names import Names
 from slackwater.model.records import Position, RootState
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import Answered, AnswerPlanner, Ready, Transaction
-from slackwater.protocols.dpc.root_config import Commit
-from slackwater.root.results import ResultsWriter
-from slackwater.root.transactions import MARKERS_S, Transactions, follow_closely
+from slackwater.protocols.dpc.soutput.answers import Answered, AnswerPlanner, Ready, Transaction
+from slackwater.protocols.dpc.soutput.config import Commit
 
 SLIDE = 1_000_000
 STATE = RootState("root/climate.1", 1, 5, 0, 10, 20, (Position(10),), ())

@@ -15,7 +15,7 @@ from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.panes import Notes, PaneStore, window_of
 from slackwater.primitives.rows import RowContents, Rows, part_of
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.operators import BucketPiece, Operators
+from slackwater.protocols.dpc.sunion.operators import BucketPiece, Operators
 
 RowReading = tuple[int, str, float]
 readings = st.lists(

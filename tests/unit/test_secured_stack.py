@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from slackwater.runtime import secured_stack
-from slackwater.runtime.broker_security import BrokerSecurity
-from slackwater.runtime.cluster import Cluster
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.secured_stack import OUTSIDE, PRODUCER, main, rights, users_of
-from slackwater.runtime.security import Role
-from slackwater.runtime.security_file import read_kafka_file
+from slackwater.deployment.parse import load_deployment
+from slackwater.runtime.local import secured_stack
+from slackwater.runtime.local.broker_security import BrokerSecurity
+from slackwater.runtime.local.secured_stack import OUTSIDE, PRODUCER, main, rights, users_of
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.security.credentials import Role
+from slackwater.runtime.security.security_file import read_kafka_file
 
 DEPLOYMENT = Path(__file__).parents[2] / "compose" / "deployment.yaml"
 OUT = "127.0.0.1:19999"

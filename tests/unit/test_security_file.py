@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient
 from tests.certificates import Authority
 
 from slackwater.model.errors import UsageError
-from slackwater.runtime.cluster import find_cluster
-from slackwater.runtime.security import Role, Security
-from slackwater.runtime.security_file import read_kafka_file
+from slackwater.runtime.logs.cluster import find_cluster
+from slackwater.runtime.security.credentials import Role, Security
+from slackwater.runtime.security.security_file import read_kafka_file
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -18,18 +18,18 @@ from slackwater.model.errors import DeploymentError
 from slackwater.model.names import Names
 from slackwater.model.records import Heartbeat, Kind, SourceRecord
 from slackwater.primitives.eventclock import WallClock
-from slackwater.protocols.dpc.source import SourceCore, SourceRules
+from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
 from slackwater.proxy.dead_letters import Faults
 from slackwater.proxy.inputs import StreamOptions
 from slackwater.proxy.registered import RegistryWatch
 from slackwater.proxy.sensors import SensorInput, hand_over
 from slackwater.proxy.serving import ProxyShared, Rein, Serving
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.parts import FAILED_CODE, FAILURES, PartBeat
-from slackwater.runtime.registry import Registry
-from slackwater.runtime.transport import read_to_end
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.transport import read_to_end
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.heartbeats import HeartbeatListener, HeartbeatSender
+from slackwater.runtime.service.parts import FAILED_CODE, FAILURES, PartBeat
+from slackwater.runtime.service.registry import Registry
 
 A, B = (replace(SPEC, name=name) for name in ("a", "b"))
 
@@ -314,7 +314,7 @@ def test_a_pause_of_one_streams_disk_delays_no_other(
 def test_the_heartbeat_of_a_stream_begins_anew_and_keeps_the_count_of_its_failures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("slackwater.runtime.heartbeats.Producer", lambda _config: None)
+    monkeypatch.setattr("slackwater.runtime.service.heartbeats.Producer", lambda _config: None)
     sender = HeartbeatSender("127.0.0.1:1", "proxy", names=Names(), carries=True)
 
     def reported() -> Heartbeat:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from slackwater.model.records import SourceColumns
 from slackwater.primitives.deltas import KeyTable
-from slackwater.protocols.dpc.operators import BucketPiece, Operators
-from slackwater.protocols.dpc.shared_buckets import ENTRIES_MAX, SharedBuckets
+from slackwater.protocols.dpc.sunion.operators import BucketPiece, Operators
+from slackwater.protocols.dpc.sunion.shared_buckets import ENTRIES_MAX, SharedBuckets
 
 W = 100
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.runtime.sharedends import SharedEnds
-from slackwater.runtime.transport import Isolation, Log
+from slackwater.runtime.host.sharedends import SharedEnds
+from slackwater.runtime.logs.transport import Isolation, Log
 
 A, B = ("a", 0), ("b", 0)
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from slackwater.model.errors import SlackwaterError
-from slackwater.runtime.driver import Driven
-from slackwater.runtime.faust_worker import Receive
-from slackwater.runtime.sharedlogs import SharedLogs
-from slackwater.runtime.transport import Isolation, Log, NoAnswerError, PositionGoneError
+from slackwater.runtime.host.driver import Driven
+from slackwater.runtime.host.faust_worker import Receive
+from slackwater.runtime.host.sharedlogs import SharedLogs
+from slackwater.runtime.logs.transport import Isolation, Log, NoAnswerError, PositionGoneError
 from slackwater.sessions.session import Form
 
 SOURCE, RESULTS = ("sw.source.s1", 0), ("sw.results.q.stable", 0)

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from slackwater.runtime.skipped import LINE_EVERY_S, TOPICS_REPORTED_MAX, SkippedRecords
+from slackwater.runtime.logs.skipped import LINE_EVERY_S, TOPICS_REPORTED_MAX, SkippedRecords
 
 
 def test_every_record_is_counted_and_the_first_of_a_reason_is_named(

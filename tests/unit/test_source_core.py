@@ -12,9 +12,9 @@ from slackwater.model.limits import NEVER
 from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
 from slackwater.primitives.ids import ANY, Contiguous
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.cursor import SourceCursor
-from slackwater.protocols.dpc.source import DAY_US, Arrived, SourceCore, SourceRules
-from slackwater.protocols.dpc.source_scan import LogScan, Resume
+from slackwater.protocols.dpc.source.core import DAY_US, Arrived, SourceCore, SourceRules
+from slackwater.protocols.dpc.source.scan import LogScan, Resume
+from slackwater.protocols.dpc.sunion.cursor import SourceCursor
 
 DISORDER = 7
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.runtime import stack as module
-from slackwater.runtime.broker import EmbeddedBroker
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.launchers import ProcessSpec
-from slackwater.runtime.stack import Stack, StackOptions
+from slackwater.runtime.local import stack as module
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.local.launchers import ProcessSpec
+from slackwater.runtime.local.stack import Stack, StackOptions
 
 DEPLOYMENT = """\
 apiVersion: slackwater/v1

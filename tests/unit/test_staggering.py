@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.protocols.dpc.staggering import PeerStatus, Stagger
+from slackwater.protocols.dpc.reconcile.staggering import PeerStatus, Stagger
 
 LEASE = 1_000
 BEAT = 40

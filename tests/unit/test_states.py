@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.protocols.dpc.states import MOVES, IllegalMoveError, LineEvent, LineState, moved
+from slackwater.protocols.common.states import MOVES, IllegalMoveError, LineEvent, LineState, moved
 
 DOCS = Path(__file__).parents[2] / "docs" / "protocols" / "dpc.md"
 

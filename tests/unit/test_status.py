@@ -19,10 +19,10 @@ from slackwater.cli.status import CRASHED_US, LATE_US, ObservedHeartbeat, Pictur
 from slackwater.model.errors import CheckFailed, UsageError
 from slackwater.model.names import UNPREFIXED
 from slackwater.model.records import Heartbeat
-from slackwater.runtime.cluster import Cluster
-from slackwater.runtime.datadir import Life
-from slackwater.runtime.parts import FAILED_AT, FAILURES
-from slackwater.runtime.registry import QueryDefinition
+from slackwater.runtime.local.datadir import Life
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.service.parts import FAILED_AT, FAILURES
+from slackwater.runtime.service.registry import QueryDefinition
 
 S = 1_000_000
 NOW = 1_000 * S

@@ -44,18 +44,23 @@ from slackwater.model.records import (
     SourceRecord,
     StreamPositions,
 )
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.recovery import is_within
-from slackwater.protocols.dpc.root_config import DeltaLog
-from slackwater.protocols.dpc.staggering import PeerStatus
-from slackwater.protocols.dpc.states import LineState
-from slackwater.runtime.decoding import decode, decode_ordered_record
-from slackwater.runtime.heartbeats import REFUTED_S, STALE_S, HeartbeatListener, HeartbeatView
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.skipped import SKIPPED
-from slackwater.runtime.state import read_root_state, read_states
-from slackwater.runtime.transport import RawRecord
-from slackwater.runtime.truncation import Truncation, not_needed
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.common.states import LineState
+from slackwater.protocols.dpc.reconcile.staggering import PeerStatus
+from slackwater.protocols.dpc.soutput.config import DeltaLog
+from slackwater.protocols.dpc.sunion.recovery import is_within
+from slackwater.runtime.host.decoding import decode, decode_ordered_record
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.skipped import SKIPPED
+from slackwater.runtime.logs.transport import RawRecord
+from slackwater.runtime.service.heartbeats import (
+    REFUTED_S,
+    STALE_S,
+    HeartbeatListener,
+    HeartbeatView,
+)
+from slackwater.runtime.service.state import read_root_state, read_states
+from slackwater.runtime.service.truncation import Truncation, not_needed
 from slackwater.sessions.effects import Skipped
 
 NAMES = Names()

@@ -10,9 +10,9 @@ from slackwater.codec.paths import schemas_dir
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.limits import RECORD_BATCH_BYTES_MAX, RECORD_BYTES_MAX
 from slackwater.model.names import RESULT_KINDS, Names
-from slackwater.runtime import topics, transport
-from slackwater.runtime.broker_properties import HOST
-from slackwater.runtime.topics import QueryTopics, TopicLayout, topics_for
+from slackwater.runtime.local.broker_properties import HOST
+from slackwater.runtime.logs import topics, transport
+from slackwater.runtime.logs.topics import QueryTopics, TopicLayout, topics_for
 
 
 def by_name(specs: tuple[TopicLayout, ...]) -> dict[str, TopicLayout]:

@@ -9,8 +9,8 @@ import pytest
 from tests.contracts.transport import CatchUpContract, TransportContract, World, no_failure
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.transport import Log, NoAnswerError
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.transport import Log, NoAnswerError
 
 
 class MemoryWorld:

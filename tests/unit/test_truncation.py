@@ -14,11 +14,11 @@ from tests.waiting import WAIT_S_MAX
 from slackwater.codec.state_records import encode_root_state
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import LogPosition, LogState, OrdererState, Position, RootState
-from slackwater.runtime import admin, topics
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.state import write_orderer_state
-from slackwater.runtime.transport import Log
-from slackwater.runtime.truncation import Truncation, not_needed
+from slackwater.runtime.logs import admin, topics
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.transport import Log
+from slackwater.runtime.service.state import write_orderer_state
+from slackwater.runtime.service.truncation import Truncation, not_needed
 
 CLIMATE = query("climate", "room-1", replicas=2, parts=2)
 

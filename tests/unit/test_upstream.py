@@ -1,7 +1,7 @@
 """What a consumer makes of its replicas' words (DPC, Table II and section 5.1)."""
 
-from slackwater.protocols.dpc.states import LineState
-from slackwater.protocols.dpc.upstream import STALE_US_MAX, Loss, Upstream, suspends
+from slackwater.protocols.common.states import LineState
+from slackwater.protocols.dpc.soutput.upstream import STALE_US_MAX, Loss, Upstream, suspends
 
 STABLE, UP_FAILURE, STABILIZATION = LineState
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.runtime.wake_signal import WakeSignal
+from slackwater.runtime.host.wake_signal import WakeSignal
 
 YIELDS_MAX = 6
 """More turns of the event loop than it takes from a wake to the end of the wait."""

@@ -32,6 +32,8 @@ from slackwater.codec.state_records import (
     decode_registry,
     decode_root_state,
 )
+from slackwater.deployment.parse import load_deployment, parse_deployment
+from slackwater.fragments.orderer import SourceInput, config_of, operators_of
 from slackwater.model.errors import DeploymentError
 from slackwater.model.names import OrdererName
 from slackwater.model.records import (
@@ -42,16 +44,14 @@ from slackwater.model.records import (
     SourceColumns,
     SourceRecord,
 )
-from slackwater.orderer.fragment import SourceInput, config_of, operators_of
 from slackwater.primitives.eventclock import WallClock
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.deployment import load_deployment, parse_deployment
-from slackwater.runtime.driver import Driven, Driver
-from slackwater.runtime.memory import MemoryBroker
-from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.state import read_states
-from slackwater.runtime.transport import Log, read_to_end
-from slackwater.runtime.wake_signal import WakeSignal
+from slackwater.runtime.host.driver import Driven, Driver
+from slackwater.runtime.host.wake_signal import WakeSignal
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.transport import Log, read_to_end
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.runtime.service.state import read_states
 from slackwater.sessions.orderer import OrdererSession
 
 FOLDER = Path(__file__).parents[1] / "data" / "written_before"

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 from slackwater.cli.common import emit
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import UsageError
-from slackwater.runtime.acl import rules, to_commands, to_json
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.security import Role
+from slackwater.runtime.security.acl import rules, to_commands, to_json
+from slackwater.runtime.security.credentials import Role
 
 
 def print_acl(deployment: Path, role: Role, principal: str, format_: str) -> None:

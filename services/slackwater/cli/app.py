@@ -30,8 +30,8 @@ from slackwater.cli.common import (
     warn,
 )
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
-from slackwater.runtime.security import Role
-from slackwater.runtime.settings import settings
+from slackwater.runtime.security.credentials import Role
+from slackwater.runtime.service.settings import settings
 
 app = typer.Typer(
     name="slackwater",
@@ -55,7 +55,7 @@ def main() -> None:
         faulthandler.enable()
     logging.basicConfig(level=logging.WARNING, format="slackwater: %(message)s")
     # A Kafka client tells of every connection it loses; in a rehearsal that is the point.
-    logging.getLogger("slackwater.runtime.kafka.client").setLevel(logging.CRITICAL)
+    logging.getLogger("slackwater.runtime.logs.kafka.client").setLevel(logging.CRITICAL)
     try:
         app()
     except SlackwaterError as error:
@@ -360,7 +360,7 @@ def plan(
     Example: slackwater plan rooms.yaml --rate 500 --keys 40
     """
     from slackwater.cli.plan import print_plan
-    from slackwater.runtime.plan import PlannedLoad
+    from slackwater.runtime.local.plan import PlannedLoad
 
     if rate < 0 or keys < 1:
         raise UsageError("--rate is at least 0, --keys at least 1")

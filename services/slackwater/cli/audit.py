@@ -1,8 +1,9 @@
 """``slackwater audit``: the stable results, once more, from the source logs.
 
-The computation is a Spark batch job (``slackwater_spark.audit``); here its report becomes lines and
-an exit code. The deployment file is the one that ``slackwater up`` was started with, and the query
-is taken as it was registered: with the start and the definition that its results were made by.
+The computation is a Spark batch job (``slackwater_spark.audit.job``); here its report becomes lines
+and an exit code. The deployment file is the one that ``slackwater up`` was started with, and the
+query is taken as it was registered: with the start and the definition that its results were made
+by.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from slackwater.cli.common import emit
 from slackwater.cli.show import nothing_yet, registered_query
 from slackwater.cli.tables import short_time
 from slackwater.codec.results import format_time
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import CheckFailed, UsageError
 from slackwater.model.names import Names
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.cluster import Cluster
-from slackwater.runtime.datadir import read_run
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.registry import QueryDefinition
-from slackwater.runtime.topics import partition_counts
+from slackwater.runtime.local.datadir import read_run
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import partition_counts
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.registry import QueryDefinition
 
 
 def print_audit(cluster: Cluster, data_dir: Path, query: str, deployment: Path | None) -> None:
     """Run the job, tell what it found; ``CheckFailed`` if the results are not exact."""
-    from slackwater_spark.audit import run_audit
+    from slackwater_spark.audit.job import run_audit
 
     if deployment is None:
         run = read_run(data_dir)

@@ -12,13 +12,13 @@ import typer
 from slackwater.cli.tables import visible
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.model.names import Names, why_no_prefix
-from slackwater.runtime.cluster import Cluster, find_cluster
-from slackwater.runtime.security import PLAINTEXT, Role
-from slackwater.runtime.security_file import read_kafka_file
-from slackwater.runtime.settings import settings
+from slackwater.runtime.logs.cluster import Cluster, find_cluster
+from slackwater.runtime.security.credentials import PLAINTEXT, Role
+from slackwater.runtime.security.security_file import read_kafka_file
+from slackwater.runtime.service.settings import settings
 
 if TYPE_CHECKING:
-    from slackwater.runtime.datadir import RunFile
+    from slackwater.runtime.local.datadir import RunFile
 
 ANSWER_S_MAX: Final = 5.0
 """How long a command waits for the broker before it says that there is none."""
@@ -75,7 +75,7 @@ def reach_kafka(
     role: Role = Role.CLIENT,
 ) -> Cluster:
     """Where Kafka is, and that it answers; else one sentence and exit code 3."""
-    from slackwater.runtime.broker import why_no_answer
+    from slackwater.runtime.local.broker import why_no_answer
 
     cluster, emitted_by = _cluster(bootstrap, kafka_config, data_dir(directory), role)
     check_address(cluster.bootstrap, emitted_by)
@@ -96,7 +96,7 @@ def check_address(bootstrap: str, emitted_by: str) -> None:
 
 def find_names(given: str | None, bootstrap: str | None, directory: Path | None = None) -> Names:
     """What the deployment calls its topics; ``bootstrap`` is the option, or None."""
-    from slackwater.runtime.datadir import read_run
+    from slackwater.runtime.local.datadir import read_run
 
     emitted_by = "--prefix"
     if given is None:
@@ -113,7 +113,7 @@ def find_names(given: str | None, bootstrap: str | None, directory: Path | None 
 
 def _run_at(address: str, directory: Path | None) -> RunFile | None:
     """What run.json says, if it is of a deployment on this broker."""
-    from slackwater.runtime.datadir import read_run
+    from slackwater.runtime.local.datadir import read_run
 
     try:
         run = read_run(data_dir(directory))
@@ -131,7 +131,7 @@ def _cluster(
     bootstrap: str | None, kafka_config: Path | None, directory: Path, role: Role
 ) -> tuple[Cluster, str]:
     """The cluster, and who named its address: the options, then the environment, then run.json."""
-    from slackwater.runtime.datadir import RUN_FILE, read_run
+    from slackwater.runtime.local.datadir import RUN_FILE, read_run
 
     config = kafka_config or settings().kafka_config
     found = None if config is None else read_kafka_file(config, role)

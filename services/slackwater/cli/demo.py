@@ -25,8 +25,8 @@ from slackwater.cli.rehearse.run import Watcher
 from slackwater.cli.screen import Board, PlainLines, render
 from slackwater.model.durations import parse_duration_us
 from slackwater.model.errors import EnvironmentProblem, UsageError
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.paths import home
+from slackwater.runtime.local.paths import home
+from slackwater.runtime.service.clock import SystemClock
 
 DATA: Final = Path("tests/data/room_climate")
 ROOMS: Final = ("room-1", "room-2", "room-3", "room-4")

@@ -85,7 +85,7 @@ def packages() -> str:
 
 def java() -> str:
     """Java 17 (or 21), which Kafka and Spark both run on."""
-    from slackwater.runtime.paths import java_executable
+    from slackwater.runtime.local.paths import java_executable
 
     executable = java_executable()
     shown = subprocess.run(
@@ -104,7 +104,7 @@ def java() -> str:
 
 def broker_jars() -> str:
     """The embedded broker's jars."""
-    from slackwater.runtime.paths import broker_jars as jars
+    from slackwater.runtime.local.paths import broker_jars as jars
 
     found = jars()
     return f"{len(found)} in {found[0].parent}"
@@ -112,7 +112,7 @@ def broker_jars() -> str:
 
 def spark_jars() -> str:
     """Spark's Kafka and Avro connectors."""
-    from slackwater.runtime.paths import spark_jars as jars
+    from slackwater.runtime.local.paths import spark_jars as jars
 
     return f"{len(jars())} connectors"
 
@@ -161,7 +161,7 @@ def memory() -> str:
 def broker(data_dir: Path) -> str:
     """If ``slackwater up`` left its address, whether it answers."""
     from slackwater.cli.common import reach_kafka
-    from slackwater.runtime.datadir import RUN_FILE
+    from slackwater.runtime.local.datadir import RUN_FILE
 
     if not (data_dir / RUN_FILE).exists():
         return f"none is running from {data_dir}"

@@ -10,12 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from slackwater.cli.common import emit
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.proxy.csvfile import CsvFile
 from slackwater.proxy.sensors import hand_over
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.datadir import is_running, read_run
-from slackwater.runtime.deployment import load_deployment
+from slackwater.runtime.local.datadir import is_running, read_run
+from slackwater.runtime.service.clock import SystemClock
 
 
 def run_ingest(

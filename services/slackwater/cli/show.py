@@ -20,15 +20,15 @@ from slackwater.codec.results import format_time
 from slackwater.model.durations import format_duration_us
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.names import Names
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.cluster import Cluster
-from slackwater.runtime.datadir import Life, is_running, read_run
-from slackwater.runtime.heartbeats import HeartbeatListener
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.layout import expected_names
-from slackwater.runtime.registry import QueryDefinition, Registry
-from slackwater.runtime.topics import partition_counts
-from slackwater.runtime.transport import LogError
+from slackwater.runtime.local.datadir import Life, is_running, read_run
+from slackwater.runtime.local.layout import expected_names
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import partition_counts
+from slackwater.runtime.logs.transport import LogError
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 LISTEN_S: Final = 0.8
 """Everybody speaks every 100 ms; who does not within this time is not there."""

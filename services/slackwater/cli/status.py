@@ -22,12 +22,13 @@ from typing import Any, Final
 
 from slackwater.model.names import RootName, is_orderer_of, kind_of, own_name, proxy_process
 from slackwater.model.records import Heartbeat
-from slackwater.runtime.beat import cpu_share
-from slackwater.runtime.cpu import is_starved
-from slackwater.runtime.datadir import Life
-from slackwater.runtime.heartbeats import STALE_S
-from slackwater.runtime.layout import HOST, expected_names, stages
-from slackwater.runtime.parts import (
+from slackwater.runtime.local.datadir import Life
+from slackwater.runtime.local.layout import HOST, expected_names, stages
+from slackwater.runtime.local.supervisor import BROKER
+from slackwater.runtime.service.beat import cpu_share
+from slackwater.runtime.service.cpu import is_starved
+from slackwater.runtime.service.heartbeats import STALE_S
+from slackwater.runtime.service.parts import (
     FAILED_AT,
     FAILURES,
     HELD_BYTES,
@@ -35,8 +36,7 @@ from slackwater.runtime.parts import (
     LONG_TURN_MS,
     OWN_HOST,
 )
-from slackwater.runtime.registry import QueryDefinition
-from slackwater.runtime.supervisor import BROKER
+from slackwater.runtime.service.registry import QueryDefinition
 
 LATE_US: Final = 10_000_000
 """A query whose last late answer is older than this is in time again."""

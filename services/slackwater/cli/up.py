@@ -16,15 +16,15 @@ from typing import Final
 from slackwater.cli.common import check_address, emit, warn
 from slackwater.cli.plan import warn_of
 from slackwater.codec.results import format_time
-from slackwater.runtime.broker_security import CLIENT_FILE, KCAT_FILE
-from slackwater.runtime.cluster import Cluster, find_cluster
-from slackwater.runtime.deployment import check_deployment, load_deployment
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.registration import Registration
-from slackwater.runtime.security import Role
-from slackwater.runtime.settings import settings
-from slackwater.runtime.stack import StackOptions, StackThread
-from slackwater.runtime.supervisor import BROKER
+from slackwater.deployment.parse import check_deployment, load_deployment
+from slackwater.runtime.local.broker_security import CLIENT_FILE, KCAT_FILE
+from slackwater.runtime.local.registration import Registration
+from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.local.supervisor import BROKER
+from slackwater.runtime.logs.cluster import Cluster, find_cluster
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.security.credentials import Role
+from slackwater.runtime.service.settings import settings
 
 LOOK_S: Final = 0.2
 TOPICS_S_MAX: Final = 120.0

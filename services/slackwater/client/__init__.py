@@ -1,4 +1,4 @@
-"""Client library: follows the three result topics of a query as one stream."""
+"""The library for consumers: follows results, puts the three topics into order, applies UNDO."""
 
 from slackwater.client.answers import (
     BestAnswers,

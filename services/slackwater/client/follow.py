@@ -21,13 +21,11 @@ from slackwater.client.merge import Cut, PartMerge
 from slackwater.codec.results import check_result, format_time, parse_result
 from slackwater.model.errors import MalformedRecordError, UsageError
 from slackwater.model.names import RESULT_KINDS, Names
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.cluster import Where, find_cluster
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.security import Role
-from slackwater.runtime.skipped import SKIPPED
-from slackwater.runtime.topics import partition_count
-from slackwater.runtime.transport import (
+from slackwater.runtime.logs.cluster import Where, find_cluster
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.skipped import SKIPPED
+from slackwater.runtime.logs.topics import partition_count
+from slackwater.runtime.logs.transport import (
     Log,
     NoAnswerError,
     PositionGoneError,
@@ -35,6 +33,8 @@ from slackwater.runtime.transport import (
     Transport,
     last_records,
 )
+from slackwater.runtime.security.credentials import Role
+from slackwater.runtime.service.clock import SystemClock
 
 _log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry, start_http_server
 from slackwater.client.follow import Client
 from slackwater.exporter.metrics import HeartbeatCollector, ResultMetrics
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.entry import ProcessContext
-from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender
-from slackwater.runtime.layout import process_names
+from slackwater.runtime.local.layout import process_names
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.entry import ProcessContext
+from slackwater.runtime.service.heartbeats import HeartbeatListener, HeartbeatSender
 
 _log = logging.getLogger(__name__)
 

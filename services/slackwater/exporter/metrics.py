@@ -22,8 +22,8 @@ from slackwater.model.deployment import Deployment
 from slackwater.model.names import own_name
 from slackwater.model.records import Heartbeat
 from slackwater.proxy.quarantine import REASONS
-from slackwater.runtime.beat import CPU_MS, CPU_WAIT_MS
-from slackwater.runtime.heartbeats import STALE_S, HeartbeatListener
+from slackwater.runtime.service.beat import CPU_MS, CPU_WAIT_MS
+from slackwater.runtime.service.heartbeats import STALE_S, HeartbeatListener
 
 LATENCY_S: Final = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 6, 10, 30, 60)
 STATES: Final = ("STABLE", "UP_FAILURE", "STABILIZATION")

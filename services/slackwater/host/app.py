@@ -5,7 +5,7 @@
 
 ``N`` is its number; fragments have the names that ``slackwater status`` prints
 (``orderer/climate.0.a``, ``root/climate.0``). Which of them share a host is for whoever starts it
-to say: replicas of one child and copies of one part never do (``runtime.layout``).
+to say: replicas of one child and copies of one part never do (``runtime.local.layout``).
 
 It may begin without any (``--fragments ''``), and has a heartbeat of its own until it has one.
 
@@ -34,16 +34,18 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
+from slackwater.fragments import orderer, root
 from slackwater.host.host import IN_FLIGHT_BYTES_MAX, Host, HostShared
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import UsageError
 from slackwater.model.names import FragmentName, OrdererName, RootName
-from slackwater.orderer import fragment as orderer
-from slackwater.root import fragment as root
-from slackwater.runtime.entry import ProcessContext
-from slackwater.runtime.faust_worker import LiveConsumer, run_consumer
-from slackwater.runtime.fragment import Fragment
-from slackwater.runtime.heartbeats import (
+from slackwater.runtime.host.faust_worker import LiveConsumer, run_consumer
+from slackwater.runtime.host.fragment import Fragment
+from slackwater.runtime.host.known import RegistryView
+from slackwater.runtime.host.wake_signal import WakeSignal
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.service.entry import ProcessContext
+from slackwater.runtime.service.heartbeats import (
     GATHER_MS,
     INTERVAL_S,
     REPLICA_INTERVAL_S,
@@ -51,11 +53,15 @@ from slackwater.runtime.heartbeats import (
     HeartbeatListener,
     HeartbeatSender,
 )
-from slackwater.runtime.kafka import KafkaTransport
-from slackwater.runtime.known import RegistryView
-from slackwater.runtime.parts import ADD, OWN_HOST, REMOVE, Commands, PartBeat, start_following
-from slackwater.runtime.registry import Registry
-from slackwater.runtime.wake_signal import WakeSignal
+from slackwater.runtime.service.parts import (
+    ADD,
+    OWN_HOST,
+    REMOVE,
+    Commands,
+    PartBeat,
+    start_following,
+)
+from slackwater.runtime.service.registry import Registry
 
 _log = logging.getLogger(__name__)
 

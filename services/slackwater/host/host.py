@@ -11,8 +11,9 @@ START is behind all of that (rule-6 and rule-7).
 So ends one that keeps more in memory than rule-12 lets it: its session finds that itself, and the
 host tells how much it was.
 
-One whose turns are too long (``runtime.longturns``) is held back, so that the others have nearly
-all of the time, and its heartbeat tells of it: whoever keeps the host may give it one of its own.
+One whose turns are too long (``runtime.host.longturns``) is held back, so that the others have
+nearly all of the time, and its heartbeat tells of it: whoever keeps the host may give it one of its
+own.
 
 What has no owner is shared: the live consumer and its logs, the client that writes, the one that
 asks for ends, the heartbeats' sender and listener, what the registry has told. Whatever waits for
@@ -31,15 +32,20 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from slackwater.model.errors import HeldTooMuchError
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.decoding import Decoded
-from slackwater.runtime.driver import Driven, Driver
-from slackwater.runtime.entry import exit_code_of
-from slackwater.runtime.fragment import Fragment
-from slackwater.runtime.heartbeats import HeartbeatListener
-from slackwater.runtime.log import named
-from slackwater.runtime.longturns import HELD_BACK_FACTOR, LONG_US, EndlessTurn, LongTurns
-from slackwater.runtime.parts import (
+from slackwater.runtime.host.decoding import Decoded
+from slackwater.runtime.host.driver import Driven, Driver
+from slackwater.runtime.host.fragment import Fragment
+from slackwater.runtime.host.longturns import HELD_BACK_FACTOR, LONG_US, EndlessTurn, LongTurns
+from slackwater.runtime.host.sharedends import SharedEnds
+from slackwater.runtime.host.sharedlogs import Consumer, SharedLogs
+from slackwater.runtime.host.wake_signal import WakeSignal
+from slackwater.runtime.local.placement import BackOff
+from slackwater.runtime.logs.transport import LogError, SharedProducer, Transport, Writer
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.entry import exit_code_of
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.log import named
+from slackwater.runtime.service.parts import (
     ENDLESS_TURN,
     FAILED_AT,
     FAILED_CODE,
@@ -49,11 +55,6 @@ from slackwater.runtime.parts import (
     LONG_TURN_MS,
     PartBeat,
 )
-from slackwater.runtime.placement import BackOff
-from slackwater.runtime.sharedends import SharedEnds
-from slackwater.runtime.sharedlogs import Consumer, SharedLogs
-from slackwater.runtime.transport import LogError, SharedProducer, Transport, Writer
-from slackwater.runtime.wake_signal import WakeSignal
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """The deployment: what a user asks for, as values that every process shares.
 
-``slackwater.runtime.deployment.load_deployment`` makes these values from the YAML file and answers
+``slackwater.deployment.parse.load_deployment`` makes these values from the YAML file and answers
 for their correctness; here is only their shape, and what follows from them alone. Two processes
 that read the same file must agree on everything that enters the logs (order of fields, which child
 has which stream, how late a query runs), so every answer is a function of the file's order and of

@@ -37,13 +37,17 @@ from slackwater.proxy.serving import (
     ProxyShared,
     Serving,
 )
-from slackwater.runtime import entry
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.datadir import keep_prefix
-from slackwater.runtime.heartbeats import PATIENT_GATHER_MS, HeartbeatListener, HeartbeatSender
-from slackwater.runtime.parts import PartBeat, of_parts, start_following
-from slackwater.runtime.registry import Registry
-from slackwater.runtime.topics import ensure_topics
+from slackwater.runtime.local.datadir import keep_prefix
+from slackwater.runtime.logs.topics import ensure_topics
+from slackwater.runtime.service import entry
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.heartbeats import (
+    PATIENT_GATHER_MS,
+    HeartbeatListener,
+    HeartbeatSender,
+)
+from slackwater.runtime.service.parts import PartBeat, of_parts, start_following
+from slackwater.runtime.service.registry import Registry
 
 
 def main() -> None:

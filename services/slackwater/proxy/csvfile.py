@@ -31,7 +31,7 @@ import pyarrow.csv as pcsv
 
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.records import type_i64
-from slackwater.protocols.dpc.source import Arrived, Reason
+from slackwater.protocols.dpc.source.core import Arrived, Reason
 from slackwater.proxy.columns import keys_of, numbers, times, trimmed
 from slackwater.proxy.csvtext import (
     LINE_BYTES_MAX,

@@ -19,7 +19,7 @@ from typing import Final
 
 from slackwater.model.durations import format_duration_us
 from slackwater.primitives.lateness import Step
-from slackwater.protocols.dpc.source import SourceCore
+from slackwater.protocols.dpc.source.core import SourceCore
 
 _log = logging.getLogger(__name__)
 AHEAD_US: Final = 1_000_000

@@ -20,7 +20,7 @@ from slackwater.proxy.sensors import SensorInput, hand_over
 from slackwater.proxy.shell import Input, InputContext, Silence
 from slackwater.proxy.spool import BYTES_DEFAULT_MAX
 from slackwater.proxy.topic import TopicInput
-from slackwater.runtime.topics import TopicLayout, topics_for
+from slackwater.runtime.logs.topics import TopicLayout, topics_for
 
 SPOOL_BYTES_MIN: Final = 1024 * 1024
 

@@ -38,7 +38,7 @@ import pyarrow.json as pjson
 
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.records import type_f64, type_i64
-from slackwater.protocols.dpc.source import Reason
+from slackwater.protocols.dpc.source.core import Reason
 from slackwater.proxy.columns import (
     NUMBER_CHARS_MAX,
     STIME_US_MAX,

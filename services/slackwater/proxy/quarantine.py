@@ -21,8 +21,8 @@ from typing import Final
 import orjson
 
 from slackwater.model.names import Names
-from slackwater.protocols.dpc.source import Reason
-from slackwater.runtime.transport import NoAnswerError, Writer
+from slackwater.protocols.dpc.source.core import Reason
+from slackwater.runtime.logs.transport import NoAnswerError, Writer
 
 REASONS: Final[tuple[Reason, ...]] = (
     "malformed",

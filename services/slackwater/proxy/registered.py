@@ -15,8 +15,8 @@ from typing import Final
 from slackwater.model.errors import SlackwaterError
 from slackwater.primitives.eventclock import EventClock
 from slackwater.proxy.shell import InputContext
-from slackwater.runtime.registry import Registry
-from slackwater.runtime.transport import LogError
+from slackwater.runtime.logs.transport import LogError
+from slackwater.runtime.service.registry import Registry
 
 QUERIES_EVERY_S: Final = 2.0
 

@@ -27,7 +27,7 @@ from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import type_i64
-from slackwater.protocols.dpc.source import DAY_US, Arrived, Refused
+from slackwater.protocols.dpc.source.core import DAY_US, Arrived, Refused
 from slackwater.proxy.csvfile import CsvFile, CsvPiece, Guard
 from slackwater.proxy.quarantine import QuarantineEntry
 

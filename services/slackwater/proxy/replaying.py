@@ -14,7 +14,7 @@ from typing import Final
 from slackwater.model.errors import DeploymentError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.source import SourceRules
+from slackwater.protocols.dpc.source.core import SourceRules
 from slackwater.proxy.csvfile import PIECE_BYTES_DEFAULT
 from slackwater.proxy.quarantine import QuarantineEntry
 from slackwater.proxy.replay import PIECE_BYTES_PACED, Due, Replay

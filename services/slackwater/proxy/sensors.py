@@ -27,14 +27,14 @@ from typing import Any, Final
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
-from slackwater.protocols.dpc.source import SourceCore, SourceRules
+from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
 from slackwater.proxy.csvfile import PIECE_BYTES_DEFAULT
 from slackwater.proxy.quarantine import QuarantineEntry
 from slackwater.proxy.replay import PIECE_BYTES_PACED, Due, Replay
 from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import PushBackError
-from slackwater.runtime.private import make_private, write_atomically
+from slackwater.runtime.security.private import make_private, write_atomically
 
 _log = logging.getLogger(__name__)
 RETRY_US: Final = 20_000

@@ -30,15 +30,15 @@ from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.registered import RegistryWatch
 from slackwater.proxy.shell import HeartbeatTarget, InputContext, Shell, SupersededWriter
 from slackwater.proxy.spool import Spool
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.cluster import Where
-from slackwater.runtime.entry import exit_code_of
-from slackwater.runtime.heartbeats import HeartbeatListener
-from slackwater.runtime.log import named
-from slackwater.runtime.parts import FAILED_AT, FAILED_CODE, FAILURES
-from slackwater.runtime.placement import BackOff
-from slackwater.runtime.registry import Registry
-from slackwater.runtime.transport import SharedProducer, Transport, Writer
+from slackwater.runtime.local.placement import BackOff
+from slackwater.runtime.logs.cluster import Where
+from slackwater.runtime.logs.transport import SharedProducer, Transport, Writer
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.entry import exit_code_of
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.log import named
+from slackwater.runtime.service.parts import FAILED_AT, FAILED_CODE, FAILURES
+from slackwater.runtime.service.registry import Registry
 
 _log = logging.getLogger(__name__)
 

@@ -20,17 +20,22 @@ from slackwater.model.names import proxy_process
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
 from slackwater.primitives.lateness import LEARNING, Learning, Step
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.source import SourceCore
+from slackwater.protocols.dpc.source.core import SourceCore
 from slackwater.proxy.dead_letters import DeadLetters
 from slackwater.proxy.expecting import AHEAD_US, Expecting
 from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import Spool
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.cluster import Where
-from slackwater.runtime.heartbeats import HeartbeatListener
-from slackwater.runtime.registry import Learned, QueryDefinition, Registry, expectation_record
-from slackwater.runtime.transport import LogError, Transport, Writer
+from slackwater.runtime.logs.cluster import Where
+from slackwater.runtime.logs.transport import LogError, Transport, Writer
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.registry import (
+    Learned,
+    QueryDefinition,
+    Registry,
+    expectation_record,
+)
 
 _log = logging.getLogger(__name__)
 WAKE_S_MAX: Final = 0.2
@@ -187,7 +192,7 @@ class Input(Protocol):
 
 
 class HeartbeatTarget(Protocol):
-    """The heartbeat of one stream; see ``runtime.heartbeats``."""
+    """The heartbeat of one stream; see ``runtime.service.heartbeats``."""
 
     def update(
         self,

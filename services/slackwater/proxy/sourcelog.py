@@ -25,12 +25,18 @@ from slackwater.codec import decode_source, encode_source
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Kind, SourceRecord
 from slackwater.primitives.ids import ANY, Contiguous
-from slackwater.protocols.dpc.source import SourceCore, SourceRules
-from slackwater.protocols.dpc.source_scan import LogScan
+from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
+from slackwater.protocols.dpc.source.scan import LogScan
 from slackwater.proxy.spool import Spooled
-from slackwater.runtime.incarnation import has_begun, start_incarnation
-from slackwater.runtime.skipped import SKIPPED
-from slackwater.runtime.transport import NoAnswerError, RawRecord, Transport, Writer, read_range
+from slackwater.runtime.logs.incarnation import has_begun, start_incarnation
+from slackwater.runtime.logs.skipped import SKIPPED
+from slackwater.runtime.logs.transport import (
+    NoAnswerError,
+    RawRecord,
+    Transport,
+    Writer,
+    read_range,
+)
 
 _log = logging.getLogger(__name__)
 ROOM_SHARE: Final = 3 / 8

@@ -34,7 +34,7 @@ from slackwater.codec import decode_source, encode_source
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
 from slackwater.model.limits import NEVER
 from slackwater.model.records import SourceRecord
-from slackwater.runtime.private import FILE_MODE, make_private
+from slackwater.runtime.security.private import FILE_MODE, make_private
 
 BYTES_DEFAULT_MAX: Final = 1024 * 1024 * 1024
 

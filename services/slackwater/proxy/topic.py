@@ -33,14 +33,19 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from slackwater.model.deployment import TopicSpec
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
-from slackwater.protocols.dpc.source import Arrived, Refused, SourceCore, SourceRules
+from slackwater.protocols.dpc.source.core import Arrived, Refused, SourceCore, SourceRules
 from slackwater.proxy.json_input import GuardedReader, Parsed
 from slackwater.proxy.quarantine import QuarantineEntry
 from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
-from slackwater.runtime.kafka import client_config
-from slackwater.runtime.topics import confluent_consumer, ensure_topics, partition_count, topics_for
-from slackwater.runtime.transport import Log, LogError
+from slackwater.runtime.logs.kafka import client_config
+from slackwater.runtime.logs.topics import (
+    confluent_consumer,
+    ensure_topics,
+    partition_count,
+    topics_for,
+)
+from slackwater.runtime.logs.transport import Log, LogError
 
 _log = logging.getLogger(__name__)
 MESSAGES_MAX: Final = 50_000

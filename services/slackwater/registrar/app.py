@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 from slackwater.model.errors import DeploymentError, SlackwaterError, UsageError
 from slackwater.model.names import proxy_process
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.entry import ProcessContext
-from slackwater.runtime.heartbeats import HeartbeatListener, HeartbeatSender, HeartbeatView
-from slackwater.runtime.registration import Registration
-from slackwater.runtime.truncation import Truncation
+from slackwater.runtime.local.registration import Registration
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.entry import ProcessContext
+from slackwater.runtime.service.heartbeats import HeartbeatListener, HeartbeatSender, HeartbeatView
+from slackwater.runtime.service.truncation import Truncation
 
 _log = logging.getLogger(__name__)
 

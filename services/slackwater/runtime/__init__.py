@@ -1,4 +1,1 @@
-"""All shared I/O: Kafka, the embedded broker, the clock, settings, logging, supervision.
-
-The only package that may ask a clock or start a process.
-"""
+"""All shared I/O, in rooms: security, logs, service, host, local; each may use those before it."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.answers import EmptyRun, StableWindow, TentativeWindow
+from slackwater.protocols.dpc.soutput.answers import EmptyRun, StableWindow, TentativeWindow
 
 QUIET_US: Final = 5_000_000
 """Lateness has ended when nothing was late for so long: one line, not one for each window."""

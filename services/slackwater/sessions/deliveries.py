@@ -12,8 +12,8 @@ counts what this incarnation writes.
 from __future__ import annotations
 
 from slackwater.model.records import OrdererState
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.recovery import SoleWriter
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.sunion.recovery import SoleWriter
 
 
 class Deliveries:

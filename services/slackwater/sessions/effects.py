@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from slackwater.model.records import OrderedRecord, OrdererState
-from slackwater.protocols.dpc.root_config import Commit
+from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.sessions.requests import Log, Procedure
 
 

@@ -1,6 +1,6 @@
 """An orderer's session: one replica of a child, from its start to its end, without I/O.
 
-The rules of buckets and lines are ``protocols.dpc.orderer``'s. Here is what surrounds them: the
+The rules of buckets and lines are ``protocols.dpc.sunion.core``'s. Here is what surrounds them: the
 start (rule-6, rule-25, rule-26), state records (rule-5), who else writes the logs (rule-6), sending
 again after a hole (rule-11), and the windows of other queries' results, put together from their
 rows.
@@ -24,16 +24,16 @@ from slackwater.model.records import (
     RootState,
     SourceRecord,
 )
-from slackwater.protocols.dpc.downstream import read_position_key
-from slackwater.protocols.dpc.inputs import ProbeEnds
-from slackwater.protocols.dpc.line import LINES, LineName
-from slackwater.protocols.dpc.operators import Operators
-from slackwater.protocols.dpc.orderer import OrdererCore
-from slackwater.protocols.dpc.orderer_config import Emit, OrdererConfig, Recovered, SaveState
-from slackwater.protocols.dpc.recovery import first_state, is_within, recover, replay_from
-from slackwater.protocols.dpc.root_config import answered_by_all
-from slackwater.protocols.dpc.staggering import PeerStatus
-from slackwater.protocols.dpc.states import LineState
+from slackwater.protocols.common.inputs import ProbeEnds
+from slackwater.protocols.common.line import LINES, LineName
+from slackwater.protocols.common.states import LineState
+from slackwater.protocols.dpc.reconcile.downstream import read_position_key
+from slackwater.protocols.dpc.reconcile.staggering import PeerStatus
+from slackwater.protocols.dpc.soutput.config import answered_by_all
+from slackwater.protocols.dpc.sunion.config import Emit, OrdererConfig, Recovered, SaveState
+from slackwater.protocols.dpc.sunion.core import OrdererCore
+from slackwater.protocols.dpc.sunion.operators import Operators
+from slackwater.protocols.dpc.sunion.recovery import first_state, is_within, recover, replay_from
 from slackwater.sessions.deliveries import Deliveries
 from slackwater.sessions.effects import (
     Append,

@@ -1,8 +1,9 @@
 """A root's session: one copy of one part, from its take-over to its end, without I/O.
 
-The rules of windows and answers are ``protocols.dpc.root``'s. Here is what surrounds them: the
-start, which is also the take-over (rule-27), transactions one at a time and what a failed one means
-(rule-24), which records of a log its orderer cannot have written, and whether answers are in time.
+The rules of windows and answers are ``protocols.dpc.soutput.core``'s. Here is what surrounds them:
+the start, which is also the take-over (rule-27), transactions one at a time and what a failed one
+means (rule-24), which records of a log its orderer cannot have written, and whether answers are in
+time.
 
 Only one copy of a part may answer. Kafka's transactional id of the part is the fence: whoever
 begins to use it ends what an older copy had open, and that copy's next commit fails. So what a copy
@@ -28,14 +29,13 @@ from slackwater.model.records import (
     OrderedRecord,
     RootState,
 )
-from slackwater.protocols.dpc import root_config as dpc
-from slackwater.protocols.dpc.answers import GapNote
-from slackwater.protocols.dpc.delta_cursor import damaged_delta
-from slackwater.protocols.dpc.downstream import read_position_key
-from slackwater.protocols.dpc.inputs import ProbeEnds
-from slackwater.protocols.dpc.line import LineName
-from slackwater.protocols.dpc.root import RootCore
-from slackwater.protocols.dpc.root_config import (
+from slackwater.protocols.common.inputs import ProbeEnds
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.common.states import LineState
+from slackwater.protocols.dpc.reconcile.downstream import read_position_key
+from slackwater.protocols.dpc.soutput import config as dpc
+from slackwater.protocols.dpc.soutput.answers import GapNote
+from slackwater.protocols.dpc.soutput.config import (
     Commit,
     DeltaLog,
     RootConfig,
@@ -43,8 +43,9 @@ from slackwater.protocols.dpc.root_config import (
     initial_state,
     stays_down,
 )
-from slackwater.protocols.dpc.states import LineState
-from slackwater.protocols.dpc.upstream import Switched
+from slackwater.protocols.dpc.soutput.core import RootCore
+from slackwater.protocols.dpc.soutput.delta_cursor import damaged_delta
+from slackwater.protocols.dpc.soutput.upstream import Switched
 from slackwater.sessions.boundwatch import BoundWatch
 from slackwater.sessions.effects import Effect, Fail, FetchEnds, LogLine, Perform, Refute, Skipped
 from slackwater.sessions.requests import (

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from slackwater.model.records import BucketRecord, Heartbeat, Hole, SourceRecord
-from slackwater.protocols.dpc.line import LineName
+from slackwater.protocols.common.line import LineName
 from slackwater.sessions.effects import Effect
 from slackwater.sessions.requests import Isolation, Log, Procedure
 

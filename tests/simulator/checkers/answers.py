@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tests.simulator.checkers.batch import figures
 from tests.simulator.history import History, ReportedRows
 
-from slackwater.protocols.dpc.answers import EmptyRun, StableWindow, TentativeWindow
+from slackwater.protocols.dpc.soutput.answers import EmptyRun, StableWindow, TentativeWindow
 
 
 class Violation(AssertionError):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from tests.simulator.checkers.answers import GivenAnswer, Violation
 from tests.simulator.checkers.facts import Facts
 
-from slackwater.protocols.dpc.answers import GapNote
+from slackwater.protocols.dpc.soutput.answers import GapNote
 
 
 def check(facts: Facts) -> None:

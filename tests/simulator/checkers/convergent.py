@@ -9,7 +9,7 @@ from __future__ import annotations
 from tests.simulator.checkers.answers import Violation
 from tests.simulator.checkers.facts import Facts
 
-from slackwater.protocols.dpc.answers import RecDone
+from slackwater.protocols.dpc.soutput.answers import RecDone
 
 
 def check(facts: Facts) -> None:

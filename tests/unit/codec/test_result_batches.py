@@ -22,7 +22,7 @@ from slackwater.codec.results import (
     encode_rows,
 )
 from slackwater.model.records import Kind, ResultBatch, SourcePosition
-from slackwater.protocols.dpc.chain import ResultCursor
+from slackwater.protocols.dpc.sunion.chain import ResultCursor
 
 SLIDE = 1_000_000
 STREAM = ResultStream("climate", 0, ("t", "h"), ("count", "avg"), SLIDE)

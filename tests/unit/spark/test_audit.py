@@ -13,7 +13,7 @@ from pyspark.sql import functions as sf
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater.primitives.expression_tree import Number, Truth
 from slackwater.primitives.expressions import compile_predicate, compile_projection
-from slackwater_spark.audit_logs import Header, accepted
+from slackwater_spark.audit.source_logs import Header, accepted
 from slackwater_spark.expressions import with_columns
 
 NAN = math.nan

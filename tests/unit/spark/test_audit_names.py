@@ -22,8 +22,8 @@ from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater.primitives.expressions import compile_projection
-from slackwater_spark.audit_logs import decoded, read_headers
-from slackwater_spark.audit_query import aggregated, input_rows
+from slackwater_spark.audit.query import aggregated, input_rows
+from slackwater_spark.audit.source_logs import decoded, read_headers
 from slackwater_spark.expressions import with_columns
 
 # Names become positions before Spark has them, so here are those that its own columns have.

@@ -16,9 +16,9 @@ from slackwater.cli.rehearse.local import LocalStage, process_names
 from slackwater.cli.rehearse.plan import RehearsalPlan, make_plan
 from slackwater.cli.rehearse.report import RehearsalOutcome
 from slackwater.cli.rehearse.run import Rehearsal, Watcher, verify
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import EnvironmentProblem, UsageError
-from slackwater.runtime.deployment import load_deployment
-from slackwater.runtime.settings import settings
+from slackwater.runtime.service.settings import settings
 
 
 @dataclass(frozen=True, slots=True)

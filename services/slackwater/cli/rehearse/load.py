@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slackwater.client.bound import Span
-from slackwater.runtime.cpu import CpuLoad, CpuShare, is_starved
+from slackwater.judge.bound import Span
+from slackwater.runtime.service.cpu import CpuLoad, CpuShare, is_starved
 
 BUSY_MIN: Final = 0.95
 NAMED_MAX: Final = 3

@@ -1,7 +1,7 @@
 """The real pipeline as a rehearsal's stage: everything on this machine, each part a process.
 
-``runtime.stack`` starts and keeps the processes; what is added here is what a rehearsal wants to
-know: the options of each proxy (its file, where it ends, when it is silent), when a process that
+``runtime.local.stack`` starts and keeps the processes; what is added here is what a rehearsal wants
+to know: the options of each proxy (its file, where it ends, when it is silent), when a process that
 was killed does its work again (it says so itself in its heartbeats; being started is not enough),
 and what the proxies have put into quarantine.
 """
@@ -24,16 +24,16 @@ from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import kind_of
 from slackwater.model.records import Heartbeat
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.cpu import CpuLoad, LoadMeter
-from slackwater.runtime.layout import PROXY, host_names
-from slackwater.runtime.layout import process_names as names_of
-from slackwater.runtime.private import make_private, write_atomically
-from slackwater.runtime.skipped import SKIPPED
-from slackwater.runtime.stack import StackOptions, StackThread
-from slackwater.runtime.supervisor import BROKER
-from slackwater.runtime.supervisor import ProcessEvent as Happened
-from slackwater.runtime.transport import LogError, RawRecord, Transport, read_to_end
+from slackwater.runtime.local.layout import PROXY, host_names
+from slackwater.runtime.local.layout import process_names as names_of
+from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.local.supervisor import BROKER
+from slackwater.runtime.local.supervisor import ProcessEvent as Happened
+from slackwater.runtime.logs.skipped import SKIPPED
+from slackwater.runtime.logs.transport import LogError, RawRecord, Transport, read_to_end
+from slackwater.runtime.security.private import make_private, write_atomically
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.cpu import CpuLoad, LoadMeter
 
 QUARANTINE_S_MAX: Final = 10.0
 LOADS_MAX: Final = 20_000

@@ -20,10 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from slackwater.client.batch import BatchResult, RowsResult, compute_all, end_boundary
-from slackwater.client.check import Checker, Expectations
-from slackwater.client.check_rows import RowChecker
-from slackwater.client.readings import StreamInput, read_stream
+from slackwater.judge.batch import BatchResult, RowsResult, compute_all, end_boundary
+from slackwater.judge.check import Checker, Expectations
+from slackwater.judge.check_rows import RowChecker
+from slackwater.judge.readings import StreamInput, read_stream
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.durations import format_duration_us, parse_duration_us
 from slackwater.model.errors import DeploymentError, UsageError

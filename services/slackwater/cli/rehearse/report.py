@@ -11,13 +11,13 @@ import numpy as np
 from slackwater.cli.rehearse.load import out_of_cpu
 from slackwater.cli.rehearse.plan import RehearsalPlan
 from slackwater.cli.rehearse.stage import StageEvent
-from slackwater.client.bound import SLACK_US, Judged, Span, judge, outages
-from slackwater.client.check import Checker, Disturbance, Verdict
-from slackwater.client.latency import Commits, Latencies, latencies
 from slackwater.codec.results import format_time
+from slackwater.judge.bound import SLACK_US, Judged, Span, judge, outages
+from slackwater.judge.check import Checker, Disturbance, Verdict
+from slackwater.judge.latency import Commits, Latencies, latencies
 from slackwater.primitives.lateness import Lateness
-from slackwater.runtime.cpu import CpuLoad
-from slackwater.runtime.layout import stages
+from slackwater.runtime.local.layout import stages
+from slackwater.runtime.service.cpu import CpuLoad
 
 
 @dataclass(slots=True)

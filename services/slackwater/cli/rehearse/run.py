@@ -28,15 +28,15 @@ from slackwater.cli.rehearse.report import (
     start_line,
 )
 from slackwater.cli.rehearse.stage import Stage, StageEvent
-from slackwater.client.check import Checker, Expectations
 from slackwater.client.follow import Follower, Seen
-from slackwater.client.latency import Commits, read_commits
 from slackwater.client.merge import Cut
+from slackwater.judge.check import Checker, Expectations
+from slackwater.judge.latency import Commits, read_commits
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
 from slackwater.model.names import proxy_process
 from slackwater.primitives.lateness import lateness_of
-from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.registry import Registry
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.registry import Registry
 
 QUEUE_RECORDS_MAX = 100_000
 STEP_S = 0.1

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from slackwater.runtime.cpu import CpuLoad
-from slackwater.runtime.transport import Transport
+from slackwater.runtime.logs.transport import Transport
+from slackwater.runtime.service.cpu import CpuLoad
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,66 @@
+"""Warnings about a sound deployment, and rates that no orderer keeps up with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from slackwater.deployment.bounds import too_many_records
+from slackwater.deployment.findings import Findings
+from slackwater.model.deployment import BUCKET_OF_WINDOWS_US, Deployment
+from slackwater.model.durations import format_duration_us
+from slackwater.primitives.windows import Grid
+
+DISORDER_ADVISED_US: Final = 100_000
+ORDERER_RECORDS_PER_S_MAX: Final = 2_000
+JOIN_WITHIN_ADVISED_US: Final = 60_000_000
+
+
+def advise(deployment: Deployment, findings: Findings) -> None:
+    """Warnings, and an error where an orderer could not work off what it is given."""
+    if deployment.clock == "wall":
+        for name, stream in deployment.streams.items():
+            if stream.expect_every_us is None and stream.disorder_us < DISORDER_ADVISED_US:
+                findings.warn(
+                    ("streams", name),
+                    "has neither expect_every nor a disorder of at least "
+                    f"{format_duration_us(DISORDER_ADVISED_US)}: a live reading that is on its "
+                    "way for longer is late",
+                )
+    for name, query in deployment.queries.items():
+        if query.join is not None and query.join.within_us > JOIN_WITHIN_ADVISED_US:
+            findings.warn(
+                ("queries", name, "join", "within"),
+                "every bucket looks through the readings of so long a time: live streams of "
+                f"several readings/s need {format_duration_us(JOIN_WITHIN_ADVISED_US)} or less",
+            )
+    for name, child, rate in _rates(deployment):
+        too_many = too_many_records(f"{name}.{child}", rate)
+        if too_many is not None and deployment.clock == "wall":
+            findings.error(("queries", name, "from"), too_many)
+        elif rate > ORDERER_RECORDS_PER_S_MAX:
+            findings.warn(
+                ("queries", name, "from"),
+                f"orderer {name}.{child} would read {rate:.0f} records/s, more than "
+                f"{ORDERER_RECORDS_PER_S_MAX}: raise children or slide",
+            )
+
+
+def _rates(deployment: Deployment) -> Iterator[tuple[str, int, float]]:
+    """Records/s at each orderer: a proxy flushes at the cut points of all queries on a stream."""
+    hour_us = 3_600_000_000
+    per_s = hour_us / 1_000_000
+    base = Grid(BUCKET_OF_WINDOWS_US, None).count(0, hour_us) / per_s
+    rates: dict[str, float] = {}
+    for stream in deployment.streams:
+        readers = (q for q in deployment.queries.values() if stream in q.sources)
+        grids = {(q.bucket_us(), q.window) for q in readers}
+        cuts = (Grid(w, window).count(0, hour_us) for w, window in grids)
+        rates[stream] = base + sum(count / per_s - base for count in cuts)
+    for query in deployment.queries.values():
+        # At least the boundaries of its windows; how many rows they have nobody knows yet.
+        slide_us = query.units(query.bucket_us()).slide_us
+        rates[query.name] = query.parts * 1_000_000 / slide_us
+    for name, query in deployment.queries.items():
+        for child in range(query.children):
+            yield name, child, sum(rates[s] for s in deployment.child_streams(query, child))

@@ -1,0 +1,92 @@
+"""Turns the content of a deployment file into a deployment: all checks, in the order of reading.
+
+Each stream and each query is checked by itself, so that all errors are found in one go; what
+depends on other streams or queries is checked for those that are sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slackwater.deployment.advice import advise
+from slackwater.deployment.bounds import CHAIN_QUERIES_MAX
+from slackwater.deployment.findings import Findings
+from slackwater.deployment.queries import (
+    MARGIN_DEFAULT_US,
+    MARGIN_MICRO_BATCH_US,
+    QueryChecker,
+    Written,
+)
+from slackwater.deployment.shapes import FileShape
+from slackwater.deployment.shaping import shaped
+from slackwater.deployment.streams import StreamChecker
+from slackwater.deployment.yaml_lines import Path as Place
+from slackwater.model.deployment import Deployment
+from slackwater.model.names import UNPREFIXED, Names
+
+
+def check_content(content: Any, findings: Findings, *, micro_batch: bool) -> Deployment | None:
+    """The deployment; None if anything is wrong with it, and ``findings`` say what."""
+    top = shaped(FileShape, content, (), findings)
+    names = UNPREFIXED if top is None else Names(top.prefix)
+    # A fault at the top, say a wrong apiVersion, does not hide those below it.
+    written = Written(
+        _section(content, "streams"),
+        _section(content, "queries"),
+        content.get("clock") if isinstance(content, dict) else None,
+    )
+    stream_checker = StreamChecker(names, findings)
+    streams = {
+        name: spec
+        for name, value in written.streams.items()
+        if (spec := stream_checker.stream(name, value)) is not None
+    }
+    margin_us = MARGIN_MICRO_BATCH_US if micro_batch else MARGIN_DEFAULT_US
+    query_checker = QueryChecker(written, streams, findings, margin_us)
+    for name in _in_order(written.queries, findings):
+        query_checker.check(name, written.queries[name])
+    if top is None or findings.any():
+        return None
+    deployment = Deployment(top.clock, streams, query_checker.queries, names)
+    advise(deployment, findings)
+    return None if findings.any() else deployment
+
+
+def _section(content: Any, name: str) -> Mapping[str, Any]:
+    section = content.get(name) if isinstance(content, dict) else None
+    return section if isinstance(section, dict) else {}
+
+
+def _in_order(queries: Mapping[str, Any], findings: Findings) -> list[str]:
+    """Each query behind those that it reads; a circle is an error where it closes."""
+    depth: dict[str, int] = {}
+    open_: list[str] = []
+
+    def visit(name: str) -> None:
+        open_.append(name)
+        below = 0
+        for i, source in enumerate(_written_sources(queries[name])):
+            place: Place = ("queries", name, "from", i)
+            if source in open_:
+                circle = " -> ".join([*open_[open_.index(source) :], source])
+                findings.error(place, f"queries cannot read in a circle: {circle}")
+            elif source in queries:
+                if source not in depth and len(open_) <= CHAIN_QUERIES_MAX:
+                    visit(source)
+                below = max(below, depth.get(source, CHAIN_QUERIES_MAX))
+        if below == CHAIN_QUERIES_MAX:
+            reason = f"reads queries that read queries, more than {CHAIN_QUERIES_MAX} deep"
+            findings.error(("queries", name, "from"), reason)
+        depth[open_.pop()] = below + 1
+
+    for name in queries:
+        if name not in depth:
+            visit(name)
+    return list(depth)
+
+
+def _written_sources(query: Any) -> list[str]:
+    """The names in a query's ``from``, as far as they are names at all."""
+    written = query.get("from") if isinstance(query, dict) else None
+    return [name for name in written if isinstance(name, str)] if isinstance(written, list) else []

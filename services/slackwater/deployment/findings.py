@@ -1,0 +1,52 @@
+"""What is found wrong or doubtful in a deployment file, each with its line."""
+
+from __future__ import annotations
+
+from slackwater.deployment.bounds import ERRORS_SHOWN_MAX, shortened
+from slackwater.deployment.yaml_lines import Document
+from slackwater.deployment.yaml_lines import Path as Place
+from slackwater.model.errors import DeploymentError
+
+
+class Findings:
+    """Errors and warnings, each with its place; told in the order of the file."""
+
+    def __init__(self, document: Document, where: str) -> None:
+        self._document = document
+        self._where = where
+        self._errors: list[tuple[int, str]] = []
+        self._warnings: list[tuple[int, str]] = []
+
+    def at_line(self, line: int, reason: str) -> None:
+        """An error in a line of which nothing else is known."""
+        self._errors.append((line, f"{self._where}:{line}: {reason}"))
+
+    def error(self, place: Place, reason: str) -> None:
+        """What makes the file wrong."""
+        self._errors.append(self._reported(place, reason))
+
+    def warn(self, place: Place, reason: str) -> None:
+        """What is allowed, and may not be what is wanted."""
+        self._warnings.append(self._reported(place, reason))
+
+    def any(self) -> bool:
+        """Is anything wrong?"""
+        return bool(self._errors)
+
+    def warnings(self) -> tuple[str, ...]:
+        """All warnings, in the order of the file."""
+        return tuple(text for _, text in sorted(self._warnings))
+
+    def failure(self) -> DeploymentError:
+        """All errors in one exception, in the order of the file, up to a bound."""
+        assert self._errors, "nothing is wrong"
+        found = list(dict.fromkeys(text for _, text in sorted(self._errors)))
+        shown = [shortened(text) for text in found[:ERRORS_SHOWN_MAX]]
+        if len(found) > len(shown):
+            shown.append(f"{self._where}: {len(found) - len(shown)} more mistakes")
+        return DeploymentError("\n".join(shown))
+
+    def _reported(self, place: Place, reason: str) -> tuple[int, str]:
+        line = self._document.line(place)
+        field = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in place).lstrip(".")
+        return line, f"{self._where}:{line}: {field + ': ' if field else ''}{reason}"

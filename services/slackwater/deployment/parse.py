@@ -1,0 +1,72 @@
+"""Reads and checks the deployment file.
+
+A wrong file costs most when it half works: a misspelt field that is ignored, a bound that no stage
+can keep. So whatever is not understood is an error, what this version does not do yet is refused,
+and each message names file, line and field. All errors are found in one go: each stream and each
+query is checked by itself, and what depends on others is checked for those that are sound.
+
+Pydantic checks shapes; what lies between fields is checked here, where the line is known.
+"""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from slackwater.deployment.check import check_content
+from slackwater.deployment.findings import Findings
+from slackwater.deployment.yaml_lines import read_document
+from slackwater.model.deployment import Deployment
+from slackwater.model.errors import DeploymentError
+
+FILE_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedDeployment:
+    """A sound deployment, and what its owner should think about."""
+
+    deployment: Deployment
+    warnings: tuple[str, ...]
+
+
+def load_deployment(path: Path | str, *, micro_batch: bool = False) -> Deployment:
+    """The deployment in the file; ``DeploymentError`` lists everything that is wrong with it."""
+    return check_deployment(path, micro_batch=micro_batch).deployment
+
+
+def check_deployment(path: Path | str, *, micro_batch: bool = False) -> CheckedDeployment:
+    """As ``load_deployment``, with the warnings. ``micro_batch``: how aggregators will run."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            raw = file.read(FILE_BYTES_MAX + 1)
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        raise DeploymentError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        found = "is UTF-16: save it as UTF-8" if utf16 else "is not UTF-8 text"
+        raise DeploymentError(f"{path}:{line}: {found}") from error
+    if len(raw) > FILE_BYTES_MAX:
+        raise DeploymentError(f"{path}: is larger than {FILE_BYTES_MAX} bytes")
+    return parse_deployment(text, str(path), micro_batch=micro_batch)
+
+
+def parse_deployment(text: str, where: str, *, micro_batch: bool = False) -> CheckedDeployment:
+    """The same for a text; ``where`` is the file's name in messages."""
+    document = read_document(text)
+    findings = Findings(document, where)
+    for problem in document.problems:
+        findings.at_line(problem.line, problem.reason)
+    if document.content is None:
+        if not document.problems:
+            findings.error((), "is empty")
+        raise findings.failure()
+    deployment = check_content(document.content, findings, micro_batch=micro_batch)
+    if deployment is None:
+        raise findings.failure()
+    return CheckedDeployment(deployment, findings.warnings())

@@ -1,0 +1,236 @@
+"""Checks of one query: its sources, windows, policies, whether its bound can be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from slackwater.deployment.bounds import too_many_fields, too_many_windows
+from slackwater.deployment.findings import Findings
+from slackwater.deployment.shapes import QueryShape
+from slackwater.deployment.shaping import check_name, did_you_mean, not_yet, shaped
+from slackwater.deployment.yaml_lines import Path as Place
+from slackwater.model.deployment import (
+    Deployment,
+    JoinSpec,
+    QuerySpec,
+    StreamSpec,
+    WindowSpec,
+    joined_fields,
+)
+from slackwater.model.durations import format_duration_us
+from slackwater.primitives.expression_text import ExpressionError
+from slackwater.primitives.expressions import compile_predicate, compile_projection
+
+JOIN_WITHIN_US_MAX: Final = 86_400_000_000
+"""An orderer holds what it may still join, and reads it again at every start."""
+MARGIN_DEFAULT_US: Final = 50_000
+MARGIN_MICRO_BATCH_US: Final = 150_000
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The file's streams and queries by name, as they are written, and which clock it has."""
+
+    streams: Mapping[str, Any]
+    queries: Mapping[str, Any]
+    clock: object
+
+
+class QueryChecker:
+    """Turns the queries of the file into their specifications, each behind those that it reads.
+
+    ``streams`` and ``queries`` are the sound ones; a sound query is put into ``queries``.
+    """
+
+    def __init__(
+        self,
+        written: Written,
+        streams: Mapping[str, StreamSpec],
+        findings: Findings,
+        margin_us: int,
+    ) -> None:
+        self._written = written
+        self._streams = streams
+        self._findings = findings
+        self._margin_us = margin_us
+        self.queries: dict[str, QuerySpec] = {}
+        self._needed_us: dict[str, int] = {}
+        """Per query the margins of all stages on the longest way to its results."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Check the query of this name."""
+        place: Place = ("queries", name)
+        check_name(name, place, self._findings)
+        if name in self._written.streams:
+            self._findings.error(place, f"a stream is called {name!r} already")
+        shape = shaped(QueryShape, value, place, self._findings)
+        if shape is None:
+            return
+        known = self._sources(shape, place)
+        sound, window = self._window(shape, place)
+        self._not_yet(shape, place)
+        self._policy(shape, place)
+        margin = self._margin(name, shape, place)
+        join = self._join(shape, place)
+        if known:
+            self._expressions(shape, join, place)
+        if not known or not sound:
+            return
+        self.queries[name] = QuerySpec(
+            name=name,
+            sources=shape.from_,
+            where=shape.where,
+            select=None if shape.select is None else tuple(shape.select.items()),
+            window=window,
+            aggregate=shape.aggregate or (),
+            bound_us=shape.bound,
+            margin_us=margin,
+            failure_policy=shape.policy.failure,
+            stabilization_policy=shape.policy.stabilization,
+            replicas=shape.replicas,
+            children=shape.children,
+            parts=shape.parts,
+            results_format=shape.results.format,
+            join=join,
+        )
+
+    def _sources(self, shape: QueryShape, place: Place) -> bool:
+        """True if all sources are sound streams or queries."""
+        streams, queries = self._written.streams, self._written.queries
+        seen: set[str] = set()
+        for i, source in enumerate(shape.from_):
+            at = (*place, "from", i)
+            if source in seen:
+                self._findings.error(at, f"{source!r} is here twice")
+            elif source in queries and source not in streams:
+                if self._written.clock == "data":
+                    not_yet(at, f"chains with clock: data ({source!r} is a query)", self._findings)
+            elif source not in streams:
+                meant = did_you_mean(source, [*streams, *queries])
+                self._findings.error(at, f"there is no stream or query {source!r}{meant}")
+            seen.add(source)
+        if shape.children > len(shape.from_):
+            reason = f"{shape.children} children cannot share {len(shape.from_)} streams"
+            self._findings.error((*place, "children"), reason)
+        return all(source in self._streams or source in self.queries for source in shape.from_)
+
+    def _join(self, shape: QueryShape, place: Place) -> JoinSpec | None:
+        join = shape.join
+        if join is None:
+            return None
+        at = (*place, "join")
+        for side, source in (("left", join.left), ("right", join.right)):
+            if source in self.queries:
+                not_yet((*at, side), f"joins of queries ({source!r} is one)", self._findings)
+        if sorted(shape.from_) != sorted((join.left, join.right)):
+            reason = f"left and right must be the two sources of from, {', '.join(shape.from_)}"
+            self._findings.error(at, reason)
+        if shape.children > 1:
+            reason = "a join has one child: both its streams must come to the same orderer"
+            self._findings.error((*place, "children"), reason)
+        if join.within > JOIN_WITHIN_US_MAX:
+            reason = (
+                f"{format_duration_us(join.within)} is too long, an orderer keeps that much of "
+                f"both streams in memory: at most {format_duration_us(JOIN_WITHIN_US_MAX)}"
+            )
+            self._findings.error((*at, "within"), reason)
+        return JoinSpec(join.left, join.right, join.within)
+
+    def _window(self, shape: QueryShape, place: Place) -> tuple[bool, WindowSpec | None]:
+        """Whether it is sound, and what it is: None for a query that answers with readings."""
+        if shape.window is None:
+            if shape.aggregate is not None:
+                reason = "needs a window: without one the readings themselves are the result"
+                self._findings.error((*place, "aggregate"), reason)
+            return shape.aggregate is None, None
+        if not shape.aggregate:
+            self._findings.error((*place, "aggregate"), "is required with a window")
+        elif len(set(shape.aggregate)) < len(shape.aggregate):
+            self._findings.error((*place, "aggregate"), "names a figure twice")
+        size = shape.window.size
+        slide = size if shape.window.slide is None else shape.window.slide
+        if slide > size:
+            reason = f"{format_duration_us(slide)} is larger than size, {format_duration_us(size)}"
+            self._findings.error((*place, "window", "slide"), reason)
+            return False, None
+        window = WindowSpec(size, slide)
+        if (too_many := too_many_windows(window)) is not None:
+            self._findings.error((*place, "window", "slide"), too_many)
+            return False, None
+        return True, window
+
+    def _not_yet(self, shape: QueryShape, place: Place) -> None:
+        if shape.results.format != "json":
+            not_yet(
+                (*place, "results", "format"), "results in formats other than json", self._findings
+            )
+
+    def _policy(self, shape: QueryShape, place: Place) -> None:
+        """What a user who chooses a policy gives up with it (DPC, section 6.1)."""
+        bound = format_duration_us(shape.bound)
+        delays = {"failure": "a failure", "stabilization": "corrections"}
+        for phase, during in delays.items():
+            if getattr(shape.policy, phase) == "delay":
+                self._findings.warn(
+                    (*place, "policy", phase),
+                    f"delay: during {during} every answer comes as late as the bound allows "
+                    f"({bound}), to have fewer tentative ones",
+                )
+        if shape.policy.stabilization == "suspend":
+            self._findings.warn(
+                (*place, "policy", "stabilization"),
+                "suspend: nothing new is answered while corrections are made: where those take "
+                f"longer than the bound ({bound}), it is not kept",
+            )
+
+    def _margin(self, name: str, shape: QueryShape, place: Place) -> int:
+        least = self._margin_us
+        margin = least if shape.margin is None else shape.margin
+        before = max((self._needed_us.get(source, 0) for source in shape.from_), default=0)
+        needed = self._needed_us[name] = before + 2 * margin
+        if shape.bound < needed:
+            stages = (
+                f"the stages of the queries it reads, and two of its own with a margin of "
+                f"{format_duration_us(margin)},"
+                if before
+                else f"2 stages with a margin of {format_duration_us(margin)}"
+            )
+            self._findings.error(
+                (*place, "bound"),
+                f"{format_duration_us(shape.bound)} cannot be kept: {stages} need "
+                f"{format_duration_us(needed)}",
+            )
+        if margin < least:
+            in_batches = least == MARGIN_MICRO_BATCH_US
+            mode = "in micro-batches" if in_batches else "of this pipeline"
+            self._findings.warn(
+                (*place, "margin"),
+                f"{format_duration_us(margin)} is less than a stage {mode} takes "
+                f"({format_duration_us(least)}): answers may come later than the bound",
+            )
+        return margin
+
+    def _expressions(self, shape: QueryShape, join: JoinSpec | None, place: Place) -> None:
+        known = Deployment("wall", self._streams, self.queries)
+        sources = (known.fields_of(name) for name in shape.from_)
+        fields = tuple(dict.fromkeys(name for names in sources for name in names))
+        if join is not None:
+            sides = (self._streams.get(name) for name in (join.left, join.right))
+            fields = joined_fields(*(side.field_names if side else () for side in sides))
+        if (reason := too_many_fields(len(fields))) is not None:
+            self._findings.error((*place, "from"), reason)
+            return
+        if shape.where is not None:
+            self._expression(shape.where, (*place, "where"), lambda t: compile_predicate(t, fields))
+        for name, text in (shape.select or {}).items():
+            at = (*place, "select", name)
+            self._expression(text, at, lambda t: compile_projection([("", t)], fields))
+
+    def _expression(self, text: str, place: Place, compile_: Callable[[str], object]) -> None:
+        try:
+            compile_(text)
+        except ExpressionError as error:
+            shown = text if len(text) <= 60 else text[:57] + "..."
+            self._findings.error(place, f"{shown!r}: {error}")

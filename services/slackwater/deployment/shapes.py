@@ -1,0 +1,220 @@
+"""The shapes of the deployment file, as Pydantic models: fields, their types and defaults.
+
+What depends on several fields, or on other streams and queries, is checked elsewhere
+(``check.py``), where the line is known. Scalars come as text, see ``yaml_lines.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from slackwater.deployment.bounds import NAME_CHARS_MAX, too_many_fields
+from slackwater.model.deployment import KEY_CHARS_MAX, Clock
+from slackwater.model.durations import parse_duration_us
+from slackwater.model.names import why_no_prefix
+from slackwater.primitives.expression_text import KEY
+
+AUTO: Final = "auto"
+_FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def _duration(text: Any) -> int:
+    if not isinstance(text, str):
+        raise ValueError("must be a duration, like 500ms")
+    return parse_duration_us(text)
+
+
+def _positive(us: int) -> int:
+    if us <= 0:
+        raise ValueError("must be longer than 0")
+    return us
+
+
+def _every(text: Any) -> Any:
+    return text if text == AUTO else _positive(_duration(text))
+
+
+def _true_or_false(text: Any) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return bool(text == "true")
+
+
+def _field_map(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    if not all(isinstance(item, str) for item in value):
+        raise ValueError("must be a list of columns or a mapping of names to columns")
+    doubles = sorted(item for item, times in Counter(value).items() if times > 1)
+    if doubles:
+        raise ValueError(f"{', '.join(doubles)} is here twice")
+    return {item: item for item in value}
+
+
+def _short(name: str) -> str:
+    if len(name) > NAME_CHARS_MAX:
+        raise ValueError(f"has {len(name)} characters, at most {NAME_CHARS_MAX}")
+    return name
+
+
+def _key_value(value: str) -> str:
+    if len(value) > KEY_CHARS_MAX:
+        raise ValueError(f"has {len(value)} characters, a key at most {KEY_CHARS_MAX}")
+    return value
+
+
+_Fields = TypeVar("_Fields", bound=dict[str, str])
+
+
+def _few_fields(fields: _Fields) -> _Fields:
+    if (reason := too_many_fields(len(fields))) is not None:
+        raise ValueError(reason)
+    return fields
+
+
+def _field_name(name: str) -> str:
+    if not _FIELD.fullmatch(name):
+        raise ValueError(
+            f"{name!r} cannot be the name of a field: it takes letters, digits and _ and begins "
+            "with no digit; give it one with a mapping, name: column"
+        )
+    if name == KEY:
+        raise ValueError("a field cannot be called key: expressions know the key by this name")
+    return _short(name)
+
+
+def _prefix(text: Any) -> Any:
+    reason = why_no_prefix(text) if isinstance(text, str) else "must be text, as in plant-7."
+    if reason is not None:
+        raise ValueError(reason)
+    return text
+
+
+Prefix = Annotated[str, BeforeValidator(_prefix)]
+Aggregate = Literal["count", "sum", "avg", "min", "max", "range", "var", "stddev"]
+Duration = Annotated[int, BeforeValidator(_duration)]
+PositiveDuration = Annotated[int, BeforeValidator(lambda text: _positive(_duration(text)))]
+Every = Annotated[int | Literal["auto"], BeforeValidator(_every)]
+Flag = Annotated[bool, BeforeValidator(_true_or_false)]
+Text = Annotated[str, Field(min_length=1)]
+Column = Annotated[Text, AfterValidator(_short)]
+FieldName = Annotated[str, BeforeValidator(_field_name)]
+FieldMap = Annotated[
+    dict[FieldName, Column],
+    BeforeValidator(_field_map),
+    AfterValidator(_few_fields),
+    Field(min_length=1),
+]
+Selected = Annotated[dict[FieldName, Text], AfterValidator(_few_fields), Field(min_length=1)]
+
+
+class Shape(BaseModel):
+    """A mapping of the file: an unknown field is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KeyShape(Shape):
+    """Where a stream's key is: in a column or field, or the same for all readings."""
+
+    column: Column | None = None
+    field: Column | None = None
+    value: Annotated[Text, AfterValidator(_key_value)] | None = None
+
+
+class TimeShape(Shape):
+    """Where a reading's event time is, and how it is written."""
+
+    column: Column | None = None
+    columns: Annotated[tuple[Column, ...], Field(min_length=1)] | None = None
+    field: Column | None = None
+    unit: Literal["s", "ms", "us", "iso"] | None = None
+    format: Text | None = None
+
+
+class CsvShape(Shape):
+    """How a stream's files are written."""
+
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    decimal: Literal[".", ","] = "."
+
+
+class TopicShape(Shape):
+    """The existing topic that a stream is read from."""
+
+    name: Text
+    format: Literal["json", "avro"]
+    from_: Annotated[Literal["beginning", "end"], Field(alias="from")] = "beginning"
+
+
+class StreamShape(Shape):
+    """One entry of ``streams``."""
+
+    key: KeyShape
+    time: TimeShape
+    fields_: Annotated[FieldMap, Field(alias="fields")]
+    csv: CsvShape | None = None
+    topic: TopicShape | None = None
+    disorder: Duration = 0
+    expect_every: Every | None = None
+    sporadic: Flag = False
+
+
+class WindowShape(Shape):
+    """The windows of a query; without a slide they touch."""
+
+    size: PositiveDuration
+    slide: PositiveDuration | None = None
+
+
+class PolicyShape(Shape):
+    """What a query does during a failure, and while it is corrected (DPC, section 6.1)."""
+
+    failure: Literal["delay", "process"] = "process"
+    stabilization: Literal["suspend", "delay", "process"] = "process"
+
+
+class ResultsShape(Shape):
+    """How results are written."""
+
+    format: Literal["json", "avro", "avro-registry", "columns"] = "json"
+
+
+class JoinShape(Shape):
+    """A join of two streams by key and time."""
+
+    left: Text
+    right: Text
+    within: Duration
+
+
+class QueryShape(Shape):
+    """One entry of ``queries``."""
+
+    from_: Annotated[tuple[Text, ...], Field(alias="from", min_length=1)]
+    join: JoinShape | None = None
+    where: Text | None = None
+    select: Selected | None = None
+    window: WindowShape | None = None
+    aggregate: tuple[Aggregate, ...] | None = None
+    bound: PositiveDuration
+    margin: PositiveDuration | None = None
+    policy: PolicyShape = PolicyShape()
+    replicas: Annotated[int, Field(ge=1, le=26)] = 2
+    children: Annotated[int, Field(ge=1, le=1024)] = 1
+    parts: Annotated[int, Field(ge=1, le=1024)] = 1
+    results: ResultsShape = ResultsShape()
+
+
+class FileShape(Shape):
+    """The whole file; streams and queries are fitted one by one."""
+
+    apiVersion: Literal["slackwater/v1"]  # noqa: N815 - the file's spelling
+    clock: Clock = "wall"
+    prefix: Prefix = ""
+    streams: Annotated[dict[str, Any], Field(min_length=1)]
+    queries: Annotated[dict[str, Any], Field(min_length=1)]

@@ -1,0 +1,121 @@
+"""How a root's session commits: fenced transactions of aiokafka's producer.
+
+Kafka's transactional id of the part is the fence (rule-27): starting a producer ends whatever an
+older copy had open, and that copy's next commit fails. It is aiokafka's because its fencing takes
+15 ms where librdkafka's takes a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from slackwater.fragments.results import ResultsWriter
+from slackwater.fragments.transactions import Transactions, follow_closely
+from slackwater.model.names import Names
+from slackwater.protocols.dpc.soutput.config import Commit
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.logs.connecting import probe_before_connect
+from slackwater.runtime.logs.topics import aiokafka_producer
+from slackwater.runtime.logs.transport import LogError, NoAnswerError
+from slackwater.sessions.root import RootSession
+
+BROKER_S_MAX: Final = 30.0
+"""For a batch of a transaction, or a producer's start. A broker that was killed is back sooner;
+what takes longer hangs in the client (seen on a machine ten times overloaded), and a restart mends
+it."""
+TRANSACTION_S_MAX: Final = 600
+"""For a whole one; the broker keeps this bound, and allows 900 by default. Rows of ten figures are
+written at 100,000 a second here, and a part has 5,000,000 keys at most (``KeyTable``). A copy that
+is gone for good keeps its part's readers waiting so long; one that starts again fences it at once.
+"""
+BATCH_BYTES_MAX: Final = 1 << 20
+
+
+class PartCommitter:
+    """Of one copy; ``aggregate`` names the figures that its results carry."""
+
+    def __init__(
+        self, cluster: Cluster, names: Names, session: RootSession, aggregate: tuple[str, ...]
+    ) -> None:
+        self._cluster = cluster
+        self._names = names
+        self._session = session
+        self._aggregate = aggregate
+        self._transactions: Transactions | None = None
+        self._started: list[AIOKafkaProducer] = []
+        """Those that may hold connections and tasks."""
+
+    async def fence(self) -> None:
+        """Start a producer, and stop it again."""
+        probe_before_connect()  # this producer is before Faust
+        producer = self._producer()
+        async with self._within_bound("a producer does not start"):
+            await producer.start()
+            await producer.stop()
+        self._started.remove(producer)
+
+    async def open(self) -> None:
+        """Start the one that will commit, in the event loop that it will be used in."""
+        follow_closely()
+        producer = self._producer()
+        async with self._within_bound("a producer does not start"):
+            await producer.start()
+        config = self._session.config
+        results = ResultsWriter(
+            config.query, config.part, config.fields, self._aggregate, self._session.core.keys
+        )
+        self._transactions = Transactions(producer, results, config.fragment, self._names)
+
+    async def commit(self, commit: Commit, emitted_at: int) -> None:
+        """One transaction, each batch of it within a bound."""
+        assert self._transactions is not None, "transactions have not been opened"
+        transaction = commit.transaction
+        records = transaction.after.next_seq - transaction.before.next_seq
+        loop = asyncio.get_running_loop()
+        async with self._within_bound(f"a transaction of {records} records stands still") as bound:
+            await self._transactions.write(
+                commit,
+                emitted_at,
+                progress=lambda: bound.reschedule(loop.time() + BROKER_S_MAX),
+            )
+
+    async def close(self) -> None:
+        """Give back what is left of the producers, within a bound; never raises.
+
+        A producer that is stopped waits until it is rid of its batches, and what it cannot write is
+        why a root ends. So nobody may wait for this; the next copy fences what is in flight.
+        """
+        for producer in self._started:
+            with contextlib.suppress(KafkaError, TimeoutError):
+                async with asyncio.timeout(BROKER_S_MAX):
+                    await producer.stop()
+        self._started.clear()
+
+    def _producer(self) -> AIOKafkaProducer:
+        config = self._session.config
+        settings: dict[str, Any] = {
+            "transactional_id": self._names.transactional_id(config.query, config.part),
+            "max_batch_size": BATCH_BYTES_MAX,
+            "transaction_timeout_ms": TRANSACTION_S_MAX * 1000,
+        }
+        producer = AIOKafkaProducer(**aiokafka_producer(self._cluster, **settings))
+        self._started.append(producer)
+        return producer
+
+    @contextlib.asynccontextmanager
+    async def _within_bound(self, what: str) -> AsyncIterator[asyncio.Timeout]:
+        fragment = self._session.fragment
+        try:
+            async with asyncio.timeout(BROKER_S_MAX) as bound:
+                yield bound
+        except TimeoutError as error:
+            message = f"{fragment}: {what}: no answer in {BROKER_S_MAX:g} s"
+            raise NoAnswerError(message) from error
+        except KafkaError as error:
+            raise LogError(f"{fragment}: refused by the broker: {error!r}") from error

@@ -1,0 +1,231 @@
+"""One replica of one child's orderer, from its name: the session that a host runs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from slackwater.codec.result_batches import ResultStream
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.names import Names, OrdererName, ResultKind
+from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.expressions import compile_predicate, compile_projection
+from slackwater.protocols.common.line import Policy, Schedule
+from slackwater.protocols.dpc.sunion.config import OrdererConfig
+from slackwater.protocols.dpc.sunion.join import SJoin
+from slackwater.protocols.dpc.sunion.operators import BucketPiece, Operators
+from slackwater.protocols.dpc.sunion.shared_buckets import SharedBuckets
+from slackwater.runtime.host.fragment import Fragment
+from slackwater.runtime.host.known import RegistryView
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import ordered_partition, partition_count, piece_bytes_max
+from slackwater.runtime.service.normaltime import NormalTime
+from slackwater.runtime.service.registry import QueryDefinition
+from slackwater.sessions.orderer import OrdererSession
+from slackwater.sessions.requests import Log
+
+
+def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
+    """The orderer ``name``, QUERY.CHILD.REPLICA. Waits for its query, and for those it reads."""
+    of = OrdererName.parse(name)
+    definition = known.query(of.query)
+    time = known.normal_time(definition.spec)
+    streams = known.deployment.child_streams(definition.spec, of.child)
+    logs = list(inputs(known.deployment, streams, known, transport))
+    same = what_buckets_are_made_of(known.deployment, definition.spec, logs)
+
+    def close() -> None:
+        known.leave_buckets(same)
+        if known.follows_data:
+            time.close()
+
+    return Fragment(
+        make_session(of, definition, time, known, logs, known.join_buckets(same), transport.names),
+        definition.spec.margin_us // 2,
+        observe=time.observe if known.follows_data else None,
+        close=close,
+    )
+
+
+def what_buckets_are_made_of(
+    deployment: Deployment, spec: QuerySpec, logs: Sequence[SourceInput]
+) -> Hashable:
+    """Where this is equal, two orderers make the same buckets of the same readings."""
+    return (
+        tuple(log.name for log in logs),
+        deployment.input_fields(spec),
+        spec.where,
+        spec.select,
+        spec.join,
+        spec.window is None,
+    )
+
+
+def make_session(
+    of: OrdererName,
+    definition: QueryDefinition,
+    time: NormalTime,
+    known: RegistryView,
+    logs: Sequence[SourceInput],
+    shared: SharedBuckets[list[BucketPiece]],
+    names: Names,
+) -> OrdererSession:
+    """Its session."""
+    deployment = known.deployment
+    config = config_of(of, deployment, definition, time, logs, names)
+    topic = names.ordered(of.query, of.child)
+    return OrdererSession(
+        of.query,
+        config,
+        operators_of(deployment, definition.spec, config.names, shared),
+        sources=[log.place(names) for log in logs],
+        own=(
+            (topic, ordered_partition(of.replica, live=False)),
+            (topic, ordered_partition(of.replica, live=True)),
+        ),
+        start_time=definition.e0_us,
+        parts=definition.spec.parts,
+        results={i: log.results for i, log in enumerate(logs) if log.results is not None},
+        lag_us=lag_us(definition.spec, of.replica),
+    )
+
+
+def lag_us(spec: QuerySpec, replica: int) -> int:
+    """Replicas make a bucket one after the other, spread over the time until the next one.
+
+    At most a tenth of the bound goes by meanwhile: if the first one has died, the others' buckets
+    are still in time.
+    """
+    return min(replica * spec.bucket_us() // spec.replicas, spec.bound_us // 10)
+
+
+def config_of(
+    of: OrdererName,
+    deployment: Deployment,
+    definition: QueryDefinition,
+    time: NormalTime,
+    logs: Sequence[SourceInput],
+    names: Names,
+) -> OrdererConfig:
+    """What the orderer's core is told."""
+    spec = definition.spec
+    return OrdererConfig(
+        fragment=of.process,
+        child=of.child,
+        replica=of.replica,
+        logs=tuple(log.name for log in logs),
+        names=tuple(log.source for log in logs),
+        grid=definition.grid,
+        schedule=Schedule(time.of, deployment.deadline_us(spec, 1)),
+        policy=Policy(spec.failure_policy, spec.stabilization_policy),
+        replicas=spec.replicas,
+        topics=names,
+        disorders_us=tuple(log.disorder_us for log in logs),
+        lateness=time.lateness_us,
+        in_time_us=event_us(deployment.deadline_us(spec, 1), definition),
+        results={i: log.watermark for i, log in enumerate(logs) if log.watermark is not None},
+    )
+
+
+def event_us(wall_us: int, definition: QueryDefinition) -> int:
+    """The event time that goes by meanwhile, at least ``wall_us``.
+
+    The clock may not be known yet, but w is the event time of a fixed piece of wall time; in a
+    definition of an earlier version of a shorter one.
+    """
+    return max(wall_us, wall_us * definition.w_us // definition.spec.bucket_us())
+
+
+def operators_of(
+    deployment: Deployment,
+    spec: QuerySpec,
+    names: Sequence[str],
+    shared: SharedBuckets[list[BucketPiece]] | None = None,
+) -> Operators:
+    """The query's, over logs that belong to the inputs of these names."""
+    fields = deployment.input_fields(spec)
+    return Operators(
+        fields,
+        compile_predicate(spec.where, fields) if spec.where else None,
+        compile_projection(spec.select, fields) if spec.select else None,
+        KeyTable(),
+        join=sjoin(deployment, spec, names),
+        piece_bytes_max=piece_bytes_max(),
+        rows=spec.window is None,
+        shared=shared,
+    )
+
+
+def sjoin(deployment: Deployment, spec: QuerySpec, names: Sequence[str]) -> SJoin | None:
+    """The query's join, over inputs that belong to the streams of these names."""
+    join = spec.join
+    if join is None:
+        return None
+    left, right = (deployment.streams[name].field_names for name in (join.left, join.right))
+    return SJoin(join.within_us, tuple(name == join.left for name in names), left, right)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInput:
+    """One log that the orderer reads; ``source`` is what the deployment file calls its input.
+
+    A part of a query is two of them, its stable topic with ``watermark``, and its tentative one.
+    """
+
+    name: str
+    source: str
+    disorder_us: int = 0
+    results: ResultStream | None = None
+    watermark: int | None = None
+
+    def place(self, names: Names) -> Log:
+        """Where it lies."""
+        if self.results is None:
+            return names.source(self.name), 0
+        kind: ResultKind = "tentative" if self.watermark is None else "stable"
+        return names.results(self.results.query, kind), self.results.part
+
+
+def inputs(
+    deployment: Deployment,
+    sources: Sequence[str],
+    known: RegistryView,
+    transport: KafkaTransport,
+) -> Iterator[SourceInput]:
+    """The logs of streams and queries, in the order that all replicas have."""
+    for source in sources:
+        if source in deployment.queries:
+            yield from result_logs(deployment, known.query(source))
+            continue
+        disorder_us = deployment.streams[source].disorder_us
+        for log in source_logs(deployment, source, transport):
+            yield SourceInput(log, source, disorder_us)
+
+
+def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator[SourceInput]:
+    """Of each part of a query the stable and then the tentative topic (trace-20)."""
+    spec, grid = definition.spec, definition.grid
+    window = spec.window
+    if window is None:
+        watermark = grid.bucket_start(definition.e0_us)
+    else:
+        # No row before the first window's, and that is at the last instant of the window.
+        watermark = grid.window_end(grid.first_window_holding(definition.e0_us)) - 1
+    for part in range(spec.parts):
+        stream = ResultStream(
+            spec.name,
+            part,
+            deployment.output_fields(spec),
+            spec.aggregate,
+            None if window is None else window.slide_us,
+        )
+        yield SourceInput(stream.name, spec.name, results=stream, watermark=watermark)
+        yield SourceInput(f"{stream.name}/tentative", spec.name, results=stream)
+
+
+def source_logs(deployment: Deployment, stream: str, transport: KafkaTransport) -> list[str]:
+    """The source logs of a stream: one, or one for each partition of an existing topic."""
+    topic = deployment.streams[stream].topic
+    if topic is None:
+        return [stream]
+    return [f"{stream}.{p}" for p in range(partition_count(transport.cluster, topic.name))]

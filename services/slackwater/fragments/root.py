@@ -1,0 +1,76 @@
+"""One copy of one root part, from its name: the session that a host runs.
+
+Each start of it has a placement number from the registry's log (decision 32), greater than all
+before, wherever it starts.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from slackwater.fragments.committer import PartCommitter
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.names import RootName
+from slackwater.primitives.rows import RowContents
+from slackwater.protocols.common.line import Policy, Schedule
+from slackwater.protocols.dpc.soutput.config import RootConfig
+from slackwater.protocols.dpc.soutput.upstream import ONLY_STALE_US_MAX, STALE_US_MAX
+from slackwater.runtime.host.fragment import Fragment
+from slackwater.runtime.host.known import RegistryView
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.service.state import read_root_state
+from slackwater.sessions.root import RootSession
+
+LIVE_BUCKETS_MAX: Final = 640
+"""Where buckets of 10 ms are answered as windows are: as much event time in one transaction."""
+HEARTBEAT_PERIOD_US: Final = 50_000
+EMPTY_WAIT_US_MAX: Final = 100_000
+"""An idle query writes ten boundaries a second, not a hundred."""
+
+
+def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
+    """The root ``name``, QUERY.PART, under a new placement number. Waits for its query."""
+    of = RootName.parse(name)
+    deployment, definition = known.deployment, known.query(of.query)
+    spec = definition.spec
+    time = known.normal_time(spec)
+    answered = read_root_state(transport, of.query, of.part)
+    above = -1 if answered is None else answered.placement
+    config = RootConfig(
+        fragment=of.process,
+        query=of.query,
+        part=of.part,
+        placement=known.registry.take_placement(of.process, above),
+        children=tuple(deployment.child_streams(spec, child) for child in range(spec.children)),
+        replicas=spec.replicas,
+        topics=transport.names,
+        fields=deployment.output_fields(spec),
+        grid=definition.grid,
+        schedule=Schedule(time.of, deployment.deadline_us(spec, 2)),
+        policy=Policy(spec.failure_policy, spec.stabilization_policy),
+        stale_us=STALE_US_MAX if spec.replicas > 1 else ONLY_STALE_US_MAX,
+        start_time=definition.e0_us,
+        bound_us=deployment.bound_us(spec),
+        **({} if spec.window is not None else _of_rows(deployment, spec, of.part)),
+    )
+    session = RootSession(config, windowed=spec.window is not None)
+    return Fragment(
+        session,
+        spec.margin_us // 2,
+        heartbeat_period_us=HEARTBEAT_PERIOD_US,
+        observe=time.observe if known.follows_data else None,
+        committer=PartCommitter(transport.cluster, transport.names, session, spec.aggregate),
+        close=time.close if known.follows_data else lambda: None,
+    )
+
+
+def _of_rows(deployment: Deployment, spec: QuerySpec, part: int) -> dict[str, Any]:
+    """A query without a window: rows, and buckets so short that empty ones are told in runs."""
+    wait_us = min(EMPTY_WAIT_US_MAX, deployment.deadline_us(spec, 2) // 2)
+    contents = partial(RowContents, part=part, parts=spec.parts)
+    return {
+        "contents": contents,
+        "empty_wait_us": max(wait_us, 0),
+        "live_windows_max": LIVE_BUCKETS_MAX,
+    }

@@ -1,0 +1,323 @@
+"""What the answer should have been: the same query over the same files, computed the plain way.
+
+A rehearsal claims that no failure changed a stable result. The claim is worth as much as the thing
+it is compared with, so nothing here is shared with the pipeline: files are read line by line with
+the standard library, one row at a time (``readings``); ``where`` and ``select`` are computed by
+SQLite; windows are dictionaries and sums are ``math.fsum``. No batches, no vectors. What it does
+share is the deployment's values, and what an expression means: one parser
+(``primitives.expressions``) makes the tree that SQLite computes here and numpy there.
+
+Being late is a rule about the file alone: a reading is late if its time lies more than ``disorder``
+below the largest time before it in its file. Any program can apply it, this one does.
+
+Rejected: DuckDB or pandas as the oracle. Faster, but one more large dependency, and their float
+parsing and null rules would have to be bent to ours as well.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from slackwater.judge.oracle import evaluate
+from slackwater.judge.readings import StreamInput
+from slackwater.model.deployment import QuerySpec
+
+
+@dataclass(frozen=True, slots=True)
+class ExactAggregates:
+    """The aggregate of one field in one window for one key.
+
+    ``scale`` is the largest magnitude: what rounding is relative to. ``by_stream`` says how many
+    of ``count`` would not be there without which stream (a joined row needs two, a row of another
+    query all that are in it), by which a tentative answer's ``missing`` can be judged.
+    """
+
+    count: int
+    sum: float
+    min: float | None
+    max: float | None
+    var: float | None
+    scale: float
+    by_stream: Mapping[str, int]
+
+    def get(self, name: str) -> float | None:
+        """The figure ``name`` of ``aggregate``."""
+        match name:
+            case "count":
+                return self.count
+            case "sum":
+                return self.sum if self.count else None
+            case "avg":
+                return self.sum / self.count if self.count else None
+            case "min" | "max" | "var":
+                value: float | None = getattr(self, name)
+                return value
+            case "range":
+                return None if self.max is None or self.min is None else self.max - self.min
+            case "stddev":
+                return None if self.var is None else math.sqrt(self.var)
+        raise AssertionError(f"unknown aggregate {name}")
+
+
+Row = tuple[int, tuple[str, ...], str, tuple[float | None, ...]]
+"""Time, the streams it comes from, key, values."""
+BatchResult = dict[tuple[int, str], dict[str, ExactAggregates]]
+"""(window start, key) -> field -> figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSource:
+    """What one source brings to a query: names of its fields, and rows.
+
+    ``scale`` is the magnitude that its values were computed from: the rounding in them is relative
+    to it, however small they are (a standard deviation of 0 may be 1e-15). 0 for readings.
+    """
+
+    fields: tuple[str, ...]
+    rows: Sequence[Row]
+    scale: float = 0.0
+
+
+def compute_all(
+    queries: Iterable[QuerySpec],
+    inputs: Mapping[str, StreamInput],
+    start: int,
+    speed: float = 1.0,
+) -> tuple[dict[str, BatchResult], dict[str, RowsResult]]:
+    """All queries, with and without a window, each given behind those that it reads."""
+    sources = {name: stream_source(name, sent, start) for name, sent in inputs.items()}
+    windows: dict[str, BatchResult] = {}
+    rows: dict[str, RowsResult] = {}
+    for query in queries:
+        name, fields = query.name, output_names(query, sources)
+        if query.window is None:
+            rows[name] = rows_from(query, sources, query.bucket_us(speed))
+            sources[name] = rows_source(query, rows[name], fields)
+        else:
+            windows[name] = compute_from(query, sources)
+            sources[name] = windows_source(query, windows[name], fields)
+    return windows, rows
+
+
+def compute(query: QuerySpec, inputs: Mapping[str, StreamInput], start: int) -> BatchResult:
+    """The query over all accepted readings of its streams at or after ``start`` (E0)."""
+    sources = {name: stream_source(name, sent, start) for name, sent in inputs.items()}
+    return compute_from(query, sources)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One reading of the result of a query without a window, and the streams it is made of."""
+
+    stime: int
+    key: str
+    fields: Mapping[str, float | None]
+    streams: tuple[str, ...]
+    scale: float = 0.0
+    """As that of ``BatchSource``."""
+
+
+RowsResult = dict[int, list[Result]]
+"""Bucket start -> its readings in their order."""
+
+
+def stream_source(name: str, sent: StreamInput, start: int) -> BatchSource:
+    """The accepted readings of a stream, from ``start`` on."""
+    rows = [(r.stime, (name,), r.key, r.values) for r in sent.accepted if r.stime >= start]
+    return BatchSource(sent.spec.field_names, rows)
+
+
+def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str]) -> BatchSource:
+    """The exact results of a query as readings of another: a row at its window's last instant."""
+    assert query.window is not None, "without a window the readings are the result"
+    rows: list[Row] = []
+    for (window, key), figures in sorted(result.items()):
+        streams = dict.fromkeys(s for of in figures.values() for s in of.by_stream)
+        values = tuple(figures[n].get(figure) for n in fields for figure in query.aggregate)
+        rows.append((window + query.window.size_us - 1, (*streams, query.name), key, values))
+    of_all = [of for figures in result.values() for of in figures.values()]
+    # A sum is the largest figure that is made of them, and carries the largest error.
+    scale = max((of.scale * max(of.count, 1) for of in of_all), default=0.0)
+    return BatchSource(
+        tuple(f"{n}_{figure}" for n in fields for figure in query.aggregate), rows, scale
+    )
+
+
+def rows_source(query: QuerySpec, result: RowsResult, fields: Sequence[str]) -> BatchSource:
+    """The same of a query without a window: its rows are readings as they are."""
+    rows = [
+        (one.stime, (*one.streams, query.name), one.key, tuple(one.fields[n] for n in fields))
+        for _, bucket in sorted(result.items())
+        for one in bucket
+    ]
+    scale = max((one.scale for bucket in result.values() for one in bucket), default=0.0)
+    return BatchSource(tuple(fields), rows, scale)
+
+
+def compute_from(query: QuerySpec, sources: Mapping[str, BatchSource]) -> BatchResult:
+    """The windows of a query over what its sources bring."""
+    return _windows(query, *_kept(query, sources), _scale(query, sources))
+
+
+def rows_from(query: QuerySpec, sources: Mapping[str, BatchSource], w_us: int) -> RowsResult:
+    """The rows of a query without a window, over what its sources bring."""
+    names, rows, kept = _kept(query, sources)
+    scale = _scale(query, sources)
+    result: RowsResult = defaultdict(list)
+    # The rows are source by source in the order of ``from``, and in each as they came.
+    for index, values in sorted(kept, key=lambda one: rows[one[0]][0]):
+        stime, streams, key, _ = rows[index]
+        fields = dict(zip(names, values, strict=True))
+        result[stime // w_us * w_us].append(Result(stime, key, fields, streams, scale))
+    return dict(result)
+
+
+def _scale(query: QuerySpec, sources: Mapping[str, BatchSource]) -> float:
+    return max(sources[name].scale for name in query.sources)
+
+
+def _kept(
+    query: QuerySpec, sources: Mapping[str, BatchSource]
+) -> tuple[Sequence[str], Sequence[Row], Iterable[tuple[int, Sequence[float | None]]]]:
+    """The fields of the result, all rows, and (index, values) of those that ``where`` keeps."""
+    names = input_names(query, sources)
+    rows = (_union if query.join is None else _join)(query, sources)
+    kept = evaluate(query.where, query.select, names, [(key, values) for _, _, key, values in rows])
+    return output_names(query, sources), rows, kept
+
+
+def input_names(query: QuerySpec, sources: Mapping[str, BatchSource]) -> list[str]:
+    """What ``where`` and ``select`` see, in the order of first appearance."""
+    if query.join is not None:
+        sides = (("left", query.join.left), ("right", query.join.right))
+        return [f"{side}_{name}" for side, source in sides for name in sources[source].fields]
+    return list(dict.fromkeys(n for source in query.sources for n in sources[source].fields))
+
+
+def output_names(query: QuerySpec, sources: Mapping[str, BatchSource]) -> list[str]:
+    """The fields of its results."""
+    if query.select is not None:
+        return [name for name, _ in query.select]
+    return input_names(query, sources)
+
+
+def _union(query: QuerySpec, sources: Mapping[str, BatchSource]) -> list[Row]:
+    """All readings: a field that a source lacks is missing there."""
+    names = input_names(query, sources)
+    rows: list[Row] = []
+    for source in dict.fromkeys(query.sources):
+        fields = sources[source].fields
+        at = [fields.index(n) if n in fields else None for n in names]
+        rows += [
+            (stime, streams, key, tuple(None if i is None else values[i] for i in at))
+            for stime, streams, key, values in sources[source].rows
+        ]
+    return rows
+
+
+def _join(query: QuerySpec, sources: Mapping[str, BatchSource]) -> list[Row]:
+    """Every left reading with every right one of its key that is near enough: the later time.
+
+    In the order of the left stream, then of the right one, whatever their times.
+    """
+    assert query.join is not None
+    join = query.join
+    by_key: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    rights = sources[join.right].rows
+    for at, row in enumerate(rights):
+        by_key[row[2]].append((row[0], at))
+    for times in by_key.values():
+        times.sort()
+    rows: list[Row] = []
+    for stime, streams, key, values in sources[join.left].rows:
+        times = by_key.get(key, [])
+        first = bisect_left(times, stime - join.within_us, key=_stime)
+        behind = bisect_right(times, stime + join.within_us, key=_stime)
+        for at in sorted(at for _, at in times[first:behind]):
+            right = rights[at]
+            rows.append((max(stime, right[0]), streams + right[1], key, values + right[3]))
+    return rows
+
+
+def _stime(timed: tuple[int, int]) -> int:
+    return timed[0]
+
+
+def windows_of(stime: int, size: int, slide: int) -> Iterator[int]:
+    """Starts of the windows that hold ``stime``, the last one first."""
+    start = stime // slide * slide
+    while start + size > stime:
+        yield start
+        start -= slide
+
+
+def end_boundary(
+    queries: Iterable[QuerySpec], inputs: Mapping[str, StreamInput], speed: float = 1.0
+) -> int | None:
+    """The largest end of a window that holds a reading sent, over all queries (trace-24).
+
+    Each query is given behind those that it reads, whose last row may lie in a window of its own
+    that ends later. A boundary that lets that window close lets all close that end before it, in
+    every query: what a query answers up to there is its readers' boundary up to there.
+    """
+    ends: list[int] = []
+    latest = {
+        name: max(r.stime for r in sent.readings) for name, sent in inputs.items() if sent.readings
+    }
+    for query in queries:
+        found = [latest[source] for source in query.sources if source in latest]
+        if found:
+            window = query.units(query.bucket_us(speed))
+            end = max(found) // window.slide_us * window.slide_us + window.size_us
+            latest[query.name] = max(found) if query.window is None else end - 1
+            ends.append(end)
+    return max(ends, default=None)
+
+
+def _windows(
+    query: QuerySpec,
+    names: Sequence[str],
+    rows: Sequence[Row],
+    kept: Iterable[tuple[int, Sequence[float | None]]],
+    scale: float,
+) -> BatchResult:
+    assert query.window is not None, "without a window the readings are the result"
+    size, slide = query.window.size_us, query.window.slide_us
+    # (window, key) -> one list of (streams, value) a field
+    cells: dict[tuple[int, str], list[list[tuple[tuple[str, ...], float | None]]]] = {}
+    for index, values in kept:
+        stime, streams, key, _ = rows[index]
+        for start in windows_of(stime, size, slide):
+            lists = cells.get((start, key))
+            if lists is None:
+                lists = cells[start, key] = [[] for _ in names]
+            for column, value in zip(lists, values, strict=True):
+                column.append((streams, value))
+    return {
+        cell: {name: _figures(column, scale) for name, column in zip(names, lists, strict=True)}
+        for cell, lists in cells.items()
+    }
+
+
+def _figures(
+    column: Sequence[tuple[tuple[str, ...], float | None]], scale: float
+) -> ExactAggregates:
+    values = [value for _, value in column if value is not None]
+    # With 0 those that brought nothing but missing values: a row is there because of them.
+    by_stream: Counter[str] = Counter()
+    for streams, value in column:
+        for stream in streams:
+            by_stream[stream] += value is not None
+    if not values:
+        return ExactAggregates(0, 0.0, None, None, None, 0.0, by_stream)
+    total, var = math.fsum(values), None
+    if len(values) > 1:
+        mean = total / len(values)
+        var = math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
+    low, high = min(values), max(values)
+    scale = max(abs(low), abs(high), scale)
+    return ExactAggregates(len(values), total, low, high, var, scale, by_stream)

@@ -1,0 +1,130 @@
+"""Whether first answers came within their bound, and what excuses one that did not.
+
+The promise: while the broker and a copy of each stage are up, a window's first answer comes within
+X of its normal time. A stage is up while one of its copies is; a killed process is up again when it
+does its work again, a paused one when it goes on. So one replica of two excuses nothing, and a
+stream that is silent excuses nothing: an answer without it is due all the same.
+
+A window that is due before everything is up again, and whose time was not over when the outage
+began, has X from the end of the outage on. No machine works at once: SLACK_US is allowed on top,
+for every window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from slackwater.judge.check import Checker, Disturbance
+from slackwater.judge.latency import Latencies
+from slackwater.model.deployment import BOUND_TOLERANCE_US
+
+SLACK_US: Final = BOUND_TOLERANCE_US
+WORST_MAX: Final = 50
+"""So many late windows are kept to be named; all are counted."""
+
+Span = tuple[int, int]
+"""From, to: wall time in us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A window whose first answer came too late; ``late`` and ``allowed`` are us after ``due``."""
+
+    window_start: int
+    due: int
+    late: int
+    allowed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Of one query: how many windows were late, the worst of them, how many an outage excused.
+
+    ``overdue``: when somebody waited for a late answer. ``seen_late``: how many more were late only
+    as the judge's own reader saw them.
+    """
+
+    late: int
+    worst: tuple[Late, ...]
+    excused: int
+    overdue: tuple[Span, ...]
+    seen_late: int = 0
+
+
+def outages(disturbances: Iterable[Disturbance], stages: Iterable[Collection[str]]) -> list[Span]:
+    """When some stage had no copy that was up, in order and without overlap.
+
+    ``stages`` are the names of the copies, one collection a stage; the broker is a stage.
+    """
+    down: dict[str, list[Span]] = {}
+    for fault in disturbances:
+        if not fault.silent:
+            down.setdefault(fault.process, []).append((fault.start, fault.end))
+    return merged(span for copies in stages for span in _all_down(copies, down))
+
+
+def judge(checker: Checker, found: Latencies, down: Sequence[Span]) -> Judged:
+    """Each answered window against its bound; those without any answer are lost, not late."""
+    expectations, due = checker.expectations, found.due
+    late = np.nan_to_num(found.ms) * 1e3
+    allowed = _allowed(due, expectations.bound, down) - due
+    excess = np.flatnonzero(late > allowed)
+    by_excess = excess[np.argsort(allowed[excess] - late[excess], kind="stable")]
+    worst = tuple(
+        Late(
+            expectations.first + i * expectations.slide,
+            int(due[i]),
+            round(late[i]),
+            round(allowed[i]),
+        )
+        for i in map(int, by_excess[:WORST_MAX])
+    )
+    usual = expectations.bound + SLACK_US
+    excused = int(np.sum((late > usual) & (late <= allowed)))
+    overdue = merged(
+        zip(
+            due[excess].astype(int).tolist(), (due + late)[excess].astype(int).tolist(), strict=True
+        )
+    )
+    return Judged(len(excess), worst, excused, tuple(overdue))
+
+
+def _allowed(
+    due: npt.NDArray[np.float64], bound: int, down: Sequence[Span]
+) -> npt.NDArray[np.float64]:
+    """The latest time for each window's first answer; an outage that meets it moves it on."""
+    limit = due + bound + SLACK_US
+    for start, end in down:
+        met = (due < end) & (limit > start)
+        limit[met] = np.maximum(limit[met], end + bound + SLACK_US)
+    return limit
+
+
+def _all_down(copies: Collection[str], down: Mapping[str, Sequence[Span]]) -> list[Span]:
+    """When none of these was up."""
+    common: list[Span] | None = None
+    for name in copies:
+        mine = merged(down.get(name, ()))
+        common = mine if common is None else _both(common, mine)
+    return common or []
+
+
+def _both(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
+    pairs = ((max(a, c), min(b, d)) for a, b in left for c, d in right)
+    return sorted((start, end) for start, end in pairs if start < end)
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """The same time, in order and without overlap."""
+    result: list[Span] = []
+    for start, end in sorted(spans):
+        if result and start <= result[-1][1]:
+            result[-1] = (result[-1][0], max(end, result[-1][1]))
+        else:
+            result.append((start, end))
+    return result

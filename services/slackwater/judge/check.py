@@ -1,0 +1,440 @@
+"""Judges a history of results: what was promised to a consumer, checked from what a consumer saw.
+
+The input is the committed sequence of a query's records as plain JSON objects (the lines of
+``results.jsonl``), the deployment's terms (window, bound, lateness) and the batch result. Nothing
+of the pipeline is known here, no orderer, no frontier: a checker that shares code or memory with
+the accused repeats its errors. So the rules are stated the way a consumer can observe them:
+
+* every window of the grid is answered by exactly one stable answer per part, in window order, and
+  by at most one tentative one before it;
+* the tentative answers not yet revoked are always the windows [S, T): S the first without a stable
+  answer, T the first without any (rule-22); UNDO takes them back from S on, the stable ones follow
+  at once (by ``seq``: nothing else lies between), REC_DONE says that S has reached T;
+* rows of a window stand before its boundary, which counts them;
+* a tentative answer lacks at most what the streams in ``missing`` brought;
+* nothing tentative is emitted before its normal time;
+* a run that is ``skipped`` is tentative, has no rows, and each of its windows was overdue.
+
+What breaks a rule is counted under one of four words: *lost* (no stable answer), *doubled* (more
+than one), *uncorrected* (a tentative answer that stayed), *wrong* (other figures than the batch, or
+a rule of form broken). The first sentences are kept, so that a failed rehearsal explains itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from slackwater.judge.batch import BatchResult, ExactAggregates
+
+Record = Mapping[str, Any]
+FINDINGS_MAX: Final = 50
+"""Sentences kept; the counts go on."""
+EARLY_US: Final = 1_000
+"""A normal time is given to whole microseconds by two computations; a millisecond forgives both."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_us(text: str) -> int:
+    """An ISO time as whole microseconds since the epoch."""
+    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """What was agreed for one query; times in us.
+
+    ``anchor_wall`` is the wall time of ``anchor_event`` (E0), ``end`` the end of the last window.
+    """
+
+    query: str
+    size: int
+    slide: int
+    parts: int
+    aggregate: tuple[str, ...]
+    bound: int
+    lateness: int
+    speed: float
+    anchor_wall: int
+    anchor_event: int
+    end: int
+    bound_of: str = ""
+    """Whose bound that is: in a chain the smallest holds."""
+    steps: tuple[tuple[int, int], ...] = ()
+    """What was learned: from this event time on the lateness is at least so much."""
+    chained: bool = False
+    """It reads other queries, whose tentative rows may be other readings than the exact ones."""
+
+    @property
+    def first(self) -> int:
+        """Start of the first window that holds the anchor's event time."""
+        return (self.anchor_event - self.size) // self.slide * self.slide + self.slide
+
+    @property
+    def windows(self) -> int:
+        """How many windows end at or before ``end``."""
+        return max(0, (self.end - self.size - self.first) // self.slide + 1)
+
+    def due(self, event: float) -> float:
+        """Normal time of an event time (rule-15), as wall time."""
+        return float(self.dues(np.array([event]))[0])
+
+    def dues(self, events: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The same of many."""
+        lateness = np.full(len(events), self.lateness, np.float64)
+        for from_, at_least in self.steps:
+            lateness[events >= from_] = np.maximum(lateness[events >= from_], at_least)
+        return self.anchor_wall + (events + lateness - self.anchor_event) / self.speed
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """A fault as it happened to a process (or to a stream's proxy), in wall time us."""
+
+    start: int
+    end: int
+    process: str = ""
+    silent: bool = False
+    """The process was up, and had no readings."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found; ``ok`` if nothing was."""
+
+    lost: int = 0
+    doubled: int = 0
+    uncorrected: int = 0
+    wrong: int = 0
+    windows: int = 0
+    n_tentative: int = 0
+    undone: int = 0
+    findings: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Nothing lost, doubled, uncorrected or wrong."""
+        return not (self.lost or self.doubled or self.uncorrected or self.wrong)
+
+    def add(self, kind: str, sentence: str, count: int = 1) -> None:
+        """Count a finding and keep its sentence while there is room."""
+        setattr(self, kind, getattr(self, kind) + count)
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(f"{kind}: {sentence}")
+
+
+class AnsweredRun(NamedTuple):
+    """The windows [start, behind), answered at once; ``seen``: when, by the reader's clock.
+
+    ``offset`` is that of its boundary in the topic of its label; None where nobody asks for it.
+    """
+
+    label: str
+    start: int
+    end: int
+    seen: int
+    offset: int | None
+
+
+@dataclass(slots=True)
+class Part:
+    """One part's history as it is walked through: S, T and what must come next."""
+
+    part: int
+    stable: int
+    answered: int
+    seq: int | None = None
+    epoch: int = 0
+    undo_to: int | None = None
+    rec_done_due: bool = False
+    rows: list[Record] = field(default_factory=list)
+    answers: list[AnsweredRun] = field(default_factory=list)
+    tentative: dict[int, int] = field(default_factory=dict)
+    """Unrevoked tentative windows (only those with an epoch of interest): start -> epoch."""
+
+
+class Checker:
+    """Walks through one query's records in order, then says what it found."""
+
+    def __init__(self, expectations: Expectations, batch: BatchResult) -> None:
+        self.expectations = expectations
+        self.batch = batch
+        self.verdict = Verdict()
+        self.parts = [
+            Part(p, expectations.first, expectations.first) for p in range(expectations.parts)
+        ]
+        self.seen: dict[tuple[int, str], int] = {}
+        self._tentative_windows: set[int] = set()
+
+    def feed(self, record: Record, offset: int | None = None) -> None:
+        """One record, in the order seen; ``offset`` is its place in its topic."""
+        part = self.parts[record["part"]]
+        self._seq(part, record)
+        kind = record["kind"]
+        if kind in {"stable", "tentative"}:
+            part.rows.append(record)
+        elif kind == "boundary":
+            self._rows(part, record)
+            if record["label"] == "stable":
+                self._stable(part, record, offset)
+            else:
+                self._tentative(part, record, offset)
+            part.rows = []
+        elif kind == "undo":
+            self._undo(part, record)
+        elif kind == "rec_done":
+            self._rec_done(part, record)
+
+    def finish(self) -> Verdict:
+        """The verdict over the whole history."""
+        expectations, verdict = self.expectations, self.verdict
+        for part in self.parts:
+            if part.answered > part.stable:
+                n = (part.answered - part.stable) // expectations.slide
+                verdict.add("uncorrected", f"{self.at(part, part.stable)} and {n - 1} more", n)
+            if part.rec_done_due:
+                verdict.add("wrong", f"part {part.part}: REC_DONE({part.epoch}) never came")
+            if part.rows:
+                verdict.add("wrong", f"part {part.part}: rows without a boundary at the end")
+            lacking = (expectations.end - expectations.size - part.stable) // expectations.slide + 1
+            if lacking > 0:
+                verdict.add("lost", f"no stable answer from {self.at(part, part.stable)}", lacking)
+        answered_to = min(part.stable for part in self.parts)
+        for start, key in self.cells():
+            # Windows nobody answered are counted above, once each and not by their keys.
+            if (start, key) not in self.seen and start < answered_to:
+                verdict.add("lost", f"window {start} key {key!r} has no stable row")
+        verdict.windows = expectations.windows
+        verdict.n_tentative = len(self._tentative_windows)
+        return verdict
+
+    def cells(self) -> Iterable[tuple[int, str]]:
+        """Each (window start, key) that has to have a stable row."""
+        return self.batch
+
+    def in_order(self, rows: Sequence[Record]) -> bool:
+        """Are the rows of a window in the order they are promised in?"""
+        keys = [row["key"] for row in rows]
+        return keys == sorted(set(keys))
+
+    def at(self, part: Part, start: int) -> str:
+        """A window of a part, in words."""
+        when = (_EPOCH + timedelta(microseconds=start)).isoformat()
+        return f"{self.expectations.query} part {part.part} window {when}"
+
+    def _seq(self, part: Part, record: Record) -> None:
+        seq = record["seq"]
+        if part.seq is not None and seq < part.seq:
+            self.verdict.add("doubled", f"part {part.part}: seq {seq} after {part.seq - 1}")
+            return
+        if seq > (part.seq or 0):
+            self.verdict.add("lost", f"part {part.part}: seq {part.seq or 0} to {seq - 1} missing")
+        part.seq = seq + 1
+
+    def _rows(self, part: Part, boundary: Record) -> None:
+        """The rows before a boundary are its window's, of its label, in key order, all there."""
+        start, label, where = to_us(boundary["window_start"]), boundary["label"], None
+        rows = len(part.rows)
+        if any(row["kind"] != label or to_us(row["window_start"]) != start for row in part.rows):
+            where = "is closed by a boundary of another window or label"
+        elif not self.in_order(part.rows):
+            where = "has rows out of order"
+        elif rows != boundary["keys"]:
+            where = f"has {rows} rows, its boundary says {boundary['keys']}"
+        elif any(row["missing"] != boundary["missing"] for row in part.rows):
+            where = "has rows whose missing differs from its boundary's"
+        elif rows and boundary["windows"] != 1:
+            where = "has rows and stands for a run of empty windows"
+        if where is not None:
+            self.verdict.add("wrong", f"{self.at(part, start)} {where}")
+
+    def _run(self, part: Part, boundary: Record) -> tuple[int, int]:
+        """Start of the first and of the window after the last that a boundary answers."""
+        start = to_us(boundary["window_start"])
+        end = start + boundary["windows"] * self.expectations.slide
+        if to_us(boundary["window_end"]) != end - self.expectations.slide + self.expectations.size:
+            self.verdict.add("wrong", f"{self.at(part, start)}: window_end does not fit")
+        return start, end
+
+    def _tentative(self, part: Part, boundary: Record, offset: int | None) -> None:
+        start, end = self._run(part, boundary)
+        add = self.verdict.add
+        if start < part.stable:
+            add("wrong", f"{self.at(part, start)} is answered tentatively after its stable answer")
+            return
+        if start < part.answered:
+            add("doubled", f"{self.at(part, start)} has a second tentative answer")
+            return
+        if start > part.answered:
+            add("wrong", f"{self.at(part, start)} is answered before {part.answered}")
+        if part.undo_to is not None or part.rec_done_due:
+            add("wrong", f"{self.at(part, start)}: tentative between UNDO and REC_DONE's place")
+            part.undo_to, part.rec_done_due = None, False
+        expected = part.epoch + (part.stable == part.answered)
+        if boundary["epoch"] != expected:
+            add("wrong", f"{self.at(part, start)}: epoch {boundary['epoch']}, not {expected}")
+        part.epoch = boundary["epoch"]
+        windows = range(start, end, self.expectations.slide)
+        self._tentative_windows.update(windows)
+        part.tentative.update(dict.fromkeys(windows, part.epoch))
+        part.answered = end
+        seen = to_us(boundary["seen_at"])
+        part.answers.append(AnsweredRun("tentative", start, end, seen, offset))
+        self._early(part, boundary, start)
+        if boundary.get("skipped"):
+            self._skipped(part, boundary, start, end - self.expectations.slide)
+        else:
+            self.check_missing(part, boundary, start)
+
+    def _early(self, part: Part, boundary: Record, start: int) -> None:
+        """Nothing tentative before its normal time (trace-36), and ``due_at`` is that time."""
+        due = self.expectations.due(start + self.expectations.size)
+        if to_us(boundary["emitted_at"]) < due - EARLY_US:
+            self.verdict.add("wrong", f"{self.at(part, start)} is tentative before its time")
+
+    def _skipped(self, part: Part, boundary: Record, start: int, last: int) -> None:
+        """It says nothing of the windows but that they are late, so that must be true (rule-20)."""
+        late = to_us(boundary["emitted_at"]) - self.expectations.due(last + self.expectations.size)
+        if late < self.expectations.bound - EARLY_US:
+            where = f"{self.at(part, last)} is skipped {late / 1e6:.3f} s after its normal time"
+            self.verdict.add("wrong", f"{where}, which is in time")
+        if boundary["keys"]:
+            self.verdict.add("wrong", f"{self.at(part, start)} is skipped and has rows")
+
+    def check_missing(self, part: Part, boundary: Record, start: int) -> None:
+        """What a tentative row lacks, the streams it names have brought, and no other."""
+        excused = set(boundary["missing"])
+        rows = {row["key"]: row for row in part.rows}
+        mine = [
+            key for s, key in self.batch_keys(start) if key in rows or self.expectations.parts == 1
+        ]
+        for key in mine:
+            given = rows[key]["fields"] if key in rows else {}
+            for name, figures in self.batch[start, key].items():
+                away = sum(n for stream, n in figures.by_stream.items() if stream in excused)
+                count = given.get(name, {}).get("count")
+                if count is None and (given or "count" not in self.expectations.aggregate):
+                    continue
+                high = math.inf if self.expectations.chained and excused else figures.count
+                if not figures.count - away <= (count or 0) <= high:
+                    self.verdict.add(
+                        "wrong",
+                        f"{self.at(part, start)} key {key!r} {name}: tentative count {count or 0} "
+                        f"of {figures.count}, but the missing streams account for {away}",
+                    )
+
+    def batch_keys(self, start: int) -> Sequence[tuple[int, str]]:
+        """The batch's cells of a window."""
+        if not hasattr(self, "_by_window"):
+            self._by_window: dict[int, list[tuple[int, str]]] = {}
+            for cell in self.batch:
+                self._by_window.setdefault(cell[0], []).append(cell)
+        return self._by_window.get(start, [])
+
+    def _stable(self, part: Part, boundary: Record, offset: int | None) -> None:
+        start, end = self._run(part, boundary)
+        add = self.verdict.add
+        if start < part.stable:
+            add("doubled", f"{self.at(part, start)} has a second stable answer")
+            return
+        if start > part.stable:
+            add("lost", f"windows before {self.at(part, start)} were passed over")
+        if start < part.answered:
+            last = min(end, part.answered) - self.expectations.slide
+            if part.undo_to is None or last > part.undo_to:
+                add("uncorrected", f"{self.at(part, start)} is stable without an UNDO before it")
+            if end > part.answered:
+                add("wrong", f"{self.at(part, start)}: a run of windows spans T")
+        replaced = part.tentative.get(start, 0)
+        if boundary["missing"] or boundary["epoch"] != replaced:
+            add("wrong", f"{self.at(part, start)}: stable with missing or epoch not {replaced}")
+        if boundary.get("skipped"):
+            add("wrong", f"{self.at(part, start)} is stable and skipped")
+        for window in range(start, min(end, part.answered), self.expectations.slide):
+            part.tentative.pop(window, None)
+        part.stable, part.answered = end, max(end, part.answered)
+        seen = to_us(boundary["seen_at"])
+        part.answers.append(AnsweredRun("stable", start, end, seen, offset))
+        if part.undo_to is not None and part.stable > part.undo_to:
+            part.undo_to = None
+            part.rec_done_due = part.stable == part.answered
+        self.exact(part)
+
+    def exact(self, part: Part) -> None:
+        """The rows of a stable answer are the batch's."""
+        for row in part.rows:
+            cell = (to_us(row["window_start"]), row["key"])
+            if cell in self.seen:
+                self.verdict.add("doubled", f"{self.at(part, cell[0])} key {row['key']!r}")
+                continue
+            self.seen[cell] = part.part
+            expected = self.batch.get(cell)
+            if expected is None:
+                self.verdict.add("wrong", f"{self.at(part, cell[0])} key {row['key']!r} is no key")
+                continue
+            found = compare(expected, row["fields"], self.expectations.aggregate)
+            if found is not None:
+                self.verdict.add("wrong", f"{self.at(part, cell[0])} key {row['key']!r}: {found}")
+
+    def _undo(self, part: Part, record: Record) -> None:
+        first, last = to_us(record["undo_from"]), to_us(record["undo_to"])
+        if part.undo_to is not None or part.rec_done_due or part.rows:
+            self.verdict.add("wrong", f"part {part.part}: UNDO inside other answers")
+        if first != part.stable or not first <= last < part.answered:
+            self.verdict.add(
+                "wrong",
+                f"part {part.part}: UNDO {record['undo_from']} to {record['undo_to']} is not a "
+                "range of unrevoked tentative answers",
+            )
+        self.verdict.undone += (last - first) // self.expectations.slide + 1
+        part.undo_to = last
+
+    def _rec_done(self, part: Part, record: Record) -> None:
+        if part.stable != part.answered or not part.rec_done_due or record["epoch"] != part.epoch:
+            self.verdict.add("wrong", f"part {part.part}: REC_DONE({record['epoch']}) out of place")
+        part.rec_done_due = False
+
+
+def compare(
+    expected: Mapping[str, ExactAggregates], fields: Mapping[str, Any], aggregate: Iterable[str]
+) -> str | None:
+    """The first figure that differs by more than rounding, as a phrase."""
+    if set(expected) != set(fields):
+        return f"fields {sorted(fields)}, not {sorted(expected)}"
+    for name, figures in expected.items():
+        given = fields[name]
+        for figure in aggregate:
+            want, got = figures.get(figure), given.get(figure)
+            if (want is None) != (got is None):
+                return f"{name}.{figure} is {got}, not {want}"
+            if want is not None and not _close(figure, figures, got, want):
+                return f"{name}.{figure} is {got!r}, not {want!r}"
+    return None
+
+
+def _close(figure: str, figures: ExactAggregates, got: float, want: float) -> bool:
+    """Equal up to what summing in another order can do to doubles of this magnitude."""
+    if figure == "count":
+        return got == want
+    eps = 1e-12 * figures.scale
+    if figure in {"var", "stddev"}:
+        # m2 is merged from deviations, each of which carries the rounding of its mean.
+        spread = math.sqrt(figures.var or 0.0)
+        slack = eps * spread + eps * eps if figure == "var" else eps
+        return math.isclose(got, want, rel_tol=1e-9, abs_tol=slack)
+    slack = eps * figures.count if figure == "sum" else eps
+    return math.isclose(got, want, rel_tol=1e-9, abs_tol=slack)
+
+
+def kinds(records: Iterable[Record]) -> Counter[str]:
+    """How many records of each kind a history has."""
+    return Counter(
+        f"{r['kind']} {r['label']}" if r["kind"] == "boundary" else r["kind"] for r in records
+    )

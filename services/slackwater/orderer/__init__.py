@@ -1,1 +1,0 @@
-"""Orderer: the process that runs one replica of a child under Faust."""

@@ -1,0 +1,405 @@
+"""The persistent source log's writer: ids, promises, and what cannot be used.
+
+DPC's data sources log every tuple durably before anyone sees it (section 2.2), and send boundary
+tuples: a promise that nothing older follows (section 4.2.1). ``SourceCore`` is the part of that
+which needs no clock, disk or broker: readings go in as columns, in the order of their input;
+records go out, each with gap-free ids and the promise that holds after it.
+
+Late, and who decides it. A promise is worth something only if readings below it never follow, so a
+reading below it is late. Where the order of the input is all there is (a file, or a stream that
+makes its boundaries from readings alone), a reading is late exactly if its time lies more than
+``disorder`` below the largest time before it: a function of the input alone, whatever has been
+flushed by then. So a restart decides the same again, and any batch computation can apply the rule.
+Boundaries then never overtake what is still to come: what follows in the input is either above
+(largest time so far) - disorder, or late by itself. For an input whose boundaries follow the clock
+the promise made is the measure.
+
+A clock's promise covers only input that was read to an end observed after it (trace-10): the caller
+says so by passing ``clock_us``. Boundaries of a stream with ``expect_every`` never come from a
+clock, whether a duration was declared or is to be learned: then the core counts the gaps between
+its readings (``primitives/lateness.py``), and nothing else is different.
+
+Rejected: deciding lateness when a batch is flushed. It is cheaper by one comparison, and makes the
+set of late readings depend on timing, so that no two runs over one file agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from slackwater.model.limits import NEVER
+from slackwater.model.records import (
+    Gap,
+    Kind,
+    SourceColumns,
+    SourceRecord,
+    type_f64,
+    type_i32,
+    type_i64,
+)
+from slackwater.primitives.lateness import Gaps, Learning
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.source.scan import Resume
+
+Reason = Literal["malformed", "crash", "late", "before_start", "future", "superseded"]
+LateRule = Literal["input", "promise"]
+DAY_US: Final = 86_400_000_000
+READINGS_DEFAULT_MAX: Final = 10_000
+BYTES_DEFAULT_MAX: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Readings as they came in, in the order of the input.
+
+    ``positions[i]`` is where the input goes on behind reading i; ``position`` the same behind all
+    that was read, readings or not.
+    """
+
+    stimes: type_i64
+    key_index: type_i32
+    keys: Sequence[str]
+    values: tuple[type_f64, ...]
+    positions: type_i64
+    position: int
+
+    def __len__(self) -> int:
+        return len(self.stimes)
+
+    def take(self, which: npt.NDArray[np.bool_] | slice) -> Arrived:
+        """Some of the readings."""
+        return Arrived(
+            self.stimes[which],
+            self.key_index[which],
+            self.keys,
+            tuple(column[which] for column in self.values),
+            self.positions[which],
+            self.position,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Readings of an ``Arrived`` that are not in the log, or (before_start) in no window."""
+
+    reason: Reason
+    indices: npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRules:
+    """What a stream's declaration says about its log."""
+
+    log: str
+    fields: tuple[str, ...]
+    disorder_us: int
+    late: LateRule
+    clock_boundaries: bool
+    """False with ``expect_every``: its boundaries come from readings alone."""
+    readings_max: int = READINGS_DEFAULT_MAX
+    bytes_max: int = BYTES_DEFAULT_MAX
+    learning: Learning | None = None
+    """With ``expect_every: auto``: how its value is learned from the gaps between readings."""
+
+    @property
+    def rows_max(self) -> int:
+        """Readings in one record, before the length of keys is looked at."""
+        row_bytes = 8 + 4 + 8 * len(self.fields)
+        return max(1, min(self.readings_max, self.bytes_max // row_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A core before a flush."""
+
+    next_id: int
+    watermark: int
+    chunks: tuple[Arrived, ...]
+    waiting: int
+    lost: int
+
+
+class SourceCore:
+    """One source log, from readings to records."""
+
+    def __init__(self, rules: SourceRules, resume: Resume | None = None) -> None:
+        resume = resume or Resume()
+        self.rules = rules
+        self.next_id = resume.next_id
+        self.watermark = resume.watermark
+        self.largest = resume.largest
+        self.input_watermark = NEVER
+        self.gaps = Gaps(rules.learning) if rules.learning is not None else None
+        self.position = resume.position
+        self.waiting = 0
+        self._chunks: list[Arrived] = []
+        self._grids: tuple[Grid, ...] = ()
+        self._start_us: int | None = None
+        self._end_us: int | None = None
+        self._ended = False
+        self._lost = 0
+
+    # What comes in.
+
+    def read_by(self, grids: Sequence[Grid], start_us: int | None) -> None:
+        """The queries over this stream: their cut points, and the smallest of their starts."""
+        self._grids = tuple(grids)
+        self._start_us = start_us
+
+    def follow(self, stimes: type_i64) -> int:
+        """Readings that an earlier incarnation has dealt with; says how many of them were late.
+
+        Only where lateness is a function of the input: their times decide about what follows.
+        """
+        assert self.rules.late == "input"
+        if not len(stimes):
+            return 0
+        late = stimes < self._largest_before(stimes) - self.rules.disorder_us
+        return int(np.count_nonzero(late))
+
+    def advance_watermark(self, t_us: int) -> None:
+        """The input itself says that no reading below ``t_us`` follows (a boundary message)."""
+        self.input_watermark = max(self.input_watermark, t_us)
+
+    def offer(self, arrived: Arrived, now_us: int | None = None) -> tuple[Refused, ...]:
+        """Take readings in; ``now_us`` (event clock) turns the rule against the future on."""
+        self.position = arrived.position
+        if not len(arrived):
+            return ()
+        refused: list[Refused] = []
+        usable = np.ones(len(arrived), np.bool_)
+        if now_us is not None:
+            usable &= arrived.stimes <= now_us + DAY_US
+            _note(refused, "future", ~usable)
+        late = self._late(arrived.stimes, usable)
+        _note(refused, "late", late)
+        usable &= ~late
+        if self._start_us is not None:
+            _note(refused, "before_start", usable & (arrived.stimes < self._start_us))
+        kept = arrived if usable.all() else arrived.take(usable)
+        if len(kept):
+            self._chunks.append(kept)
+            self.waiting += len(kept)
+        return tuple(refused)
+
+    def _late(self, stimes: type_i64, usable: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        late = stimes < max(self.watermark, self.input_watermark)
+        before = self._largest_before(np.where(usable, stimes, NEVER))
+        if self.rules.late == "input":
+            late |= stimes < before - self.rules.disorder_us
+        late &= usable
+        return late
+
+    def _largest_before(self, stimes: type_i64) -> type_i64:
+        """Per reading, the largest time before it in the input; remembers the largest of all."""
+        before = np.empty_like(stimes)
+        before[0] = self.largest
+        before[1:] = stimes[:-1]
+        np.maximum.accumulate(before, out=before)
+        if self.gaps is not None:
+            self.gaps.add((stimes - before)[before > NEVER])
+        self.largest = max(int(before[-1]), int(stimes[-1]))
+        return before
+
+    def lost(self, readings: int) -> None:
+        """The input does not hold these any more: the next record says so (rule-28)."""
+        self._lost += readings
+
+    def end(self, end_us: int | None) -> None:
+        """The input is exhausted; its boundary is then ``end_us``, however late the clock.
+
+        See trace-24.
+        """
+        self._ended = True
+        self._end_us = end_us
+
+    # What goes out.
+
+    @property
+    def grids(self) -> tuple[Grid, ...]:
+        """The cut points of the queries over this stream."""
+        return self._grids
+
+    @property
+    def is_full(self) -> bool:
+        """Is there enough for a record, whatever the clock says?"""
+        return self.waiting >= self.rules.rows_max
+
+    def next_flush_us(self, after_us: int, default: Grid) -> int:
+        """When the event clock shows this, the next cut point's boundary is due."""
+        disorder = self.rules.disorder_us
+        grids = self._grids or (default,)
+        return min(grid.next_cut(after_us - disorder) for grid in grids) + disorder
+
+    def claim(self, clock_us: int | None, follow_us: int | None = None) -> int:
+        """The promise that could be made now for what is not yet read.
+
+        ``clock_us``: the input was read to an end observed when the event clock showed this.
+        ``follow_us``: the promise of others, for a log that has never held a reading.
+        """
+        if self._ended and self._end_us is not None:
+            return max(self.watermark, self._end_us)
+        claims = [self.watermark, self.input_watermark]
+        if self.rules.late == "input" and self.largest > NEVER:
+            claims.append(self.largest - self.rules.disorder_us)
+        if clock_us is not None and self.rules.clock_boundaries:
+            claims.append(clock_us - self.rules.disorder_us)
+        if follow_us is not None:
+            claims.append(follow_us)
+        return max(claims)
+
+    def flush(
+        self, inc: int, clock_us: int | None = None, follow_us: int | None = None
+    ) -> tuple[SourceRecord, ...]:
+        """All that waits, as records; a BOUNDARY alone if nothing waits but the promise grows."""
+        claim = self.claim(clock_us, follow_us)
+        if not self.waiting:
+            if claim <= self.watermark:
+                return ()
+            self.watermark = claim
+            return (self._boundary(Kind.BOUNDARY, inc),)
+        pieces = self._pieces()
+        self._chunks, self.waiting = [], 0
+        # What a record may promise is bounded by the readings that come behind it.
+        lowest, boundaries = claim, [0] * len(pieces)
+        for i in range(len(pieces) - 1, -1, -1):
+            boundaries[i] = max(self.watermark, lowest)
+            lowest = min(lowest, int(pieces[i].stimes.min()))
+        assert lowest >= self.watermark, "a reading below the promise was let through"
+        records = []
+        for i, (piece, boundary) in enumerate(zip(pieces, boundaries, strict=True)):
+            last = i == len(pieces) - 1
+            position = self.position if last else int(piece.positions[-1])
+            records.append(self._insertion(piece, inc, boundary, position))
+        return tuple(records)
+
+    def saved(self) -> Saved:
+        """What a flush changes; for a caller that could not keep what it gave."""
+        return Saved(self.next_id, self.watermark, tuple(self._chunks), self.waiting, self._lost)
+
+    def restore(self, saved: Saved) -> None:
+        """As if the last flush had not been asked for."""
+        self.next_id, self.watermark = saved.next_id, saved.watermark
+        self._chunks, self.waiting = list(saved.chunks), saved.waiting
+        self._lost = saved.lost
+
+    def start(self, spool: str, affected_until: int = NEVER, *, anew: bool = False) -> SourceRecord:
+        """The record that begins an incarnation (rule-6).
+
+        ``affected_until``: what is damaged right before it was promised up to then (trace-15).
+            ``anew``: which
+        ids the log has had nobody knows, and from here on they are counted again.
+        """
+        begun = self._boundary(Kind.START, 0, spool)
+        affected_until = max(begun.stime_max, affected_until)
+        gap = (Gap(self.rules.log, 0),) if anew else ()
+        return replace(begun, stime_min=affected_until, stime_max=affected_until, gap=gap)
+
+    def _boundary(self, kind: Kind, inc: int, spool: str = "") -> SourceRecord:
+        return SourceRecord(
+            kind=kind,
+            stream=self.rules.log,
+            inc=inc,
+            first_id=self.next_id,
+            last_id=self.next_id - 1,
+            boundary=self.watermark,
+            stime_min=self.watermark,
+            stime_max=self.watermark,
+            input_position=self.position,
+            spool=spool,
+            gap=() if kind is Kind.START else self._take_gap(),
+        )
+
+    def _take_gap(self) -> tuple[Gap, ...]:
+        lost, self._lost = self._lost, 0
+        return (Gap(self.rules.log, lost),) if lost else ()
+
+    def _insertion(self, piece: Arrived, inc: int, boundary: int, position: int) -> SourceRecord:
+        first = self.next_id
+        self.next_id += len(piece)
+        self.watermark = boundary
+        return SourceRecord(
+            kind=Kind.INSERTION,
+            stream=self.rules.log,
+            inc=inc,
+            first_id=first,
+            last_id=self.next_id - 1,
+            boundary=boundary,
+            stime_min=int(piece.stimes.min()),
+            stime_max=int(piece.stimes.max()),
+            input_position=position,
+            gap=self._take_gap(),
+            columns=SourceColumns(
+                piece.stimes, piece.key_index, piece.keys, self.rules.fields, piece.values
+            ),
+        )
+
+    def _pieces(self) -> list[Arrived]:
+        joined = _join(self._chunks)
+        rows_max = self.rules.rows_max
+        pieces: list[Arrived] = []
+        for start in range(0, len(joined), rows_max):
+            pieces += self._fit(_compact(joined.take(slice(start, start + rows_max))))
+        return pieces
+
+    def _fit(self, piece: Arrived) -> list[Arrived]:
+        """Halves until long keys fit the limit too."""
+        size = sum(map(len, piece.keys)) + len(piece) * (12 + 8 * len(piece.values))
+        if size <= self.rules.bytes_max or len(piece) == 1:
+            return [piece]
+        half = len(piece) // 2
+        left, right = piece.take(slice(0, half)), piece.take(slice(half, len(piece)))
+        return self._fit(_compact(left)) + self._fit(_compact(right))
+
+
+def _note(refused: list[Refused], reason: Reason, mask: npt.NDArray[np.bool_]) -> None:
+    if mask.any():
+        refused.append(Refused(reason, np.flatnonzero(mask)))
+
+
+def _join(chunks: Sequence[Arrived]) -> Arrived:
+    """Chunks one after the other, over one list of keys."""
+    first, last = chunks[0], chunks[-1]
+    if len(chunks) == 1:
+        return first
+    keys: Sequence[str] = first.keys
+    indices = [chunk.key_index for chunk in chunks]
+    if any(chunk.keys is not keys for chunk in chunks):
+        places: dict[str, int] = {}
+        indices = [_place(chunk, places) for chunk in map(_compact, chunks)]
+        keys = list(places)
+    return Arrived(
+        np.concatenate([chunk.stimes for chunk in chunks]),
+        np.concatenate(indices),
+        keys,
+        tuple(np.concatenate(columns) for columns in zip(*(c.values for c in chunks), strict=True)),
+        np.concatenate([chunk.positions for chunk in chunks]),
+        last.position,
+    )
+
+
+def _place(chunk: Arrived, places: dict[str, int]) -> type_i32:
+    to = [places.setdefault(key, len(places)) for key in chunk.keys]
+    return np.asarray(to, np.int32)[chunk.key_index]
+
+
+def _compact(chunk: Arrived) -> Arrived:
+    """The same readings with the keys that occur in them, and no others."""
+    used = np.zeros(len(chunk.keys), np.bool_)
+    used[chunk.key_index] = True
+    if used.all():
+        return chunk
+    to = (np.cumsum(used) - 1).astype(np.int32)
+    return Arrived(
+        chunk.stimes,
+        to[chunk.key_index],
+        [chunk.keys[i] for i in np.flatnonzero(used).tolist()],
+        chunk.values,
+        chunk.positions,
+        chunk.position,
+    )

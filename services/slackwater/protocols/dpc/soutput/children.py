@@ -1,0 +1,151 @@
+"""The children of a root as it restores them, and how little of them is kept in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slackwater.model.errors import HeldTooMuchError
+from slackwater.model.records import BucketRecord, Kind, LogState, Position, RootState
+from slackwater.primitives.panes import Contents, LivePanes, Notes, PaneStore
+from slackwater.protocols.common.inputs import InputLog
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.config import DeltaLog, RootConfig
+from slackwater.protocols.dpc.soutput.decision import Child, Chosen
+from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
+from slackwater.protocols.dpc.soutput.live_input import LiveInput
+from slackwater.protocols.dpc.soutput.stable_input import StableInput
+from slackwater.protocols.dpc.soutput.upstream import Upstream
+
+
+def log_of(state: LogState) -> DeltaLog:
+    """Which log a part of the state record is about."""
+    return DeltaLog(state.child, state.replica, LineName(state.line))
+
+
+def restore_child(
+    config: RootConfig, child: int, state: RootState, contents: Contents[Any]
+) -> Child:
+    """The child's cursors and panes, at the places that the state record names."""
+    grid = config.grid
+    logs = {log_of(s): s for s in state.logs}
+    pane_of = grid.pane_start
+
+    def cursor(replica: int, line: LineName, *, strict: bool) -> DeltaCursor:
+        log = logs[DeltaLog(child, replica, line)]
+        return DeltaCursor(log.stable if strict else log.live, pane_of, strict=strict)
+
+    frontier = state.child_frontiers[child]
+    stable = StableInput(
+        [cursor(r, LineName.STABLE, strict=True) for r in range(config.replicas)],
+        frontier,
+        config.ahead_buckets_max * grid.w_us,
+    )
+    panes = PaneStore(grid, contents, state.stable_from)
+    live_panes = LivePanes(grid, contents, panes, streams=config.children[child])
+    if frontier.bucket_start > state.stable_from:
+        panes.advance(frontier.bucket_start)  # before E0 there is nothing
+    start = max(state.answered_to, grid.bucket_start(config.start_time))
+    live = LiveInput(
+        [
+            (
+                cursor(r, LineName.STABLE, strict=False),
+                cursor(r, LineName.LIVE, strict=False),
+            )
+            for r in range(config.replicas)
+        ],
+        start,
+        config.ahead_buckets_max * grid.w_us,
+    )
+    chosen = Chosen(contents, live_panes, start)
+    return Child(stable, panes, live, chosen, Upstream(config.replicas, config.stale_us))
+
+
+def settle(config: RootConfig, child: Child, now: int) -> None:
+    """Keep few buckets apart, however long the windows are (guarantee-5).
+
+    What the stable line has, need not be chosen. In a failure, what lies far back and is past
+    its own deadline is chosen now: what came later would be left to the stable line anyway.
+    """
+    settled = child.stable.frontier.bucket_start
+    reached = config.grid.bucket_start(child.live.reaches_to - child.live.ahead_us_max)
+    if reached > max(settled, child.chosen.to):
+        deadline = config.schedule.deadline(reached)
+        if deadline is not None and deadline <= now:
+            _choose(child, max(child.chosen.to, settled), reached)
+    if max(settled, child.chosen.to) > child.live.low:
+        child.chosen.to = max(child.chosen.to, settled)
+        child.live.forget_before(child.chosen.to)
+    while child.live.bytes_held > _bytes_max(config):
+        following = config.grid.next_cut(child.chosen.to)
+        deadline = config.schedule.deadline(following)
+        if deadline is None or deadline > now or following > child.live.reaches_to:
+            return
+        _choose(child, child.chosen.to, following)
+        child.live.forget_before(following)
+
+
+def _bytes_max(config: RootConfig) -> int:
+    """The share of H that the buckets of a child have (rule-12)."""
+    return config.ahead_bytes_max // len(config.children)
+
+
+def check_excess(config: RootConfig, child: Child, now: int) -> None:
+    """Raise if more than a share of H is kept apart without need; behind ``settle`` (rule-12).
+
+    What is chosen has been released, and what is past its deadline has been chosen until no more
+    than the share was left. So beyond the share there is only what may not be chosen yet.
+    """
+    if child.live.bytes_held <= _bytes_max(config):
+        return
+    chosen_to = max(child.chosen.to, child.stable.frontier.bucket_start)
+
+    def is_past(end: int) -> bool:
+        deadline = config.schedule.deadline(end)
+        is_due = deadline is not None and deadline <= now and end <= child.live.reaches_to
+        return is_due or end <= chosen_to
+
+    excess = child.live.bytes_before(is_past)
+    if excess > _bytes_max(config):
+        raise HeldTooMuchError(config.fragment, excess, _bytes_max(config))
+
+
+def _choose(child: Child, start: int, end: int) -> None:
+    child.chosen.choose(child.live, start, end)
+    child.chosen.panes.seal()
+
+
+def input_log(child: Child, log: DeltaLog) -> InputLog[DeltaCursor]:
+    """The cursors that read a log of the child; its live log is read by the live line alone."""
+    is_stable = log.line is LineName.STABLE
+    return InputLog(
+        child.live.cursors[log.replica][log.line],
+        child.stable.cursors[log.replica] if is_stable else None,
+    )
+
+
+def take_stable(
+    child: Child,
+    contents: Contents[Any],
+    log: DeltaLog,
+    offset: int,
+    record: BucketRecord,
+    needed_to: int,
+) -> None:
+    """A record of a replica's stable log, for the stable line: folded into panes if it counts."""
+    before = child.stable.frontier
+    is_taken = child.stable.take(log.replica, offset, record, needed_to)
+    if child.stable.frontier < before:
+        child.panes.begin_again()
+    if not is_taken:
+        return
+    notes = Notes.of((), record.gap)
+    if record.kind is Kind.BOUNDARY:
+        child.panes.advance(record.bucket_end, notes)
+    else:
+        child.panes.add(
+            Position(record.bucket_start, record.piece),
+            record.bucket_end,
+            contents.of(record),
+            notes,
+            last=record.piece + 1 == record.pieces,
+        )

@@ -1,0 +1,154 @@
+"""What a root copy is told at its start, the effects that it returns, and its first state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from slackwater.model.deployment import BOUND_TOLERANCE_US
+from slackwater.model.names import UNPREFIXED, Names
+from slackwater.model.records import LogPosition, LogState, Position, RootState
+from slackwater.primitives.deltas import Aggregates, KeyTable
+from slackwater.primitives.panes import Contents, PaneShare
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.common.inputs import ProbeEnds
+from slackwater.protocols.common.line import PROCESS, LineName, Policy, Schedule
+from slackwater.protocols.dpc.soutput.answers import Answered, Transaction
+from slackwater.protocols.dpc.soutput.upstream import STALE_US_MAX, Switched
+
+LIVE_WINDOWS_PER_STEP_MAX: Final = 64
+
+
+class DeltaLog(NamedTuple):
+    """One partition of ``sw.deltas.<query>.<part>``."""
+
+    child: int
+    replica: int
+    line: LineName
+
+    def partition(self, replicas: int) -> int:
+        """Its number."""
+        return (self.child * replicas + self.replica) * 2 + self.line
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Write this transaction, and ``state`` as its last record; then call ``committed``."""
+
+    transaction: Transaction[PaneShare[Any]]
+    state: RootState
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOrdered:
+    """Ask where the ordered logs behind these delta logs begin and end; answer with ``ordered``.
+
+    No answer is one too: the next question comes behind it.
+    """
+
+    logs: tuple[DeltaLog, ...]
+
+
+Effect = Commit | ProbeEnds[DeltaLog] | FetchOrdered | Switched
+
+
+@dataclass(frozen=True, slots=True)
+class RootConfig:
+    """What a root copy is told. ``children`` are the stream names of each child (trace-31).
+
+    ``start_time`` is the query's start (trace-24). ``bound_us`` is X, ``tolerance_us`` with what
+    lateness is judged (``overload.py``). ``ahead_buckets_max`` and ``ahead_bytes_max`` are H of
+    rule-12; the bytes are those of all children. ``contents`` says what an answer is made of,
+    figures of deltas or rows as they come (trace-21): the lines, the cursors and the order of what
+    is written are the same for both.
+    """
+
+    fragment: str
+    query: str
+    part: int
+    placement: int
+    children: tuple[tuple[str, ...], ...]
+    replicas: int
+    fields: tuple[str, ...]
+    grid: Grid
+    schedule: Schedule
+    start_time: int
+    bound_us: int
+    ahead_buckets_max: int = 600
+    ahead_bytes_max: int = 256 << 20
+    contents: Callable[[KeyTable, tuple[str, ...]], Contents[Any]] = Aggregates
+    empty_wait_us: int = 0
+    """So long after its normal time an answer without rows may wait for others, to be one run."""
+    tolerance_us: int = BOUND_TOLERANCE_US
+    live_windows_max: int = LIVE_WINDOWS_PER_STEP_MAX
+    policy: Policy = PROCESS
+    stale_us: int = STALE_US_MAX
+    """How long a replica's last word counts (``upstream.py``)."""
+    topics: Names = UNPREFIXED
+    """What the logs are called in which holes are told."""
+
+    @property
+    def logs(self) -> list[DeltaLog]:
+        """All the delta logs of the part."""
+        return [
+            DeltaLog(child, replica, line)
+            for child in range(len(self.children))
+            for replica in range(self.replicas)
+            for line in LineName
+        ]
+
+
+def initial_state(config: RootConfig) -> RootState:
+    """The state of a part that was never answered: S = T = the first window that holds E0."""
+    first = config.grid.first_window_holding(config.start_time)
+    start = Position(config.grid.bucket_start(config.start_time))
+    position = LogPosition(0, 0, -1, start)
+    return RootState(
+        config.fragment,
+        placement=-1,
+        next_seq=0,
+        epoch=0,
+        stable_from=first,
+        answered_to=first,
+        child_frontiers=(start,) * len(config.children),
+        logs=tuple(
+            LogState(log.child, log.replica, log.line, position, position, 0) for log in config.logs
+        ),
+    )
+
+
+def state_after(config: RootConfig, after: Answered, logs: Iterable[LogState]) -> RootState:
+    """The state of a part that has answered up to ``after``."""
+    start = config.grid.bucket_start(config.start_time)
+    return RootState(
+        config.fragment,
+        placement=config.placement,
+        next_seq=after.next_seq,
+        epoch=after.epoch,
+        stable_from=after.stable_from,
+        answered_to=after.answered_to,
+        child_frontiers=(Position(max(after.stable_from, start)),) * len(config.children),
+        logs=tuple(logs),
+    )
+
+
+def fits(config: RootConfig, state: object) -> bool:
+    """Can this state record be of a copy of this part: has it a place in each of its logs?"""
+    if not isinstance(state, RootState) or state.fragment != config.fragment:
+        return True  # of another fragment: whether it fits is not for this one to say
+    logs = [(log.child, log.replica, log.line) for log in state.logs]
+    return len(state.child_frontiers) == len(config.children) and sorted(logs) == sorted(
+        (log.child, log.replica, int(log.line)) for log in config.logs
+    )
+
+
+def stays_down(state: RootState | None, placement: int) -> bool:
+    """Only a greater placement number may fence (trace-17); ``state`` is the log's."""
+    return state is not None and state.placement >= placement
+
+
+def answered_by_all(states: Iterable[RootState | None]) -> int | None:
+    """S of the part that is last: before it nobody needs anything. None while a part is silent."""
+    answered = [None if state is None else state.stable_from for state in states]
+    return None if None in answered else min((s for s in answered if s is not None), default=None)

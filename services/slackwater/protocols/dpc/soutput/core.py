@@ -1,0 +1,392 @@
+"""The root: merges the children of one part and answers its windows, within the bound, exactly.
+
+It is the last SUnion and SOutput of DPC (sections 4.2 and 4.4.2) in one. The same two lines as in
+the orderer, over the children's delta logs: a window is stable when every child's frontier has
+passed its end; it is answered tentatively at its deadline, or earlier when every child that has
+not failed has passed it and waiting would gain nothing (rule-20). What is written, in which order
+and in which transaction is decided by ``answers.py`` from S and T, which are in the log (rule-24).
+
+The stable line folds slices into panes as they come; the live line sees all replicas' logs and
+folds what it has chosen when it must answer. Neither keeps a backlog: positions do (trace-5). A
+step looks at what has come, makes a decision (``decision.py``), and takes it. One transaction is
+under way at a time; a copy whose transaction fails ends, and its restart is the same procedure as a
+take-over (rule-27): restore the state record, read the delta logs to their ends, go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slackwater.model.records import BucketRecord, Hole, LogState, RootState
+from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.panes import PaneShare
+from slackwater.protocols.common.inputs import Inputs, ProbeEnds
+from slackwater.protocols.common.line import Line, LineName
+from slackwater.protocols.common.states import LineState
+from slackwater.protocols.dpc.soutput.answers import Answered, AnswerPlanner, Transaction, rows_of
+from slackwater.protocols.dpc.soutput.children import (
+    check_excess,
+    input_log,
+    log_of,
+    restore_child,
+    settle,
+    take_stable,
+)
+from slackwater.protocols.dpc.soutput.config import (
+    Commit,
+    DeltaLog,
+    Effect,
+    RootConfig,
+    state_after,
+)
+from slackwater.protocols.dpc.soutput.decision import (
+    LIVE_ROWS_MAX,
+    Decider,
+    Decision,
+    Windows,
+    earliest,
+)
+from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
+from slackwater.protocols.dpc.soutput.lost_seqs import LostSeqs
+from slackwater.protocols.dpc.soutput.overload import Overload
+from slackwater.protocols.dpc.soutput.upstream import Switched
+
+
+class RootCore:
+    """One copy of one root part. Always built from a state record, the first from the initial one.
+
+    Args:
+        config: what it is told.
+        state: the state record as the log has it (rule-24).
+        mute_until: per log, its end seen at the start: no tentative answer before they are read.
+    """
+
+    def __init__(
+        self, config: RootConfig, state: RootState, *, suppress_until: Mapping[DeltaLog, int]
+    ) -> None:
+        self._config = config
+        self._grid = config.grid
+        self.keys = KeyTable()
+        self._contents = config.contents(self.keys, config.fields)
+        answered = Answered(state.next_seq, state.epoch, state.stable_from, state.answered_to)
+        self.answers: AnswerPlanner[PaneShare[Any]] = AnswerPlanner(
+            answered, config.grid, self._due_at
+        )
+        self.line = Line(
+            len(config.children),
+            Windows(config.grid),
+            config.schedule,
+            answered.stable_from,
+            answered.answered_to,
+            config.policy,
+        )
+        self.overload = Overload(
+            self._normal_time_of,
+            config.bound_us,
+            config.tolerance_us,
+            config.live_windows_max,
+            LIVE_ROWS_MAX,
+        )
+        self._logs = config.logs
+        self._contiguous_seq = {log_of(s): s.contiguous_seq for s in state.logs}
+        children = range(len(config.children))
+        self._children = [restore_child(config, child, state, self._contents) for child in children]
+        self._decider = Decider(
+            config.grid,
+            config.schedule,
+            config.policy,
+            self._contents,
+            config.empty_wait_us,
+            self._children,
+            self.answers,
+            self.overload,
+        )
+        self._logs_of = [[log for log in self._logs if log.child == child] for child in children]
+        self._inputs: Inputs[DeltaLog, DeltaCursor] = Inputs(
+            {log: input_log(self._children[log.child], log) for log in self._logs},
+            self._logs_of,
+            suppress_until,
+        )
+        self._lost_seqs = LostSeqs(self._children, self._inputs, self._contiguous_seq)
+        self._in_flight: Transaction[PaneShare[Any]] | None = None
+        self._live_alone = 0
+        self._now = 0
+        self.busy = False
+        self.wake_at: int | None = None
+
+    # What comes in.
+
+    def receive(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
+        """A record from the live consumer."""
+        readers = self._inputs.receive(log, offset)
+        self._count(log, offset, record)
+        for line, _ in readers:
+            self._offer(line, log, offset, record)
+
+    def catch_up(self, line: LineName, log: DeltaLog, offset: int, record: BucketRecord) -> None:
+        """A record from the catch-up reader of one line."""
+        cursor = self._inputs.replaying(line, log, offset)
+        if cursor is None:
+            return
+        self._count(log, offset, record)
+        self._offer(line, log, offset, record)
+        if cursor.offset > offset:  # else it holds the record, and stays parked there
+            self._inputs.attach(line, log)
+
+    def _offer(self, line: LineName, log: DeltaLog, offset: int, record: BucketRecord) -> None:
+        child = self._children[log.child]
+        if line is LineName.STABLE:
+            take_stable(child, self._contents, log, offset, record, self._needed_to)
+        else:
+            child.live.take(log.replica, log.line, offset, record)
+
+    def update_replica(self, child: int, replica: int, state: LineState, received_at: int) -> None:
+        """What a replica said in its latest heartbeat, and when that was heard (trace-34)."""
+        self._children[child].upstream.update(replica, state, received_at)
+
+    def ends(self, ends: Mapping[DeltaLog, int | None], fetched_at: int) -> None:
+        """The ends of some logs as of ``fetched_at``; None: the broker gave no answer."""
+        self._inputs.answer(ends, fetched_at)
+        self._note_read()
+
+    def begin_at(self, beginnings: Mapping[DeltaLog, int]) -> None:
+        """Before anything is read: retention may have been there first (rule-28)."""
+        self._inputs.begin_at(beginnings)
+
+    def live_at(self, log: DeltaLog, offset: int) -> None:
+        """The live consumer reads the log for others already: its next record is at ``offset``."""
+        self._inputs.live_at(log, offset)
+
+    def position_gone(self, line: LineName, log: DeltaLog, beginning: int) -> None:
+        """Retention took the record that a parked cursor needs next (rule-28).
+
+        What is left may begin beyond L: then it is a hole, and its writer says it again (rule-11).
+        """
+        self._inputs.position_gone(line, log, beginning)
+
+    def ordered(self, spans: Mapping[DeltaLog, tuple[int, int]]) -> None:
+        """Where some ordered logs begin and end."""
+        self._lost_seqs.ordered(spans)
+
+    def committed(self, now: int) -> None:
+        """The transaction under way is in the log."""
+        assert self._in_flight is not None, "no transaction is under way"
+        self.overload.ends(now)
+        self.answers.committed(self._in_flight.after)
+        self._in_flight = None
+        state = self.answers.state
+        for child in self._children:
+            child.panes.drop_before(state.stable_from)
+            child.chosen.panes.drop_before(state.answered_to)
+            for cursor in child.stable.cursors:
+                cursor.replay_positions.forget_before(state.stable_from)
+            for pair in child.live.cursors:
+                for cursor in pair:
+                    cursor.replay_positions.forget_before(state.answered_to)
+
+    # What goes out.
+
+    def step(self, now: int) -> list[Effect]:
+        """What is due at ``now`` (us of wall time): at most one transaction."""
+        stale_at = self._look(now)
+        if self.awaits_commit:
+            self.wake_at, self.busy = None, False  # ``committed`` comes first
+            return []
+        return self._take(self.decide(now), stale_at)
+
+    def _look(self, now: int) -> int | None:
+        """Take account of what has come and of the time; when the next replica's word is stale."""
+        passed_us = max(now - self._now, 0) if self._now else 0
+        self._now = now
+        self._note_read(passed_us)
+        for child in self._children:
+            child.upstream.has_come(child.live.each_stable_to)
+        stale_at = earliest(*[child.upstream.notice(now) for child in self._children])
+        for child in self._children:
+            settle(self._config, child, now)
+            check_excess(self._config, child, now)
+        return stale_at
+
+    def decide(self, now: int) -> Decision:
+        """What to answer now. Changes nothing: it may be asked twice."""
+        return self._decider.decide(
+            self.line, now, suppress_tentative=self.suppress_tentative, live_alone=self._live_alone
+        )
+
+    def _take(self, decision: Decision, stale_at: int | None) -> list[Effect]:
+        """Make a decision true."""
+        now = self._now
+        self.line, self._live_alone = decision.line, decision.live_alone
+        for i, (child, chosen) in enumerate(zip(self._children, decision.chosen, strict=True)):
+            if chosen is not child.chosen:
+                child.chosen = chosen
+                chosen.panes.seal()
+            if i in decision.doubted:
+                child.upstream.doubt(now)
+        effects: list[Effect] = []
+        ordered_at = self._lost_seqs.look(now, effects)
+        self._ask(decision.unread, effects)
+        self.busy = decision.busy
+        self.wake_at = earliest(decision.wake_at, ordered_at, stale_at)
+        if decision.transaction:
+            self._begin(decision.transaction, effects)
+        return effects
+
+    def _begin(self, transaction: Transaction[PaneShare[Any]], effects: list[Effect]) -> None:
+        if transaction.after.answered_to > transaction.before.answered_to:
+            effects += self._switches(self._now, transaction.after.answered_to)
+        self._in_flight = transaction
+        self.overload.begins(self._now, rows_of(transaction))
+        effects.append(Commit(transaction, self._state_after(transaction.after)))
+
+    def _normal_time_of(self, start: int, windows: int) -> int | None:
+        """Of the window that is so many behind the one that begins at ``start``."""
+        end = self._grid.window_end(start + windows * self._slide)
+        return self._config.schedule.normal_time(end)
+
+    def _switches(self, now: int, answered_to: int) -> list[Switched]:
+        """This answer is the first out of another replica's words since one was lost (5.1)."""
+        found = []
+        end = self._grid.window_end(answered_to - self._slide)
+        for i, child in enumerate(self._children):
+            lost = child.upstream.lost
+            if lost is not None and child.live.passes_without(lost.replica, end):
+                child.upstream.lost = None
+                found.append(Switched(i, lost.replica, lost.last_heartbeat, lost.detected_at, now))
+        return found
+
+    # Stable line.
+
+    @property
+    def _needed_to(self) -> int:
+        """What the stable line needs for its next window: only beyond that is it ahead."""
+        return self._grid.window_end(self.line.stable_next)
+
+    # Positions.
+
+    def wanted(self) -> dict[tuple[LineName, DeltaLog], int]:
+        """Where the catch-up readers shall read: parked cursors that can go on (rule-12)."""
+        wanted: dict[tuple[LineName, DeltaLog], int] = {}
+        for log, cursor in self._inputs.parked(LineName.LIVE):
+            if self._children[log.child].live.needs_input(cursor):
+                wanted[LineName.LIVE, log] = cursor.offset
+        for log, cursor in self._inputs.parked(LineName.STABLE):
+            stable = self._children[log.child].stable
+            ahead_us = cursor.boundary - self._needed_to
+            if stable.wants(log.replica) and ahead_us <= stable.ahead_us_max:
+                wanted[LineName.STABLE, log] = cursor.offset
+        return wanted
+
+    def _state_after(self, after: Answered) -> RootState:
+        """The state record of a transaction: what a restart needs (rule-23, rule-27)."""
+        logs = []
+        for log in self._logs:
+            live = self._inputs.live(log).replay_positions.at(after.answered_to)
+            stable = live
+            if log.line is LineName.STABLE:
+                stable = self._inputs.stable(log).replay_positions.at(after.stable_from)
+            logs.append(
+                LogState(log.child, log.replica, log.line, stable, live, self._contiguous_seq[log])
+            )
+        return state_after(self._config, after, logs)
+
+    def _count(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
+        contiguous_seq = self._contiguous_seq[log]
+        if record.seq == contiguous_seq or (
+            record.seq > contiguous_seq
+            and any(
+                c.reaches(offset, contiguous_seq, record.seq) for _, c in self._inputs.readers(log)
+            )
+        ):
+            self._contiguous_seq[log] = record.seq + 1
+
+    def _ask(self, children: tuple[int, ...], effects: list[Effect]) -> None:
+        """Ask for the ends of all logs of these children, but where an answer is awaited."""
+        is_probed = self._inputs.is_probed
+        asked = [child for child in children if not any(map(is_probed, self._logs_of[child]))]
+        if asked:
+            logs = self._inputs.probe(log for child in asked for log in self._logs_of[child])
+            effects.append(ProbeEnds(logs))
+
+    def _note_read(self, passed_us: int = 0) -> None:
+        """Tell the line which children have been read to the ends that were asked for."""
+        for child, fetched_at in self._inputs.read_through(passed_us):
+            self.line.note_read(child, fetched_at)
+
+    def _due_at(self, end: int) -> int:
+        normal = self._config.schedule.normal_time(end)
+        return self._now if normal is None else normal
+
+    @property
+    def _slide(self) -> int:
+        assert self._grid.window is not None
+        return self._grid.window.slide_us
+
+    # What others want to know.
+
+    @property
+    def awaits_commit(self) -> bool:
+        """A transaction is under way: until ``committed`` a step can answer nothing."""
+        return self._in_flight is not None
+
+    @property
+    def suppress_tentative(self) -> bool:
+        """No tentative answer yet: unread deltas may hold what would be missing (rule-27).
+
+        A log that has been read past the next window's end is read far enough: its cursor may be
+        parked there, ahead of its time (rule-12).
+        """
+        inputs = self._inputs
+        return inputs.has_unread and inputs.is_unread(self._grid.window_end(self.line.live_next))
+
+    @property
+    def live_offsets(self) -> dict[DeltaLog, int]:
+        """Where the live consumer starts in each log."""
+        return self._inputs.positions
+
+    @property
+    def read_to(self) -> dict[tuple[int, int], int]:
+        """How far each (child, replica) has come in its stable log, as the live line has read it.
+
+        For the replica, which does not put live buckets behind corrections
+        (``reconcile/downstream.py``).
+        """
+        return {
+            (log.child, log.replica): self._inputs.live(log).boundary
+            for log in self._logs
+            if log.line is LineName.STABLE
+        }
+
+    @property
+    def held_slices(self) -> int:
+        """How many slices, panes and places are held in memory (guarantee-5)."""
+        return sum(
+            len(c.panes) + len(c.chosen.panes) + c.live.held + c.stable.held for c in self._children
+        )
+
+    @property
+    def held_bytes(self) -> int:
+        """About what the live line keeps apart, of all children: what H bounds (rule-12)."""
+        return sum(child.live.bytes_held for child in self._children)
+
+    @property
+    def connected(self) -> bool:
+        """Every log has brought something, START at least: the way from its orderer is open."""
+        return all(self._contiguous_seq.values())
+
+    @property
+    def holes(self) -> tuple[Hole, ...]:
+        """Holes in replicas' stable logs and deltas: their writers send again (rule-11)."""
+        query, replicas = self._config.query, self._config.replicas
+        topics = self._config.topics
+        missing_from = [
+            Hole(topics.ordered(query, child), 2 * replica, inc)
+            for child, state in enumerate(self._children)
+            for replica, inc in state.stable.missing_from.items()
+        ]
+        unsent = [
+            Hole(topics.deltas(query, self._config.part), log.partition(replicas), inc)
+            for log, inc in self._lost_seqs.unsent
+        ]
+        return (*missing_from, *unsent)

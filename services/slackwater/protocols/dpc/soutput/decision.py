@@ -1,0 +1,402 @@
+"""What a root's step decides, as a value: nothing changes before the decision is taken.
+
+A step finds the windows that are complete and those that are due (rule-20), puts their answers
+together, and plans one transaction of them (rule-22 and rule-23). It works on copies of the two
+things that answers move, the ``Line`` and what each child's live answers are made of (``Chosen``).
+A decision holds the transaction and those copies; its core takes them over, all at once.
+
+Some decisions come to nothing: windows without rows wait for company for a while, so that an idle
+query does not write all the time. What was tried for them is dropped with the copies. The
+alternative, to change the core and to put back what must not stay, has to name each field that a
+decision may ever touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from slackwater.primitives.panes import (
+    Contents,
+    LivePanes,
+    Notes,
+    PaneShare,
+    PaneStore,
+    empty_windows,
+    folded,
+    window_of,
+)
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.common.ends import STEP_US_MAX
+from slackwater.protocols.common.line import (
+    AnswerTentatively,
+    Line,
+    Policy,
+    ReadToEnd,
+    Schedule,
+    Verdict,
+    Wait,
+)
+from slackwater.protocols.common.states import LineState
+from slackwater.protocols.dpc.soutput.answers import AnswerPlanner, Ready, Transaction
+from slackwater.protocols.dpc.soutput.live_input import LiveInput
+from slackwater.protocols.dpc.soutput.overload import Overload
+from slackwater.protocols.dpc.soutput.stable_input import StableInput
+from slackwater.protocols.dpc.soutput.upstream import Upstream, suspends
+
+CORRECTIONS_PER_STEP_MAX: Final = 100
+CORRECTED_ROWS_MAX: Final = 20_000
+LIVE_ROWS_MAX: Final = 20_000
+"""Or one window: a transaction takes time for each row, and may take only so long."""
+LIVE_ALONE_MAX: Final = 10
+"""So many live windows may be answered one after the other while corrections wait: these gain on
+them ten to one, however long a transaction takes."""
+
+
+@dataclass(slots=True)
+class Windows:
+    """The windows as the Line's units."""
+
+    grid: Grid
+
+    def end(self, start: int) -> int:
+        """Where the window that starts at ``start`` ends."""
+        return self.grid.window_end(start)
+
+    def following(self, start: int) -> int:
+        """Where the next one starts."""
+        assert self.grid.window is not None
+        return start + self.grid.window.slide_us
+
+    def news_from(self, start: int) -> int:
+        """The end of the window before."""
+        assert self.grid.window is not None
+        return self.grid.window_end(start) - self.grid.window.slide_us
+
+
+class Chosen:
+    """What one child's live answers are made of. It is chosen up to ``to``, and not again."""
+
+    def __init__(self, contents: Contents[Any], panes: LivePanes[Any], to: int) -> None:
+        self._contents = contents
+        self.panes = panes
+        self.to = to
+
+    def copy(self) -> Chosen:
+        """Another one, to choose on without consequences."""
+        return Chosen(self._contents, self.panes.copy(), self.to)
+
+    def choose(self, live: LiveInput, start: int, end: int) -> None:
+        """Choose the ingredients of [start, end): the last time before they are answered."""
+        for found in live.ingredients(start, end):
+            notes = Notes.of(found.missing, found.gap)
+            if found.pieces:
+                value = folded(self._contents, map(self._contents.of, found.pieces))
+                self.panes.put(found.start, found.end, value, notes, stable=found.stable)
+            else:
+                stop = min(found.end, end)
+                self.panes.put_empty(found.start, stop, notes, stable=found.stable)
+        self.to = max(self.to, end)
+
+    def leave_out(self, live: LiveInput, end: int) -> None:
+        """No answer will be made of what lies before ``end``: keep what it lacks, and no rows."""
+        for found in live.ingredients(self.to, end):
+            notes, stop = Notes.of(found.missing, found.gap), min(found.end, end)
+            self.panes.put_empty(found.start, stop, notes, stable=found.stable)
+        self.to = max(self.to, end)
+
+
+@dataclass(slots=True)
+class Child:
+    """One child of a part, in the eyes of its root."""
+
+    stable: StableInput
+    panes: PaneStore[Any]
+    live: LiveInput
+    chosen: Chosen
+    upstream: Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one step does, and where that leaves its core."""
+
+    transaction: Transaction[PaneShare[Any]]
+    line: Line
+    chosen: Sequence[Chosen]
+    """Of each child; the core's own where no live answer was made."""
+    unread: tuple[int, ...]
+    """Children whose logs must be read to their ends before these count as failed (rule-14)."""
+    doubted: frozenset[int]
+    """Children that have missed a deadline which a replica's word promised to keep."""
+    live_alone: int
+    """So many live windows have been answered while corrections waited."""
+    wake_at: int | None
+    busy: bool
+
+
+@dataclass(slots=True)
+class _Live:
+    """The live part of a decision in the making."""
+
+    line: Line
+    chosen: Sequence[Chosen]
+    answers: list[Ready[PaneShare[Any]]] = field(default_factory=list)
+    unread: tuple[int, ...] = ()
+    doubted: set[int] = field(default_factory=set)
+    wake_at: int | None = None
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Makes decisions. It reads the state that it is given, and changes nothing of it.
+
+    ``empty_wait_us`` is how long after its normal time an answer without rows may wait for others.
+    """
+
+    grid: Grid
+    schedule: Schedule
+    policy: Policy
+    contents: Contents[Any]
+    empty_wait_us: int
+    children: Sequence[Child]
+    answers: AnswerPlanner[PaneShare[Any]]
+    overload: Overload
+
+    def decide(
+        self, line: Line, now: int, *, suppress_tentative: bool, live_alone: int
+    ) -> Decision:
+        """What is to be done at ``now`` about the windows from where ``line`` is."""
+        line = line.copy()
+        over = self._passed_over(line, now, suppress_tentative=suppress_tentative)
+        # Where windows are shorter than a transaction takes, a live answer is always due: then
+        # corrections come first once in a while, or the lines would never join.
+        stable_first = (_have_met(line) and not over) or live_alone >= LIVE_ALONE_MAX
+        stable, held_until = self._complete(line, now) if stable_first else ([], None)
+        if stable:
+            over = self._passed_over(line, now, suppress_tentative=suppress_tentative)
+        live = self._due(line, over, now, suppress_tentative=suppress_tentative)
+        if live.answers:
+            held_until = self._held_until(live.answers, now)
+            if held_until is not None:  # what comes until then counts too
+                live.answers, live.line, live.chosen = [], line, self._chosen
+        tentative = self._in_runs(live.answers) if self.empty_wait_us else live.answers
+        if not (stable or tentative or stable_first):
+            # Corrections are gathered only when no live answer is due (rule-23).
+            stable, held_until = self._complete(live.line, now)
+        return Decision(
+            self.answers.plan(stable, tentative),
+            live.line,
+            live.chosen,
+            live.unread,
+            frozenset(live.doubted),
+            live_alone + len(tentative) if tentative and not stable else 0,
+            earliest(live.wake_at, held_until),
+            live.busy and held_until is None,
+        )
+
+    # Stable answers.
+
+    def _complete(self, line: Line, now: int) -> tuple[list[Ready[PaneShare[Any]]], int | None]:
+        """The next stable answers, as many as one transaction holds (rule-23).
+
+        If they are held back for others, until when. Moves ``line`` behind them.
+        """
+        stable_to = min(c.stable.frontier.bucket_start for c in self.children)
+        if not line.stable_ready(stable_to):
+            return [], None
+        line.try_join(now, stable_to, attached=True)
+        found = list(self._complete_windows(line.stable_next, stable_to))
+        held_until = self._held_until(found, now)
+        if held_until is not None:
+            return [], held_until
+        line.stable_answered(self.answers.stable_after(found))
+        return found, None
+
+    def _complete_windows(self, start: int, stable_to: int) -> Iterator[Ready[PaneShare[Any]]]:
+        """Complete windows in order, some more than a transaction may hold, not across T."""
+        rows = 0
+        answered_to = self.answers.state.answered_to
+        for _ in range(self.overload.fitting(CORRECTIONS_PER_STEP_MAX)):
+            if rows > CORRECTED_ROWS_MAX or self.grid.window_end(start) > stable_to:
+                return
+            ready = self._stable_window(start)
+            yield ready
+            rows += ready.rows
+            correcting = start < answered_to
+            start += ready.windows * self._slide
+            if correcting and start >= answered_to:
+                return
+
+    def _stable_window(self, start: int) -> Ready[PaneShare[Any]]:
+        run = empty_windows([c.panes for c in self.children], self.grid, start)
+        before = (self.answers.state.answered_to - start) // self._slide
+        if before > 0:
+            run = min(run, before, CORRECTIONS_PER_STEP_MAX)
+        if run > 1:
+            return Ready(start, None, 0, windows=run)
+        end = self.grid.window_end(start)
+        share = self._as_one_run([c.panes.window(start, end) for c in self.children])
+        return Ready(start, share, len(share.slice), gap=share.notes.lost)
+
+    def _held_until(self, found: Sequence[Ready[PaneShare[Any]]], now: int) -> int | None:
+        """Nothing but emptiness, and not long due: idle queries must not write all the time.
+
+        Corrections never wait, and nothing that has rows does: what is empty before it goes along.
+        """
+        if not self.empty_wait_us or not found:
+            return None
+        start = found[0].window_start
+        if start < self.answers.state.answered_to or any(r.rows or r.gap for r in found):
+            return None
+        normal = self.schedule.normal_time(self.grid.window_end(start))
+        if normal is None or now >= normal + self.empty_wait_us:
+            return None
+        return normal + self.empty_wait_us
+
+    # Tentative answers.
+
+    def _due(self, line: Line, over: int, now: int, *, suppress_tentative: bool) -> _Live:
+        """The windows that are due on the live line, the ``over`` first of them passed over."""
+        live = _Live(line.copy() if self.empty_wait_us else line, self._chosen)
+        line, rows = live.line, 0
+        stable_to = min(c.stable.frontier.bucket_start for c in self.children)
+        for _ in range(self.overload.windows_max + bool(over)):
+            if rows >= LIVE_ROWS_MAX:
+                break
+            if _have_met(line) and not over and line.stable_ready(stable_to):
+                break  # the stable line will say it
+            if suppress_tentative:
+                return live
+            match self._verdict(live, over, now):
+                case Wait(until):
+                    live.wake_at = until
+                    return live
+                case ReadToEnd(inputs):
+                    live.unread, live.wake_at = inputs, now + STEP_US_MAX
+                    return live
+                case AnswerTentatively(missing):
+                    if not live.answers:
+                        live.chosen = [chosen.copy() for chosen in live.chosen]
+                    answer = self._pass_over(live, over) if over else self._live_window(live)
+                    live.answers.append(answer)
+                    live.doubted.update(missing)
+                    over, rows = 0, rows + answer.rows
+        live.busy = True
+        return live
+
+    def _verdict(self, live: _Live, over: int, now: int) -> Verdict:
+        """What is to be done about the next window, or about the last of those passed over."""
+        start = live.line.live_next + max(over - 1, 0) * self._slide
+        end = self.grid.window_end(start)
+        states = [
+            child.upstream.states(now, doubting=i in live.doubted)
+            for i, child in enumerate(self.children)
+        ]
+        live_to = [
+            child.live.live_to([state is LineState.STABLE for state in of])
+            for child, of in zip(self.children, states, strict=True)
+        ]
+        suspended = (
+            [i for i, of in enumerate(states) if suspends(of)]
+            if self.policy.stabilization == "suspend"
+            else []
+        )
+        return live.line.judge(
+            now,
+            live_to,
+            tentative=lambda i: live_to[i] >= end > self.children[i].live.stable_to,
+            excused=suspended,
+            start=start,
+        )
+
+    def _live_window(self, live: _Live) -> Ready[PaneShare[Any]]:
+        """Put together what is known now of the window, and name what it lacks (rule-20)."""
+        start = live.line.live_next
+        end = self.grid.window_end(start)
+        for child, chosen in zip(self.children, live.chosen, strict=True):
+            chosen.choose(child.live, chosen.to, end)
+        share = self._as_one_run([chosen.panes.window(start, end) for chosen in live.chosen])
+        missing = tuple(sorted(share.notes.missing))
+        live.line.live_answered()
+        return Ready(start, share, len(share.slice), missing=missing, gap=share.notes.lost)
+
+    def _in_runs(self, answers: Sequence[Ready[PaneShare[Any]]]) -> list[Ready[PaneShare[Any]]]:
+        """Neighbours without rows that lack the same are one run."""
+        runs: list[Ready[PaneShare[Any]]] = []
+        for ready in answers:
+            last = runs[-1] if runs else None
+            alone = last is None or last.rows or last.gap or ready.rows or ready.gap
+            differs = last is not None and (
+                last.missing != ready.missing or last.skipped != ready.skipped
+            )
+            if last is None or alone or differs:
+                runs.append(ready)
+            else:
+                runs[-1] = replace(last, content=None, windows=last.windows + 1)
+        return runs
+
+    # What is overdue.
+
+    def _passed_over(self, line: Line, now: int, *, suppress_tentative: bool) -> int:
+        """How many windows, all overdue, the live line passes over before it computes one.
+
+        Where it lacks nothing and is suspended it answers nothing, however late (section 6.1).
+        """
+        start = line.live_next
+        if _have_met(line) and (suppress_tentative or self.policy.stabilization == "suspend"):
+            return 0
+        return self.overload.passed_over(now, start, lambda n: self._to_compute(line, n))
+
+    def _to_compute(self, line: Line, windows: int) -> int:
+        """How many of them are not known to be empty for good; many is as good as too many."""
+        start = line.live_next
+        end, count = start + windows * self._slide, 0
+        if not _have_met(line):
+            return windows
+        while start < end and count <= self.overload.windows_max:
+            run = empty_windows([c.panes for c in self.children], self.grid, start)
+            start += max(run, 1) * self._slide
+            count += not run
+        return count
+
+    def _pass_over(self, live: _Live, windows: int) -> Ready[PaneShare[Any]]:
+        """One answer for so many overdue windows, of which nothing is computed.
+
+        The buckets that only they need are not folded, but what these lack is named.
+        """
+        start = live.line.live_next
+        following = start + windows * self._slide
+        end = self.grid.window_end(following - self._slide)
+        missing: set[str] = set()
+        for child, chosen in zip(self.children, live.chosen, strict=True):
+            chosen.leave_out(child.live, following)
+            chosen.choose(child.live, chosen.to, end)
+            missing |= chosen.panes.notes(start, end).missing
+        live.line.live_skipped(following, complete=not missing)
+        return Ready(start, None, 0, windows, tuple(sorted(missing)), skipped=True)
+
+    # Helpers.
+
+    def _as_one_run(self, shares: Sequence[PaneShare[Any]]) -> PaneShare[Any]:
+        return window_of(shares, self.contents)
+
+    @property
+    def _chosen(self) -> list[Chosen]:
+        return [child.chosen for child in self.children]
+
+    @property
+    def _slide(self) -> int:
+        assert self.grid.window is not None
+        return self.grid.window.slide_us
+
+
+def _have_met(line: Line) -> bool:
+    return line.stable_next == line.live_next
+
+
+def earliest(*times: int | None) -> int | None:
+    """The earliest of the times that there are."""
+    return min((at for at in times if at is not None), default=None)

@@ -1,0 +1,280 @@
+"""The live line's view of one child: both logs of every replica, read as one.
+
+The line sees what every replica has of a bucket, and picks per bucket what the paper's Table II
+would choose: stable if any replica has it, else the tentative bucket of the replica that has come
+furthest (rule-13, rule-20, rule-21; trace-7, trace-34). Slices replace each other and are never
+added, so nothing is counted twice however often a bucket is sent.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from slackwater.model.records import BucketRecord, Gap
+from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor, next_position
+
+
+@dataclass(slots=True)
+class BucketVersion:
+    """What one replica says of one bucket, or of a run of empty ones, tentatively or for good."""
+
+    start: int
+    end: int
+    stable: bool
+    missing: tuple[str, ...]
+    gap: tuple[Gap, ...]
+    pieces: dict[int, BucketRecord]
+    pieces_count: int
+    inc: int
+
+    @property
+    def rank(self) -> int:
+        """Stable is better than stable with a gap (trace-15), and that than tentative."""
+        return (2 - bool(self.gap)) if self.stable else 0
+
+    @property
+    def complete(self) -> bool:
+        """An incomplete set of pieces is no slice (rule-13)."""
+        return len(self.pieces) == self.pieces_count
+
+    @property
+    def nbytes(self) -> int:
+        """About its size in memory."""
+        return sum(piece.nbytes for piece in self.pieces.values())
+
+
+@dataclass(slots=True)
+class _ReplicaView:
+    """One replica in the live line's eyes: what it said, by bucket start."""
+
+    stable_to: int
+    tentative_to: int
+    starts: list[int] = field(default_factory=list)
+    versions: dict[int, BucketVersion] = field(default_factory=dict)
+    bytes_held: int = 0
+
+    def put(self, record: BucketRecord, *, stable: bool) -> None:
+        """A stable slice replaces any; a tentative one what was said before it (rule-13)."""
+        start = record.bucket_start
+        old = self.versions.get(start)
+        if old is not None and old.stable and not stable:
+            return
+        if old is None:
+            self.starts.insert(bisect_right(self.starts, start), start)
+        if (
+            old is None
+            or old.stable != stable
+            or old.inc != record.inc
+            or (record.piece in old.pieces or record.pieces != old.pieces_count)
+        ):
+            self.bytes_held -= 0 if old is None else old.nbytes
+            old = BucketVersion(
+                start,
+                record.bucket_end,
+                stable,
+                record.missing,
+                record.gap,
+                {},
+                record.pieces,
+                record.inc,
+            )
+            self.versions[start] = old
+        old.pieces[record.piece] = record
+        self.bytes_held += record.nbytes
+        if old.complete:
+            self.come_to(record.bucket_end, stable=stable)
+            if stable:
+                self._drop_within(old)
+
+    def come_to(self, end: int, *, stable: bool) -> None:
+        """The replica has said all of the buckets before ``end``."""
+        if stable:
+            self.stable_to = max(self.stable_to, end)
+        else:
+            self.tentative_to = max(self.tentative_to, end)
+
+    def _drop_within(self, run: BucketVersion) -> None:
+        """A run of empty buckets replaces also the later buckets it covers."""
+        first = bisect_right(self.starts, run.start)
+        last = bisect_left(self.starts, run.end, first)
+        for start in self.starts[first:last]:
+            self._drop(start)
+        del self.starts[first:last]
+
+    def forget_before(self, start: int) -> None:
+        kept = 0
+        while kept < len(self.starts) and self.versions[self.starts[kept]].end <= start:
+            self._drop(self.starts[kept])
+            kept += 1
+        del self.starts[:kept]
+
+    def before(self, is_past: Callable[[int], bool]) -> Iterable[BucketVersion]:
+        """What comes before the first that does not end in the past."""
+        return takewhile(
+            lambda version: is_past(version.end), (self.versions[at] for at in self.starts)
+        )
+
+    def _drop(self, start: int) -> None:
+        self.bytes_held -= self.versions.pop(start).nbytes
+
+    def between(self, start: int, end: int) -> Iterable[BucketVersion]:
+        """Everything complete that was said of [start, end), in order."""
+        i = max(bisect_right(self.starts, start) - 1, 0)
+        for at in self.starts[i:]:
+            if at >= end:
+                return
+            version = self.versions[at]
+            if version.end > start and version.complete:
+                yield version
+
+
+@dataclass(frozen=True, slots=True)
+class Ingredient:
+    """What a child contributes to [start, end): the pieces of one bucket, or emptiness."""
+
+    start: int
+    end: int
+    stable: bool
+    pieces: tuple[BucketRecord, ...]
+    missing: tuple[str, ...]
+    gap: tuple[Gap, ...]
+
+
+class LiveInput:
+    """The live line's view of one child: both logs of every replica (rule-13, rule-20, rule-21).
+
+    ``low`` is where choosing has come to: below it nothing is kept. A cursor that is twice
+    ``ahead_us_max`` beyond it is parked: a child whose sources run ahead of time must not fill the
+    memory (rule-12).
+    """
+
+    def __init__(
+        self, cursors: Sequence[tuple[DeltaCursor, DeltaCursor]], start: int, ahead_us_max: int
+    ) -> None:
+        self.cursors = cursors
+        self.ahead_us_max = ahead_us_max
+        self.low = start
+        self._views = [_ReplicaView(start, start) for _ in cursors]
+
+    def take(self, replica: int, line: int, offset: int, record: BucketRecord) -> None:
+        """A record of a replica's stable (line 0) or live log (line 1)."""
+        cursor = self.cursors[replica][line]
+        if offset < cursor.offset:
+            return
+        before = cursor.position()
+        admitted = cursor.admits(record)
+        cursor.offset = offset + 1
+        if not admitted:
+            return
+        if record.bucket_start - self.low > 2 * self.ahead_us_max:
+            cursor.return_to(before)
+            cursor.attached = False
+            return
+        end = next_position(record)
+        if end > cursor.frontier:
+            cursor.frontier = end
+            cursor.replay_positions.mark(cursor.position())
+        if record.bucket_end > self.low:
+            self._views[replica].put(record, stable=line == 0)
+        elif record.piece + 1 == record.pieces:
+            # Too late for an answer, but it tells how far the replica has come. Where a unit is one
+            # bucket, a child that failed once would else be behind, hence failed, for ever.
+            self._views[replica].come_to(record.bucket_end, stable=line == 0)
+
+    def needs_input(self, cursor: DeltaCursor) -> bool:
+        """Shall a parked cursor be read on?"""
+        return cursor.frontier.bucket_start - self.low <= self.ahead_us_max
+
+    def forget_before(self, start: int) -> None:
+        """Buckets before ``start`` will not be chosen any more."""
+        self.low = start
+        for view in self._views:
+            view.forget_before(start)
+
+    def live_to(self, healthy: Sequence[bool]) -> int:
+        """How far the child has come: stably, or tentatively if nobody here says STABLE (trace-34).
+
+        ``healthy[r]``: replica r's heartbeat is fresh and says STABLE. A tentative passing counts
+        only if no replica says so: the stable bucket is on its way.
+        """
+        stable_to = self.stable_to
+        for is_stable, view in zip(healthy, self._views, strict=True):
+            if is_stable and view.tentative_to <= view.stable_to:
+                return stable_to
+        return max(stable_to, *(v.tentative_to for v in self._views))
+
+    @property
+    def held(self) -> int:
+        """How many buckets, runs and places are held in memory."""
+        places = sum(len(cursor.replay_positions) for pair in self.cursors for cursor in pair)
+        return places + sum(len(view.versions) for view in self._views)
+
+    @property
+    def bytes_held(self) -> int:
+        """About what these buckets take in memory."""
+        return sum(view.bytes_held for view in self._views)
+
+    def bytes_before(self, is_past: Callable[[int], bool]) -> int:
+        """About what those take that come before the first that does not end in the past."""
+        return sum(version.nbytes for view in self._views for version in view.before(is_past))
+
+    @property
+    def stable_to(self) -> int:
+        """How far some replica has come stably."""
+        return max(self.each_stable_to)
+
+    @property
+    def each_stable_to(self) -> list[int]:
+        """How far each replica has come stably."""
+        return [v.stable_to for v in self._views]
+
+    def passes_without(self, replica: int, end: int) -> bool:
+        """Has another replica come as far as ``end``, stably or not?"""
+        others = (v for r, v in enumerate(self._views) if r != replica)
+        return any(max(v.stable_to, v.tentative_to) >= end for v in others)
+
+    @property
+    def reaches_to(self) -> int:
+        """How far ahead anything is buffered."""
+        return max(max(v.stable_to, v.tentative_to) for v in self._views)
+
+    def ingredients(self, start: int, end: int) -> list[Ingredient]:
+        """What there is to answer [start, end) with, in bucket order; holes are absent.
+
+        Per bucket: stable, whoever says it, else the one replica whose tentative frontier is
+        furthest (Table II); never a sum of two.
+        """
+        order = sorted(self._views, key=lambda v: (v.tentative_to, v.stable_to), reverse=True)
+        chosen: dict[int, BucketVersion] = {}
+        for view in order:
+            for version in view.between(start, end):
+                best = chosen.get(version.start)
+                if best is None or version.rank > best.rank:
+                    chosen[version.start] = version
+        return self._without_overlaps(chosen, start)
+
+    def _without_overlaps(self, chosen: dict[int, BucketVersion], start: int) -> list[Ingredient]:
+        """Runs of empty buckets may overlap other replicas' buckets: take what adds time."""
+        found: list[Ingredient] = []
+        reached = start
+        for version in sorted(chosen.values(), key=lambda s: (s.start, not s.stable)):
+            if version.end <= reached:
+                continue
+            pieces = tuple(version.pieces[i] for i in sorted(version.pieces))
+            if version.start < reached:
+                pieces = ()  # a run of empty buckets that began earlier
+            found.append(
+                Ingredient(
+                    max(version.start, reached),
+                    version.end,
+                    version.stable,
+                    pieces,
+                    version.missing,
+                    version.gap,
+                )
+            )
+            reached = version.end
+        return found

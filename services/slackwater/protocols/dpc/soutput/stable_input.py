@@ -1,0 +1,178 @@
+"""The stable line's view of one child: R replicas' stable logs, read as one.
+
+DPC section 4.3 lets a node switch between the replicas of an upstream neighbour and asks the new
+one to go on behind the last stable tuple. Here every replica's log is read all the time, and
+progress is by event time, so there is nothing to ask for: the line follows whichever replica's
+stable log continues the child's frontier. Content there is the same in all replicas; a record that
+is ahead waits, one that is behind is a repeat (rule-10 to rule-12; trace-8). Only a bucket that
+lost readings to retention may come in two versions (trace-15): one without the gap is better, and a
+version that has been begun and that no replica can complete is dropped for one that some replica
+can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from slackwater.model.records import BucketRecord, Gap, LogPosition, Position
+from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor, next_position
+
+
+def _version(record: BucketRecord) -> tuple[int, tuple[Gap, ...]]:
+    """What the pieces of one version of a bucket have in common."""
+    return record.pieces, record.gap
+
+
+@dataclass(slots=True)
+class StableInput:
+    """The stable line's view of one child: a frontier, fed by R stable logs.
+
+    See rule-10 to rule-12.
+    """
+
+    cursors: list[DeltaCursor]
+    frontier: Position
+    ahead_us_max: int
+    holes: dict[int, int] = field(default_factory=dict)
+    """Replica -> incarnation of the writer that left a hole in its stable log."""
+    deferred: dict[int, Position] = field(default_factory=dict)
+    """Replica -> the frontier at which its record is the second choice (trace-15): it has a gap, or
+    it is of another version of the bucket than what has been begun."""
+    exhausted: dict[int, Position] = field(default_factory=dict)
+    """Replica -> the frontier at which its log was found to hold nothing more."""
+    _version: tuple[int, tuple[Gap, ...]] = (1, ())
+    """Of what was taken last."""
+    _begun: dict[int, LogPosition] = field(default_factory=dict)
+    """Replica -> where the bucket begins in its log that it has said last."""
+
+    def take(self, replica: int, offset: int, record: BucketRecord, low: int) -> bool:
+        """Offer a record of a replica's stable log; True if it moved the frontier.
+
+        ``low`` is where the stable line stands: too far ahead of it the cursor is parked, which
+        is also what becomes of a record ahead of the frontier (rule-12). A parked cursor stays at
+        the record's offset, to read it again.
+        """
+        cursor = self.cursors[replica]
+        if offset < cursor.offset:
+            return False
+        before = cursor.position()
+        admitted = cursor.admits(record)
+        cursor.offset = offset + 1
+        if not admitted:
+            return False
+        start = Position(record.bucket_start, record.piece)
+        if start != cursor.frontier:
+            # A hole if it is beyond; else a repeat, by a zombie or after a restart.
+            if start > cursor.frontier:
+                self.holes[replica] = cursor.inc
+            return False
+        self.holes.pop(replica, None)
+        if record.piece == 0:
+            self._begun[replica] = before
+        end, here = next_position(record), self.frontier
+        holds_it = record.bucket_start <= here.bucket_start < record.bucket_end
+        if here.piece and holds_it and _version(record) != self._version:
+            # Two versions are cut between other keys: what has been begun must go on, or end here.
+            self.deferred[replica] = here
+            self._hold(cursor, before)
+            if not self.alternatives(replica):
+                self._begin_again()
+            return False
+        if end <= here:
+            self._move(cursor, end)
+            return False
+        is_ahead = start > here
+        if is_ahead and replica in self.missing_from:
+            self.holes[replica] = cursor.inc  # nobody will bring the frontier here: read on
+            return False
+        too_far = record.bucket_start - low > self.ahead_us_max
+        if is_ahead or too_far or not self._may_take(replica, record):
+            self._hold(cursor, before)
+            return False
+        self._move(cursor, end)
+        self.frontier, self._version = end, _version(record)
+        return True
+
+    def _may_take(self, replica: int, record: BucketRecord) -> bool:
+        """With a gap only if nobody has the bucket without."""
+        if not record.gap or self.frontier.piece:
+            return True
+        self.deferred[replica] = self.frontier
+        return not self.alternatives(replica)
+
+    def _begin_again(self) -> None:
+        """With the bucket, for those who have another version of it than what has been begun."""
+        bucket = Position(self.frontier.bucket_start)
+        for replica, place in self._begun.items():
+            if self.deferred.get(replica) == self.frontier and place.frontier <= bucket:
+                self._hold(self.cursors[replica], place)
+        self.frontier = bucket
+        # What was found out of this bucket's positions was found out of the other version's.
+        self.deferred.clear()
+        self.exhausted.clear()
+
+    def alternatives(self, replica: int) -> list[int]:
+        """The other replicas whose logs may yet deliver what is better at the frontier.
+
+        See trace-15.
+        """
+        here = self.frontier
+        return [
+            other
+            for other, cursor in enumerate(self.cursors)
+            if other != replica
+            and cursor.frontier <= here
+            and self.deferred.get(other) != here
+            and self.exhausted.get(other) != here
+        ]
+
+    @property
+    def _unanswered(self) -> list[int]:
+        """Replicas whose logs go on elsewhere than where the frontier is, or as a second choice."""
+        return [
+            replica
+            for replica, cursor in enumerate(self.cursors)
+            if cursor.frontier > self.frontier or self.deferred.get(replica) == self.frontier
+        ]
+
+    @property
+    def awaited(self) -> list[int]:
+        """Replicas that others wait for: have their logs got what goes on at the frontier?"""
+        return sorted(
+            {
+                alternative
+                for replica in self._unanswered
+                for alternative in self.alternatives(replica)
+            }
+        )
+
+    @property
+    def missing_from(self) -> dict[int, int]:
+        """Replica -> incarnation of the writer in whose stable log there is a hole.
+
+        Seen as such; or because its START names a place beyond the frontier, and nobody's log has
+        what lies between: then it must say that again too.
+        """
+        if self.frontier in self.deferred.values():
+            return self.holes  # somebody has it, as a second choice
+        ahead = [r for r, cursor in enumerate(self.cursors) if cursor.frontier > self.frontier]
+        return self.holes | {r: self.cursors[r].inc for r in ahead if not self.alternatives(r)}
+
+    def wants(self, replica: int) -> bool:
+        """Shall the replica's log be read on? Not what is ahead, nor while there may be better."""
+        if self.deferred.get(replica) == self.frontier:
+            return not self.alternatives(replica)
+        return self.cursors[replica].frontier <= self.frontier or replica in self.missing_from
+
+    @property
+    def held(self) -> int:
+        """How many places its cursors remember."""
+        return sum(len(cursor.replay_positions) for cursor in self.cursors)
+
+    def _hold(self, cursor: DeltaCursor, place: LogPosition) -> None:
+        cursor.return_to(place)
+        cursor.attached = False
+
+    def _move(self, cursor: DeltaCursor, frontier: Position) -> None:
+        cursor.frontier = frontier
+        cursor.replay_positions.mark(cursor.position())

@@ -1,0 +1,376 @@
+"""A line's cursor in one source log: which records count, and the readings they leave.
+
+The source log is DPC's persistent log of a data source (section 2.2): any replica can replay it.
+What is in it may be repeated, written by a zombie, or have a hole; the cursor's acceptance rules
+make one sequence out of it, the same for everybody who reads from any position (rule-10, rule-12,
+rule-13).
+
+A cursor is *attached* when the live consumer feeds it, or *parked* at an offset from which a
+catch-up reader feeds it; memory is bounded because a cursor that has read too far ahead is parked:
+it forgets what it has buffered and keeps the position to read it again from. Kafka is the buffer.
+
+The stable line's cursor is strict: only the next id counts. The live line's never waits: it skips
+holes, looks at headers only while records lie below its line, and may seek to the log's end. It
+has its own next id and incarnation, so what it sees never reaches the stable line (trace-35). What
+it has skipped it must not forget: the boundary behind a skipped stretch says that nothing older
+*follows*, not that what was skipped has been read. Until the line is past everything that may lie
+there (``complete_from``) the stream stays incomplete, and is named in ``missing`` (guarantee-3).
+
+A sensor's clock may be wrong, and a reading stamped hours ahead of its stream's promise. What the
+line needs is not a stretch of the log then. Such readings are put *aside*, without the rest of
+their records, until their time comes: what follows them is let go of all the same.
+
+An operator may look back: a join needs what was passed up to ``lookback_us`` ago. A cursor keeps it
+*behind* the line, and names the place where replay must begin to have it again (trace-26); what was
+skipped or lost is then felt for that much longer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, takewhile
+
+from slackwater.model.errors import MalformedRecordError
+from slackwater.model.limits import FOREVER, NEVER
+from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
+from slackwater.protocols.dpc.sunion.chunks import (
+    FutureBuffer,
+    SourceChunk,
+    bytes_beyond,
+    offset_of,
+)
+
+
+class SourceCursor:
+    """One line's place in one source log.
+
+    Args:
+        position: where to go on (rule-5); ``next_id`` -1 takes whatever comes first.
+        strict: the stable line's rules; otherwise the live line's.
+        disorder_us: how far below the largest time before it a reading may lie.
+        lookback_us: how long what the line has passed is still needed.
+    """
+
+    def __init__(
+        self,
+        position: SourcePosition,
+        *,
+        strict: bool,
+        disorder_us: int = 0,
+        lookback_us: int = 0,
+    ) -> None:
+        self._strict = strict
+        self._disorder_us = disorder_us
+        self._lookback_us = lookback_us
+        self.offset = position.offset
+        self.next_id = position.next_id
+        self.inc = position.inc
+        self.boundary = position.boundary
+        self.attached = False
+        self.hole_inc: int | None = None
+        """Incarnation of the writer that left a hole here, until the hole is filled (rule-11)."""
+        self.bytes_held = 0
+        """About what is buffered ahead of the line; what is behind it is not in it."""
+        self.passed_bytes = 0
+        """About what the line has passed, but for what is put aside."""
+        self._low = NEVER
+        self._passed: deque[SourceChunk] = deque()
+        self._chunks: deque[SourceChunk] = deque()
+        self._future = FutureBuffer()
+        # A log that is read for the first time and does not begin at 0 has lost its first readings.
+        is_cut = position.inc < 0 < position.offset
+        self._lost_from: int | None = position.boundary if is_cut else None
+        self._before_loss: SourcePosition | None = position if is_cut else None
+        # A live cursor without a next id has left something out, unless it never read a thing.
+        self._skipped = not strict and position.next_id < 0 <= position.inc
+        self.complete_from: int | None = None
+        """From here on nothing that was skipped can be missing; None: nothing was skipped."""
+        self.gaps: list[tuple[int, int, Gap]] = []
+        """(from, to, gap): readings lost to retention, and the event times they may lie in."""
+
+    # What comes in.
+
+    def offer(self, offset: int, record: SourceRecord) -> bool:
+        """Take the record at ``offset`` into account; says whether it counted (rule-10)."""
+        if offset < self.offset:
+            return False
+        if record.kind is Kind.VOID and self._strict and self.hole_inc is None:
+            self._expect_loss()
+        self.offset = offset + 1
+        if record.kind is Kind.START:
+            self.inc = max(self.inc, offset)
+            if record.gap:
+                self._begin_ids_anew(record)
+        elif record.inc < self.inc or record.kind is Kind.VOID:
+            return False
+        elif record.inc > self.inc:
+            # Its START lies where this cursor never was: before a jump, or before the beginning.
+            self.inc = record.inc
+        if not self._is_next(record):
+            return False
+        prev_watermark = self.boundary
+        self.next_id = record.last_id + 1
+        self.boundary = max(self.boundary, record.boundary)
+        for gap in record.gap if record.kind is not Kind.START else ():
+            affected = (prev_watermark, self.boundary, gap)
+            if affected not in self.gaps:  # it was read before, and forgotten when it was parked
+                self.gaps.append(affected)
+        low = max(self._low - self._lookback_us, prev_watermark)
+        if self.boundary > low or (record.readings and record.stime_max >= low):
+            self._keep(SourceChunk(offset, record, prev_watermark, self.inc))
+        return True
+
+    def _keep(self, chunk: SourceChunk) -> None:
+        if self._chunks or chunk.record.boundary > self._low:
+            self._chunks.append(chunk)
+            self.bytes_held += chunk.bytes_held
+        else:
+            self._keep_passed(chunk)
+
+    def _keep_passed(self, chunk: SourceChunk) -> None:
+        """The promises have passed it; what it holds may lie ahead all the same."""
+        if chunk.record.readings and chunk.record.stime_max >= self._low:
+            self._future.put(chunk, self._low - self._lookback_us)
+        else:
+            self._passed.append(chunk)
+            self.passed_bytes += chunk.bytes_held
+
+    def _forget(self) -> None:
+        self._passed.clear()
+        self._chunks.clear()
+        self.bytes_held = self.passed_bytes = 0
+
+    def _is_next(self, record: SourceRecord) -> bool:
+        if self.next_id < 0 or record.first_id == self.next_id:
+            self.hole_inc = None
+        elif record.first_id < self.next_id:
+            return False
+        elif self._lost_from is not None:
+            lost = Gap(record.stream, record.first_id - self.next_id)
+            self.gaps.append((self._lost_from, self._affected_until(record), lost))
+        elif self._strict:
+            self.hole_inc = self.inc
+            return False
+        else:
+            self._skipped = True
+        self._lost_from = None
+        if self._skipped:
+            affected_until, before = self._affected_until(record), self.complete_from
+            self.complete_from = affected_until if before is None else max(before, affected_until)
+            self._skipped = False
+        return True
+
+    def _affected_until(self, record: SourceRecord) -> int:
+        """What was lost or skipped may lie ``disorder`` above what follows it, and no higher."""
+        return max(record.stime_max, record.boundary) + self._disorder_us
+
+    def _begin_ids_anew(self, start: SourceRecord) -> None:
+        """Retention took the log's last records, and its new writer cannot know their ids.
+
+        Who has read them goes on; who has not lacks some, and nobody can say how many.
+        """
+        if self._lost_from is not None:
+            lost = Gap(start.stream, 1)
+            self.gaps.append((self._lost_from, self._affected_until(start), lost))
+            self._lost_from = None
+        self.next_id, self.hole_inc = start.first_id, None
+
+    def jump(self, beginning: int) -> None:
+        """Retention took what was to be read next: go on at ``beginning``, and say so (rule-28)."""
+        assert beginning > self.offset
+        if not self._strict:
+            self.seek(beginning)
+            return
+        self._expect_loss()
+        self.offset = beginning
+
+    def skip_to(self, offset: int) -> None:
+        """Each offset has a record: what lies before ``offset`` is not in the log any more."""
+        self.jump(offset)
+
+    def _expect_loss(self) -> None:
+        """What the next record's ids leave out is lost; a restart goes back and finds the same.
+
+        So it is behind a position that is gone, and behind a record that is damaged (VOID): what a
+        source log does not hold nobody may have any more. Where a hole is being filled it is not
+        so: all behind it is sent again.
+        """
+        if self._before_loss is None:
+            self._before_loss = self.rebuild
+        if self._lost_from is None:
+            self._lost_from = self.boundary
+        self.next_id = max(self.next_id, 0)  # nothing was read yet, and ids begin at 0
+
+    def seek(self, end: int) -> None:
+        """Live line only: leave out a backlog (rule-13). The first record there is next."""
+        assert not self._strict
+        self.offset = max(self.offset, end)
+        self.next_id = -1
+        self.attached = False
+        self._skipped = True
+        self._forget()
+        self._future = FutureBuffer()
+
+    def adopt_stable_state(self, stable: SourceCursor) -> None:
+        """Live line only: have what was skipped after all, from ``stable``, the stable line's.
+
+        To be called where the two lines have met. If the stable line's cursor has read as far, what
+        it holds ahead of them is all there is, and nothing needs to be missed any longer. Not so
+        where it feels a loss itself; and a cursor that has just left something out waits for its
+        first record.
+        """
+        assert not self._strict
+        is_complete = stable._before_loss is None and stable.hole_inc is None
+        if not (self._has_skipped and is_complete and 0 <= self.next_id <= stable.next_id):
+            return
+        self.offset, self.next_id = stable.offset, stable.next_id
+        self.inc, self.boundary = stable.inc, stable.boundary
+        self.attached, self.bytes_held = stable.attached, stable.bytes_held
+        self._low, self.passed_bytes = stable._low, stable.passed_bytes
+        self._passed, self._chunks = stable._passed.copy(), stable._chunks.copy()
+        self._future = FutureBuffer(stable._future.chunks.copy())
+        self.complete_from = None
+
+    # What goes out.
+
+    def columns(self, start: int, end: int) -> Iterator[tuple[SourceColumns, int]]:
+        """The columns that hold readings with start <= stime < end, and the floor of each."""
+        for chunk in self._within(start, end):
+            try:
+                loaded = chunk.load()
+            except MalformedRecordError:
+                self._lose(chunk.record)
+            else:
+                yield loaded, chunk.prev_watermark
+
+    def _within(self, start: int, end: int) -> Iterator[SourceChunk]:
+        """What may have readings in [start, end), in the order of the log."""
+        future = deque(sorted(self._future.within(start, end), key=offset_of))
+        for chunk in chain(self._passed, self._chunks):
+            record = chunk.record
+            if record.readings and record.stime_max >= start and record.stime_min < end:
+                while future and future[0].offset < chunk.offset:
+                    yield future.popleft()
+                yield chunk
+        yield from future
+
+    def _lose(self, record: SourceRecord) -> None:
+        """Its header told what it holds, and now it cannot be read."""
+        affected = (record.stime_min, record.stime_max + 1, Gap(record.stream, record.readings))
+        if affected not in self.gaps:
+            self.gaps.append(affected)
+
+    def next_reading(self, start: int) -> int | None:
+        """A lower bound of the smallest stime >= start that is buffered, None if there is none."""
+        future = next(self._future.within(start, FOREVER), None)
+        best = None if future is None else max(future.record.stime_min, start)
+        for chunk in self._chunks:
+            if best == start:
+                break
+            record = chunk.record
+            if record.readings and record.stime_max >= start:
+                low = max(record.stime_min, start)
+                best = low if best is None or low < best else best
+        return best
+
+    def pass_to(self, start: int) -> None:
+        """The line has taken everything below ``start``: forget what nobody looks back to."""
+        if start <= self._low:
+            return
+        self._low = start
+        needed_from = start - self._lookback_us
+        while self._chunks and self._chunks[0].record.boundary <= start:
+            chunk = self._chunks.popleft()
+            self.bytes_held -= chunk.bytes_held
+            self._keep_passed(chunk)
+        self._future.pass_to(needed_from)
+        while self._passed and self._is_done(self._passed[0], needed_from):
+            self.passed_bytes -= self._passed.popleft().bytes_held
+        self.gaps = [gap for gap in self.gaps if gap[1] > needed_from]
+        if not self.gaps and self._lost_from is None:
+            self._before_loss = None
+
+    def _is_done(self, chunk: SourceChunk, start: int) -> bool:
+        record = chunk.record
+        return record.boundary <= start and (not record.readings or record.stime_max < start)
+
+    @property
+    def bytes_aside(self) -> int:
+        """About what is kept of readings that are stamped ahead of what was promised."""
+        return self._future.bytes_held
+
+    def excess_bytes(self, start: int, end: int) -> int:
+        """About what a line whose next bucket is [start, end) does not need (rule-12)."""
+        overdue = sum(chunk.bytes_held for chunk in self._overdue(start))
+        return bytes_beyond(self._chunks, end) + overdue
+
+    def _overdue(self, start: int) -> Iterator[SourceChunk]:
+        """What ``pass_to`` should have released, or put behind."""
+        needed_from = start - self._lookback_us
+        yield from takewhile(lambda chunk: self._is_done(chunk, needed_from), self._passed)
+        yield from takewhile(lambda chunk: chunk.boundary <= start, self._chunks)
+
+    # Where it is.
+
+    def passed(self, start: int) -> int:
+        """How far the stream is complete, for a line whose next bucket begins at ``start``.
+
+        Where the line still feels what it has skipped that is nowhere, however far the log is read:
+        an input whose boundary keeps its deadlines must not be waited for (rule-14).
+        """
+        if self.complete_from is None or start - self._lookback_us >= self.complete_from:
+            return self.boundary
+        return NEVER
+
+    @property
+    def next(self) -> SourcePosition:
+        """Where what the line has not passed yet begins (rule-5)."""
+        return self._before_loss or self._place(self._chunks, self._future.chunks)
+
+    @property
+    def rebuild(self) -> SourcePosition:
+        """Where to read from to have all again that the line still needs (rule-25, trace-26).
+
+        While a loss is still felt that is before it: a restart finds it gone again, and says so.
+        """
+        chunks = self._passed or self._chunks
+        place = self._before_loss or self._place(chunks, self._future.chunks)
+        return replace(place, next_id=-1) if self._has_skipped else place
+
+    def _place(
+        self, chunks: deque[SourceChunk], future: Sequence[SourceChunk] = ()
+    ) -> SourcePosition:
+        """Where to read from to have all of these."""
+        if not chunks and not future:
+            return SourcePosition(self.offset, self.next_id, self.inc, self.boundary)
+        head = min([*future, *([chunks[0]] if chunks else [])], key=offset_of)
+        return SourcePosition(head.offset, head.record.first_id, head.inc, head.prev_watermark)
+
+    @property
+    def _has_skipped(self) -> bool:
+        """Has it skipped what the line still needs? Without a next id a restart knows it too."""
+        return self.complete_from is not None and self._low - self._lookback_us < self.complete_from
+
+    def park(self) -> None:
+        """Forget what is buffered; a catch-up reader reads it again from where it begins.
+
+        But for what is put aside, perhaps hours of the log before.
+        """
+        place = self._place(self._passed or self._chunks)
+        self._forget()
+        self._future.keep_below(place.offset)
+        self.offset = place.offset
+        self.next_id = place.next_id
+        self.inc = place.inc
+        self.boundary = place.boundary
+        self.attached = False
+
+    @property
+    def buffered_to(self) -> int:
+        """How far the promises in the buffer reach.
+
+        Not the readings: however far ahead they are stamped, until the promise they are needed.
+        """
+        return max(self.boundary, self._low)

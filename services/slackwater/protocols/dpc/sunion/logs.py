@@ -1,0 +1,338 @@
+"""The logs of an orderer: a cursor of each line in every source log and result topic.
+
+A cursor is fed by the live consumer while it is attached, and by a catch-up reader while it is
+parked. One that has read too far ahead of its line is parked, so that memory is bounded however far
+a stream runs ahead or however long a failure lasts (rule-12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slackwater.model.errors import HeldTooMuchError
+from slackwater.model.limits import FOREVER
+from slackwater.model.records import (
+    Hole,
+    OrdererState,
+    ResultBatch,
+    SourcePosition,
+    SourceRecord,
+    StreamPositions,
+)
+from slackwater.protocols.common.inputs import InputLog, Inputs
+from slackwater.protocols.common.line import LINES, Line, LineName
+from slackwater.protocols.dpc.sunion.chain import NullCursor, ResultCursor
+from slackwater.protocols.dpc.sunion.config import OrdererConfig
+from slackwater.protocols.dpc.sunion.cursor import SourceCursor
+from slackwater.protocols.dpc.sunion.log_cursor import Cursor, LiveCursor
+
+
+class OrdererLogs:
+    """Feeds the cursors of both lines, and parks those that are too far ahead.
+
+    Args:
+        config: what the orderer is told.
+        line: where the two lines stand; only read here.
+        state: the state record, with a position of each line in each log.
+        lookback_us: how long what a line has passed is still needed.
+        mute_until: per log, its end seen at START (trace-6).
+    """
+
+    def __init__(
+        self,
+        config: OrdererConfig,
+        line: Line,
+        state: OrdererState,
+        lookback_us: int,
+        suppress_until: Mapping[int, int],
+    ) -> None:
+        self._config = config
+        self._line = line
+        self._lookback_us = lookback_us
+        self.stable: list[Cursor] = []
+        self.live: list[LiveCursor] = []
+        for log, positions in enumerate(state.streams):
+            self._open(log, positions.rebuild, positions.live if line.forked else positions.rebuild)
+        self._excess: dict[tuple[LineName, int], int] = {}
+        """By line and log: what exceeds a share of H, unless the cursor has been parked since."""
+        cursors = zip(self.live, self.stable, strict=True)
+        self.inputs: Inputs[int, Cursor] = Inputs(
+            {i: InputLog(live, of, self._backlog_max(i)) for i, (live, of) in enumerate(cursors)},
+            config.inputs,
+            suppress_until,
+        )
+
+    def _open(self, log: int, stable: SourcePosition, live: SourcePosition) -> None:
+        """The two lines' cursors in one log."""
+        config = self._config
+        name, disorder_us = (
+            config.names[log],
+            config.disorders_us[log] if config.disorders_us else 0,
+        )
+        if log in config.results:
+            self.stable.append(ResultCursor(stable, name, strict=True))
+            self.live.append(ResultCursor(live, name, strict=False))
+        elif log - 1 in config.results:
+            self.stable.append(NullCursor())
+            self.live.append(ResultCursor(live, name, strict=False))
+        else:
+            bounds = {"disorder_us": disorder_us, "lookback_us": self._lookback_us}
+            self.stable.append(SourceCursor(stable, strict=True, **bounds))
+            self.live.append(SourceCursor(live, strict=False, **bounds))
+
+    # Records.
+
+    def begin_at(self, beginnings: Sequence[int]) -> None:
+        """Before anything is read: retention may have been there first (rule-28)."""
+        self.inputs.begin_at(dict(enumerate(beginnings)))
+
+    def live_at(self, stream: int, offset: int) -> None:
+        """The live consumer reads the log for others already: its next record is at ``offset``."""
+        self.inputs.live_at(stream, offset)
+
+    def needs(self, stream: int, offset: int) -> bool:
+        """Would a record of the live consumer at ``offset`` be looked at? Else need not be read."""
+        return self.inputs.needs(stream, offset)
+
+    def receive(self, stream: int, offset: int, record: SourceRecord) -> None:
+        """A record from the live consumer: it feeds the attached cursors (rule-12)."""
+        for _, cursor in self.inputs.receive(stream, offset):
+            cursor.offer(offset, record)
+        self._bound(stream)
+
+    def catch_up(self, line: LineName, stream: int, offset: int, record: SourceRecord) -> None:
+        """A record from the catch-up reader of one line: it feeds that line's parked cursor."""
+        cursor = self.inputs.replaying(line, stream, offset)
+        if cursor is not None:
+            cursor.offer(offset, record)
+            self.inputs.attach(line, stream)
+
+    # Result topics: their offsets have holes, where markers of transactions lie.
+
+    def receive_results(self, stream: int, batch: ResultBatch) -> None:
+        """A window from the live consumer: it feeds the attached cursors (rule-12)."""
+        for _, cursor in self.inputs.receive_batch(stream, batch.offset, batch.next_offset):
+            cursor.offer(batch.offset, batch)
+        self._bound(stream)
+
+    def catch_up_results(self, line: LineName, stream: int, batch: ResultBatch) -> None:
+        """A window from the catch-up reader of one line, which reads in order from its cursor."""
+        cursor = self.cursors(line)[stream]
+        if not cursor.attached and batch.next_offset > cursor.offset:
+            cursor.offer(batch.offset, batch)
+            self.inputs.attach(line, stream)
+
+    def read_to(self, stream: int, position: int) -> None:
+        """The live consumer has handed over all that can be seen below ``position`` (trace-11)."""
+        for _, cursor in self.inputs.read_to(stream, position):
+            if isinstance(cursor, ResultCursor):
+                cursor.read_to(position)
+
+    def caught_up_to(self, line: LineName, stream: int, position: int) -> None:
+        """The catch-up reader of one line has handed over all below ``position``."""
+        cursor = self.cursors(line)[stream]
+        if isinstance(cursor, ResultCursor) and not cursor.attached:
+            cursor.read_to(position)
+            self.inputs.attach(line, stream)
+
+    def position_gone(self, line: LineName, stream: int, beginning: int) -> None:
+        """Retention took the record a parked cursor needs next (rule-28)."""
+        self.inputs.position_gone(line, stream, beginning)
+
+    def ends(self, ends: Mapping[int, int | None], fetched_at: int) -> int:
+        """The ends of some logs as of ``fetched_at``; None: the broker gave no answer.
+
+        A live cursor with a backlog leaves it out (rule-13); the sum of the records left out.
+        """
+        self.inputs.answer(ends, fetched_at)
+        skipped = 0
+        for stream, end in ends.items():
+            cursor = self.live[stream]
+            behind = cursor.boundary < self._line.live_next
+            if end is not None and behind and self._is_backlog(stream, end):
+                skipped += end - cursor.offset
+                cursor.seek(end)
+        return skipped
+
+    def _is_backlog(self, stream: int, end: int) -> bool:
+        ahead = end - self.live[stream].offset
+        return self._line.forked and ahead > self._backlog_max(stream)
+
+    def _backlog_max(self, stream: int) -> int:
+        config = self._config
+        is_rows = stream in config.results or stream - 1 in config.results
+        return config.backlog_rows_max if is_rows else config.backlog_records_max
+
+    # Where the cursors are.
+
+    def cursors(self, line: LineName) -> Sequence[Cursor]:
+        """The cursors of one line, one for each log."""
+        return self.stable if line is LineName.STABLE else self.live
+
+    def _next_of(self, line: LineName) -> int:
+        return self._line.stable_next if line is LineName.STABLE else self._line.live_next
+
+    def nearest_reading(self, start: int) -> int:
+        """Nothing that is buffered lies between ``start`` and this time, and no gap does."""
+        times = [t for c in self.stable if (t := c.next_reading(start)) is not None]
+        back = start - self._lookback_us
+        times += [max(g[0], start) for c in self.stable for g in c.gaps if g[1] > back]
+        return min(times, default=FOREVER)
+
+    def park(self, line: LineName, stream: int) -> None:
+        """Forget what the cursor has buffered; a catch-up reader reads it again."""
+        self.cursors(line)[stream].park()
+        self._excess.pop((line, stream), None)
+        self.inputs.attach_parked(line, stream)
+
+    def _lookahead_us(self, line: LineName) -> int:
+        config = self._config
+        if line is LineName.STABLE and self._line.forked:
+            return config.parked_lookahead_buckets * config.grid.w_us
+        return config.ahead_buckets_max * config.grid.w_us
+
+    def _bound(self, stream: int) -> None:
+        """Park the cursors that have read too far ahead of their line (rule-12, guarantee-5).
+
+        What they keep behind it for a join does not count: to park would read it again.
+        """
+        for line in LINES:
+            cursor = self.cursors(line)[stream]
+            start = self._next_of(line)
+            if not cursor.attached or cursor.boundary < self._config.grid.next_cut(start):
+                continue
+            span = self._lookahead_us(line) + self._config.max_skew_us(start)
+            if cursor.buffered_to - start > span or cursor.bytes_held > self._bytes_max:
+                self.park(line, stream)
+
+    @property
+    def _bytes_max(self) -> int:
+        """The share of H that a line has in each log (rule-12)."""
+        return self._config.ahead_bytes_max // len(self._config.logs)
+
+    def check_excess(self) -> None:
+        """Raise if a cursor holds more than its share of H without need, once a step (rule-12).
+
+        A cursor is not read on beyond its share: one that the live consumer feeds is parked with
+        the record that exceeds it, and one that is parked is not asked for. What a catch-up reader
+        brings in one turn may exceed it, for it comes in one go. So, unless the cursor has been
+        parked since the step before and is read again, an excess does not grow. If it does, what
+        should be released is kept, or what should be parked is read on.
+        """
+        before, self._excess = self._excess, {}
+        for line in LINES:
+            start = self._next_of(line)
+            for log, cursor in enumerate(self.cursors(line)):
+                if cursor.bytes_held + cursor.passed_bytes <= self._bytes_max:
+                    continue
+                excess = cursor.excess_bytes(start, self._config.grid.next_cut(start))
+                if excess <= self._bytes_max:
+                    continue
+                if excess > before.get((line, log), excess):
+                    raise HeldTooMuchError(self._config.fragment, excess, self._bytes_max)
+                self._excess[line, log] = excess
+
+    def wanted(self, *, held_back: bool) -> dict[tuple[LineName, int], int]:
+        """Where the catch-up readers shall read: (line, stream) -> offset, for hungry cursors.
+
+        ``held_back``: the stable line is not caught up now, it is another replica's turn (dpc-12).
+        """
+        wanted = {}
+        for line in LINES:
+            if line is LineName.STABLE and held_back:
+                continue
+            parked = self.inputs.parked(line)
+            if not parked:
+                continue
+            start = self._next_of(line)
+            span = self._lookahead_us(line) // 2 + self._config.max_skew_us(start)
+            held_max = self._bytes_max // 2
+            for stream, cursor in parked:
+                needs_input = cursor.boundary < self._config.grid.next_cut(start)
+                if needs_input or (
+                    cursor.buffered_to - start < span and cursor.bytes_held < held_max
+                ):
+                    wanted[line, stream] = cursor.offset
+        return wanted
+
+    @property
+    def has_to_catch_up(self) -> bool:
+        """Are the lines apart, and is there in the logs what the stable line waited for?"""
+        if not self._line.forked or all(cursor.attached for cursor in self.stable):
+            return False
+        end = self._config.grid.next_cut(self._line.stable_next)
+        return all(cursor.boundary >= end for cursor in self.live)
+
+    def pass_all(self) -> None:
+        """Let every cursor forget what its line has passed."""
+        for line in LINES:
+            for cursor in self.cursors(line):
+                cursor.pass_to(self._next_of(line))
+
+    def behind_the_live_line(self) -> tuple[int, ...]:
+        """Logs that the live line waits for, and whose end is not being asked for."""
+        return tuple(
+            i
+            for i, cursor in enumerate(self.live)
+            if cursor.boundary < self._line.live_next and not self.inputs.is_probed(i)
+        )
+
+    def far_ahead(self) -> list[int]:
+        """Streams whose live cursor is parked ahead of a line that is suspended (rule-12).
+
+        They are not read on, so nothing can be said of their silence.
+        """
+        if self._config.policy.stabilization != "suspend":
+            return []
+        end = self._config.grid.next_cut(self._line.live_next)
+        ahead = [not c.attached and c.boundary >= end for c in self.live]
+        return [i for i, logs in enumerate(self._config.inputs) if any(ahead[log] for log in logs)]
+
+    @property
+    def live_offsets(self) -> list[int]:
+        """Where the live consumer starts in each log."""
+        return list(self.inputs.positions.values())
+
+    @property
+    def asks_positions(self) -> bool:
+        """Does it matter now how far the readers of result topics are, beyond the last record?"""
+        return any(isinstance(self.live[log], ResultCursor) for log in self.inputs.awaited)
+
+    def adopt_stable_state(self) -> None:
+        """Give the live line what it once left out; the lines have met (rule-13)."""
+        for log, (live, stable) in enumerate(zip(self.live, self.stable, strict=True)):
+            if isinstance(live, SourceCursor) and isinstance(stable, SourceCursor):
+                live.adopt_stable_state(stable)
+                self._excess.pop((LineName.LIVE, log), None)
+
+    @property
+    def ahead_bytes(self) -> int:
+        """About what the cursors hold ahead of their lines: what H bounds (rule-12)."""
+        return sum(cursor.bytes_held for line in LINES for cursor in self.cursors(line))
+
+    @property
+    def held_bytes(self) -> int:
+        """About what the cursors hold in memory (guarantee-5).
+
+        Besides what H bounds: what a join looks back to (decision 22), and readings that are
+        stamped ahead of what was promised.
+        """
+        cursors = (cursor for line in LINES for cursor in self.cursors(line))
+        return self.ahead_bytes + sum(c.passed_bytes + c.bytes_aside for c in cursors)
+
+    @property
+    def holes(self) -> tuple[Hole, ...]:
+        """Holes in the source logs: their writers send again (rule-11)."""
+        return tuple(
+            Hole(self._config.topics.source(log), 0, cursor.hole_inc)
+            for log, cursor in zip(self._config.logs, self.stable, strict=True)
+            if cursor.hole_inc is not None
+        )
+
+    def positions(self) -> tuple[StreamPositions, ...]:
+        """Where to go on in each log after a restart (rule-5)."""
+        return tuple(
+            StreamPositions(log, of.next, of.rebuild, live.rebuild)
+            for log, stable, live in zip(self._config.logs, self.stable, self.live, strict=True)
+            for of in [live if isinstance(stable, NullCursor) else stable]
+        )

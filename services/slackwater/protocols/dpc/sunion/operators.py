@@ -1,0 +1,298 @@
+"""Join, Filter, Map and the packing of a bucket: what lies between SUnion and SOutput.
+
+DPC section 2.1 asks operators to be deterministic functions of their input order. A bucket's
+readings are put in the order (stime, stream, id), or joined (``join.py``), filtered and mapped as
+columns, and packed: by key in key order for a query with a window, whose readings will be
+aggregated, else as rows in their order (trace-21). A bucket too large for one record is cut by one
+fixed rule, between keys or between rows (trace-32). All of it is a pure function of the bucket's
+readings and of those a join looks back to, whatever records they came in, so replicas agree bit for
+bit.
+
+Nothing here runs once per reading: keys become small ints when a record's key list is first seen,
+and sorting by key is numpy's radix sort of the keys' ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from slackwater.model.records import SourceColumns, type_f64, type_i32, type_i64
+from slackwater.primitives.deltas import KeyTable
+from slackwater.protocols.dpc.sunion.join import SJoin, Table
+from slackwater.protocols.dpc.sunion.shared_buckets import SharedBuckets
+
+if TYPE_CHECKING:
+    from slackwater.primitives.expressions import Predicate, Projection
+
+
+KEY_BYTES: Final = 40
+"""What a key takes in a record at least, with its offset."""
+KEY_TEXT_BYTES: Final = 24
+"""So long a text is in that; what is longer takes more."""
+FIGURES_BYTES: Final = 5 * 8
+"""What the aggregator makes of a key's readings of one field, however few they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPiece:
+    """One record's worth of a bucket: keys in key order, their readings by cumulative offsets.
+
+    Rows have a time and a key index each instead of ``offsets``.
+    """
+
+    keys: Sequence[str]
+    offsets: type_f64
+    fields: tuple[str, ...]
+    values: tuple[type_f64, ...]
+    stimes: type_i64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    key_index: type_i32 = field(default_factory=lambda: np.zeros(0, np.int32))
+
+
+class Operators:
+    """The operators of one query, with the key table of one orderer.
+
+    Args:
+        fields: names of the input fields, in order; a stream without one has NaN there. Of a join
+            those of the joined rows.
+        where: keeps a reading only if it is TRUE.
+        select: the fields of the result; None: all input fields.
+        keys: interned keys.
+        join: of two streams; None: their union.
+        piece_bytes_max: where a bucket is cut.
+        delta_bytes_max: where it is cut because of what the aggregator will make of it.
+        rows: pack the readings as rows in their order, not grouped by key.
+        shared: what other orderers with the same operators have made of the same readings.
+    """
+
+    def __init__(
+        self,
+        fields: tuple[str, ...],
+        where: Predicate | None,
+        select: Projection | None,
+        keys: KeyTable,
+        *,
+        join: SJoin | None = None,
+        piece_bytes_max: int = 8 << 20,
+        delta_bytes_max: int = 12 << 20,
+        rows: bool = False,
+        shared: SharedBuckets[list[BucketPiece]] | None = None,
+    ) -> None:
+        self._input_fields = fields
+        self._where = where
+        self._select = select
+        self._keys = keys
+        self._join = join
+        self._shared = shared
+        self._piece_bytes_max = piece_bytes_max
+        self._delta_bytes_max = delta_bytes_max
+        self._pack = self._in_rows if rows else self._by_key
+
+    @property
+    def lookback_us(self) -> int:
+        """A bucket [s, e) is a function of the readings in [s - lookback, e) (trace-26)."""
+        return 0 if self._join is None else self._join.within_us
+
+    def bucket(
+        self,
+        streams: Sequence[Iterable[tuple[SourceColumns, int]]],
+        start: int,
+        end: int,
+    ) -> list[BucketPiece]:
+        """The pieces of the bucket [start, end) out of each stream's (columns, floor) in id order.
+
+        Readings outside [start - lookback, end), or below their record's floor (trace-23), are left
+        out.
+        """
+        if self._shared is None:
+            return self._made(streams, start, end)
+        given = [list(of_stream) for of_stream in streams]
+        return self._shared.content(start, end, given, lambda: self._made(given, start, end))
+
+    def _made(
+        self, streams: Sequence[Iterable[tuple[SourceColumns, int]]], start: int, end: int
+    ) -> list[BucketPiece]:
+        if self._join is None:
+            rows = _in_order(self._table(streams, self._input_fields, start, end))
+        else:
+            rows = self._joined(self._join, streams, start, end)
+        stimes, index, columns = self._apply(rows)
+        return self._pack(stimes, index, columns) if len(index) else []
+
+    def _joined(
+        self,
+        join: SJoin,
+        streams: Sequence[Iterable[tuple[SourceColumns, int]]],
+        start: int,
+        end: int,
+    ) -> Table:
+        low = start - join.within_us
+        left = [s for s, is_left in zip(streams, join.left_of, strict=True) if is_left]
+        right = [s for s, is_left in zip(streams, join.left_of, strict=True) if not is_left]
+        return join.rows(
+            self._table(left, join.left_fields, low, end),
+            self._table(right, join.right_fields, low, end),
+            start,
+        )
+
+    def _table(
+        self,
+        streams: Iterable[Iterable[tuple[SourceColumns, int]]],
+        fields: tuple[str, ...],
+        low: int,
+        high: int,
+    ) -> Table:
+        """The readings in [low, high), stream by stream in id order."""
+        return _concatenated(
+            [
+                part
+                for columns_of_stream in streams
+                for columns, prev_watermark in columns_of_stream
+                if (part := self._slice(columns, fields, max(low, prev_watermark), high))
+                is not None
+            ],
+            len(fields),
+        )
+
+    def _slice(
+        self, columns: SourceColumns, fields: tuple[str, ...], low: int, high: int
+    ) -> Table | None:
+        stimes = columns.stimes
+        if len(stimes) == 0:
+            return None
+        inside = np.flatnonzero((stimes >= low) & (stimes < high))
+        if len(inside) == 0:
+            return None
+        pick = slice(None) if len(inside) == len(stimes) else inside
+        index = self._keys.numbers(columns.keys)[columns.key_index]
+        by_name = dict(zip(columns.fields, columns.values, strict=True))
+        stimes = stimes[pick]
+        values = tuple(
+            by_name[name][pick] if name in by_name else np.full(len(stimes), np.nan)
+            for name in fields
+        )
+        return Table(stimes, index[pick], values)
+
+    def _apply(self, rows: Table) -> tuple[type_i64, np.ndarray, dict[str, type_f64]]:
+        stimes, index = rows.stimes, rows.keys
+        columns = dict(zip(self._input_fields, rows.values, strict=True))
+        if self._where is not None and len(index):
+            keep = self._where.mask(columns, index, self._keys.known)
+            if not keep.all():
+                stimes, index = stimes[keep], index[keep]
+                columns = {name: column[keep] for name, column in columns.items()}
+        if self._select is not None and len(index):
+            columns = self._select.apply(columns, index, self._keys.known)
+        return stimes, index, columns
+
+    def _by_key(
+        self, _stimes: type_i64, index: np.ndarray, columns: dict[str, type_f64]
+    ) -> list[BucketPiece]:
+        ranks, by_rank = self._keys.ranks()
+        small = np.uint16 if len(by_rank) <= 1 << 16 else np.int64  # numpy's radix sort
+        rank = ranks.astype(small)[index]
+        order = np.argsort(rank, kind="stable")
+        counts = np.bincount(rank, minlength=len(by_rank))
+        present = np.flatnonzero(counts)
+        offsets = np.concatenate(([0], np.cumsum(counts[present])))
+        fields = tuple(columns)
+        values = tuple(columns[name][order] for name in fields)
+        names = by_rank if len(present) == len(by_rank) else [by_rank[i] for i in present.tolist()]
+        pieces = []
+        for begin, end in pairwise(self._cuts(offsets, len(fields), names)):
+            low = int(np.searchsorted(offsets, begin, "right")) - 1
+            high = int(np.searchsorted(offsets, end))
+            piece = BucketPiece(
+                names if high - low == len(names) else names[low:high],
+                (np.clip(offsets[low : high + 1], begin, end) - begin).astype(np.float64),
+                fields,
+                tuple(column[begin:end] for column in values),
+            )
+            pieces.append(piece)
+        return pieces
+
+    def _in_rows(
+        self, stimes: type_i64, index: np.ndarray, columns: dict[str, type_f64]
+    ) -> list[BucketPiece]:
+        ranks, by_rank = self._keys.ranks()
+        fields = tuple(columns)
+        of_key = KEY_BYTES + _longer(by_rank[i] for i in np.unique(ranks[index]).tolist()).max()
+        rows_max = max(1, self._piece_bytes_max // (8 * len(fields) + 12 + int(of_key)))
+        pieces = []
+        for low in range(0, len(index), rows_max):
+            cut = slice(low, low + rows_max)
+            present, key_index = np.unique(ranks[index[cut]], return_inverse=True)
+            complete = len(present) == len(by_rank)
+            names = by_rank if complete else [by_rank[i] for i in present.tolist()]
+            values = tuple(columns[name][cut] for name in fields)
+            places = key_index.astype(np.int32)
+            pieces.append(BucketPiece(names, np.zeros(1), fields, values, stimes[cut], places))
+        return pieces
+
+    def _cuts(self, offsets: np.ndarray, fields: int, names: Sequence[str]) -> list[int]:
+        """Cut between keys: a piece ends before the key that would make it too large.
+
+        It, or its delta: of keys with a reading each the five figures are larger than the readings.
+        A key that is too large for a piece by itself is cut too, where a piece is full of it: its
+        figures are merged again as those of buckets are. Gives the places among the readings.
+        """
+        counts = np.diff(offsets)
+        sizes = counts * (8 * fields) + KEY_BYTES
+        figured = np.full(len(counts), FIGURES_BYTES * fields + KEY_BYTES)
+        room = min(
+            self._piece_bytes_max - int(sizes.sum()), self._delta_bytes_max - int(figured.sum())
+        )
+        # The text as a whole, which is quick, says for nearly all buckets that they are small.
+        if room >= 0 and len("".join(names).encode()) <= room:
+            return [0, int(offsets[-1])]
+        longer = _longer(names)
+        sizes, figured = sizes + longer, figured + longer
+        rows_max = max(1, self._piece_bytes_max // (8 * fields))
+        cuts = [0]
+        held = made = 0
+        begins = offsets.tolist()
+        for i, (size, figures) in enumerate(zip(sizes.tolist(), figured.tolist(), strict=True)):
+            if held and (
+                held + size > self._piece_bytes_max or made + figures > self._delta_bytes_max
+            ):
+                cuts.append(begins[i])
+                held = made = 0
+            held += size
+            made += figures
+            if size > self._piece_bytes_max:
+                within = range(begins[i] + rows_max, begins[i + 1], rows_max)
+                cuts.extend(within)
+                held -= len(within) * rows_max * 8 * fields
+        return [*cuts, begins[-1]]
+
+
+def _longer(names: Iterable[str]) -> np.ndarray:
+    """By how much each key is longer than what all are taken to need."""
+    lengths = np.array([len(name.encode()) for name in names], np.int64)
+    return np.maximum(lengths - KEY_TEXT_BYTES, 0)
+
+
+def _in_order(table: Table) -> Table:
+    """By time; readings of one time stay in the order (stream, id)."""
+    stimes = table.stimes
+    if not np.any(stimes[1:] < stimes[:-1]):
+        return table
+    order = np.argsort(stimes, kind="stable")
+    return Table(stimes[order], table.keys[order], tuple(v[order] for v in table.values))
+
+
+def _concatenated(parts: Sequence[Table], fields: int) -> Table:
+    if not parts:
+        nothing = np.zeros(0, np.int64)
+        return Table(nothing, nothing, (np.zeros(0),) * fields)
+    if len(parts) == 1:
+        return parts[0]
+    return Table(
+        np.concatenate([p.stimes for p in parts]),
+        np.concatenate([p.keys for p in parts]),
+        tuple(np.concatenate([p.values[f] for p in parts]) for f in range(fields)),
+    )

@@ -1,1 +1,0 @@
-"""Root: the process that merges the children of one part and writes the results."""

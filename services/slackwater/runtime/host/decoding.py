@@ -1,0 +1,102 @@
+"""Bytes of a log to what a session is handed: once a record, for all who read the log.
+
+What cannot be decoded is None for every session, and counted here, once.
+
+When a stream comes back, all fragments that read it replay what they have missed, each by itself:
+the same records that the host has read live a moment ago, or that another fragment is replaying. So
+a host remembers the last source records that it has decoded (``Decoded``).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from slackwater.codec.delta_records import decode_delta
+from slackwater.codec.ordered_records import decode_ordered
+from slackwater.codec.source_records import decode_source
+from slackwater.model.errors import MalformedRecordError
+from slackwater.model.records import Kind, OrderedRecord, SourceRecord
+from slackwater.runtime.logs.skipped import SKIPPED
+from slackwater.runtime.logs.transport import Log, RawRecord
+from slackwater.sessions.session import Form, Record
+
+_DECODE: Final[Mapping[Form, tuple[Callable[[bytes, str, int], Record], str]]] = {
+    "source": (decode_source, "no record of the source log"),
+    "ordered": (lambda value, where, _: decode_ordered(value, where), "no record of an orderer"),
+    "deltas": (lambda value, where, _: decode_delta(value, where), "no delta"),
+    "results": (lambda value, _where, _offset: value, ""),
+}
+
+
+def decode(form: Form, log: Log, offset: int, value: bytes) -> Record:
+    """The record; None if it is none of this form."""
+    read, reason = _DECODE[form]
+    try:
+        return read(value, f"{log[0]}:{log[1]}:{offset}", offset)
+    except MalformedRecordError as error:
+        SKIPPED.note(*log, offset, reason, error.reason)
+        return None
+
+
+Decode: TypeAlias = Callable[[Form, Log, int, bytes], Record]
+
+REMEMBERED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of the records' bytes; their columns, where somebody has asked for them, are about as large."""
+REMEMBERED_RECORDS_MAX: Final = 4_096
+
+
+class Decoded:
+    """``decode``, with the last source records of all logs. For one thread.
+
+    A record is found by its place and its bytes, for a log may be truncated and written anew.
+    """
+
+    def __init__(
+        self,
+        bytes_max: int = REMEMBERED_BYTES_MAX,
+        records_max: int = REMEMBERED_RECORDS_MAX,
+    ) -> None:
+        self._bytes_max = bytes_max
+        self._records_max = records_max
+        self._bytes = 0
+        self._known: OrderedDict[tuple[Log, int], tuple[bytes, Record]] = OrderedDict()
+
+    def __call__(self, form: Form, log: Log, offset: int, value: bytes) -> Record:
+        """The record; None if it is none of this form."""
+        if form != "source":
+            return decode(form, log, offset, value)
+        known = self._known.get((log, offset))
+        if known is not None and known[0] == value:
+            return known[1]
+        record = decode(form, log, offset, value)
+        self._remember((log, offset), value, record)
+        return record
+
+    def _remember(self, at: tuple[Log, int], value: bytes, record: Record) -> None:
+        self._forget(at)
+        self._known[at] = value, record
+        self._bytes += len(value)
+        while self._bytes > self._bytes_max or len(self._known) > self._records_max:
+            self._forget(next(iter(self._known)))
+
+    def _forget(self, at: tuple[Log, int]) -> None:
+        if (known := self._known.pop(at, None)) is not None:
+            self._bytes -= len(known[0])
+
+
+def decode_ordered_record(raw: RawRecord) -> OrderedRecord | None:
+    """A record of an ordered log; None if it is none."""
+    record = decode("ordered", raw.log, raw.offset, raw.value)
+    assert record is None or isinstance(record, OrderedRecord)
+    return record
+
+
+def watermark_of(record: Record) -> int | None:
+    """How far event time has come by this record, for a clock that follows the data (trace-12)."""
+    if record is None or isinstance(record, bytes):
+        return None
+    if isinstance(record, SourceRecord):
+        return None if record.kind is Kind.VOID else record.boundary
+    return None if record.kind is Kind.START else record.bucket_end

@@ -1,0 +1,321 @@
+"""Faust around the fragments of a process: its worker, its consumer thread, its agent.
+
+Faust owns the event loop and the signals, its consumer thread reads, and its agent hands each
+record to the one that reads its log. What it would otherwise do is not wanted here: no group, no
+commits, no tables, no producer. Positions live in state records (rule-5), so the consumer is
+assigned the logs that fragments name, from the offsets that they name (``runtime.logs.assigned``),
+and logs are added and removed while the others are read.
+
+An event of the agent's channel is what one fetch has brought, not one record: what Faust does for
+an event costs more than what a core does for a record.
+
+This is the only module that imports Faust; what a fragment does with a record is its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+import faust
+from faust.app.base import BootStrategy
+from faust.transport.drivers import aiokafka as driver
+from mode import Service
+
+from slackwater.runtime.logs.assigned import AssignedConsumer, Begin, RecordBatch
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.logs.connecting import probe_before_connect
+from slackwater.runtime.logs.transport import Isolation, Log, PositionGoneError
+from slackwater.runtime.service.entry import exit_code_of, leave
+
+GONE_AGAIN_S: Final = 0.01
+FETCHES_MAX: Final = 2
+"""Brought and not handed over yet; what follows waits in the clients."""
+
+Receive = Callable[[Log, int, bytes], None]
+"""Takes a record: its log, its offset, its value. Called in the event loop."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    receive: Receive
+    since: int
+    isolation: Isolation
+
+
+class LiveConsumer:
+    """The live consumer of a process: logs are added and removed while the others are read.
+
+    Logs of different isolation have a client each, in the same thread: a log without transactions
+    does not wait for a transaction that somebody has left open in it. Its methods are for the
+    event loop of the app, once that runs.
+
+    Args:
+        name: of the process.
+        cluster: where the logs are.
+        on_error: told in the event loop why nothing is read any more, or what a receiver raised.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        cluster: Cluster,
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        self._cluster = cluster
+        self._on_error = on_error
+        self.on_gone: Callable[[PositionGoneError], None] | None = None
+        """Told in the event loop of a log that does not hold its position any more; the others are
+        read on. Without it that is an error."""
+        self._readers: dict[Log, _Reader] = {}
+        self._beginnings = itertools.count()
+        self._clients: dict[Isolation, asyncio.Future[AssignedConsumer]] = {}
+        self._opened: asyncio.Queue[AssignedConsumer] = asyncio.Queue()
+        self.app: Any = _app(name, cluster, self)
+        self._channel: Any = self.app.channel(maxsize=FETCHES_MAX)
+        _attach(self.app, self._channel, self)
+
+    async def add(
+        self,
+        offsets: Mapping[Log, int],
+        receive: Receive,
+        *,
+        isolation: Isolation = "read_uncommitted",
+    ) -> None:
+        """Read these logs too, from these offsets; one that is read already begins anew.
+
+        ``receive`` gets each record once, in the order of its log. A starting broker is waited for.
+        """
+        for log in offsets:
+            known = self._readers.get(log)
+            if known is not None and known.isolation != isolation:
+                raise ValueError(f"{log[0]}:{log[1]} is read under {known.isolation}: remove it")
+        since = next(self._beginnings)
+        self._readers |= {log: _Reader(receive, since, isolation) for log in offsets}
+        await self._change(isolation, {log: Begin(at, since) for log, at in offsets.items()})
+
+    async def remove(self, logs: Iterable[Log]) -> None:
+        """Read these logs no more; no record of theirs is handed over from this call on.
+
+        If that fails their client may go on fetching them, until they are removed once more.
+        """
+        leaving: dict[Isolation, dict[Log, _Reader]] = {}
+        for log in logs:
+            if (known := self._readers.get(log)) is not None:
+                left = self._readers[log] = replace(known, since=next(self._beginnings))
+                leaving.setdefault(known.isolation, {})[log] = left
+        for isolation, readers in leaving.items():
+            if isolation in self._clients:
+                await self._change(isolation, {}, list(readers))
+            for log, left in readers.items():
+                if self._readers.get(log) is left:
+                    del self._readers[log]
+
+    async def positions(self) -> dict[Log, tuple[int, int]]:
+        """Per log its position, and the last record below it that was handed over (-1: none)."""
+        found: dict[Log, tuple[int, int]] = {}
+        for opening in list(self._clients.values()):
+            client = await asyncio.shield(opening)
+            found |= await self._in_thread(_call(client.positions))
+        return found
+
+    async def _change(
+        self, isolation: Isolation, begin: Mapping[Log, Begin], leave: Sequence[Log] = ()
+    ) -> None:
+        client = await self._client(isolation)
+        await self._in_thread(_call(lambda: client.change(begin, leave)))
+
+    async def _client(self, isolation: Isolation) -> AssignedConsumer:
+        """The client of this isolation; the first call opens it."""
+        opening = self._clients.get(isolation)
+        if opening is None:
+            opening = self._clients[isolation] = asyncio.ensure_future(self._open(isolation))
+        return await asyncio.shield(opening)
+
+    async def _open(self, isolation: Isolation) -> AssignedConsumer:
+        try:
+            client = await self._in_thread(AssignedConsumer.open(self._cluster, isolation))
+        except BaseException:
+            del self._clients[isolation]  # the next log that is added opens one
+            raise
+        self._opened.put_nowait(client)
+        return client
+
+    async def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
+        """The clients live in the event loop of Faust's consumer thread."""
+        loop = self.app.consumer._thread.thread_loop
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    async def pump(self) -> None:
+        """Bring to the agent what the clients fetch, for ever."""
+        async with asyncio.TaskGroup() as pumps:
+            while True:
+                pumps.create_task(self._pump(await self._opened.get()))
+
+    async def _pump(self, client: AssignedConsumer) -> None:
+        try:
+            while True:
+                try:
+                    batches = await self._in_thread(client.take())
+                except PositionGoneError as gone:
+                    if self.on_gone is None:
+                        raise
+                    self.on_gone(gone)
+                    await asyncio.sleep(GONE_AGAIN_S)  # it says so until the log is removed
+                    continue
+                if batches:
+                    await self._channel.put(batches)
+        except Exception as error:  # noqa: BLE001 -- Faust would log it and wait for ever
+            self._on_error(error)
+
+    def hand_over(self, batches: Iterable[RecordBatch]) -> None:
+        """Give records to those that read their logs."""
+        try:
+            for log, since, records in batches:
+                for record in records:
+                    reader = self._readers.get(log)
+                    if reader is None or reader.since != since:
+                        break  # fetched before the log was removed, or begun anew
+                    reader.receive(log, record.offset, record.value or b"")
+        except Exception as error:  # noqa: BLE001 -- Faust would log it and read on
+            self._on_error(error)
+
+    async def close_clients(self) -> None:
+        """From the consumer thread's event loop, before it ends."""
+        for opening in self._clients.values():
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                await opening.result().close()
+
+
+async def _call(function: Callable[[], T]) -> T:
+    return function()
+
+
+class _Thread(driver.AIOKafkaConsumerThread):
+    """Faust's consumer thread, which serves the live consumer's clients."""
+
+    transport: Any
+
+    async def on_start(self) -> None:
+        """No client yet: the first log that is added opens one."""
+
+    async def on_thread_stop(self) -> None:
+        await super().on_thread_stop()
+        await self.transport.live.close_clients()
+
+    @Service.task
+    async def _thread_keepalive(self) -> None:
+        """None: whoever has something for its event loop wakes it."""
+
+    async def _keepalive2(self) -> None:
+        """The same for that of the app."""
+
+
+class _Consumer(driver.Consumer):
+    """Faust's consumer: what the agent gets is what its thread has fetched, whole."""
+
+    transport: Any
+
+    def _new_consumer_thread(self) -> _Thread:
+        return _Thread(self, loop=self.loop, beacon=self.beacon)
+
+    async def _drain_messages(self, fetcher: Any) -> None:
+        self.app.flow_control.resume()
+        await self.transport.live.pump()
+
+    async def verify_all_partitions_active(self) -> None:
+        """Nothing is committed, so no commit can be late."""
+
+
+class _Transport(driver.Transport):
+    Consumer = _Consumer
+
+    def __init__(self, app: faust.App, live: LiveConsumer) -> None:
+        super().__init__([app.conf.broker[0]], app)
+        self.live = live
+
+
+class _Boot(BootStrategy):
+    """What is started, in this order. No producer, no tables."""
+
+    app: Any
+
+    def server(self) -> Sequence[Any]:
+        return [self.app.consumer, self.app.agents, self.app._fetcher]
+
+
+class _Worker(faust.Worker):
+    def install_signal_handlers(self) -> None:
+        """None: the process has its own (``slackwater.runtime.service.entry``)."""
+
+
+def run_consumer(
+    name: str,
+    cluster: Cluster,
+    run: Callable[[LiveConsumer], Awaitable[None]],
+    stopping: threading.Event,
+) -> None:
+    """Run a live consumer and, beside it, ``run``, until ``stopping`` is set. Does not return.
+
+    An end of ``run``, by an error above all, ends the process; so does an error of the consumer
+    that is not one log's.
+    """
+    live = LiveConsumer(name, cluster, _end)
+    probe_before_connect()
+
+    async def beside() -> None:
+        try:
+            await run(live)
+        except Exception as error:  # noqa: BLE001 -- Faust would log it and live on
+            _end(error)
+
+    async def stop_requested() -> None:
+        await asyncio.to_thread(stopping.wait)
+        leave(0)  # nothing of value is left behind: a stop is a crash that was asked for
+
+    live.app.task(beside)
+    live.app.task(stop_requested)
+    worker = _Worker(live.app, loglevel="WARNING", redirect_stdouts=False, override_logging=False)
+    worker.execute_from_commandline()
+
+
+def _end(error: Exception) -> None:
+    leave(exit_code_of(error))
+
+
+def _app(name: str, cluster: Cluster, live: LiveConsumer) -> faust.App:
+    app = faust.App(
+        name.replace("/", "-"),
+        broker=[f"kafka://{server}" for server in cluster.bootstrap.split(",")],
+        store="memory://",
+        value_serializer="raw",
+        key_serializer="raw",
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        table_standby_replicas=0,
+        web_enabled=False,
+        # Nothing is committed; look as seldom as it allows.
+        broker_commit_interval=3600.0,
+        broker_commit_livelock_soft_timeout=1e9,
+        stream_processing_timeout=1e9,
+        stream_wait_empty=False,
+        logging_config=None,
+    )
+    app.transport = _Transport(app, live)
+    app.boot_strategy = _Boot(app)
+    # Faust makes folders for tables, in whatever directory the user is in. There are no tables.
+    app._create_directories = lambda: None  # type: ignore[method-assign]
+    return app
+
+
+def _attach(app: faust.App, channel: Any, live: LiveConsumer) -> None:
+    @app.agent(channel, concurrency=1)
+    async def hand_over(stream: Any) -> None:
+        async for batches in stream:
+            live.hand_over(batches)

@@ -1,0 +1,150 @@
+"""Procedures of sessions on Kafka: their requests, one after the other, each in a thread.
+
+The procedure itself goes on in the event loop: what it finds it keeps in its session, and no other
+thread may touch that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from slackwater.codec.ordered_records import encode_ordered
+from slackwater.codec.state_records import encode_orderer_state
+from slackwater.model.errors import SlackwaterError
+from slackwater.model.records import Kind
+from slackwater.protocols.dpc.soutput.config import Commit
+from slackwater.runtime.host.decoding import decode_ordered_record
+from slackwater.runtime.logs.incarnation import append_and_wait, has_begun, start_incarnation
+from slackwater.runtime.logs.transport import RawRecord, Transport, Writer, read_range
+from slackwater.runtime.service.state import read_root_state, read_states
+from slackwater.sessions.requests import (
+    BeginIncarnation,
+    Beginnings,
+    Ends,
+    Fence,
+    FindIncarnation,
+    OpenTransactions,
+    Ordered,
+    Procedure,
+    ReadOrdered,
+    ReadRootState,
+    ReadStates,
+    Request,
+    StoreState,
+)
+
+T = TypeVar("T")
+
+
+class Committer(Protocol):
+    """Fences and commits for one root; used in one event loop after the other."""
+
+    async def fence(self) -> None:
+        """See ``Fence``."""
+        ...
+
+    async def open(self) -> None:
+        """See ``OpenTransactions``; for commits in the running event loop."""
+        ...
+
+    async def commit(self, commit: Commit, emitted_at: int) -> None:
+        """All of the transaction, and its state record, or nothing (rule-23)."""
+        ...
+
+    async def close(self) -> None:
+        """Give back what it holds, within a bound; never raises."""
+        ...
+
+
+async def perform(
+    procedure: Procedure[T],
+    transport: Transport,
+    writer: Callable[[], Writer],
+    committer: Committer | None = None,
+) -> T:
+    """Run it; what it writes goes through ``writer``. Its value, or what it could not do without.
+
+    An error of the log is the procedure's to deal with, like any answer.
+    """
+    answer: Any = None
+    error: SlackwaterError | None = None
+    while True:
+        try:
+            request = procedure.send(answer) if error is None else procedure.throw(error)
+        except StopIteration as ended:
+            value: T = ended.value
+            return value
+        answer, error = None, None
+        try:
+            if isinstance(request, Fence | OpenTransactions):
+                assert committer is not None, "only a root has transactions"
+                await (committer.fence() if isinstance(request, Fence) else committer.open())
+            else:
+                answer = await asyncio.to_thread(_answer, request, transport, writer)
+        except SlackwaterError as failed:
+            error = failed
+
+
+def _answer(request: Request, transport: Transport, writer: Callable[[], Writer]) -> Any:
+    timeout_s = request.timeout_us / 1e6
+    match request:
+        case Beginnings(logs):
+            return transport.beginning_offsets(logs, timeout_s=timeout_s)
+        case Ends(logs, isolation):
+            return transport.end_offsets(logs, isolation=isolation, timeout_s=timeout_s)
+        case ReadStates(query, parts, fits):
+            return read_states(transport, query, parts, timeout_s=timeout_s, fits=fits)
+        case ReadRootState(query, part, fits):
+            return read_root_state(transport, query, part, timeout_s=timeout_s, fits=fits)
+        case ReadOrdered():
+            return _read_ordered(request, transport, timeout_s)
+        case BeginIncarnation():
+            return _begin_incarnation(request, transport, writer(), timeout_s)
+        case FindIncarnation(log, inc):
+            return has_begun(transport, log, inc, is_start)
+        case StoreState(query, state):
+            log, key = (transport.names.state(query), 0), state.fragment.encode()
+            append_and_wait(writer(), log, encode_orderer_state(state), key, timeout_s=timeout_s)
+            return None
+
+
+def _read_ordered(request: ReadOrdered, transport: Transport, timeout_s: float) -> list[Ordered]:
+    log, start, end = request.log, request.start, request.end
+    if start is None:
+        start = transport.beginning_offsets([log], timeout_s=timeout_s)[log]
+    if end is None:
+        end = transport.end_offsets([log], timeout_s=timeout_s)[log]
+    found: list[Ordered] = []
+    for raw in read_range(transport, log, start, end, idle_s_max=timeout_s):
+        _take(found, raw)
+    return found
+
+
+def _begin_incarnation(
+    request: BeginIncarnation, transport: Transport, writer: Writer, timeout_s: float
+) -> int:
+    found: list[Ordered] = []
+    return start_incarnation(
+        transport,
+        writer,
+        request.log,
+        lambda: encode_ordered(request.make_start(found)),
+        read_from=request.read_from,
+        visit=lambda raw: _take(found, raw),
+        timeout_s=timeout_s,
+    )
+
+
+def _take(found: list[Ordered], raw: RawRecord) -> None:
+    """What cannot be read counts for nothing."""
+    record = decode_ordered_record(raw)
+    if record is not None:
+        found.append((raw.offset, record))
+
+
+def is_start(raw: RawRecord) -> bool:
+    """Does an incarnation of an orderer begin there?"""
+    record = decode_ordered_record(raw)
+    return record is not None and record.kind is Kind.START

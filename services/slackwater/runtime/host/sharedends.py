@@ -1,0 +1,58 @@
+"""Where logs end, asked for several sessions at once.
+
+A stream that falls silent is due in all fragments over it at the same instant, and each asks the
+broker where the log ends (rule-14). Those who ask the same in one turn of the event loop have one
+answer. Nobody has an answer to a question that was sent before it asked: what was appended between
+the two would count as read, and is not (trace-11).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeAlias
+
+from slackwater.runtime.logs.transport import Isolation, Log
+
+Ends: TypeAlias = Mapping[Log, int] | None
+"""None: the broker gave no answer in time."""
+
+_Question: TypeAlias = tuple[frozenset[Log], Isolation, float]
+
+
+class EndOffsets(Protocol):
+    """What is needed of a transport."""
+
+    async def end_offsets_async(
+        self, logs: Iterable[Log], *, isolation: Isolation = ..., timeout_s: float
+    ) -> dict[Log, int] | None:
+        """Where each log ends now."""
+        ...
+
+
+class SharedEnds:
+    """For one event loop."""
+
+    def __init__(self, transport: EndOffsets) -> None:
+        self._transport = transport
+        self._unsent: dict[_Question, asyncio.Task[Ends]] = {}
+
+    async def end_offsets_async(
+        self, logs: Iterable[Log], *, isolation: Isolation, timeout_s: float
+    ) -> Ends:
+        """Where these logs end, at a moment behind this call."""
+        question = (frozenset(logs), isolation, timeout_s)
+        asking = self._unsent.get(question)
+        if asking is None:
+            asking = asyncio.get_running_loop().create_task(self._ask(question))
+            self._unsent[question] = asking
+        # Shielded: if one of those who wait is cancelled, the others still get the answer.
+        return await asyncio.shield(asking)
+
+    async def _ask(self, question: _Question) -> Ends:
+        await asyncio.sleep(0)  # all who are due in this turn
+        del self._unsent[question]
+        logs, isolation, timeout_s = question
+        return await self._transport.end_offsets_async(
+            logs, isolation=isolation, timeout_s=timeout_s
+        )

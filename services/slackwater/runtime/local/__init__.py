@@ -1,0 +1,1 @@
+"""A whole deployment on one machine: broker, supervisor, placement, data directory, its plan."""

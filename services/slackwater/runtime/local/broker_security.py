@@ -1,0 +1,179 @@
+"""TLS and SCRAM for the embedded broker: who gets in, and how the broker knows itself.
+
+Three listeners. Clients prove a password (SCRAM) inside TLS. The broker itself, and its controller,
+prove the one certificate that the broker has: its authority has signed that and nothing else, and
+its key is gone. So nobody gets past the first listener without a password, and no password is in a
+command line or in the broker's settings: the users are written through the second listener, as the
+broker, each time it has started.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
+)
+
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.runtime.logs.admin import Admin
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.security.authority import Authority
+from slackwater.runtime.security.certificates import identity_of_pem
+from slackwater.runtime.security.credentials import Login, Role, Security
+from slackwater.runtime.security.private import make_private, write_atomically
+from slackwater.runtime.security.security_file import read_kafka_file
+
+BROKER: Final = "slackwater-broker"
+"""The name in the broker's own certificate."""
+MECHANISM: Final = "SCRAM-SHA-512"
+ITERATIONS: Final = 4096
+USERS_S_MAX: Final = 30.0
+PASSWORD_BYTES: Final = 24
+CLIENT_FILE: Final = "client.properties"
+KCAT_FILE: Final = "kcat.conf"
+_SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def security_of(data_dir: Path) -> BrokerSecurity:
+    """Of the broker of a data directory: its owner is random, and stays who was written down."""
+    file = data_dir / CLIENT_FILE
+    login = read_kafka_file(file, Role.ADMIN).security.login if file.exists() else None
+    if login is None:
+        name = f"slackwater-{secrets.token_hex(4)}"
+        login = Login(name, secrets.token_urlsafe(PASSWORD_BYTES))
+    return BrokerSecurity(
+        data_dir / "broker" / "tls", login.username, {login.username: login.password}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSecurity:
+    """Its certificates lie in ``folder``. Of ``users``, by name, ``owner`` may do everything.
+
+    The others may do what access control lists allow them, and nothing else.
+    """
+
+    folder: Path
+    owner: str
+    users: Mapping[str, str] = field(repr=False)
+    hosts: tuple[str, ...] = ()
+    """Where the certificate is good beside this machine."""
+
+    def prepare(self) -> None:
+        """Make authority and certificate, once in the life of the folder."""
+        make_private(self.folder)
+        if self.authorities.exists():
+            return
+        authority = Authority("slackwater embedded broker")
+        own = authority.issue(BROKER, self.hosts)
+        write_atomically(self._identity, own.chain_pem + own.key_pem)
+        write_atomically(self.authorities, authority.pem)  # last: it says that all is there
+
+    def properties(self) -> list[tuple[str, object]]:
+        """The broker's settings beside its listeners' addresses."""
+        return [
+            ("listener.security.protocol.map", "CLIENTS:SASL_SSL,INSIDE:SSL,CONTROLLER:SSL"),
+            ("sasl.enabled.mechanisms", MECHANISM),
+            ("listener.name.clients.scram-sha-512.sasl.jaas.config", f"{_SCRAM} required;"),
+            ("ssl.keystore.type", "PEM"),
+            ("ssl.keystore.location", self._identity),
+            ("ssl.truststore.type", "PEM"),
+            ("ssl.truststore.location", self.authorities),
+            ("listener.name.inside.ssl.client.auth", "required"),
+            ("listener.name.controller.ssl.client.auth", "required"),
+            ("authorizer.class.name", _AUTHORIZER),
+            ("allow.everyone.if.no.acl.found", "false"),
+            ("super.users", f"User:CN={BROKER};User:{self.owner}"),
+        ]
+
+    def cluster(self, bootstrap: str, given: Path | None = None) -> Cluster:
+        """For a client that is the owner; ``given`` is the file that says the same."""
+        return self.cluster_for(self.owner, bootstrap, given)
+
+    def cluster_for(self, user: str, bootstrap: str, given: Path | None = None) -> Cluster:
+        """For a client that is this user."""
+        security = Security(
+            "SASL_SSL",
+            MECHANISM,
+            Login(user, self.users[user]),
+            authorities_pem=self.authorities.read_text(),
+            given=given,
+        )
+        return Cluster(bootstrap, security)
+
+    def inside(self, bootstrap: str) -> Cluster:
+        """For the broker itself."""
+        identity = identity_of_pem(self._identity.read_text(), None)
+        authorities = self.authorities.read_text()
+        return Cluster(bootstrap, Security("SSL", authorities_pem=authorities, identity=identity))
+
+    def write_users(self, inside: Cluster) -> None:
+        """Let the users in, with these passwords."""
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
+        wanted: list[UserScramCredentialAlteration] = [
+            UserScramCredentialUpsertion(name, info, password.encode(), secrets.token_bytes(32))
+            for name, password in self.users.items()
+        ]
+        answers = Admin(inside).ask(
+            lambda admin: admin.alter_user_scram_credentials(wanted), USERS_S_MAX
+        )
+        for name, why in (*answers.refused.items(), *answers.missing.items()):
+            raise EnvironmentProblem(f"the broker does not take the user {name}: {why}")
+
+    def client_properties(self, bootstrap: str) -> str:
+        """What Java's tools and our commands read, for the owner."""
+        login = Login(self.owner, self.users[self.owner])
+        return client_properties(bootstrap, login, self.authorities)
+
+    def kcat_conf(self, bootstrap: str) -> str:
+        """The same in the words of librdkafka, for ``kcat -F``."""
+        login = Login(self.owner, self.users[self.owner])
+        return kcat_conf(bootstrap, login, self.authorities)
+
+    def write_client_files(self, bootstrap: str, data_dir: Path) -> None:
+        """Tell the owner's programs how to get in; only the owner can read it."""
+        write_atomically(data_dir / KCAT_FILE, self.kcat_conf(bootstrap))
+        write_atomically(data_dir / CLIENT_FILE, self.client_properties(bootstrap))
+
+    @property
+    def authorities(self) -> Path:
+        """What clients trust."""
+        return self.folder / "ca.pem"
+
+    @property
+    def _identity(self) -> Path:
+        return self.folder / "broker.pem"
+
+
+def client_properties(bootstrap: str, login: Login, authorities: Path) -> str:
+    """What Java's tools and our commands read; ``authorities`` may be relative to the file."""
+    return (
+        f"bootstrap.servers={bootstrap}\n"
+        "security.protocol=SASL_SSL\n"
+        f"sasl.mechanism={MECHANISM}\n"
+        f"sasl.jaas.config={_SCRAM} required"
+        f' username="{login.username}" password="{login.password}";\n'
+        "ssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={authorities}\n"
+    )
+
+
+def kcat_conf(bootstrap: str, login: Login, authorities: Path) -> str:
+    """The same in the words of librdkafka, for ``kcat -F``."""
+    return (
+        f"bootstrap.servers={bootstrap}\n"
+        "security.protocol=sasl_ssl\n"
+        f"sasl.mechanisms={MECHANISM}\n"
+        f"sasl.username={login.username}\n"
+        f"sasl.password={login.password}\n"
+        f"ssl.ca.location={authorities}\n"
+    )

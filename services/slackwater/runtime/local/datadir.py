@@ -1,0 +1,252 @@
+"""The data directory: one stack at a time, and where the others find it.
+
+``run.json`` tells commands and people which broker and which processes there are. It stays behind
+with the broker's address, because the port is kept over restarts. The lock is the kernel's and ends
+with its holder, so it is never stale.
+
+What is in the directory is its owner's alone (0700, 0600); an older one, or one that was made for
+it, is closed to others at the start. A directory that holds other things than ours (a project's, a
+temporary one) keeps its mode, since closing it is not ours to do; what is ours in it is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from slackwater.model.errors import DeploymentError, EnvironmentProblem
+from slackwater.model.names import UNPREFIXED, Names, why_no_prefix
+from slackwater.runtime.logs.cluster import Where, cluster_of
+from slackwater.runtime.security.private import (
+    FILE_MODE,
+    close_to_others,
+    make_private,
+    write_atomically,
+)
+
+_log = logging.getLogger(__name__)
+
+RUN_FILE: Final = "run.json"
+RUN_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of run.json: ten thousand processes take a tenth of it."""
+LOCK_FILE: Final = "stack.lock"
+PREFIX_FILE: Final = "prefix"
+"""The deployment's prefix, one line."""
+NAMES: Final = frozenset(
+    {
+        RUN_FILE,
+        LOCK_FILE,
+        PREFIX_FILE,
+        f"{PREFIX_FILE}.part",
+        "deployment.yaml",
+        "client.properties",
+        "kcat.conf",
+        "logs",
+        "broker",
+        "proxy",
+    }
+    | {"aggregator", "lost+found", f"{RUN_FILE}.part", "placements.part"}
+    | {"placements.json", "placements.json.part"}  # of versions that counted starts there
+)
+"""What a directory holds that is a data directory and nothing else."""
+
+
+class Life(BaseModel):
+    """What became of a process that is kept running, since its supervisor started."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+    restarts: int = 0
+    last_exit: str | None = None
+    """A signal's name, or ``code 1``; None: it has not ended yet."""
+    last_exit_at_us: int | None = None
+    last_error: str | None = None
+    """One line of its log, at most 500 characters."""
+
+
+class RunFile(BaseModel):
+    """What ``run.json`` holds; files of the first version have no ``version``."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+    version: Literal[1] = 1
+    bootstrap: str
+    kafka_config: str | None = None
+    """The file that says how to get into Kafka: its name, never what is in it."""
+    deployment: str
+    pid: int | None = None
+    """The process that keeps the others running; None: nothing runs."""
+    processes: dict[str, int] = {}
+    """Those that run now, and their pids."""
+    lives: dict[str, Life] = {}
+    """All that are kept running."""
+    prefix: str = ""
+
+    @field_validator("prefix")
+    @classmethod
+    def _is_prefix(cls, prefix: str) -> str:
+        if (reason := why_no_prefix(prefix)) is not None:
+            raise ValueError(reason)
+        return prefix
+
+    @property
+    def names(self) -> Names:
+        """What the deployment calls its topics."""
+        return Names(self.prefix)
+
+
+class DataDirectory:
+    """A data directory that this process has for itself."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self._lock: int | None = None
+
+    def acquire(self) -> None:
+        """Make it if need be, and lock it; ``EnvironmentProblem`` says who has it."""
+        assert self._lock is None
+        try:
+            make_private(self.path)
+            self._lock = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, FILE_MODE)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.truncate(self._lock, 0)
+            os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+            self._close_to_others()
+        except BlockingIOError:
+            assert self._lock is not None
+            holder = os.pread(self._lock, 20, 0).decode(errors="replace") or "unknown"
+            self.release()
+            raise EnvironmentProblem(
+                f"another slackwater (process {holder}) runs in {self.path}: stop it, or choose"
+                " another --data-dir"
+            ) from None
+        except OSError as error:
+            self.release()
+            raise EnvironmentProblem(
+                f"the data directory {self.path} cannot be used: {error.strerror}"
+            ) from error
+
+    def release(self) -> None:
+        """Let others have it."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def write_run(
+        self,
+        where: Where,
+        deployment_path: Path,
+        processes: Mapping[str, int],
+        names: Names = UNPREFIXED,
+        lives: Mapping[str, Life] = MappingProxyType({}),
+    ) -> None:
+        """Tell the others; without processes: that nothing runs now."""
+        cluster = cluster_of(where)
+        config = cluster.security.given
+        run = RunFile(
+            bootstrap=cluster.bootstrap,
+            kafka_config=None if config is None else str(config),
+            deployment=str(deployment_path.resolve()),
+            pid=os.getpid() if processes else None,
+            processes=dict(processes),
+            prefix=names.prefix,
+            lives=dict(lives),
+        )
+        # What people look at; the stack itself does not need it, and goes on without room for it.
+        with contextlib.suppress(OSError):
+            write_atomically(self.path / RUN_FILE, run.model_dump_json(indent=2) + "\n")
+
+    def _close_to_others(self) -> None:
+        inside = set(self.path.iterdir())
+        ours = {path for path in inside if path.name in NAMES and path.name != "lost+found"}
+        changed = close_to_others(
+            [self.path] if inside <= ours | {self.path / "lost+found"} else ours
+        )
+        if changed:
+            _log.warning(
+                "%s was open to other users: %d of its files and directories are private now",
+                *(self.path, changed),
+            )
+
+
+def keep_prefix(directory: Path, names: Names) -> None:
+    """Remember the prefix under which the directory is used; ``DeploymentError`` for another one.
+
+    Spools and the places of proxies in their inputs are those of the topics of one deployment.
+    What was used before there were prefixes is used without one.
+    """
+    file = directory / PREFIX_FILE
+    try:
+        known: str | None = file.read_text(errors="replace").strip()
+    except FileNotFoundError:
+        is_old = any((directory / name).exists() for name in (RUN_FILE, "proxy"))
+        known = "" if is_old else None
+    except OSError as error:
+        raise EnvironmentProblem(f"{file} cannot be read: {error.strerror}") from error
+    if known is not None and known != names.prefix:
+        both = [f"prefix {prefix}" if prefix else "no prefix" for prefix in (known, names.prefix)]
+        raise DeploymentError(
+            f"{directory} holds a deployment with {both[0]}, and the file says {both[1]}: choose"
+            " another --data-dir, or give the prefix back that it had"
+        )
+    if known is None or not file.exists():
+        try:
+            make_private(directory)
+            write_atomically(file, names.prefix + "\n")
+        except OSError as error:
+            if not file.exists():  # else another process of the deployment was quicker
+                raise EnvironmentProblem(f"{file} cannot be written: {error.strerror}") from error
+
+
+def read_run(path: Path) -> RunFile | None:
+    """What ``run.json`` in a data directory says; None if there is none.
+
+    ``EnvironmentProblem`` says what is wrong with one that is there.
+    """
+    file = path / RUN_FILE
+    try:
+        if file.exists() and not file.is_file():
+            raise EnvironmentProblem(f"{file} is no file: {_REPAIR}")
+        with file.open("rb") as stream:
+            content = stream.read(RUN_BYTES_MAX + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise EnvironmentProblem(f"{file} cannot be read: {error.strerror}") from error
+    if len(content) > RUN_BYTES_MAX:
+        raise EnvironmentProblem(f"{file} is larger than {RUN_BYTES_MAX} bytes: {_REPAIR}")
+    try:
+        return RunFile.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        reason = f"{where}: {first['msg']}" if where else first["msg"]
+        raise EnvironmentProblem(
+            f"{file} is not what `slackwater up` writes ({reason}): {_REPAIR}"
+        ) from error
+
+
+_REPAIR: Final = "remove it, `slackwater up` writes it anew"
+
+
+def is_running(path: Path) -> bool:
+    """Whether a stack holds the directory now; ``run.json`` alone may be of one that was killed."""
+    try:
+        lock = os.open(path / LOCK_FILE, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False

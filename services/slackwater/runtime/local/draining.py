@@ -1,0 +1,135 @@
+"""A host that uses more memory than its fragments may hold is drained into a new one.
+
+What a session holds is bounded (H of rule-12), and so is what is in flight and what is read ahead
+for all of them together. A process that has more is leaking, in a client library or by fragments of
+its heap, and nobody can tell for which fragment. A new process has none of it. So the supervisor's
+process looks at the memory of each host, starts an empty one beside it, moves the fragments over,
+one after another, and ends the old one.
+
+One at a time, and into a process that is up: a fragment is away only from the end of its life in
+one host to the beginning in the other, half a second, and its answers are within their bound. The
+others go on meanwhile. The alternative, a restart, takes all of them at once, and for as long as a
+process takes to start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import psutil
+
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.runtime.local.layout import HOST, Launch, host_spec
+from slackwater.runtime.local.supervisor import Supervisor
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+
+HOST_MIB_MAX: Final = 512
+"""Of a host without fragments: 100 of the process, 128 in flight, 64 that are read ahead."""
+FRAGMENT_MIB_MAX: Final = 384
+"""Of each fragment: 256 of H, and what a join looks back at."""
+LOOK_S: Final = 5.0
+BACK_S_MAX: Final = 60.0
+"""So long a fragment is waited for before the next one is moved."""
+AGAIN_S: Final = 600.0
+"""A host is not drained sooner after the last time: what is full again so soon is no leak."""
+
+Mib = Callable[[int], float]
+
+
+def mib_of(pid: int) -> float:
+    """Resident memory of a process; 0 if it has just ended."""
+    try:
+        return float(psutil.Process(pid).memory_info().rss) / 2**20
+    except psutil.Error:
+        return 0.0
+
+
+class Draining:
+    """See above. For the supervisor's event loop.
+
+    Args:
+        supervisor: keeps the hosts.
+        listener: hears their fragments.
+        launch: how hosts are started.
+        mib_of: the memory of a process.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        listener: HeartbeatListener,
+        launch: Launch,
+        mib_of: Mib = mib_of,
+    ) -> None:
+        self._supervisor = supervisor
+        self._listener = listener
+        self._launch = launch
+        self._mib_of = mib_of
+        self._drained = 0
+        self._not_before_s = 0.0
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Drain the first host that has too much, one at a time."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._not_before_s:
+            return
+        for process, pid in self._supervisor.pids().items():
+            if not process.startswith(f"{HOST}/"):
+                continue
+            mib, parts = self._mib_of(pid), self._supervisor.parts(process)
+            if mib > HOST_MIB_MAX + FRAGMENT_MIB_MAX * len(parts):
+                self._not_before_s = now_s + AGAIN_S
+                self._supervisor.record(process, f"has {mib:,.0f} MiB: its fragments are moved")
+                await self.drain(process)
+                return
+
+    async def drain(self, process: str) -> None:
+        """Move its fragments to a new host, and end it."""
+        self._drained += 1
+        new = f"{HOST}/new-{self._drained}"
+        try:
+            await self._supervisor.start(host_spec(new, (), self._launch))
+        except (EnvironmentProblem, OSError) as error:
+            self._supervisor.record(process, f"cannot be drained: {error}")
+            return
+        if not await self._comes(lambda: self._listener.ready(new)):
+            self._supervisor.record(process, f"is not drained: {new} does not come up")
+            await self._supervisor.end(new)
+            return
+        for part in self._supervisor.parts(process):
+            if self._supervisor.process_of(part) == process:
+                await self._move(part, process, new)
+        await self._supervisor.end(process)
+
+    async def _move(self, part: str, process: str, new: str) -> None:
+        kept = [each for each in self._fragments(process) if each != part]
+        moved = [*self._fragments(new), part]
+        self._supervisor.serve(host_spec(process, kept, self._launch))
+        self._supervisor.serve(host_spec(new, moved, self._launch))
+        if not await self._comes(lambda: self._is_at(part, new)):
+            self._supervisor.record(part, f"has not begun in {new} after {BACK_S_MAX:g} s")
+
+    def _fragments(self, process: str) -> list[str]:
+        return [part for part in self._supervisor.parts(process) if part != process]
+
+    def _is_at(self, part: str, process: str) -> bool:
+        beat = self._listener.latest(part)
+        at = self._supervisor.pids().get(process)
+        return beat is not None and beat.ready and beat.pid == at
+
+    async def _comes(self, holds: Callable[[], bool]) -> bool:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + BACK_S_MAX
+        while not holds():
+            if loop.time() > until_s:
+                return False
+            await asyncio.sleep(0.05)
+        return True

@@ -1,0 +1,237 @@
+"""Which processes and topics a deployment is made of. Pure: names and commands, nothing started.
+
+One proxy for all streams, and as many hosts and as many aggregators as the largest number of
+replicas. Hosts run the orderers, one a (query, child, replica), and the roots, one a (query, part).
+Streams, orderers and roots have names of their own (``proxy/<stream>``, ``orderer/<query>.0.a``),
+under which they are shown, killed and paused.
+
+Replica r of every child of every query is in host r and on aggregator r: two replicas of one child
+then never share a process, as trace-19 asks for, and one query more is no process more. The roots
+are spread over the hosts in their order: those of a query's parts, and those of a chain, are in
+different hosts as far as there are any. A query without a window has nothing to aggregate: its
+roots read the ordered logs themselves (trace-21), and a deployment of such queries starts no Spark.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.names import (
+    OrdererName,
+    RootName,
+    aggregator_process,
+    own_name,
+    proxy_process,
+)
+from slackwater.runtime.local.launchers import ProcessSpec
+from slackwater.runtime.local.supervisor import BROKER
+from slackwater.runtime.logs.topics import QueryTopics, TopicLayout, topics_for
+
+# Proxies first, so that nothing more comes in; then all who only pass on; the broker is last.
+_stop_first, _stop_then = 0, 1
+
+PROXY: Final = "proxy"
+"""The process that serves all streams."""
+HOST: Final = "host"
+"""The kind of the processes that run orderers and roots."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What the command lines need to know. ``proxy_options`` are added for the proxy."""
+
+    deployment_path: Path
+    bootstrap: str
+    data_dir: Path
+    proxy_options: Sequence[str] = ()
+    aggregator_options: Sequence[str] = ()
+    python: str = sys.executable
+    kafka_config: Path | None = None
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What the processes are told apart from their arguments, which everybody can see.
+
+        Also that there is no file: a process must not take one that was meant for another cluster.
+        """
+        return {"SLACKWATER_KAFKA_CONFIG": str(self.kafka_config or "")}
+
+
+def process_names(deployment: Deployment, *, broker: bool = True) -> tuple[str, ...]:
+    """The names that ``status`` prints, in the order in which the processes are started.
+
+    Of a process with parts, theirs: neither ``PROXY`` is among them nor a host.
+    """
+    names = _names(deployment.streams, deployment.queries.values())
+    return (BROKER, *names) if broker else names
+
+
+def host_names(deployment: Deployment) -> tuple[str, ...]:
+    """The processes that run orderers and roots."""
+    return tuple(_hosts(deployment.queries.values()))
+
+
+def expected_names(queries: Mapping[str, QuerySpec]) -> tuple[str, ...]:
+    """The processes that registered queries need; streams that nobody reads are not known here."""
+    read = (name for query in queries.values() for name in query.sources)
+    return _names(dict.fromkeys(name for name in read if name not in queries), queries.values())
+
+
+def stages(query: QuerySpec) -> tuple[tuple[str, ...], ...]:
+    """Who stands between the source logs and a query's results: of each stage all copies.
+
+    While one copy of each is up, an answer is due within the bound. A proxy is none: a source that
+    is away is what the bound is for, and so is a query that another one reads (trace-20).
+    """
+    orderers = [[of.process for of in _replicas(query, child)] for child in range(query.children)]
+    aggregators = [aggregator_process(replica) for replica in range(query.replicas)]
+    roots = [[RootName(query.name, part).process] for part in range(query.parts)]
+    windowed = [aggregators] if query.window is not None else []
+    return tuple(map(tuple, [[BROKER], *orderers, *windowed, *roots]))
+
+
+def proxy_spec(deployment: Deployment, launch: Launch) -> ProcessSpec:
+    """The proxy, which serves all streams."""
+    parts = _proxies(deployment.streams)
+    options = ("--commands", *launch.proxy_options)
+    return ProcessSpec(
+        PROXY,
+        _command("slackwater.proxy", tuple(parts.values()), launch, options),
+        _stop_first,
+        env=launch.environment,
+        parts=tuple(parts),
+    )
+
+
+def fragment_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
+    """All others: what starts slowest is started first."""
+    aggregators = [
+        _spec(
+            name,
+            "slackwater_spark.app",
+            launch,
+            ("--fragments", ",".join(fragments), *launch.aggregator_options),
+        )
+        for name, fragments in _aggregators(deployment.queries.values()).items()
+    ]
+    hosts = [
+        host_spec(name, fragments, launch)
+        for name, fragments in _hosts(deployment.queries.values()).items()
+    ]
+    return [*aggregators, *hosts]
+
+
+def host_spec(name: str, fragments: Sequence[str], launch: Launch, *options: str) -> ProcessSpec:
+    """A host of these fragments, which may be given others."""
+    options = ("--fragments", ",".join(fragments), "--commands", *options)
+    spec = _spec(name, "slackwater.host", launch, options, tuple(fragments))
+    return replace(spec, takes_commands=True)
+
+
+def topic_specs(
+    deployment: Deployment, partitions_of: Mapping[str, int]
+) -> tuple[TopicLayout, ...]:
+    """All topics; ``partitions_of`` has the streams that are fed by an existing topic."""
+    sources = {log for logs in sources_of(deployment, partitions_of).values() for log in logs}
+    names = deployment.names
+    wanted = {names.source(log) for log in sources}
+    wanted |= {names.quarantine(stream) for stream in deployment.streams}
+    shapes = [
+        QueryTopics(
+            query.name, query.children, query.replicas, query.parts, query.window is not None
+        )
+        for query in deployment.queries.values()
+    ]
+    # A stream behind a topic has a source log for each partition, but one quarantine.
+    both = dict.fromkeys([*sorted(sources), *deployment.streams])
+    of_streams = (names.source(""), names.quarantine(""))
+    return tuple(
+        spec
+        for spec in topics_for(both, shapes, names)
+        if spec.name in wanted or not spec.name.startswith(of_streams)
+    )
+
+
+def sources_of(
+    deployment: Deployment, partitions_of: Mapping[str, int]
+) -> dict[str, tuple[str, ...]]:
+    """The source logs of each stream, by the names that they have in topics."""
+    return {
+        stream: tuple(f"{stream}.{p}" for p in range(partitions_of[stream]))
+        if spec.topic is not None
+        else (stream,)
+        for stream, spec in deployment.streams.items()
+    }
+
+
+def _names(streams: Iterable[str], queries: Iterable[QuerySpec]) -> tuple[str, ...]:
+    queries = tuple(queries)
+    stages_ = (_proxies(streams), _orderers(queries), _aggregators(queries), _roots(queries))
+    return tuple(name for names in stages_ for name in names)
+
+
+def _proxies(streams: Iterable[str]) -> dict[str, str]:
+    return {proxy_process(stream): stream for stream in streams}
+
+
+def _orderers(queries: Iterable[QuerySpec]) -> list[str]:
+    return [of.process for of in _fragments(queries)]
+
+
+def _aggregators(queries: Iterable[QuerySpec]) -> dict[str, list[str]]:
+    placed: dict[str, list[str]] = {}
+    windowed = (query for query in queries if query.window is not None)
+    for of in sorted(_fragments(windowed), key=lambda of: of.replica):
+        placed.setdefault(aggregator_process(of.replica), []).append(str(of))
+    return placed
+
+
+def _roots(queries: Iterable[QuerySpec]) -> list[str]:
+    return [RootName(query.name, part).process for query in queries for part in range(query.parts)]
+
+
+def _hosts(queries: Iterable[QuerySpec]) -> dict[str, list[str]]:
+    """What each host runs, by its name."""
+    queries = tuple(queries)
+    placed: dict[str, list[str]] = {}
+    for of in sorted(_fragments(queries), key=lambda of: of.replica):
+        placed.setdefault(f"{HOST}/{of.replica}", []).append(of.process)
+    hosts = list(placed.values())
+    for at, root in enumerate(_roots(queries)):
+        hosts[at % len(hosts)].append(root)
+    return placed
+
+
+def _fragments(queries: Iterable[QuerySpec]) -> Iterable[OrdererName]:
+    for query in queries:
+        for child in range(query.children):
+            yield from _replicas(query, child)
+
+
+def _replicas(query: QuerySpec, child: int) -> list[OrdererName]:
+    return [OrdererName(query.name, child, replica) for replica in range(query.replicas)]
+
+
+def _spec(
+    process: str,
+    module: str,
+    launch: Launch,
+    options: Sequence[str] = (),
+    parts: tuple[str, ...] = (),
+) -> ProcessSpec:
+    name = own_name(process)
+    command = _command(module, (name,), launch, options)
+    return ProcessSpec(process, command, _stop_then, env=launch.environment, parts=parts)
+
+
+def _command(
+    module: str, names: Sequence[str], launch: Launch, options: Sequence[str]
+) -> tuple[str, ...]:
+    where = ("--bootstrap", launch.bootstrap, "--data-dir", str(launch.data_dir))
+    what = ("--deployment", str(launch.deployment_path))
+    return (launch.python, "-m", module, *names, *what, *where, *options)

@@ -1,0 +1,486 @@
+"""The stack: a whole deployment on this machine, started in the right order.
+
+Two ways to start it. `up` is for live data: the event clock is published at once, the proxies start
+first and read what their inputs hold, then the queries are registered with the E0 that follows from
+that (trace-24), and the rest starts. A *rehearsal* knows its data: the queries are registered
+first, all processes start and become ready, and then the clock is published, anchored a second
+ahead, and all begin together. Processes wait in the registry for what they need, so no order of
+starting is wrong; the order here is the quickest one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from slackwater.model.deployment import Deployment
+from slackwater.model.errors import DeploymentError, EnvironmentProblem, SlackwaterError, UsageError
+from slackwater.primitives.eventclock import AnchoredClock, EventClock
+from slackwater.runtime.local.broker import EmbeddedBroker, why_no_answer
+from slackwater.runtime.local.broker_security import CLIENT_FILE, security_of
+from slackwater.runtime.local.datadir import DataDirectory, keep_prefix
+from slackwater.runtime.local.draining import Draining
+from slackwater.runtime.local.launchers import ProcessSpec
+from slackwater.runtime.local.layout import Launch, fragment_specs, process_names, proxy_spec
+from slackwater.runtime.local.logtail import last_message
+from slackwater.runtime.local.ownhosts import OwnHosts
+from slackwater.runtime.local.registration import Registration
+from slackwater.runtime.local.supervisor import ProcessEvent, Supervisor
+from slackwater.runtime.logs.cluster import Cluster, find_cluster
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.security.credentials import Role
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.parts import FAILED_CODE
+from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.runtime.service.settings import Settings, settings
+from slackwater.runtime.service.truncation import Truncation
+
+_log = logging.getLogger(__name__)
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+PROXIES_READY_S_MAX = 5.0
+"""After this long a query is registered although a proxy has not read its input to the end."""
+READY_S_MAX = 600.0
+BROKER_S_MAX = 10.0
+"""How long a broker that is not ours may take to answer."""
+ANCHOR_AHEAD_US = 1_000_000
+AGGREGATORS = "aggregator/"
+_LOOK_S = 0.2
+
+
+@dataclass(frozen=True)
+class StackOptions:
+    """What a stack is started with.
+
+    Without ``bootstrap`` and ``kafka_config`` it has an embedded broker, on ``port``; ``secure``:
+    one that asks for a password, which lies in ``client.properties`` of the data directory. The
+    file's path goes to all processes; its content stays where it is. ``runs_long``: it is made to
+    stay, rather than to start quickly.
+    """
+
+    deployment_path: Path
+    deployment: Deployment
+    data_dir: Path
+    port: int | None = None
+    bootstrap: str | None = None
+    kafka_config: Path | None = None
+    secure: bool = False
+    runs_long: bool = False
+    proxy_options: tuple[str, ...] = ()
+    aggregator_options: tuple[str, ...] = ()
+    python: str = sys.executable
+    settings: Settings | None = None
+
+
+class Stack:
+    """A deployment's processes on this machine. For one event loop; ``stop`` in every case."""
+
+    def __init__(
+        self,
+        options: StackOptions,
+        *,
+        clock: SystemClock | None = None,
+        on_event: Callable[[ProcessEvent], None] | None = None,
+    ) -> None:
+        self._options = options
+        self._deployment = options.deployment
+        self._settings = options.settings or settings()
+        self._clock = clock or SystemClock()
+        self._on_event = on_event
+        self._directory = DataDirectory(options.data_dir)
+        self._background: list[asyncio.Task[None]] = []
+        self._launch: Launch | None = None
+        self._early: set[str] = set()
+        """What was started before the broker answered."""
+        self._supervisor: Supervisor | None = None
+        self._listener: HeartbeatListener | None = None
+        self._transport: KafkaTransport | None = None
+        self._registration: Registration | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """Where its broker answers, once it has been started."""
+        return self.transport.bootstrap
+
+    @property
+    def transport(self) -> KafkaTransport:
+        """Its logs, once the broker has been started."""
+        assert self._transport is not None, "not started yet"
+        return self._transport
+
+    @property
+    def registration(self) -> Registration:
+        """What it needs in its logs, once the broker has been started."""
+        assert self._registration is not None, "not started yet"
+        return self._registration
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """Who keeps its processes."""
+        assert self._supervisor is not None, "not started yet"
+        return self._supervisor
+
+    @property
+    def listener(self) -> HeartbeatListener:
+        """What its processes say."""
+        assert self._listener is not None, "not started yet"
+        return self._listener
+
+    @property
+    def process_names(self) -> tuple[str, ...]:
+        """Of all its processes, the broker among them if it is its own; of streams, theirs."""
+        return process_names(self._deployment, broker=not self._is_elsewhere)
+
+    async def open(self) -> str:
+        """The first phase of both: directory, broker, topics. Where the broker answers."""
+        self._directory.acquire()
+        keep_prefix(self._directory.path, self._deployment.names)
+        self._supervisor = Supervisor(
+            self._directory.path,
+            clock=self._clock,
+            on_event=self._on_event,
+            on_change=self._write_run,
+        )
+        cluster = await self._find_broker()
+        self._transport = KafkaTransport(cluster, self._deployment.names)
+        path = self._options.deployment_path
+        embedded = self._options.bootstrap is None
+        self._registration = Registration(
+            self._transport,
+            self._deployment,
+            path,
+            data_dir=self._directory.path if embedded else None,
+            clock=self._clock,
+        )
+        self._launch = self._launch_at(cluster)
+        self._write_run()
+        # Nobody else could make a topic on a broker that is only there while this runs.
+        inputs = 1 if embedded else None
+        await asyncio.to_thread(self.registration.make_topics, input_partitions=inputs)
+        self._listener = HeartbeatListener(self._transport).start()
+        self._in_background(self._supervisor.watch_logs())
+        kept = (self._supervisor, self._listener, self._launch)
+        self._in_background(OwnHosts(*kept).run())
+        self._in_background(Draining(*kept).run())
+        return cluster.bootstrap
+
+    async def start_up(self) -> None:
+        """Start it for live data; returns when all processes have been started once.
+
+        Queries are registered in the background where their beginning is not known yet
+        (``clock: data`` and no data).
+        """
+        event_clock = await asyncio.to_thread(self.registration.publish_clock)
+        missing = await asyncio.to_thread(self.registration.missing)
+        proxy = proxy_spec(self._deployment, self._required_launch)
+        await self.supervisor.start(proxy)
+        if missing:
+            with contextlib.suppress(EnvironmentProblem):  # not all in time: the log tells
+                await self.wait_ready(proxy.parts, PROXIES_READY_S_MAX)
+            missing = await asyncio.to_thread(self.registration.register, missing, event_clock)
+        await self._start_fragments()
+        if missing:
+            self._in_background(self._register_later(missing, event_clock))
+
+    async def start_rehearsal(self, start_time_us: int, speed: float) -> None:
+        """Register the queries, start everything and wait until all are ready for the clock."""
+        definitions = [
+            QueryDefinition(name, 0, start_time_us, query.bucket_us(speed), query)
+            for name, query in self._deployment.queries.items()
+        ]
+        registry = Registry(self.transport)
+        await asyncio.to_thread(registry.publish_queries, *definitions)
+        # The slow ones first; readiness is awaited for all of them together.
+        fragments = fragment_specs(self._deployment, self._required_launch)
+        await self._start_rest([*fragments, proxy_spec(self._deployment, self._required_launch)])
+        self._truncate()
+        await self.wait_ready(process_names(self._deployment, broker=False), READY_S_MAX)
+
+    async def begin(self, start_time_us: int, speed: float, end_us: int | None = None) -> int:
+        """Publish the clock of a rehearsal; the wall time (us) at which it shows ``start_time_us``.
+
+        ``end_us`` is the event time at which the replay ends (trace-24).
+        """
+        anchor_wall_us = self._clock.now_us() + ANCHOR_AHEAD_US
+        anchored = AnchoredClock(anchor_wall_us, start_time_us, speed, end_us)
+        await asyncio.to_thread(Registry(self.transport).publish_clock, anchored)
+        return anchor_wall_us
+
+    async def wait_ready(self, names: Iterable[str], within_s: float) -> None:
+        """Wait until these processes say that they do their work.
+
+        A process that ends with exit code 2 or 3 before it was ever ready has found something
+        that no restart mends; its sentence is raised here, as the right kind of error.
+        """
+        waiting = list(names)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        while True:
+            waiting = [name for name in waiting if not self.listener.ready(name)]
+            if not waiting:
+                return
+            for name in waiting:
+                self._raise_what_ended(name)
+            if loop.time() > deadline:
+                logs = self._directory.path / "logs"
+                raise EnvironmentProblem(
+                    f"not ready after {within_s:g} s: {', '.join(waiting)} (see {logs})"
+                )
+            await asyncio.sleep(0.05)
+
+    def raise_what_gave_up(self) -> None:
+        """Raise what a process has said that no restart mends (exit code 2 or 3), if one has."""
+        for name in self.supervisor.names():
+            if not self.listener.ready(name):
+                self._raise_what_ended(name)
+
+    async def stop(self) -> None:
+        """Stop everything; at any time, also twice."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        self._background.clear()
+        if self._supervisor is not None:
+            await self._supervisor.stop_all()
+        if self._listener is not None:
+            await asyncio.to_thread(self._listener.stop)
+            self._listener = None
+        self._directory.release()
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Is the broker somebody else's?"""
+        return (self._options.bootstrap, self._options.kafka_config) != (None, None)
+
+    async def _find_broker(self) -> Cluster:
+        if not self._is_elsewhere:
+            return await self._start_broker()
+        options = self._options
+        given = find_cluster(options.bootstrap, options.kafka_config, Role.ADMIN)
+        why = await asyncio.to_thread(why_no_answer, given, BROKER_S_MAX)
+        if why is not None:
+            raise EnvironmentProblem(
+                f"no broker answers on {given} within {BROKER_S_MAX:g} s: {why}"
+            )
+        return given
+
+    async def _start_broker(self) -> Cluster:
+        """Our own; who gets in is written down beside its data if that is not everybody."""
+        directory = self._directory.path
+        file = directory / CLIENT_FILE
+        if file.exists() and not self._options.secure:
+            raise UsageError(
+                f"the broker in {directory} asks for a password (see {file}): say --secure again"
+            )
+        security = security_of(directory) if self._options.secure else None
+        broker = EmbeddedBroker(
+            directory / "broker",
+            port=self._options.port,
+            heap_mib_max=self._settings.broker_heap_mib_max,
+            security=security,
+            client_config=None if security is None else file,
+            runs_long=self._options.runs_long,
+        )
+        if security is None and broker.known_bootstrap is not None:
+            await self._start_early(self._launch_at(Cluster(broker.known_bootstrap)))
+        await self.supervisor.start_broker(broker)
+        if security is not None:
+            security.write_client_files(broker.bootstrap, directory)
+        return broker.cluster
+
+    async def _start_early(self, launch: Launch) -> None:
+        """Start what takes longest while the broker starts: it waits for it, and for its query.
+
+        A broker that was killed is let in again after three idle seconds, and the half of a restart
+        is Spark's JVM, which needs nobody for most of its start.
+        """
+        for spec in fragment_specs(self._deployment, launch):
+            if spec.name.startswith(AGGREGATORS):
+                await self.supervisor.start(spec)
+                self._early.add(spec.name)
+
+    def _launch_at(self, cluster: Cluster) -> Launch:
+        options = self._options
+        return Launch(
+            options.deployment_path.resolve(),
+            cluster.bootstrap,
+            self._directory.path,
+            options.proxy_options,
+            options.aggregator_options,
+            options.python,
+            cluster.security.given,
+        )
+
+    async def _register_later(self, names: list[str], event_clock: EventClock) -> None:
+        while names:
+            await asyncio.sleep(_LOOK_S)
+            try:
+                names = await asyncio.to_thread(self.registration.register, names, event_clock)
+            except SlackwaterError as error:
+                _log.info("queries are not registered yet: %s", error)
+
+    async def _start_fragments(self) -> None:
+        await self._start_rest(fragment_specs(self._deployment, self._required_launch))
+        self._truncate()
+
+    async def _start_rest(self, specs: Iterable[ProcessSpec]) -> None:
+        for spec in specs:
+            if spec.name not in self._early:
+                await self.supervisor.start(spec)
+
+    def _truncate(self) -> None:
+        truncation = Truncation(self.transport, self._deployment.queries.values())
+        self._in_background(truncation.run(self._settings.truncate_every_s))
+
+    @property
+    def _required_launch(self) -> Launch:
+        assert self._launch is not None, "open the stack first"
+        return self._launch
+
+    def _raise_what_ended(self, name: str) -> None:
+        code, beat = self.supervisor.last_exit(name), self.listener.latest(name)
+        if beat is not None and not beat.ready:
+            code = beat.detail.get(FAILED_CODE, code)
+        if code in {UsageError.exit_code, EnvironmentProblem.exit_code}:
+            error = EnvironmentProblem if code == EnvironmentProblem.exit_code else DeploymentError
+            raise error(f"{name}: {last_message(self.supervisor.log_path(name), name)}")
+
+    def _write_run(self) -> None:
+        if self._transport is not None:
+            kept = self._supervisor
+            self._directory.write_run(
+                self.transport.cluster,
+                self._options.deployment_path,
+                {} if kept is None else kept.pids(),
+                self._deployment.names,
+                {} if kept is None else kept.lives(),
+            )
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        self._background.append(asyncio.create_task(work))
+
+
+class StackThread:
+    """A stack on an event loop in a thread of its own, for programs without a loop."""
+
+    def __init__(self, options: StackOptions, *, clock: SystemClock | None = None) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(_Threads())
+        self._thread = threading.Thread(target=self._loop.run_forever, name="stack", daemon=True)
+        self._thread.start()
+        self._stopped = False
+        self._work: list[Future[Any]] = []
+        self._work_lock = threading.Lock()
+        self.stack = Stack(options, clock=clock)
+
+    def open(self) -> str:
+        """See ``Stack.open``."""
+        return self._wait(self.stack.open())
+
+    def start_up(self) -> None:
+        """See ``Stack.start_up``."""
+        self._wait(self.stack.start_up())
+
+    def start_rehearsal(self, start_time_us: int, speed: float) -> None:
+        """See ``Stack.start_rehearsal``."""
+        self._wait(self.stack.start_rehearsal(start_time_us, speed))
+
+    def begin(self, start_time_us: int, speed: float, end_us: int | None = None) -> int:
+        """See ``Stack.begin``."""
+        return self._wait(self.stack.begin(start_time_us, speed, end_us))
+
+    def kill(self, target: str) -> list[str]:
+        """See ``Supervisor.kill``."""
+        return self._call(lambda: self.stack.supervisor.kill(target))
+
+    def pause(self, target: str, seconds: float | None = None) -> list[str]:
+        """See ``Supervisor.pause``."""
+        return self._call(lambda: self.stack.supervisor.pause(target, seconds))
+
+    def resume(self, target: str) -> list[str]:
+        """See ``Supervisor.resume``."""
+        return self._call(lambda: self.stack.supervisor.resume(target))
+
+    def pids(self) -> dict[str, int]:
+        """See ``Supervisor.pids``."""
+        return self._call(self.stack.supervisor.pids)
+
+    def events(self) -> list[ProcessEvent]:
+        """What has happened so far, in order."""
+        return self._call(lambda: list(self.stack.supervisor.events))
+
+    def check(self) -> None:
+        """See ``Stack.raise_what_gave_up``."""
+        self._call(self.stack.raise_what_gave_up)
+
+    def stop(self) -> None:
+        """Stop everything and end the thread; at any time, also twice."""
+        if self._stopped:
+            return
+        self._stopped = True
+        with self._work_lock:
+            begun = [work for work in self._work if not work.done()]
+        try:
+            self._wait(self.stack.stop())
+            # Ctrl-C comes in the middle of a start, too. The supervisor has refused to go on with
+            # it; what else it was at ends here, and what it had still begun is stopped as well.
+            if begun:
+                self._wait(_cancelled())
+                self._wait(self.stack.stop())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
+        with self._work_lock:  # what has begun is known to have
+            doing = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._work = [*(each for each in self._work if not each.done()), doing]
+        return doing.result()
+
+    def _call(self, function: Callable[[], _T]) -> _T:
+        async def call() -> _T:
+            return function()
+
+        return self._wait(call())
+
+
+class _Threads(ThreadPoolExecutor):
+    """Runs each call in a thread that the end of the program does not wait for.
+
+    What is being started asks the broker, and may have to wait for its answer for a minute; told to
+    stop, the broker goes first. Threads of a pool would keep the program alive until they give up.
+    """
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        """See ``Executor.submit``."""
+        future: Future[_T] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 -- handed to whoever asked
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="stack-work", daemon=True).start()
+        return future
+
+
+async def _cancelled() -> None:
+    """Cancel all that this loop is still at, and wait for the end of it."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,466 @@
+"""The supervisor: starts the processes of a deployment and keeps them running.
+
+One machine's stand-in for node agents and controller. It restarts a process at once when it has
+died (a restart is the normal path of recovery, not an exception), backs off only from one that
+dies again and again, and ends all of them when it ends, also when it is killed itself (see
+``runtime.local.process``). It restarts nothing because of silence: whether a process that says
+nothing is dead is the protocols' question, and they answer it without ending anybody.
+
+Each process has a task of its own here, which is its whole life: start, wait for its end, decide.
+A process may serve several *parts* (a proxy its streams, a host its fragments). A part has a name
+like a process, and can be killed and paused alone: what kills a process is a signal, what kills a
+part is a line on its process's standard input, which the process carries out
+(``runtime.service.parts``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.local.datadir import Life
+from slackwater.runtime.local.launchers import (
+    BrokerLauncher,
+    CommandLauncher,
+    Launcher,
+    ProcessSpec,
+)
+from slackwater.runtime.local.logtail import failure_excerpt, last_error
+from slackwater.runtime.local.placement import BackOff, matching
+from slackwater.runtime.security.private import append_to, make_private
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.log import OneLineFormatter
+from slackwater.runtime.service.parts import COMMAND_OF
+
+_log = logging.getLogger(__name__)
+
+EVENTS_MAX = 10_000
+LOG_BYTES_MAX = 10 * 1024 * 1024
+LOG_CHECK_S = 5.0
+STOP_S_MAX = 4.0
+"""A process that was told to stop is killed after this; they promise 2 s, the rest is for load."""
+
+BROKER_STOP_S_MAX = 15.0
+"""A broker closes its logs; after a kill it would have to check them at the next start."""
+
+BROKER = "broker"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEvent:
+    """Something that happened to a process, for reports. ``wall_us`` since the epoch."""
+
+    wall_us: int
+    process: str
+    event: str
+
+
+class Supervisor:
+    """Keeps processes running; see the module's text. For one event loop."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        clock: SystemClock | None = None,
+        on_event: Callable[[ProcessEvent], None] | None = None,
+        on_change: Callable[[], None] | None = None,
+    ) -> None:
+        self._data_dir = data_dir
+        self._logs_dir = data_dir / "logs"
+        make_private(self._logs_dir)
+        self._clock = clock or SystemClock()
+        self._on_event, self._on_change = on_event, on_change
+        self._children: dict[str, _Child] = {}
+        self._parts: dict[str, str] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+        self.events: deque[ProcessEvent] = deque(maxlen=EVENTS_MAX)
+
+    async def start(self, spec: ProcessSpec) -> None:
+        """Start a process and keep it running; returns when it has been started once."""
+        launcher = CommandLauncher(spec, self.log_path(spec.name))
+        self._parts |= dict.fromkeys(spec.parts, spec.name)
+        await self._keep(spec.name, spec.stop_order, STOP_S_MAX, launcher)
+
+    async def move(self, part: str, kept: ProcessSpec, to: ProcessSpec) -> None:
+        """Start a process that serves this part, too, and let its own serve ``kept`` from now on.
+
+        The part is away until the new process has begun it. If that cannot be started at all,
+        nothing has changed.
+        """
+        was = self._parts[part]
+        try:
+            await self.start(to)
+        except BaseException:
+            self._parts[part] = was
+            raise
+        self.serve(kept)
+        self.record(part, f"moved from {was} to {to.name}")
+
+    def serve(self, spec: ProcessSpec) -> None:
+        """Let a process that runs serve these parts from now on; the others in it go on."""
+        for part in self.parts(spec.name):
+            if part not in spec.parts:
+                self._parts.pop(part, None)
+        elsewhere = [p for p in spec.parts if self._parts.get(p, spec.name) != spec.name]
+        assert not elsewhere, f"{elsewhere} would run twice"
+        self._parts |= dict.fromkeys(spec.parts, spec.name)
+        self._children[spec.name].serve(spec)
+
+    async def end(self, name: str) -> None:
+        """Stop a process, and keep it no more."""
+        await self._children[name].stop()
+        del self._children[name]
+        self._changed()
+
+    async def start_broker(self, broker: EmbeddedBroker) -> None:
+        """Start the embedded broker and keep it running; returns when it answers.
+
+        It is stopped last. If the first start fails, so does this; a later one is repeated.
+        """
+        await self._keep(BROKER, 1_000, BROKER_STOP_S_MAX, BrokerLauncher(broker))
+
+    async def watch_logs(self) -> None:
+        """Keep the logs within their bound; runs until it is cancelled."""
+        while True:
+            for name in list(self._children):
+                rotate(self.log_path(name))
+            await asyncio.sleep(LOG_CHECK_S)
+
+    def log_path(self, name: str) -> Path:
+        """Where the output of a process goes, or of the one that a part belongs to."""
+        return self._logs_dir / f"{self._process(name).replace('/', '-')}.log"
+
+    def names(self) -> list[str]:
+        """Of all processes that are kept running; of one with parts, theirs."""
+        parts = [part for part, process in self._parts.items() if process in self._children]
+        with_parts = {self._parts[part] for part in parts}
+        return sorted([*(self._children.keys() - with_parts), *parts])
+
+    def process_of(self, part: str) -> str | None:
+        """The process that serves it; None if there is no such part."""
+        return self._parts.get(part)
+
+    def parts(self, process: str) -> list[str]:
+        """What a process serves; itself if it has no parts."""
+        return [part for part, of in self._parts.items() if of == process] or [process]
+
+    def pids(self) -> dict[str, int]:
+        """The pid of every process that runs now."""
+        return {
+            name: child.pid
+            for name, child in sorted(self._children.items())
+            if child.pid is not None
+        }
+
+    def last_exit(self, name: str) -> int | None:
+        """The return code of the last end of a process (a part's); None if it has not ended yet."""
+        return self._children[self._process(name)].last_exit
+
+    def lives(self) -> dict[str, Life]:
+        """What became of each process so far, by ``names``, for whoever looks from outside."""
+        return {name: self._children[self._process(name)].life for name in self.names()}
+
+    def matching(self, target: str) -> list[str]:
+        """Whom a name means: a process or a part, all that begin with it, or all of a kind."""
+        return matching(target, {*self._children, *self._parts})
+
+    def kill(self, target: str) -> list[str]:
+        """SIGKILL; they are started again like after any other death. Who was meant."""
+        return self._signal(self.matching(target), signal.SIGKILL, "killed")
+
+    def pause(self, target: str, seconds: float | None = None) -> list[str]:
+        """SIGSTOP now, SIGCONT after so many seconds (None: at ``resume``). Who was meant."""
+        names = self._signal(self.matching(target), signal.SIGSTOP, "paused")
+        pids = {name: self._pid(name) for name in names}
+
+        async def resume(after_s: float) -> None:
+            await asyncio.sleep(after_s)
+            still = [name for name, pid in pids.items() if self._pid(name) == pid]
+            self._signal(still, signal.SIGCONT, "resumed")
+
+        if seconds is not None:
+            self._background(resume(seconds))
+        return names
+
+    def resume(self, target: str) -> list[str]:
+        """SIGCONT. Who was meant."""
+        return self._signal(self.matching(target), signal.SIGCONT, "resumed")
+
+    def _process(self, name: str) -> str:
+        return self._parts.get(name, name)
+
+    def _pid(self, name: str) -> int | None:
+        return self._children[self._process(name)].pid
+
+    async def stop_all(self) -> None:
+        """Stop everything, group by group in the order given at the start; bounded in time.
+
+        Also what is being started just now; whoever starts more in the meantime is refused.
+        """
+        self._is_stopping = True
+        for task in self._tasks:
+            task.cancel()
+        orders = sorted({child.stop_order for child in self._children.values()})
+        for order in orders:
+            group = [child for child in self._children.values() if child.stop_order == order]
+            await asyncio.gather(*(child.stop() for child in group))
+        self._children.clear()
+        self._parts.clear()
+        self._changed()
+
+    def record(self, process: str, event: str) -> ProcessEvent:
+        """Write an event down, as the supervisor does for its own."""
+        happened = ProcessEvent(self._clock.now_us(), process, event)
+        self.events.append(happened)
+        _log.info("%s: %s", process, event)
+        if self._on_event is not None:
+            self._on_event(happened)
+        return happened
+
+    async def _keep(
+        self, name: str, stop_order: int, stop_s_max: float, launcher: Launcher
+    ) -> None:
+        if self._is_stopping:
+            raise EnvironmentProblem(f"{name} is not started: everything is being stopped")
+        assert name not in self._children, f"{name} runs already"
+        child = _Child(
+            name, stop_order, stop_s_max, launcher, self.log_path(name), self.record, self._changed
+        )
+        self._children[name] = child
+        try:
+            await child.start()
+        except BaseException:
+            self._children.pop(name, None)
+            raise
+
+    def _signal(self, names: Iterable[str], signum: signal.Signals, event: str) -> list[str]:
+        reached = []
+        for name in names:
+            process = self._children[self._process(name)]
+            if process.pid is None:
+                continue
+            if name in self._children:
+                process.signal(signum)
+                self.record(name, event)
+            else:
+                self.record(name, event)  # before it happens: the part may be quick to be back
+                process.command(f"{COMMAND_OF[signum]} {name}")
+            reached.append(name)
+        return reached
+
+    def _background(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change()
+
+
+class _Child:
+    """One process over all its lives."""
+
+    def __init__(
+        self,
+        name: str,
+        stop_order: int,
+        stop_s_max: float,
+        launcher: Launcher,
+        log: Path,
+        record: Callable[[str, str], ProcessEvent],
+        changed: Callable[[], None],
+    ) -> None:
+        self.name, self.stop_order = name, stop_order
+        self.life = Life()
+        self._log, self._log_from = log, 0
+        self._stop_s_max = stop_s_max
+        self._kill_requested = False
+        self.pid: int | None = None
+        self.last_exit: int | None = None
+        self._launcher = launcher
+        self._record, self._changed = record, changed
+        self._back_off = BackOff()
+        self._stopping = asyncio.Event()
+        self._started = asyncio.Event()
+        self._life: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start it once; from then on it is kept running."""
+        try:
+            pid = await self._launch()
+            self._life = asyncio.create_task(self._live(pid), name=f"keep {self.name}")
+        finally:
+            self._started.set()
+
+    def command(self, line: str) -> None:
+        """Hand it a command."""
+        self._launcher.command(line)
+
+    def serve(self, spec: ProcessSpec) -> None:
+        """Let it serve these parts."""
+        self._launcher.serve(spec)
+
+    def signal(self, signum: signal.Signals) -> bool:
+        """Signal it and what it has started (Spark's JVM); False if it does not run."""
+        if self.pid is None:
+            return False
+        self._kill_requested |= signum in {signal.SIGKILL, signal.SIGTERM}
+        # A process that is asked to stop looks after its own children.
+        for pid in [self.pid] if signum == signal.SIGTERM else _tree(self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
+        return True
+
+    async def stop(self) -> None:
+        """SIGTERM, SIGKILL if that does not help in time, and no restart."""
+        self._stopping.set()
+        if self.pid is None:
+            self._launcher.give_up()
+        await self._started.wait()
+        if self._life is None:
+            return
+        if self.signal(signal.SIGTERM):
+            self.signal(signal.SIGCONT)  # a paused process heeds no SIGTERM
+        done, _ = await asyncio.wait([self._life], timeout=self._stop_s_max)
+        if not done:
+            self._record(self.name, f"did not stop within {self._stop_s_max:g} s: killed")
+            self.signal(signal.SIGKILL)
+            await self._life
+
+    async def _live(self, pid: int | None) -> None:
+        while True:
+            if pid is not None:
+                await _ended(pid)
+                self._reaped()
+            if self._stopping.is_set():
+                return
+            wait_s = self._back_off.after_death(time.monotonic())
+            if wait_s:
+                self._record(self.name, f"starts again in {wait_s:g} s")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._stopping.wait()
+                    return
+            try:
+                pid = await self._launch()
+            except (EnvironmentProblem, OSError) as error:
+                self._record(self.name, f"cannot be started: {error}")
+                pid = None
+
+    async def _launch(self) -> int:
+        self._log_from = self._log.stat().st_size if self._log.exists() else 0
+        pid = await self._launcher.launch()
+        self.pid, self._kill_requested = pid, False
+        self._record(self.name, f"started, pid {pid}")
+        self._changed()
+        if self._stopping.is_set():
+            self.signal(signal.SIGKILL)  # told to stop while it was being started
+        return pid
+
+    def _reaped(self) -> None:
+        if self.pid is not None:
+            # What it has started must not outlive it: it would be a zombie of the next life.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self.pid = None
+        self.last_exit = self._launcher.reap()
+        ended = self._record(self.name, _how_it_ended(self.last_exit))
+        if not self._stopping.is_set():
+            self._note_death(ended.wall_us)
+        self._changed()
+
+    def _note_death(self, wall_us: int) -> None:
+        """What status shows; and who died of a signal has a line that says so in its own log."""
+        code = self.last_exit
+        error = None if self._kill_requested else last_error(self._log, self._log_from)
+        self.life = Life(
+            restarts=self.life.restarts + 1,
+            last_exit=_exit_name(code),
+            last_exit_at_us=wall_us,
+            last_error=error,
+        )
+        if code is not None and code < 0 and not self._kill_requested:
+            excerpt = (
+                failure_excerpt(self._log, self._log_from) or "its log has no line of this start"
+            )
+            _log.error("%s %s: %s", self.name, _how_it_ended(code), excerpt)
+            with contextlib.suppress(OSError), append_to(self._log) as log:
+                log.write(_own_line(self.name, f"{_how_it_ended(code)}; it is started again"))
+
+
+async def _ended(pid: int) -> None:
+    """Wait until the process has ended (it stays a zombie until it is reaped)."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    descriptor = os.pidfd_open(pid)
+    try:
+        loop.add_reader(descriptor, ended.set)
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def _tree(pid: int) -> list[int]:
+    """The process and all that it has started."""
+    try:
+        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return [pid]
+
+
+def _how_it_ended(code: int | None) -> str:
+    if code is None:
+        return "ended"
+    return f"ended {'by' if code < 0 else 'with'} {_exit_name(code)}"
+
+
+def _exit_name(code: int | None) -> str:
+    if code is None:
+        return "unknown"
+    if code >= 0:
+        return f"code {code}"
+    named = -code in set(signal.Signals)  # most real-time signals are not
+    return signal.Signals(-code).name if named else f"signal {-code}"
+
+
+def _own_line(process: str, message: str) -> bytes:
+    """A line as the process itself would have logged it."""
+    record = logging.LogRecord(__name__, logging.CRITICAL, "", 0, message, None, None)
+    return f"{OneLineFormatter(process).format(record)}\n".encode()
+
+
+def rotate(log: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
+    """Keep one older log of the same bound beside it; whether it was turned over.
+
+    Copied and cut, not renamed: the process holds the file open, and appends (O_APPEND) at the
+    new beginning. A line written between copy and cut is lost; a full disk would lose more.
+    """
+    try:
+        if log.stat().st_size <= bytes_max:
+            return False
+        older = log.with_suffix(".log.1")
+        try:
+            shutil.copy(log, older)
+        except OSError as error:  # a full disk, which this log may have filled
+            _log.warning("%s is cut without a copy: %s", log, error)
+            older.unlink(missing_ok=True)
+        os.truncate(log, 0)
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,142 @@
+"""The catch-up reader: replays logs from parked positions, beside the live consumer (rule-12).
+
+What the live consumer has brought lately is handed out again from memory (``recent.py``); a client
+of the broker reads what is older.
+
+A parked cursor is a position and nothing else. Whoever holds parked cursors says after each step
+which positions it wants next; what is unchanged goes on undisturbed, so the steady state costs a
+comparison of two small dictionaries. The alternative, seeking the live consumer back and forth,
+starves the live line (trace-14) and throws away what was fetched ahead at each turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from slackwater.model.limits import PREFETCH_KIB_MAX
+from slackwater.runtime.logs.recent import RecentRecords
+from slackwater.runtime.logs.transport import (
+    Isolation,
+    Log,
+    PositionGoneError,
+    RawRecord,
+    Reader,
+    Transport,
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Retention took what was wanted of a log; what is left begins at ``beginning`` (rule-28)."""
+
+    log: Log
+    beginning: int
+
+
+class CatchUpReader:
+    """An assigned reader that is told what is wanted. For one thread; never blocks long."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        prefetch_kib_max: int = PREFETCH_KIB_MAX,
+        recent: RecentRecords | None = None,
+    ) -> None:
+        self._transport = transport
+        self._recent = recent or RecentRecords()
+        self._make = partial(
+            transport.reader, isolation=isolation, prefetch_kib_max=prefetch_kib_max
+        )
+        # Made when it is first wanted: most of the time nothing is parked, and a client that has
+        # nothing to read costs threads all the same.
+        self._made: Reader | None = None
+        # Where the next record of each log may begin: from one past the last record handed over
+        # to the reader's position, which lies further where markers follow.
+        self._resume_from: dict[Log, int] = {}
+
+    @property
+    def _reader(self) -> Reader:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def want(self, positions: Mapping[Log, int]) -> None:
+        """Read exactly these logs, each from the offset given; what fits already goes on."""
+        if not positions and self._made is None:
+            return
+        self._reader.unassign(self._reader.assigned - positions.keys())
+        changed = {
+            log: offset for log, offset in positions.items() if not self._continues(log, offset)
+        }
+        self._reader.assign(changed)
+        self._resume_from = {
+            log: changed.get(log, self._resume_from.get(log, offset))
+            for log, offset in positions.items()
+        }
+
+    def poll(self, budget_ms: float = 0.0, records_max: int = 500) -> list[RawRecord]:
+        """Records that are there; waits up to the budget for the first.
+
+        Raises ``PositionGoneError`` for a position that retention took away; want another one of
+        that log, or drop it, before the next call.
+        """
+        if not self._resume_from:
+            return []
+        records = self._reader.poll(records_max, budget_ms / 1000)
+        for record in records:
+            self._resume_from[record.log] = record.offset + 1
+        return records
+
+    def read(self, positions: Mapping[Log, int], records_max: int) -> list[RawRecord] | Gone:
+        """Want these positions; the records that are there, or what stands in their way."""
+        found, older = self._from_memory(positions, records_max)
+        self.want(older)
+        try:
+            return found + self.poll(0.0, records_max)
+        except PositionGoneError as gone:
+            beginning = self._transport.beginning_offsets([gone.log])[gone.log]
+            _log.warning("%s; reading goes on at %d", gone, beginning)
+            return Gone(gone.log, beginning)
+
+    def _from_memory(
+        self, positions: Mapping[Log, int], records_max: int
+    ) -> tuple[list[RawRecord], dict[Log, int]]:
+        """What is held of these logs, and where the others are to be read from the broker."""
+        found: list[RawRecord] = []
+        older: dict[Log, int] = {}
+        share = max(records_max // max(len(positions), 1), 1)
+        for log, offset in positions.items():
+            records = self._recent.read(
+                log, offset, share, is_nearly_enough=log not in self._resume_from
+            )
+            if records is None:
+                older[log] = offset
+            else:
+                found += records
+        return found, older
+
+    def position(self, log: Log) -> int:
+        """Every visible record of the log below it has been handed over."""
+        return self._reader.position(log)
+
+    @property
+    def wanted(self) -> frozenset[Log]:
+        """The logs being read."""
+        return frozenset() if self._made is None else self._made.assigned
+
+    def close(self) -> None:
+        """Give everything back."""
+        if self._made is not None:
+            self._made.close()
+
+    def _continues(self, log: Log, offset: int) -> bool:
+        if log not in self._reader.assigned:
+            return False
+        return self._resume_from[log] <= offset <= self._reader.position(log)

@@ -1,0 +1,318 @@
+"""The topics of a deployment: which there are, how they are made, what their clients need.
+
+The list is data (schemas/topics.toml), because code, compose files and tests must agree on it and
+a limit that differs between broker, producer and consumer loses a record only on the day that one
+is large (trace-32). What a deployment needs is a pure function of its streams and the shapes of its
+queries. Creation is explicit and may be repeated: an existing topic is left as it is, unless its
+number of partitions contradicts the deployment, which nothing could mend later. A compacted topic
+may get more of them: what is in it is found by its key.
+"""
+
+import re
+import time
+import tomllib
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from slackwater.codec.paths import schemas_dir
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.names import UNPREFIXED, Names
+from slackwater.runtime.logs.admin import Admin
+from slackwater.runtime.logs.cluster import Where, cluster_of
+
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTopics:
+    """The numbers of a query that its topics follow from."""
+
+    name: str
+    children: int = 1
+    replicas: int = 2
+    parts: int = 1
+    windowed: bool = True
+
+    def __post_init__(self) -> None:
+        assert min(self.children, self.replicas, self.parts) >= 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLayout:
+    """One topic as it is to be created."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str]
+
+    @property
+    def by_key(self) -> bool:
+        """Is a record found by its key, in whatever partition it is?"""
+        return self.config.get("cleanup.policy") == "compact"
+
+
+def ordered_partition(replica: int, *, live: bool) -> int:
+    """The partition of a replica's stable or live log."""
+    return 2 * replica + live
+
+
+def deltas_partition(child: int, replica: int, replicas: int, *, live: bool) -> int:
+    """The partition of the deltas made from one ordered log."""
+    assert replica < replicas
+    return (child * replicas + replica) * 2 + live
+
+
+def topics_for(
+    streams: Iterable[str], queries: Iterable[QueryTopics], names: Names = UNPREFIXED
+) -> tuple[TopicLayout, ...]:
+    """All topics that these streams and queries need, in the order of the file."""
+    streams, queries = tuple(streams), tuple(queries)
+    specs: list[TopicLayout] = []
+    for template in _file()["topic"]:
+        words = set(re.findall(r"<(\w+)>", template["name"]))
+        if "stream" in words:
+            specs += [_spec(template, names, {"stream": stream}, None) for stream in streams]
+        elif "query" in words:
+            for query in queries:
+                if template.get("windowed", False) and not query.windowed:
+                    continue
+                of = _placeholders(words, query)
+                specs += [_spec(template, names, values, query) for values in of]
+        else:
+            specs.append(_spec(template, names, {}, None))
+    return tuple(specs)
+
+
+def piece_bytes_max() -> int:
+    """Where the content of a bucket is cut into pieces."""
+    return int(_file()["limits"]["piece_bytes_max"])
+
+
+def confluent_client(where: Where) -> Config:
+    """What each client of confluent-kafka needs: where Kafka is, and how to get in."""
+    cluster = cluster_of(where)
+    return {"bootstrap.servers": cluster.bootstrap} | cluster.security.confluent()
+
+
+def confluent_producer(where: Where, **extra: str | float | bool) -> Config:
+    """Settings of a confluent-kafka Producer; extra ones as `linger_ms=5`."""
+    return _confluent(where, "producer", extra)
+
+
+def confluent_consumer(where: Where, **extra: str | float | bool) -> Config:
+    """Settings of a confluent-kafka Consumer that is assigned, not subscribed.
+
+    librdkafka wants a group id even so; nothing is ever committed to it.
+    """
+    return _confluent(where, "consumer", {"group_id": UNPREFIXED.assigned_group} | extra)
+
+
+def aiokafka_producer(where: Where, **extra: object) -> Config:
+    """Keyword arguments of an AIOKafkaProducer."""
+    return _aiokafka(where, "producer", extra)
+
+
+def aiokafka_consumer(where: Where, **extra: object) -> Config:
+    """Keyword arguments of an AIOKafkaConsumer."""
+    return _aiokafka(where, "consumer", extra)
+
+
+def spark_options(where: Where, end: Literal["source", "sink"]) -> dict[str, str]:
+    """Options of Spark's Kafka source or sink; without a secret in them."""
+    cluster = cluster_of(where)
+    address = {"kafka.bootstrap.servers": cluster.bootstrap}
+    return address | _clients("spark", end) | cluster.security.spark()
+
+
+def ensure_topics(where: Where, specs: Iterable[TopicLayout], timeout_s: float = 30.0) -> None:
+    """Create what is missing; may be repeated, also by several processes at once."""
+    admin, wanted = Admin(where), {spec.name: spec for spec in specs}
+    existing = _partition_counts(admin, where, timeout_s)
+    missing = [spec for name, spec in wanted.items() if name not in existing]
+    if missing:
+        _create(admin, missing, timeout_s)
+        # The controller has made them; a broker learns of them and of their leaders later, on a
+        # busy machine by seconds, and a client that asks meanwhile may get stuck. Another process
+        # may have been quicker, and may have wanted something else.
+        existing = _wait_seen(admin, where, wanted.keys(), timeout_s)
+    for name, spec in wanted.items():
+        if existing[name] != spec.partitions and not spec.by_key:
+            raise EnvironmentProblem(
+                f"topic {name} has {existing[name]} partitions, this deployment needs"
+                f" {spec.partitions}: it was made for other numbers of children, replicas or"
+                " parts. Take those numbers, or give the query another name"
+            )
+    for name, spec in wanted.items():
+        if existing[name] < spec.partitions:
+            _grow(admin, where, spec, timeout_s)
+
+
+def ensure_inputs(
+    where: Where, names: Iterable[str], partitions: int, timeout_s: float = 30.0
+) -> None:
+    """Create users' topics that are missing; one that is there is the user's, and is left alone."""
+    existing = _partition_counts(Admin(where), where, timeout_s)
+    missing = [TopicLayout(name, partitions, {}) for name in names if name not in existing]
+    ensure_topics(where, missing, timeout_s)
+
+
+def partition_count(where: Where, topic: str, timeout_s: float = 10.0) -> int:
+    """How many partitions an existing topic has; a missing one is the user's to create."""
+    counts = partition_counts(where, [topic], timeout_s)
+    if topic not in counts:
+        raise EnvironmentProblem(f"topic {topic} does not exist on {where}")
+    return counts[topic]
+
+
+def partition_counts(
+    where: Where, topics: Iterable[str], timeout_s: float = 10.0
+) -> dict[str, int]:
+    """How many partitions each of these topics has; without those that do not exist."""
+    counts = _partition_counts(Admin(where), where, timeout_s)
+    return {topic: counts[topic] for topic in topics if topic in counts}
+
+
+def delete_records(
+    where: Where, before: Mapping[tuple[str, int], int], timeout_s: float = 10.0
+) -> dict[tuple[str, int], int]:
+    """Truncate logs up to, not including, the given offsets; gives the new beginnings."""
+    if not before:
+        return {}
+    wanted = [TopicPartition(topic, part, offset) for (topic, part), offset in before.items()]
+    answers = Admin(where).ask(
+        lambda client: {
+            (log.topic, log.partition): cut for log, cut in client.delete_records(wanted).items()
+        },
+        timeout_s,
+    )
+    for (topic, _), error in answers.refused.items():
+        raise EnvironmentProblem(f"topic {topic} cannot be truncated: {error.str()}")
+    for (topic, _), why in answers.missing.items():
+        raise EnvironmentProblem(f"topic {topic} cannot be truncated: {why} in {timeout_s:g} s")
+    return {log: result.low_watermark for log, result in answers.given.items()}
+
+
+@cache
+def _file() -> dict[str, Any]:
+    return tomllib.loads((schemas_dir() / "topics.toml").read_text())
+
+
+def _clients(*path: str) -> Config:
+    table: Config = _file()["clients"]
+    for step in path:
+        table = table[step]
+    return dict(table)
+
+
+def _confluent(where: Where, kind: str, extra: Mapping[str, str | float | bool]) -> Config:
+    dotted = {name.replace("_", "."): value for name, value in extra.items()}
+    return confluent_client(where) | _clients("confluent", kind) | dotted
+
+
+def _aiokafka(where: Where, kind: str, extra: Config) -> Config:
+    cluster = cluster_of(where)
+    address = {"bootstrap_servers": cluster.bootstrap}
+    return address | cluster.security.aiokafka() | _clients("aiokafka", kind) | extra
+
+
+def _placeholders(words: set[str], query: QueryTopics) -> list[dict[str, str]]:
+    of_query = {"query": query.name}
+    if "child" in words:
+        return [of_query | {"child": str(child)} for child in range(query.children)]
+    if "part" in words:
+        return [of_query | {"part": str(part)} for part in range(query.parts)]
+    return [of_query]
+
+
+def _spec(
+    template: Mapping[str, Any], names: Names, values: Mapping[str, str], query: QueryTopics | None
+) -> TopicLayout:
+    name: str = names.topic(template["name"])
+    for word, value in values.items():
+        name = name.replace(f"<{word}>", value)
+    assert "<" not in name, f"unknown word in {name}"
+    config = {key: str(value) for key, value in template["config"].items()}
+    return TopicLayout(name, _product(template["partitions"], query), config)
+
+
+def _product(expression: str, query: QueryTopics | None) -> int:
+    result = 1
+    for factor in expression.split("*"):
+        word = factor.strip()
+        result *= int(word) if word.isdecimal() else int(getattr(query, word))
+    return result
+
+
+def _partition_counts(
+    admin: Admin, where: Where, timeout_s: float, *, led: bool = False
+) -> dict[str, int]:
+    """Partitions by topic; ``led``: only of topics whose partitions all have a leader."""
+    try:
+        topics = admin.list_topics(timeout_s)
+    except KafkaException as error:
+        raise EnvironmentProblem(
+            f"no broker answers on {where} within {timeout_s:.0f} s: {_reason(error)}"
+        ) from error
+    # A topic in the making is listed with an error and no partitions.
+    return {
+        name: len(topic.partitions)
+        for name, topic in topics.items()
+        if topic.error is None
+        and not (led and any(part.leader < 0 for part in topic.partitions.values()))
+    }
+
+
+def _new_topic(spec: TopicLayout) -> NewTopic:
+    # -1: as many replicas as the cluster's own default says, one here, three in production.
+    return NewTopic(spec.name, spec.partitions, -1, config=dict(spec.config))
+
+
+def _create(admin: Admin, specs: Iterable[TopicLayout], timeout_s: float) -> None:
+    new = [_new_topic(spec) for spec in specs]
+    answers = admin.ask(lambda client: client.create_topics(new), timeout_s)
+    for name, error in answers.refused.items():
+        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise EnvironmentProblem(f"topic {name} cannot be created: {error.str()}")
+    for name, why in answers.missing.items():
+        raise EnvironmentProblem(f"topic {name} was not created within {timeout_s:.0f} s: {why}")
+
+
+def _grow(admin: Admin, where: Where, spec: TopicLayout, timeout_s: float) -> None:
+    new = [NewPartitions(spec.name, spec.partitions)]
+    answers = admin.ask(lambda client: client.create_partitions(new), timeout_s)
+    for error in answers.refused.values():
+        # So it answers when somebody else has been quicker, or when it is asked again.
+        if error.code() != KafkaError.INVALID_PARTITIONS:
+            raise EnvironmentProblem(f"topic {spec.name} cannot be extended: {error.str()}")
+    for why in answers.missing.values():
+        raise EnvironmentProblem(
+            f"topic {spec.name} was not extended within {timeout_s:.0f} s: {why}"
+        )
+    deadline = time.monotonic() + timeout_s
+    while _partition_counts(admin, where, timeout_s, led=True).get(spec.name, 0) < (
+        spec.partitions
+    ):
+        if time.monotonic() > deadline:
+            raise EnvironmentProblem(f"topic {spec.name} was extended but nothing shows it")
+        time.sleep(0.02)
+
+
+def _wait_seen(admin: Admin, where: Where, names: Set[str], timeout_s: float) -> dict[str, int]:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        counts = _partition_counts(admin, where, timeout_s, led=True)
+        unseen = names - counts.keys()
+        if not unseen:
+            return counts
+        if time.monotonic() > deadline:
+            raise EnvironmentProblem(f"topic {min(unseen)} was created but does not appear")
+        time.sleep(0.02)  # the client library offers nothing to wait on
+
+
+def _reason(error: KafkaException) -> str:
+    return str(error.args[0].str())

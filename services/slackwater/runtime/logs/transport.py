@@ -1,0 +1,338 @@
+"""A log as the protocols see it, and the three things that are done with one.
+
+A *log* is one partition of a topic. Writers append to it and learn the offset, readers are placed
+at an offset and go on from there, and anybody may ask where it begins and ends. That is all the
+protocols need of Kafka, so it is all they get: no consumer groups, no committed offsets, no
+rebalance (positions live in state records, rule-5). Two implementations pass one behaviour suite:
+``slackwater.runtime.logs.kafka`` and, for tests of shells without a broker,
+``slackwater.runtime.logs.memory``. The alternative, to let each shell use a Kafka client directly,
+was tried by others and drifts: each picks other time-outs, and one of them leaves a hole.
+
+What an implementation guarantees:
+
+* *Order.* Records appended by one writer to one log have rising offsets in the order of the calls.
+  Offsets are not contiguous where transactions or compaction are used.
+* *No holes (rule-7).* A writer never gives up on a record because of time. A record that cannot
+  be written at all ends the writer: ``on_fatal`` is called once, nothing is appended any more.
+* *Delivery.* ``on_delivery`` is called with the offset once the record is as durable as the topic
+  promises, in order within a log, possibly from another thread, possibly before ``append`` returns.
+* *Isolation.* A ``read_committed`` reader sees transactional records only when committed, and
+  stops before the first open transaction; its end offset is that place. Markers of transactions
+  take offsets that no reader sees; ``position`` passes them (a record's offset + 1 does not).
+* *Gone.* A reader placed outside [beginning, end] of a log raises ``PositionGoneError``; it is
+  never moved silently. Records read before are handed over first.
+* *Bounds.* What a reader fetches ahead and what a writer has in flight are bounded in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from slackwater.model import limits
+from slackwater.model.errors import EnvironmentProblem, SlackwaterError
+from slackwater.model.limits import PREFETCH_KIB_MAX
+from slackwater.model.names import Names
+
+Log: TypeAlias = tuple[str, int]
+"""One partition of a topic."""
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+RECORD_BYTES_MAX = limits.RECORD_BYTES_MAX
+"""The largest record of an internal topic; pieces are cut at half of it (trace-32)."""
+
+
+FETCH_WAIT_MS: Final = 50
+"""Of a reader whose logs change, or that must see the ends of logs soon."""
+
+
+class RawRecord(NamedTuple):
+    """A record as the log holds it. ``timestamp_ms`` is Kafka's own; a tombstone's value is b""."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes
+
+    @property
+    def log(self) -> Log:
+        """The log it was read from."""
+        return self.topic, self.partition
+
+
+class Marker(NamedTuple):
+    """The end of a transaction in a log; it was written at ``at_ms``, by the broker's clock."""
+
+    offset: int
+    at_ms: int
+
+
+class LogError(SlackwaterError):
+    """What a log cannot do for us."""
+
+
+class PositionGoneError(LogError):
+    """The offset is not in the log: retention took it away, or the log is another one."""
+
+    def __init__(self, topic: str, partition: int, offset: int) -> None:
+        super().__init__(f"{topic}:{partition} does not hold offset {offset} any more")
+        self.topic, self.partition, self.offset = topic, partition, offset
+
+    @property
+    def log(self) -> Log:
+        """The log whose position is gone."""
+        return self.topic, self.partition
+
+
+class WriterFailedError(LogError):
+    """A record could not be written: the writer has ended (rule-7)."""
+
+
+class NoAnswerError(LogError, TimeoutError):
+    """The broker gave no answer in the time allowed."""
+
+
+class TopicMissingError(EnvironmentProblem):
+    """The topic is not there; topics are made explicitly."""
+
+
+class Writer(Protocol):
+    """Appends records; see the guarantees above. Safe to use from several threads."""
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes,
+        key: bytes | None = None,
+        on_delivery: Callable[[int], None] | None = None,
+    ) -> None:
+        """Append a record; waits only while the bytes in flight are at their bound."""
+        ...
+
+    def await_delivered(self, timeout_s: float | None = None) -> None:
+        """Wait until all that was appended is delivered, else ``NoAnswerError``."""
+        ...
+
+    def delivered_to(self, topic: str, partition: int) -> int | None:
+        """One past the offset of the last record delivered to the log; None before the first."""
+        ...
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes appended and not yet delivered."""
+        ...
+
+    @property
+    def in_flight_bytes_max(self) -> int:
+        """Their bound."""
+        ...
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Deliver what is in flight if the time allows, and end."""
+        ...
+
+
+class SharedProducer(Protocol):
+    """A client that several writers append through, each on its own: see ``Transport.producer``."""
+
+    def writer(self, on_fatal: Callable[[str], None], *, in_flight_bytes_max: int) -> Writer:
+        """One of them. It waits for its own records only, and fails alone."""
+        ...
+
+    def close(self) -> None:
+        """End, when its writers have been closed."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads logs from given positions. For one thread."""
+
+    def assign(self, positions: Mapping[Log, int]) -> None:
+        """Read these logs, from these offsets, beside those already read; again = seek."""
+        ...
+
+    def unassign(self, logs: Iterable[Log]) -> None:
+        """Read these logs no more; records fetched ahead are dropped."""
+        ...
+
+    def poll(self, records_max: int = 1000, timeout_s: float = 0.0) -> list[RawRecord]:
+        """Records that are there; waits only for the first, raises ``PositionGoneError``."""
+        ...
+
+    def position(self, log: Log) -> int:
+        """Every visible record below it has been handed over."""
+        ...
+
+    @property
+    def assigned(self) -> frozenset[Log]:
+        """The logs being read."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
+class Transport(Protocol):
+    """Where the logs of a deployment live, and what they are called there."""
+
+    @property
+    def names(self) -> Names:
+        """The deployment's names."""
+        ...
+
+    def writer(
+        self,
+        on_fatal: Callable[[str], None],
+        *,
+        in_flight_bytes_max: int = 64 * 1024 * 1024,
+        linger_ms: float = 0.0,
+    ) -> Writer:
+        """A writer that never leaves a hole."""
+        ...
+
+    def producer(self, *, in_flight_bytes_max: int, linger_ms: float = 0.0) -> SharedProducer:
+        """For a process with many owners of logs; the bound is that of all of them together."""
+        ...
+
+    def reader(
+        self,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        prefetch_kib_max: int = PREFETCH_KIB_MAX,
+        gather_ms: int = 0,
+        fetch_wait_ms_max: int = FETCH_WAIT_MS,
+    ) -> Reader:
+        """A reader without any log yet; ``gather_ms``: how long records may be gathered.
+
+        ``fetch_wait_ms_max``: how long a fetch may wait while nothing comes. A record ends the wait
+        at once. What is late by it is a log that is assigned meanwhile, and the sight of a log's
+        end behind a transaction's marker.
+        """
+        ...
+
+    def end_offsets(
+        self,
+        logs: Iterable[Log],
+        *,
+        isolation: Isolation = "read_uncommitted",
+        timeout_s: float = 10.0,
+    ) -> dict[Log, int]:
+        """Where each log ends now, asked of the broker; ``NoAnswerError`` when it is silent."""
+        ...
+
+    def beginning_offsets(self, logs: Iterable[Log], *, timeout_s: float = 10.0) -> dict[Log, int]:
+        """The first offset that each log still holds."""
+        ...
+
+    async def end_offsets_async(
+        self,
+        logs: Iterable[Log],
+        *,
+        isolation: Isolation = "read_uncommitted",
+        timeout_s: float,
+    ) -> dict[Log, int] | None:
+        """The same for an event loop; None = no answer, which counts as read (trace-11)."""
+        ...
+
+    def markers(self, log: Log, *, timeout_s: float = 10.0) -> list[Marker]:
+        """Where transactions have ended in what the log holds now, and when; in order."""
+        ...
+
+    def delete_records(self, before: Mapping[Log, int], *, timeout_s: float = 30.0) -> None:
+        """Give up what lies below these offsets."""
+        ...
+
+
+def read_range(
+    transport: Transport,
+    log: Log,
+    start: int,
+    end: int,
+    *,
+    isolation: Isolation = "read_uncommitted",
+    idle_s_max: float | None = None,
+) -> Iterator[RawRecord]:
+    """The records of [start, end), in order; ends when the position has reached ``end``.
+
+    ``end`` must not lie beyond the log's end, or the call waits for it. ``NoAnswerError`` after
+    ``idle_s_max`` without progress; None waits for ever, as a fragment does for its broker.
+    """
+    if start >= end:
+        return
+    reader = transport.reader(isolation=isolation)
+    try:
+        reader.assign({log: start})
+        idle_s, step_s = 0.0, 0.1
+        while reader.position(log) < end:
+            before = reader.position(log)
+            for record in reader.poll(timeout_s=step_s):
+                if record.offset < end:
+                    yield record
+            idle_s = 0.0 if reader.position(log) > before else idle_s + step_s
+            if idle_s_max is not None and idle_s >= idle_s_max:
+                raise NoAnswerError(
+                    f"{log[0]}:{log[1]} was read to {before}, then the broker was silent"
+                )
+    finally:
+        reader.close()
+
+
+def read_to_end(
+    transport: Transport,
+    log: Log,
+    start: int | None = None,
+    *,
+    isolation: Isolation = "read_uncommitted",
+    timeout_s: float = 30.0,
+) -> Iterator[RawRecord]:
+    """All records from ``start`` (None: the beginning) to the end observed at the call."""
+    if start is None:
+        start = transport.beginning_offsets([log], timeout_s=timeout_s)[log]
+    end = transport.end_offsets([log], isolation=isolation, timeout_s=timeout_s)[log]
+    return read_range(transport, log, start, end, isolation=isolation, idle_s_max=timeout_s)
+
+
+def last_records(
+    transport: Transport,
+    beginnings: Mapping[Log, int],
+    ends: Mapping[Log, int],
+    *,
+    isolation: Isolation = "read_uncommitted",
+    timeout_s: float = 30.0,
+) -> list[RawRecord]:
+    """The last visible record below each log's end; none of a log that holds none any more.
+
+    The offset before an end may be a marker, and before it may lie the records of transactions that
+    were given up: so look a little further back each time. ``timeout_s`` bounds each look.
+    """
+    last: dict[Log, RawRecord] = {}
+    back, wanted = 16, {log for log, end in ends.items() if beginnings[log] < end}
+    while wanted:
+        for log in list(wanted):
+            start = max(beginnings[log], ends[log] - back)
+            try:
+                for record in read_range(
+                    transport, log, start, ends[log], isolation=isolation, idle_s_max=timeout_s
+                ):
+                    last[log] = record
+            except PositionGoneError:
+                pass  # retention was there first
+            if log in last or start == beginnings[log]:
+                wanted.remove(log)
+        back *= 32
+    return list(last.values())
+
+
+def extents(
+    transport: Transport, logs: Iterable[Log], *, timeout_s: float = 10.0
+) -> dict[Log, tuple[int, int]]:
+    """Where each log begins and ends."""
+    wanted = list(logs)
+    beginnings = transport.beginning_offsets(wanted, timeout_s=timeout_s)
+    ends = transport.end_offsets(wanted, timeout_s=timeout_s)
+    return {log: (beginnings[log], ends[log]) for log in wanted}

@@ -1,0 +1,191 @@
+"""What each role needs in Kafka, and no more: access control lists that follow from a deployment.
+
+Pure: rules as values, and as the command lines of Kafka's own tool. Names come from ``Names``
+alone, so a prefix is in them. A right is for one topic where its name is known here, and by prefix
+where it is not: how many partitions a user's topic has, and so how many source logs, only Kafka
+knows.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.names import OURS, RESULT_KINDS, Names
+from slackwater.runtime.security.credentials import Role
+
+Resource = Literal["topic", "group", "transactional-id"]
+Pattern = Literal["literal", "prefixed"]
+
+READ: Final = ("Describe", "Read")
+WRITE: Final = ("Describe", "Write")
+BOTH: Final = ("Describe", "Read", "Write")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """These operations on the resource of that name, or on all whose names begin with it."""
+
+    resource: Resource
+    name: str
+    operations: tuple[str, ...]
+    pattern: Pattern = "literal"
+
+
+def rules(role: Role, deployment: Deployment) -> list[Rule]:
+    """What the role needs for this deployment."""
+    names = deployment.names
+    found = [
+        Rule("topic", names.registry, READ),
+        Rule("topic", names.heartbeats, READ if role is Role.CLIENT else BOTH),
+        # The client library asks for the coordinator of a group that it never joins.
+        Rule("group", names.assigned_group, READ),
+        *_OF_ROLE[role](deployment, names),
+    ]
+    return _merged(found)
+
+
+def to_commands(role_rules: Iterable[Rule], principal: str) -> list[str]:
+    """Command lines of Kafka's own tool; ``$BOOTSTRAP`` and ``$ADMIN`` are the caller's."""
+    return [
+        'kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config "$ADMIN" --add'
+        f" --allow-principal {shlex.quote(principal)}"
+        + "".join(f" --operation {operation}" for operation in rule.operations)
+        + f" --{rule.resource} {shlex.quote(rule.name)}"
+        + f" --resource-pattern-type {rule.pattern}"
+        for rule in role_rules
+    ]
+
+
+def to_json(role: Role, role_rules: Iterable[Rule], principal: str) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "role": str(role),
+        "principal": principal,
+        "rules": [
+            {
+                "resource": rule.resource,
+                "name": rule.name,
+                "pattern": rule.pattern,
+                "operations": list(rule.operations),
+            }
+            for rule in role_rules
+        ],
+    }
+
+
+def _proxy(deployment: Deployment, names: Names) -> list[Rule]:
+    found = [rule for stream in deployment.streams for rule in _source(stream, deployment, BOTH)]
+    found += [Rule("topic", names.quarantine(stream), WRITE) for stream in deployment.streams]
+    # What ``expect_every: auto`` has learned is recorded in the registry (decision 41).
+    if any(stream.learns_gaps for stream in deployment.streams.values()):
+        found.append(Rule("topic", names.registry, WRITE))
+    return found + _inputs(deployment, READ)
+
+
+def _host(deployment: Deployment, names: Names) -> list[Rule]:
+    found = [
+        *(rule for stream in deployment.streams for rule in _source(stream, deployment, READ)),
+        *_inputs(deployment, ("Describe",)),
+        # A root takes its placement number from this log (rule-27).
+        Rule("topic", names.registry, WRITE),
+    ]
+    for query in deployment.queries.values():
+        found += [Rule("topic", topic, BOTH) for topic in _ordered(query, names)]
+        found += [Rule("topic", topic, READ) for topic in _deltas(query, names)]
+        found.append(Rule("topic", names.state(query.name), BOTH))
+        found += [Rule("topic", names.results(query.name, kind), WRITE) for kind in RESULT_KINDS]
+        for upstream in deployment.queries_of(query):
+            found += [Rule("topic", names.results(upstream, kind), READ) for kind in RESULT_KINDS]
+        found += [
+            Rule("transactional-id", names.transactional_id(query.name, part), WRITE)
+            for part in range(query.parts)
+        ]
+    return found
+
+
+def _aggregator(deployment: Deployment, names: Names) -> list[Rule]:
+    found = [Rule("group", names.group("aggregator/"), READ, "prefixed")]
+    for query in deployment.queries.values():
+        if query.window is None:
+            continue
+        found += [Rule("topic", topic, READ) for topic in _ordered(query, names)]
+        found += [Rule("topic", topic, WRITE) for topic in _deltas(query, names)]
+        found.append(Rule("topic", names.state(query.name), READ))
+    return found
+
+
+def _client(deployment: Deployment, names: Names) -> list[Rule]:
+    """Who uses the results also asks which readings are in none of them, and why."""
+    spacing = [Rule("topic", names.quarantine(stream), READ) for stream in deployment.streams]
+    return _results(deployment, names) + spacing
+
+
+def _results(deployment: Deployment, names: Names) -> list[Rule]:
+    return [
+        Rule("topic", names.results(query, kind), READ)
+        for query in deployment.queries
+        for kind in RESULT_KINDS
+    ]
+
+
+def _admin(deployment: Deployment, names: Names) -> list[Rule]:
+    found = [
+        Rule("topic", names.topic(OURS), ("Alter", "Create", "Describe"), "prefixed"),
+        *_inputs(deployment, ("Create", "Describe")),
+        Rule("topic", names.registry, WRITE),
+        *(rule for stream in deployment.streams for rule in _source(stream, deployment, READ)),
+        *_results(deployment, names),  # the audit compares them
+    ]
+    for query in deployment.queries.values():
+        logs = (*_ordered(query, names), *_deltas(query, names))
+        found += [Rule("topic", topic, ("Delete", "Describe")) for topic in logs]
+        found.append(Rule("topic", names.state(query.name), READ))
+    return found
+
+
+_OF_ROLE: Final[dict[Role, Callable[[Deployment, Names], list[Rule]]]] = {
+    Role.PROXY: _proxy,
+    Role.HOST: _host,
+    Role.AGGREGATOR: _aggregator,
+    Role.CLIENT: _client,
+    Role.EXPORTER: _results,
+    Role.ADMIN: _admin,
+}
+
+
+def _source(stream: str, deployment: Deployment, operations: tuple[str, ...]) -> list[Rule]:
+    """A stream's source log; behind a topic one for each partition, as many as that has."""
+    names = deployment.names
+    if deployment.streams[stream].topic is None:
+        return [Rule("topic", names.source(stream), operations)]
+    return [Rule("topic", names.source(f"{stream}."), operations, "prefixed")]
+
+
+def _inputs(deployment: Deployment, operations: tuple[str, ...]) -> list[Rule]:
+    streams = deployment.streams.values()
+    return [Rule("topic", s.topic.name, operations) for s in streams if s.topic is not None]
+
+
+def _ordered(query: QuerySpec, names: Names) -> Sequence[str]:
+    return [names.ordered(query.name, child) for child in range(query.children)]
+
+
+def _deltas(query: QuerySpec, names: Names) -> Sequence[str]:
+    if query.window is None:
+        return []
+    return [names.deltas(query.name, part) for part in range(query.parts)]
+
+
+def _merged(found: Iterable[Rule]) -> list[Rule]:
+    """One rule a resource, in a fixed order."""
+    merged: dict[tuple[Resource, str, Pattern], set[str]] = {}
+    for rule in found:
+        merged.setdefault((rule.resource, rule.name, rule.pattern), set()).update(rule.operations)
+    return [
+        Rule(resource, name, tuple(sorted(operations)), pattern)
+        for (resource, name, pattern), operations in sorted(merged.items())
+    ]

@@ -1,0 +1,129 @@
+"""How a client proves who it is to Kafka, and Kafka to it: once, for every client library.
+
+``Security`` holds what was read from a file of properties (``security_file.py``), and says it in
+the words of librdkafka, aiokafka and Spark. Its secrets appear in no ``repr``. Spark's plans, logs
+and checkpoints hold the options that it is given, so these name the file; Kafka's own client reads
+the values from there, in the JVM that connects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+from slackwater.runtime.security.certificates import Identity, tls_context
+from slackwater.runtime.security.oauth_client import OAuthClient
+
+Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+
+
+class Role(StrEnum):
+    """Who connects. Each may have a principal of its own (``docs/security.md``)."""
+
+    PROXY = "proxy"
+    HOST = "host"
+    """Orderers and roots."""
+    AGGREGATOR = "aggregator"
+    CLIENT = "client"
+    """Whoever reads results."""
+    EXPORTER = "exporter"
+    ADMIN = "admin"
+    """Who makes topics, registers queries and truncates logs: ``up``, ``topics``, the registrar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A name and its password, for PLAIN and SCRAM."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """One principal's way into one cluster; without a file: plaintext, and nobody in particular."""
+
+    protocol: Protocol = "PLAINTEXT"
+    mechanism: str = ""
+    login: Login | None = None
+    oauth: OAuthClient | None = None
+    authorities_pem: str | None = field(default=None, repr=False)
+    identity: Identity | None = None
+    check_names: bool = True
+    spark_options: Mapping[str, str] = field(default_factory=dict)
+    given: Path | None = None
+    """The file, or the folder with the files of all roles, that this was read from."""
+
+    def confluent(self) -> dict[str, Any]:
+        """For librdkafka: producers, consumers and admin clients."""
+        if self.protocol == "PLAINTEXT":
+            return {}
+        config: dict[str, Any] = {"security.protocol": self.protocol}
+        if self.mechanism:
+            config["sasl.mechanisms"] = self.mechanism
+        if self.login is not None:
+            config["sasl.username"] = self.login.username
+            config["sasl.password"] = self.login.password
+        if self.oauth is not None:
+            config |= _oidc(self.oauth)
+        if self.protocol in ("SSL", "SASL_SSL"):
+            config |= self._confluent_tls()
+        return config
+
+    def aiokafka(self) -> dict[str, Any]:
+        """For aiokafka's clients, and by way of its credentials for Faust."""
+        if self.protocol == "PLAINTEXT":
+            return {}
+        config: dict[str, Any] = {"security_protocol": self.protocol}
+        if self.protocol in ("SSL", "SASL_SSL"):
+            config["ssl_context"] = tls_context(
+                self.authorities_pem, self.identity, check_names=self.check_names
+            )
+        if self.mechanism:
+            config["sasl_mechanism"] = self.mechanism
+        if self.login is not None:
+            config["sasl_plain_username"] = self.login.username
+            config["sasl_plain_password"] = self.login.password
+        if self.oauth is not None:
+            from slackwater.runtime.security.oauth import TokenProvider
+
+            config["sasl_oauth_token_provider"] = TokenProvider(self.oauth)
+        return config
+
+    def spark(self) -> dict[str, str]:
+        """Options of Spark's Kafka source and sink: where the secrets are, not what they are."""
+        return {f"kafka.{name}": value for name, value in self.spark_options.items()}
+
+    def _confluent_tls(self) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "ssl.endpoint.identification.algorithm": "https" if self.check_names else "none"
+        }
+        if self.authorities_pem is not None:
+            config["ssl.ca.pem"] = self.authorities_pem
+        if self.identity is not None:
+            config["ssl.certificate.pem"] = self.identity.chain_pem
+            config["ssl.key.pem"] = self.identity.key_pem
+            if self.identity.password is not None:
+                config["ssl.key.password"] = self.identity.password
+        return config
+
+
+def _oidc(client: OAuthClient) -> dict[str, str]:
+    config = {
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": client.token_url,
+        "sasl.oauthbearer.client.id": client.client_id,
+        "sasl.oauthbearer.client.secret": client.client_secret,
+    }
+    if client.scope:
+        config["sasl.oauthbearer.scope"] = client.scope
+    if client.extensions:
+        pairs = [f"{name}={value}" for name, value in client.extensions.items()]
+        config["sasl.oauthbearer.extensions"] = ",".join(pairs)
+    return config
+
+
+PLAINTEXT = Security()

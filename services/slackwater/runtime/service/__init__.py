@@ -1,0 +1,1 @@
+"""What every process has: its main, settings, logging, clock, heartbeats, registry, state."""

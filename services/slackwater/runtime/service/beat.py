@@ -1,0 +1,139 @@
+"""What a heartbeat tells of one name, from its owner's last word and its age.
+
+A process has a name, and so has each fragment that it carries. Owners say what is true of them; the
+sender (``runtime.service.heartbeats``) asks at each heartbeat what is to be told. An owner that has
+fallen silent is believed for a while only.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from slackwater.model.records import Heartbeat, HeartbeatPart, Hole
+from slackwater.runtime.service.cpu import CpuShare
+
+STATES_S_MAX = 1.0
+"""What a fragment said of its outputs is true for so long: one that hangs must not be waited for,
+though its heart beats."""
+
+CPU_MS = "cpu_ms_per_s"
+CPU_WAIT_MS = "cpu_wait_ms_per_s"
+
+
+class HeartbeatState:
+    """What is told of one name: of a process, or of a part of one. From any thread.
+
+    ``owner_speaks``: the owner calls ``update`` all the time; what it said of its outputs is left
+    out when it has not for ``STATES_S_MAX``.
+    """
+
+    def __init__(
+        self, process: str, started_at: int, news: Callable[[], None], *, owner_speaks: bool
+    ) -> None:
+        self._news = news
+        self._owner_speaks = owner_speaks
+        self._beat = Heartbeat(
+            process=process,
+            pid=os.getpid(),
+            started_at=started_at,
+            at=started_at,
+            inc=-1,
+            ready=False,
+            states={},
+        )
+        self._lasting: dict[str, int] = {}
+        self._updated_s = time.monotonic()
+        self._lock = threading.Lock()
+        self._is_silent = False
+
+    def update(
+        self,
+        *,
+        inc: int | None = None,
+        ready: bool | None = None,
+        states: dict[str, str] | None = None,
+        holes: tuple[Hole, ...] | None = None,
+        detail: dict[str, int] | None = None,
+    ) -> None:
+        """Say this from the next heartbeat on; what is not given stays."""
+        with self._lock:
+            emitted = self._beat
+            self._beat = replace(
+                emitted,
+                inc=emitted.inc if inc is None else inc,
+                ready=emitted.ready if ready is None else ready,
+                states=emitted.states if states is None else dict(states),
+                holes=emitted.holes if holes is None else holes,
+                detail=emitted.detail if detail is None else dict(detail),
+            )
+            self._updated_s = time.monotonic()
+            is_news = replace(self._beat, detail=emitted.detail) != emitted
+        if is_news:
+            self._news()
+
+    @property
+    def is_silent(self) -> bool:
+        """Nothing is told of it, as of a process that stands still."""
+        return self._is_silent
+
+    @is_silent.setter
+    def is_silent(self, is_silent: bool) -> None:
+        self._is_silent = is_silent
+        self._news()
+
+    def keep_reporting(self, detail: Mapping[str, int]) -> None:
+        """Tell this from now on, beside what is updated, also while its owner says nothing."""
+        with self._lock:
+            self._lasting |= detail
+        self._news()
+
+    def to_heartbeat(self, at: int, measured: dict[str, int]) -> Heartbeat:
+        """What is told now, with what has been measured of the process."""
+        with self._lock:
+            beat, silent_s = replace(self._beat, at=at), self.silent_s
+            measured = self._lasting | measured
+        if self._owner_speaks:
+            beat = believable(beat, silent_s)
+        return replace(beat, detail=beat.detail | measured) if measured else beat
+
+    @property
+    def silent_s(self) -> float:
+        """So long its owner has said nothing."""
+        return time.monotonic() - self._updated_s
+
+
+def part_of(beat: Heartbeat) -> HeartbeatPart:
+    """What of a heartbeat is told of a part; the rest is its process's."""
+    return HeartbeatPart(
+        beat.process,
+        beat.started_at,
+        beat.inc,
+        beat.ready,
+        beat.states,
+        beat.holes,
+        beat.detail,
+    )
+
+
+def cpu_detail(share: CpuShare) -> dict[str, int]:
+    """A process's CPU as its heartbeat carries it: ms a second used, and waited for (runtime.cpu).
+
+    An owner that hangs has them too: the sender has measured them itself.
+    """
+    return {CPU_MS: round(share.used * 1000), CPU_WAIT_MS: round(share.waited * 1000)}
+
+
+def cpu_share(beat: Heartbeat) -> CpuShare | None:
+    """The inverse; None in the first second."""
+    if CPU_MS not in beat.detail:
+        return None
+    return CpuShare(beat.detail[CPU_MS] / 1000, beat.detail.get(CPU_WAIT_MS, 0) / 1000)
+
+
+def believable(beat: Heartbeat, silent_s: float) -> Heartbeat:
+    """What is left of a heartbeat whose owner last spoke ``silent_s`` ago."""
+    return beat if silent_s <= STATES_S_MAX else replace(beat, states={}, detail={})

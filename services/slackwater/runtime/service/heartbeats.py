@@ -1,0 +1,521 @@
+"""Heartbeats: what every process says every 100 ms, and what the others make of it.
+
+A heartbeat carries the state of each output stream (DPC, section 4.3, where consumers ask their
+producers for it; here all say it, so that a consumer need not know who its producers are), the
+incarnation of the sender's log, and the holes it sees in the logs of others. From it a writer
+learns that it has been superseded (rule-6) and that it must send again (rule-11); both are
+convenience, nothing depends on when they are learnt.
+
+The sender is a thread with a producer of its own: a process that is busy, or waits for the broker,
+is alive all the same, and a false suspicion costs more than a thread. Heartbeats that cannot be
+sent are forgotten after 3 s; they say what was, and what is will be said in 100 ms.
+
+A process that carries many fragments would tell of each of them 25 times a second, and everybody
+would decode that. Between two *full* records it sends *pulses* instead, which name the full record
+that still holds: they keep everything alive that it told of. What has changed makes the next record
+a full one, and so does ``FULL_S``. Whoever has not heard the record that a pulse names waits for
+the next one.
+
+Anybody who may write to the topic may speak in anybody's name. What does not decode is skipped and
+counted. A greater incarnation is a claim: whoever it concerns looks in the log whether it is true
+before it stops, and ``refute``s it otherwise. How many names and bytes are remembered is bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from slackwater.codec.state_records import decode_heartbeat, encode_heartbeat
+from slackwater.model.errors import MalformedRecordError
+from slackwater.model.names import Names
+from slackwater.model.records import Heartbeat, Hole
+from slackwater.runtime.logs.cluster import Where
+from slackwater.runtime.logs.kafka import client_config
+from slackwater.runtime.logs.skipped import SKIPPED
+from slackwater.runtime.logs.topics import confluent_client
+from slackwater.runtime.logs.transport import Log, LogError, PositionGoneError, Reader, Transport
+from slackwater.runtime.service.beat import HeartbeatState, cpu_detail, part_of
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.cpu import OwnCpu
+from slackwater.runtime.service.settings import settings
+
+INTERVAL_S = 0.1
+REPLICA_INTERVAL_S = 0.04
+"""One of several orderers speaks more often: when it falls silent its consumers turn to another one
+after three of these (``protocols.dpc.soutput.upstream``). Nobody can turn away from the only
+one."""
+
+FULL_S: Final = 0.2
+"""A process that carries others tells all of them this often, changed or not."""
+
+STALE_S = 1.0
+"""After this long without its heartbeat a process's last word counts for nothing."""
+
+UNREPORTED_S_MAX = 5.0
+"""An owner that has said nothing new for so long is not healthy, though its heart beats."""
+
+GATHER_MS = 50
+"""The broker answers a listener this often. Everybody hears everybody: to be told of each heartbeat
+by itself took a third of what ten processes do, and 1,900 answers a second of the broker."""
+
+HEARTBEAT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of the heartbeats that are remembered; whoever was heard longest ago is forgotten first."""
+
+REFUTED_S: Final = 5.0
+"""So long nobody looks again whether a greater incarnation of the same name is true."""
+
+REPLICAS_GATHER_MS = 20
+"""The same for a consumer that chooses between replicas."""
+
+PATIENT_GATHER_MS = 200
+"""The same for one that only looks for holes in its own logs, and for successors: nothing waits for
+that, and each answer wakes four threads and the broker."""
+
+
+class HeartbeatSender:
+    """Sends a process's heartbeat until it is stopped; never blocks its owner.
+
+    One goes out every ``interval_s``, and at once when what it tells changes, but for counters.
+
+    Args:
+        where: the cluster.
+        process: its name.
+        names: the deployment's.
+        clock: tells the time.
+        health_file: touched when the broker has taken a heartbeat of a process that is ready, with
+            all that it carries.
+        interval_s: between two.
+        owner_speaks: the owner calls ``update`` all the time; what it said of its outputs is left
+            out when it has not for ``STATES_S_MAX``.
+        carries: the process only carries others, which have names of their own (``add_part``). One
+            record tells of them all, from one thread, through one producer.
+        cpu: of the process.
+        before: is called before each heartbeat, in its thread.
+    """
+
+    def __init__(
+        self,
+        where: Where,
+        process: str,
+        *,
+        names: Names,
+        clock: SystemClock | None = None,
+        health_file: Path | None = None,
+        interval_s: float = INTERVAL_S,
+        owner_speaks: bool = False,
+        carries: bool = False,
+        cpu: OwnCpu | None = None,
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._process = process
+        self._topic = names.heartbeats
+        self._interval_s = interval_s
+        self._cpu = cpu or OwnCpu()
+        self._before = before
+        self._clock = clock or SystemClock()
+        self._news = threading.Event()
+        self._own = self._beat(process, owner_speaks=owner_speaks)
+        self.update = self._own.update
+        self._carries = carries
+        self._parts: dict[str, HeartbeatState] = {}
+        self._full: Heartbeat | None = None
+        """The last one that told of all parts, while it holds."""
+        self._full_until_s = 0.0
+        self._lock = threading.Lock()
+        self._health_file = health_file or settings().health_file
+        self._stopping = threading.Event()
+        self._producer = Producer(
+            confluent_client(where)
+            | client_config
+            | {
+                "acks": 1,
+                "linger.ms": 0,
+                "message.timeout.ms": 3000,
+                "queue.buffering.max.messages": 20,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+
+    def _beat(self, name: str, *, owner_speaks: bool) -> HeartbeatState:
+        return HeartbeatState(name, self._clock.now_us(), self._news.set, owner_speaks=owner_speaks)
+
+    def start(self) -> HeartbeatSender:
+        """Begin; the first heartbeat goes out at once."""
+        self._thread.start()
+        return self
+
+    def add_part(self, name: str, *, owner_speaks: bool = False) -> HeartbeatState:
+        """Tell of this part too, which begins now; no more of one that had the name before."""
+        assert self._carries, f"{self._process} is a process of one name"
+        beat = self._beat(name, owner_speaks=owner_speaks)
+        with self._lock:
+            self._parts[name] = beat
+        self._news.set()
+        return beat
+
+    def remove_part(self, name: str) -> None:
+        """Tell nothing of it any more: to others it falls silent, as a process that is killed."""
+        with self._lock:
+            self._parts.pop(name, None)
+        self._news.set()
+
+    def stop(self) -> None:
+        """Send no more."""
+        self._stopping.set()
+        self._news.set()
+        if self._thread.ident is not None:
+            self._thread.join(2.0)
+        self._producer.flush(0.2)
+        self._producer.purge()
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._stopping.is_set():
+            self._send()
+            # On absolute deadlines, so that a slow one does not move all that follow; those that
+            # were slept through (a pause) are not made up for.
+            due += self._interval_s
+            now = time.monotonic()
+            due = max(due, now)
+            if self._news.wait(due - now):
+                self._news.clear()
+                self._full = None
+                due = time.monotonic()
+
+    def _send(self) -> None:
+        self._before()
+        beat = self._next_heartbeat()
+        if self._carries and not (beat.parts or beat.repeats or beat.ready):
+            return
+        is_ready = all(each.ready for each in (self._full or beat).each())
+        with contextlib.suppress(BufferError, KafkaException):  # the broker is away: forgotten
+            self._producer.produce(
+                self._topic,
+                encode_heartbeat(beat),
+                beat.process.encode(),
+                partition=0,
+                on_delivery=self._delivered if is_ready else None,
+            )
+        self._producer.poll(0)
+
+    def _next_heartbeat(self) -> Heartbeat:
+        """What is measured is the process's, and told of each of its parts."""
+        now = self._clock.now_us()
+        if self._full is not None and time.monotonic() < self._full_until_s:
+            return replace(self._full, at=now, parts=(), detail={}, repeats=self._full.at)
+        share = self._cpu.share()
+        measured = SKIPPED.detail() | ({} if share is None else cpu_detail(share))
+        states = [beat.to_heartbeat(now, measured) for beat in self._beats()]
+        if not self._carries:
+            return states[0]
+        parts = tuple(map(part_of, states))
+        full = replace(self._own.to_heartbeat(now, measured), parts=parts)
+        # Half an interval early, or every other one would wait for the one behind it.
+        self._full_until_s = time.monotonic() + FULL_S - self._interval_s / 2
+        self._full = full if parts else None
+        return full
+
+    def _beats(self) -> list[HeartbeatState]:
+        with self._lock:
+            if not self._carries:
+                return [self._own]
+            return [beat for beat in self._parts.values() if not beat.is_silent]
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        """The broker has it. For whoever looks at a file only (a container's health check)."""
+        # What its owner says is no news for ever: an owner that hangs is not at work.
+        fresh = all(beat.silent_s < UNREPORTED_S_MAX for beat in self._beats())
+        if error is None and self._health_file is not None and fresh:
+            with contextlib.suppress(OSError):
+                self._health_file.touch()
+
+
+@dataclass(slots=True)
+class LastHeartbeat:
+    """A process's latest heartbeat, and when it was heard (monotonic seconds)."""
+
+    beat: Heartbeat
+    received_s: float
+    inc_max: int = -1
+    """The greatest incarnation that was claimed under this name."""
+    bytes_held: int = 0
+    refuted_s: float = -math.inf
+    """When claims of a greater one were last found to be false."""
+
+
+class _FullRecord(NamedTuple):
+    """A full record of a process that carries others."""
+
+    at: int
+    pid: int
+    beats: tuple[Heartbeat, ...]
+    nbytes: int
+
+
+class HeartbeatView:
+    """What has been heard of whom. Pure: heartbeats and time come in."""
+
+    def __init__(self, bytes_max: int = HEARTBEAT_BYTES_MAX) -> None:
+        self._last_heartbeats: OrderedDict[str, LastHeartbeat] = OrderedDict()
+        self._full_records: OrderedDict[str, _FullRecord] = OrderedDict()
+        self._full_bytes = 0
+        self._bytes_max = bytes_max
+        self._bytes_held = 0
+
+    def take(self, beat: Heartbeat, now_s: float, nbytes: int = 0) -> bool:
+        """Take in a record of ``nbytes``; says whether it is news of somebody's outputs."""
+        if beat.repeats:
+            self._repeat(beat, now_s)
+            return False
+        full = tuple(beat.each())
+        news = [self.observe(each, now_s, nbytes // len(full)) for each in full]
+        if beat.parts:
+            self._keep(beat.process, _FullRecord(beat.at, beat.pid, full, nbytes))
+        return any(news)
+
+    def _keep(self, process: str, full: _FullRecord) -> None:
+        old = self._full_records.pop(process, None)
+        self._full_records[process] = full
+        self._full_bytes += full.nbytes - (0 if old is None else old.nbytes)
+        while self._full_bytes > self._bytes_max and len(self._full_records) > 1:
+            self._full_bytes -= self._full_records.popitem(last=False)[1].nbytes
+
+    def _repeat(self, pulse: Heartbeat, now_s: float) -> None:
+        full = self._full_records.get(pulse.process)
+        if full is None or (full.at, full.pid) != (pulse.repeats, pulse.pid):
+            return
+        for beat in full.beats:
+            last = self._last_heartbeats.get(beat.process)
+            # Another process may speak in the part's name by now.
+            if last is not None and last.beat is beat:
+                last.received_s = now_s
+
+    def observe(self, beat: Heartbeat, now_s: float, nbytes: int = 0) -> bool:
+        """Take a heartbeat of ``nbytes`` in; says whether it is news of somebody's outputs.
+
+        Two processes may speak under one name, a zombie and its successor: the one that was
+        started later counts, as long as it goes on speaking.
+        """
+        known = self._last_heartbeats.get(beat.process)
+        if known is None:
+            self._remember(LastHeartbeat(beat, now_s, beat.inc, nbytes))
+            return True
+        inc_max = known.inc_max
+        if now_s - known.refuted_s > REFUTED_S:
+            inc_max = max(beat.inc, inc_max)
+        if not self._supersedes(beat, known, now_s):
+            self._last_heartbeats[beat.process] = replace(known, inc_max=inc_max)
+            return False
+        new = replace(known, beat=beat, received_s=now_s, inc_max=inc_max, bytes_held=nbytes)
+        self._remember(new)
+        return known.beat.states != beat.states
+
+    def _remember(self, last: LastHeartbeat) -> None:
+        old = self._last_heartbeats.pop(last.beat.process, None)
+        self._last_heartbeats[last.beat.process] = last
+        self._bytes_held += last.bytes_held - (0 if old is None else old.bytes_held)
+        while self._bytes_held > self._bytes_max and len(self._last_heartbeats) > 1:
+            _, forgotten = self._last_heartbeats.popitem(last=False)
+            self._bytes_held -= forgotten.bytes_held
+
+    @staticmethod
+    def _supersedes(beat: Heartbeat, known: LastHeartbeat, now_s: float) -> bool:
+        newer = (beat.started_at, beat.pid) >= (known.beat.started_at, known.beat.pid)
+        return newer or now_s - known.received_s > STALE_S
+
+    def latest(self, process: str) -> Heartbeat | None:
+        """The latest heartbeat of a process."""
+        last = self._last_heartbeats.get(process)
+        return None if last is None else last.beat
+
+    def all(self) -> dict[str, Heartbeat]:
+        """The latest heartbeat of everybody, by name."""
+        return {name: last.beat for name, last in sorted(self._last_heartbeats.items())}
+
+    def age_ms(self, process: str, now_s: float) -> float | None:
+        """How long ago the process was last heard; None if never."""
+        last = self._last_heartbeats.get(process)
+        return None if last is None else (now_s - last.received_s) * 1000
+
+    def superseded(self, process: str, inc: int) -> bool:
+        """Whether somebody speaks for this fragment under a greater incarnation (rule-6)."""
+        claimed = self.claimed(process)
+        return claimed is not None and claimed > inc
+
+    def claimed(self, process: str) -> int | None:
+        """The greatest incarnation that was claimed under this name."""
+        last = self._last_heartbeats.get(process)
+        return None if last is None else last.inc_max
+
+    def refute(self, process: str, now_s: float) -> None:
+        """There is no such incarnation: what was claimed does not count, for a while."""
+        last = self._last_heartbeats.get(process)
+        if last is not None:
+            self._last_heartbeats[process] = replace(last, inc_max=-1, refuted_s=now_s)
+
+    def hole_in(self, topic: str, partition: int, inc: int, now_s: float) -> bool:
+        """Whether somebody who was heard lately sees a hole in this log of ours (rule-11)."""
+        hole = Hole(topic, partition, inc)
+        return any(
+            hole in last.beat.holes and now_s - last.received_s <= STALE_S
+            for last in self._last_heartbeats.values()
+        )
+
+    def holes(self, now_s: float) -> frozenset[Log]:
+        """The logs of which somebody who does its work misses a record (rule-11)."""
+        return frozenset(
+            (hole.topic, hole.partition)
+            for last in self._last_heartbeats.values()
+            if last.beat.holes and last.beat.ready and now_s - last.received_s <= STALE_S
+            for hole in last.beat.holes
+        )
+
+    def ready(self, process: str, now_s: float) -> bool:
+        """Whether the process was heard lately and said that it does its work."""
+        last = self._last_heartbeats.get(process)
+        return last is not None and last.beat.ready and now_s - last.received_s <= STALE_S
+
+
+class HeartbeatListener:
+    """Listens to all heartbeats in a thread of its own, from now on.
+
+    ``on_change`` is called in that thread when an output of somebody has changed its state; an
+    event loop passes a function that uses ``call_soon_threadsafe``. Heartbeats are heard up to
+    ``gather_ms`` after they were sent.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        on_change: Callable[[], None] | None = None,
+        *,
+        gather_ms: int = GATHER_MS,
+    ) -> None:
+        self._gather_ms = gather_ms
+        self._transport = transport
+        self._log = (transport.names.heartbeats, 0)
+        self._on_change = on_change
+        self._view = HeartbeatView()
+        self._last_offset = -1
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
+
+    def start(self) -> HeartbeatListener:
+        """Begin to listen."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Listen no more."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(5.0)
+
+    def latest(self, process: str) -> Heartbeat | None:
+        """The latest heartbeat of a process."""
+        with self._lock:
+            return self._view.latest(process)
+
+    def all(self) -> dict[str, Heartbeat]:
+        """The latest heartbeat of everybody, by name."""
+        with self._lock:
+            return self._view.all()
+
+    def age_ms(self, process: str) -> float | None:
+        """How long ago the process was last heard; None if never."""
+        with self._lock:
+            return self._view.age_ms(process, time.monotonic())
+
+    def last_heartbeat(self, process: str, now_us: int) -> tuple[Heartbeat, int] | None:
+        """The latest heartbeat of a process, and when (us) by a clock that shows ``now_us``."""
+        with self._lock:
+            beat = self._view.latest(process)
+            age_ms = self._view.age_ms(process, time.monotonic())
+        return None if beat is None or age_ms is None else (beat, now_us - round(age_ms * 1000))
+
+    def claimed(self, process: str, inc: int) -> int | None:
+        """A greater incarnation than ``inc`` that is claimed under this name (rule-6)."""
+        with self._lock:
+            claimed = self._view.claimed(process)
+        return claimed if claimed is not None and claimed > inc else None
+
+    def refute(self, process: str, claimed: int) -> None:
+        """Nobody is this fragment's ``claimed`` incarnation: somebody has made it up."""
+        SKIPPED.note(
+            *self._log,
+            self._last_offset,
+            "an incarnation that is in no log",
+            f"{process}: {claimed}",
+        )
+        with self._lock:
+            self._view.refute(process, time.monotonic())
+
+    def hole_in(self, topic: str, partition: int, inc: int) -> bool:
+        """Whether somebody sees a hole in this log of ours (rule-11)."""
+        with self._lock:
+            return self._view.hole_in(topic, partition, inc, time.monotonic())
+
+    def holes(self) -> frozenset[Log]:
+        """The logs of which somebody who does its work misses a record (rule-11)."""
+        with self._lock:
+            return self._view.holes(time.monotonic())
+
+    def ready(self, process: str) -> bool:
+        """Whether the process was heard lately and said that it does its work."""
+        with self._lock:
+            return self._view.ready(process, time.monotonic())
+
+    def wait_for(
+        self, holds: Callable[[HeartbeatView], bool], timeout_s: float | None = None
+    ) -> bool:
+        """Wait until this holds of what has been heard; whether it came to."""
+        with self._changed:
+            return self._changed.wait_for(lambda: holds(self._view), timeout_s)
+
+    def _run(self) -> None:
+        reader = self._transport.reader(prefetch_kib_max=512, gather_ms=self._gather_ms)
+        try:
+            while not self._stopping.is_set():
+                self._listen(reader)
+        finally:
+            reader.close()
+
+    def _listen(self, reader: Reader) -> None:
+        try:
+            if not reader.assigned:
+                reader.assign(self._transport.end_offsets([self._log], timeout_s=1.0))
+            # Longer than the broker takes to answer: the answer wakes, not the clock.
+            records = reader.poll(1000, INTERVAL_S + 2 * self._gather_ms / 1000)
+        except PositionGoneError:
+            reader.unassign([self._log])  # heard too slowly: go on with what is said now
+            return
+        except LogError:
+            self._stopping.wait(INTERVAL_S)
+            return
+        if not records:
+            return
+        now_s, news = time.monotonic(), False
+        with self._changed:
+            for record in records:
+                try:
+                    beat = decode_heartbeat(record.value, record.offset)
+                except MalformedRecordError as error:
+                    SKIPPED.note(*record.log, record.offset, "no heartbeat", error.reason)
+                    continue  # it says nothing about anybody
+                news |= self._view.take(beat, now_s, len(record.value))
+                self._last_offset = record.offset
+            self._changed.notify_all()
+        if news and self._on_change is not None:
+            self._on_change()

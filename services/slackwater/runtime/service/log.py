@@ -1,0 +1,117 @@
+"""Logging: one line per event on stderr, with the process's name, without secrets.
+
+    2026-03-15T08:47:28.545Z WARNING orderer/climate.0.a slackwater.runtime.service.clock: the
+    system's ...
+
+`slackwater up` runs a dozen processes whose lines end in one terminal and in one file each, so a
+line must tell where it comes from and an event must not be torn apart: a traceback is folded into
+its line. Where a process serves several streams, the line of a thread that works for one of them
+has that one's name (``named``). The standard library does all of this; structured JSON would only
+be read by machines, and the events that machines read are heartbeats.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import IO, Final
+
+# The libraries' own news is about connections and rebalances; it matters when it is a warning.
+QUIET = ("aiokafka", "faust", "mode", "kafka", "py4j", "asyncio", "urllib3")
+
+CLIENTS = ("aiokafka", "faust", "slackwater.runtime.logs.kafka.client")
+
+_SECRET = re.compile(
+    r"(?P<before>(?:password|passwd|secret|token|api[_.-]?key)[\"']?\s*[=:]\s*[\"']?)"
+    r"(?P<value>[^\s\"',;&]+)",
+    re.IGNORECASE,
+)
+_CREDENTIALS = re.compile(r"(?P<before>\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)(?P<value>[^\s/@]+)(?=@)")
+
+
+_NAME: Final[ContextVar[str]] = ContextVar("name of the part", default="")
+
+
+@contextmanager
+def named(part: str) -> Iterator[None]:
+    """What this thread (or task) logs meanwhile is of this part of the process."""
+    token = _NAME.set(part)
+    try:
+        yield
+    finally:
+        _NAME.reset(token)
+
+
+class OneLineFormatter(logging.Formatter):
+    """Formats an event as one line: UTC time, level, process or part of it, logger, message."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(part)s %(name)s: %(message)s")
+        self._process = process
+
+    def formatTime(  # noqa: N802 -- the base class's name
+        self, record: logging.LogRecord, datefmt: str | None = None
+    ) -> str:
+        """The time of the event, in UTC and milliseconds."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The event, its traceback folded in, its secrets taken out."""
+        record.part = _NAME.get() or self._process
+        lines = (line.strip() for line in super().format(record).splitlines())
+        return without_secrets(" | ".join(line for line in lines if line))
+
+
+class Repeats(logging.Filter):
+    """Lets the same message of the same logger pass once in ``every_s``, and says how many went.
+
+    While a broker is away some clients report each of forty attempts a second.
+    """
+
+    every_s: Final = 10.0
+    messages_max: Final = 1_000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record may pass."""
+        if not record.name.startswith(CLIENTS):
+            return True
+        what = (record.name, str(record.msg))
+        passed_at, kept_back = self._seen.get(what, (-self.every_s, 0))
+        if record.created - passed_at < self.every_s:
+            self._seen[what] = (passed_at, kept_back + 1)
+            return False
+        if len(self._seen) >= self.messages_max:
+            self._seen.clear()
+        self._seen[what] = (record.created, 0)
+        if kept_back:
+            record.msg = f"{record.msg} (and {kept_back} more like it)"
+        return True
+
+
+def without_secrets(text: str) -> str:
+    """Replace what follows `password=` and its like, and passwords inside addresses."""
+    return _CREDENTIALS.sub(r"\g<before>***", _SECRET.sub(r"\g<before>***", text))
+
+
+def set_up_logging(
+    process: str, *, level: int = logging.INFO, stream: IO[str] | None = None
+) -> None:
+    """Send all logging of this process to stderr; may be called again, with another name."""
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.setFormatter(OneLineFormatter(process))
+    handler.addFilter(Repeats())
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level)
+    for name in QUIET:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))

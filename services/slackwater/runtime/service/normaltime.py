@@ -1,0 +1,59 @@
+"""The normal times of a query, as its processes follow them (rule-15)."""
+
+from __future__ import annotations
+
+import threading
+
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.primitives.eventclock import DataClock, EventClock, normal_time_us
+from slackwater.primitives.lateness import lateness_of
+from slackwater.runtime.service.registry import Registry
+
+
+class NormalTime:
+    """When the event times of a query are due, whether the event clock is published yet or not.
+
+    Until then no time is known, so nothing is due: a process can start and be ready for its first
+    record, and a rehearsal begins with everybody at once (not with who started quickest). Where a
+    stream learns its ``expect_every`` the registry is followed from then on; what it held at the
+    start counts from the first moment.
+    """
+
+    def __init__(self, registry: Registry, deployment: Deployment, query: QuerySpec) -> None:
+        self._clock: EventClock | None = None
+        self._closed = threading.Event()
+        self._lateness = lateness_of(deployment, query, {})
+        learns = any(deployment.streams[s].learns_gaps for s in deployment.source_streams(query))
+        self._thread = threading.Thread(
+            target=self._follow if learns else self._wait,
+            args=(registry, deployment, query),
+            name="clock",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def _wait(self, registry: Registry, _deployment: Deployment, _query: QuerySpec) -> None:
+        self._clock = registry.wait_for_clock()
+
+    def _follow(self, registry: Registry, deployment: Deployment, query: QuerySpec) -> None:
+        for clock, learned in registry.follow_time(self._closed):
+            self._lateness = lateness_of(deployment, query, learned)
+            self._clock = self._clock or clock
+
+    def close(self) -> None:
+        """Follow the registry no more."""
+        self._closed.set()
+
+    def lateness_us(self, e: int) -> int:
+        """How much later than the event clock shows it e is due, as event time."""
+        return self._lateness.at(e)
+
+    def of(self, e: int) -> int | None:
+        """Wall time at which e is due; None while that is not known."""
+        clock = self._clock
+        return None if clock is None else normal_time_us(clock, e, self._lateness.at(e))
+
+    def observe(self, boundary: int, now: int) -> None:
+        """A boundary was read: what moves the clock where it follows the data."""
+        if isinstance(self._clock, DataClock):
+            self._clock.observe(boundary, now)

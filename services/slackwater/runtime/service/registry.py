@@ -1,0 +1,340 @@
+"""The registry: which queries there are, and the one event clock of the deployment.
+
+A query's start E0 and its grid width w are fixed when it is registered (trace-24, trace-27) and
+must be the same in every process, so they are in its definition here and nowhere else. Processes
+wait for the entries they need: what starts first does not matter. Until there is a controller the
+supervisor or the registrar writes the entries; the topic is compacted by name, and an entry that is
+there already is left as it is, so that a restarted deployment goes on with the start it had.
+
+The topic may hold what nobody here wrote. A record that is no entry is skipped, counted and named
+(``slackwater.runtime.logs.skipped``), and the entry that stood before it counts. A tombstone is no
+entry either: nothing here deletes one. Compaction keeps only the newest record of a key, so an
+entry that another record hides is written once more when a deployment starts (``restore``).
+
+What proxies have learned of their streams' ``expect_every`` is here too: it takes part in the
+normal time of every process, also of those that read no source log (rule-15).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from slackwater.codec.state_records import decode_registry, encode_registry
+from slackwater.model.deployment import QuerySpec
+from slackwater.model.errors import EnvironmentProblem, MalformedRecordError
+from slackwater.model.records import RegistryRecord
+from slackwater.primitives.eventclock import EventClock, clock_from_json
+from slackwater.primitives.lateness import LEARNING, Step
+from slackwater.primitives.windows import Grid
+from slackwater.runtime.logs.incarnation import append_and_wait
+from slackwater.runtime.logs.skipped import SKIPPED
+from slackwater.runtime.logs.transport import LogError, RawRecord, Transport, read_to_end
+
+_CLOCK = "clock"
+_QUERY = "query/"
+_PLACEMENT = "placement/"
+_EXPECT_EVERY = "expect_every/"
+_POLL_S = 0.2
+
+EVENT_US_MAX: Final = 2**61
+"""Event times and widths of a definition lie below it, so that sums of two fit 64 bits."""
+COUNTED_MAX: Final = 10_000
+"""How often a fragment may have been started by a supervisor that counted."""
+COUNT_MAX: Final = 65_536
+"""The largest number of children, replicas or parts that a definition may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryDefinition:
+    """A registered query. A change of any of it is a new generation with new topics (trace-27).
+
+    ``e0_us`` is where its event time begins, ``w_us`` the width of its grid in event time.
+    """
+
+    name: str
+    generation: int
+    e0_us: int
+    w_us: int
+    spec: QuerySpec
+
+    @property
+    def grid(self) -> Grid:
+        """Its cut points, and what it answers as one: windows, or without a window buckets."""
+        return Grid(self.w_us, self.spec.units(self.w_us))
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "name": self.name,
+            "generation": self.generation,
+            "e0_us": self.e0_us,
+            "w_us": self.w_us,
+            "spec": self.spec.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> QueryDefinition:
+        """The inverse of ``to_json``; ``ValueError`` for what no definition can be."""
+        try:
+            made = cls(**(data | {"spec": QuerySpec.from_json(data["spec"])}))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a definition: {error}") from error
+        _check_ranges(made)
+        return made
+
+
+_DEFINITION: Final = TypeAdapter(QueryDefinition)
+
+
+def _check_ranges(query: QueryDefinition) -> None:
+    """What types cannot tell; the deployment file's own checks have been before."""
+    spec, window = query.spec, query.spec.window
+    times = (spec.bound_us, spec.margin_us, query.generation)
+    if query.name != spec.name or not spec.sources:
+        raise ValueError("the names are not those of a query")
+    if not (abs(query.e0_us) < EVENT_US_MAX and 0 < query.w_us < EVENT_US_MAX):
+        raise ValueError(f"E0 {query.e0_us}, w {query.w_us}")
+    if window is not None and not 0 < window.slide_us <= window.size_us < EVENT_US_MAX:
+        raise ValueError(f"a window of {window.size_us} us every {window.slide_us} us")
+    if not all(0 <= time < EVENT_US_MAX for time in times):
+        raise ValueError("a time or the generation is out of range")
+    if not all(0 < n <= COUNT_MAX for n in (spec.children, spec.replicas, spec.parts)):
+        raise ValueError("children, replicas or parts are out of range")
+
+
+Learned = Mapping[str, tuple[Step, ...]]
+"""What is recorded of the streams with ``expect_every: auto`` (rule-15)."""
+
+
+class Registry:
+    """Reads and writes the entries; see the module's text."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._log = (transport.names.registry, 0)
+
+    def publish_clock(self, event_clock: EventClock) -> None:
+        """Give the deployment its event clock."""
+        self._publish({_CLOCK: event_clock.to_json()})
+
+    def publish_queries(self, *definitions: QueryDefinition) -> None:
+        """Register queries."""
+        self._publish({_QUERY + query.name: query.to_json() for query in definitions})
+
+    def take_placement(self, process: str, above: int = -1) -> int:
+        """A placement number for a start of this fragment, greater than all before (rule-27).
+
+        It is the offset that the note of this start gets in the registry's log: unique and rising
+        like an incarnation (rule-6), wherever the fragment starts and whatever disk it has lost.
+        ``above``: a number that was given before there were such notes. The log is made longer than
+        that, unless that is too long to be true.
+        """
+        number = self._publish({_PLACEMENT + process: {}})
+        while number <= above < number + COUNTED_MAX:
+            number = self._publish({_PLACEMENT + process: {}}, above - number + 1)
+        return number
+
+    def clock(self) -> EventClock | None:
+        """The deployment's event clock; None before it is published."""
+        entry = self._entries().get(_CLOCK)
+        return None if entry is None else cast(EventClock, entry.value)
+
+    def queries(self) -> dict[str, QueryDefinition]:
+        """All registered queries, by name."""
+        found = (
+            cast(QueryDefinition, entry.value)
+            for name, entry in self._entries().items()
+            if name.startswith(_QUERY)
+        )
+        return {query.name: query for query in sorted(found, key=lambda query: query.name)}
+
+    def query(self, name: str) -> QueryDefinition | None:
+        """A registered query; None if there is none of this name."""
+        entry = self._entries().get(_QUERY + name)
+        return None if entry is None else cast(QueryDefinition, entry.value)
+
+    def wait_for_query(self, name: str, timeout_s: float | None = None) -> QueryDefinition:
+        """Wait until the query is registered; for ever, or ``EnvironmentProblem`` in the end."""
+        return cast(QueryDefinition, self._wait(_QUERY + name, timeout_s))
+
+    def wait_for_clock(self, timeout_s: float | None = None) -> EventClock:
+        """Wait until the event clock is published; for ever, or ``EnvironmentProblem``."""
+        return cast(EventClock, self._wait(_CLOCK, timeout_s))
+
+    def expected(self) -> Learned:
+        """What has been recorded of the streams' ``expect_every``."""
+        return _learned(self._entries())
+
+    def follow_time(
+        self, closed: threading.Event | None = None
+    ) -> Iterator[tuple[EventClock, Learned]]:
+        """The event clock as soon as it is published, and what is learned each time it grows.
+
+        Ends soon after ``closed`` is set.
+        """
+        entries: dict[str, _Entry] = {}
+        reported: Learned | None = None
+        for caught_up in self._follow(entries):
+            if closed is not None and closed.is_set():
+                return
+            if not caught_up or _CLOCK not in entries:
+                continue
+            learned = _learned(entries)
+            if learned != reported:
+                reported = learned
+                yield cast(EventClock, entries[_CLOCK].value), learned
+
+    def restore(self) -> list[str]:
+        """Write the entries once more that another record of their key hides; their names."""
+        entries = self._entries()
+        hidden = {name: entry.definition for name, entry in entries.items() if entry.hidden}
+        if hidden:
+            self._publish(hidden)
+        return sorted(hidden)
+
+    def _publish(self, entries: Mapping[str, Mapping[str, Any]], times: int = 1) -> int:
+        """Append these entries, so many times; the offset of the last one."""
+        offset = -1
+        failures: list[str] = []
+        writer = self._transport.writer(failures.append)
+        try:
+            for name, definition in list(entries.items()) * times:
+                record = RegistryRecord(name, json.dumps(definition, sort_keys=True))
+                offset = append_and_wait(writer, self._log, encode_registry(record), name.encode())
+        finally:
+            writer.close()
+        return offset
+
+    def _entries(self) -> dict[str, _Entry]:
+        entries: dict[str, _Entry] = {}
+        for record in read_to_end(self._transport, self._log):
+            _take(record, entries)
+        return entries
+
+    def _wait(self, name: str, timeout_s: float | None) -> object:
+        """Follow the log from its beginning until the entry is there.
+
+        What the log holds at the start is read to its end before anything is taken, so that an
+        entry that was replaced does not count.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        entries: dict[str, _Entry] = {}
+        for caught_up in self._follow(entries):
+            if caught_up and name in entries:
+                return entries[name].value
+            if deadline is not None and time.monotonic() > deadline:
+                raise EnvironmentProblem(f"the registry has no {name} after {timeout_s} s")
+        raise AssertionError("following the registry does not end by itself")
+
+    def _follow(self, entries: dict[str, _Entry]) -> Iterator[bool]:
+        reader = self._transport.reader(prefetch_kib_max=1024)
+        end: int | None = None
+        try:
+            while True:
+                try:
+                    if end is None:
+                        starts = self._transport.beginning_offsets([self._log], timeout_s=2.0)
+                        end = self._transport.end_offsets([self._log], timeout_s=2.0)[self._log]
+                        reader.assign(starts)
+                    for record in reader.poll(1000, _POLL_S):
+                        _take(record, entries)
+                except LogError:
+                    end = None  # the broker is away, or compaction was quicker: from the beginning
+                    yield False
+                    continue
+                yield reader.position(self._log) >= end
+        finally:
+            reader.close()
+
+
+def expectation_record(stream: str, step: Step) -> RegistryRecord:
+    """The entry that records a step. Its name is all of it, so that no other replaces it."""
+    name = f"{_EXPECT_EVERY}{stream}/{step.from_us}/{step.expect_every_us}"
+    return RegistryRecord(name, json.dumps({"stream": stream, **asdict(step)}, sort_keys=True))
+
+
+@dataclass(slots=True)
+class _Entry:
+    """An entry as it was written, and what it says. ``hidden``: the newest of its key is not it."""
+
+    definition: dict[str, Any]
+    value: object
+    hidden: bool = False
+
+
+def _take(record: RawRecord, entries: dict[str, _Entry]) -> None:
+    """Take a record in; what is no entry leaves all entries as they are."""
+    try:
+        name, entry = _entry(record)
+    except MalformedRecordError as error:
+        SKIPPED.note(*record.log, record.offset, "no entry of the registry", error.reason)
+        hidden = entries.get((record.key or b"").decode(errors="replace"))
+        if hidden is not None:
+            hidden.hidden = True
+        return
+    entries[name] = entry
+
+
+def _entry(raw: RawRecord) -> tuple[str, _Entry]:
+    where = f"{raw.topic}:{raw.partition}:{raw.offset}"
+    record = decode_registry(raw.value, where)
+    if raw.key != record.name.encode():
+        raise MalformedRecordError(where, "its key is not its name")
+    try:
+        return record.name, _parsed(record)
+    except (ValueError, RecursionError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise MalformedRecordError(where, first) from error
+
+
+def _parsed(record: RegistryRecord) -> _Entry:
+    """``ValueError`` for what is none of ours, whatever it is."""
+    definition = json.loads(record.definition)
+    if not isinstance(definition, dict):
+        raise ValueError("an entry is a JSON object")
+    if record.name == _CLOCK:
+        if any(isinstance(n, int) and abs(n) >= EVENT_US_MAX for n in definition.values()):
+            raise ValueError("a time of the clock is out of range")
+        return _Entry(definition, clock_from_json(definition))
+    if record.name.startswith(_PLACEMENT):
+        return _Entry(definition, None)
+    if record.name.startswith(_EXPECT_EVERY):
+        return _Entry(definition, _expectation(record, definition))
+    if not record.name.startswith(_QUERY):
+        raise ValueError(f"no entry is called {record.name[:80]}")
+    try:
+        _DEFINITION.validate_json(record.definition, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{place}: {first['msg']}") from error
+    query = QueryDefinition.from_json(definition)
+    if _QUERY + query.name != record.name:
+        raise ValueError(f"query {query.name} under the name {record.name}")
+    return _Entry(definition, query)
+
+
+def _expectation(record: RegistryRecord, definition: dict[str, Any]) -> tuple[str, Step]:
+    match definition:
+        case {"stream": str(stream), "from_us": int(from_us), "expect_every_us": int(us)}:
+            step = Step(from_us, us)
+            in_range = abs(from_us) < EVENT_US_MAX and 0 < us <= LEARNING.most_us
+            if in_range and expectation_record(stream, step).name == record.name:
+                return stream, step
+    raise ValueError("not a step of a stream's expect_every")
+
+
+def _learned(entries: Mapping[str, _Entry]) -> Learned:
+    found: dict[str, list[Step]] = {}
+    for name, entry in entries.items():
+        if name.startswith(_EXPECT_EVERY):
+            stream, step = cast(tuple[str, Step], entry.value)
+            found.setdefault(stream, []).append(step)
+    return {stream: tuple(sorted(steps)) for stream, steps in found.items()}

@@ -1,0 +1,165 @@
+"""State records: the newest word of each fragment about where it is (rule-5 and rule-23).
+
+They lie in ``sw.state.<query>``, compacted by fragment. An orderer's is a hint, as right old as
+new, so it is written without a transaction and without waiting; a root's is part of the
+transaction whose answers it accounts for, and is written there (by the root itself). Reading is
+the same for both: to the end, committed records only, the last of each fragment.
+
+A root writes into the partition of its part (orderers into 0). In one partition for all, a root
+that is stopped in the middle of its transaction would hide from those of other parts, started
+again meanwhile, what they have committed themselves: they would answer it twice.
+
+What is no state record, or none that can be, is skipped and counted; the newest one that is counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from slackwater.codec.state_records import (
+    decode_orderer_state,
+    decode_root_state,
+    encode_orderer_state,
+)
+from slackwater.model.errors import MalformedRecordError
+from slackwater.model.limits import FOREVER, NEVER
+from slackwater.model.names import Names, RootName
+from slackwater.model.records import OrdererState, RootState
+from slackwater.runtime.logs.skipped import SKIPPED
+from slackwater.runtime.logs.transport import RawRecord, Transport, Writer, read_to_end
+
+State: TypeAlias = OrdererState | RootState
+Fits: TypeAlias = Callable[[State], bool]
+
+OFFSET_MAX: Final = 2**48
+"""Offsets, ids, seqs, incarnations and placement numbers lie below it: 9 years of a million each
+millisecond."""
+"""Event times lie below it, on both sides of 1970."""
+
+
+def write_orderer_state(writer: Writer, names: Names, query: str, state: OrdererState) -> None:
+    """Append an orderer's state record; delivered when it is delivered."""
+    writer.append(names.state(query), 0, encode_orderer_state(state), state.fragment.encode())
+
+
+def _any(_: State) -> bool:
+    return True
+
+
+def read_states(
+    transport: Transport, query: str, parts: int, *, timeout_s: float = 30.0, fits: Fits = _any
+) -> dict[str, State]:
+    """The newest state record of each fragment of the query, by the fragment's name.
+
+    ``fits`` tells of a record that can be read whether it can be one of this deployment.
+    """
+    newest: dict[str, State] = {}
+    for part in range(parts):
+        newest |= _read(transport, query, part, timeout_s, fits)
+    return newest
+
+
+def read_root_states(
+    transport: Transport, query: str, parts: int, *, timeout_s: float = 30.0
+) -> dict[str, RootState]:
+    """The newest state record of each part's root, by the fragment's name."""
+    states = read_states(transport, query, parts, timeout_s=timeout_s)
+    return {name: state for name, state in states.items() if isinstance(state, RootState)}
+
+
+def read_root_state(
+    transport: Transport, query: str, part: int, *, timeout_s: float = 30.0, fits: Fits = _any
+) -> RootState | None:
+    """The newest state record of a part's root, whatever other parts are in the middle of."""
+    fragment = RootName(query, part).process
+
+    def own_fits(state: State) -> bool:
+        return state.fragment != fragment or fits(state)
+
+    # A topic that was made with one partition for all parts has the older records in that one.
+    for partition in sorted({part, 0}, reverse=True):
+        state = _read(transport, query, partition, timeout_s, own_fits).get(fragment)
+        if isinstance(state, RootState):
+            return state
+    return None
+
+
+def _read(
+    transport: Transport, query: str, partition: int, timeout_s: float, fits: Fits
+) -> dict[str, State]:
+    log = (transport.names.state(query), partition)
+    of_query = re.compile(rf"(root/{re.escape(query)}\.\d+|orderer/{re.escape(query)}\.\d+\.[a-z])")
+    written: dict[str, list[RawRecord]] = {}
+    for raw in read_to_end(transport, log, isolation="read_committed", timeout_s=timeout_s):
+        name = (raw.key or b"").decode(errors="replace")
+        if of_query.fullmatch(name):
+            written.setdefault(name, []).append(raw)
+        else:
+            SKIPPED.note(*log, raw.offset, "a key that is no fragment of the query")
+    newest = {name: _newest(name, records, fits) for name, records in written.items()}
+    return {name: state for name, state in newest.items() if state is not None}
+
+
+def _newest(name: str, records: list[RawRecord], fits: Fits) -> State | None:
+    """Older ones are not decoded: there may be thousands that compaction has not taken yet."""
+    for raw in reversed(records):
+        try:
+            state = _decode(name, raw)
+        except MalformedRecordError as error:
+            SKIPPED.note(*raw.log, raw.offset, "no state record", error.reason)
+            continue
+        if fits(state):
+            return state
+        SKIPPED.note(*raw.log, raw.offset, "a state record that does not fit the deployment")
+    return None
+
+
+def _decode(name: str, raw: RawRecord) -> State:
+    where = f"{raw.topic}:{raw.partition}:{raw.offset}"
+    if name.startswith("root/"):
+        root = decode_root_state(raw.value, where)
+        possible = _is_possible_root(root)
+        state: State = root
+    else:
+        orderer = decode_orderer_state(raw.value, where)
+        possible = _is_possible_orderer(orderer)
+        state = orderer
+    if state.fragment != name:
+        raise MalformedRecordError(where, f"a record of {state.fragment[:80]} under another name")
+    if not possible:
+        raise MalformedRecordError(where, "numbers that no fragment can have")
+    return state
+
+
+def _is_possible_orderer(state: OrdererState) -> bool:
+    positions = [p for of in state.streams for p in (of.next, of.rebuild, of.live)]
+    return (
+        _are_counts(state.stable_offset, state.live_offset, *(p.offset for p in positions))
+        and _are_counts(*(n + 1 for n in (state.last_id, *(p.next_id for p in positions))))
+        and _are_counts(*(p.inc + 1 for p in positions))
+        and _are_times(state.frontier, state.live_frontier)
+        and all(p.boundary < FOREVER for p in positions)
+    )
+
+
+def _is_possible_root(state: RootState) -> bool:
+    positions = [p for log in state.logs for p in (log.stable, log.live)]
+    return (
+        _are_counts(state.placement + 1, state.next_seq, state.epoch)
+        and _are_counts(*(p.offset for p in positions), *(log.contiguous_seq for log in state.logs))
+        and _are_counts(*(n + 1 for p in positions for n in (p.next_seq, p.inc)))
+        and _are_times(*(f.bucket_start for f in state.child_frontiers))
+        and _are_times(*(p.frontier.bucket_start for p in positions))
+        and _are_times(state.stable_from, state.answered_to)
+        and state.stable_from <= state.answered_to
+    )
+
+
+def _are_counts(*numbers: int) -> bool:
+    return all(0 <= n <= OFFSET_MAX for n in numbers)
+
+
+def _are_times(*times: int) -> bool:
+    return all(NEVER <= time <= FOREVER for time in times)

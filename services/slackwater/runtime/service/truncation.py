@@ -1,0 +1,130 @@
+"""Truncation: the internal logs keep what some state record still needs (DPC, section 8.1).
+
+DPC's nodes truncate an output buffer when all that read it have acknowledged. Here the state
+records are the acknowledgements. A deltas partition is needed from where the root's two lines go
+on. An ordered log is needed from the smallest ``contiguous_seq`` (an aggregator that starts begins
+there, rule-26; of a query without a window the root reads it itself, and needs it as it needs
+deltas) and from where its own writer begins to read it when it starts (rule-25). A log whose
+reader has not said anything yet is kept whole. Source logs are not touched: the audit recomputes
+from them, their retention is the user's.
+
+What is given up is what was not needed a round ago: an aggregator that has just read a state record
+must still find the offset it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+
+from slackwater.model.deployment import QuerySpec
+from slackwater.model.errors import SlackwaterError
+from slackwater.model.names import UNPREFIXED, Names, OrdererName, RootName
+from slackwater.model.records import LogState, OrdererState, RootState
+from slackwater.runtime.logs.topics import deltas_partition, ordered_partition
+from slackwater.runtime.logs.transport import Log, Transport
+from slackwater.runtime.service.state import read_states
+
+_log = logging.getLogger(__name__)
+
+
+def not_needed(
+    query: QuerySpec, states: Mapping[str, OrdererState | RootState], names: Names = UNPREFIXED
+) -> dict[Log, int]:
+    """Per log the offset below which nothing is needed; logs that are needed whole are absent."""
+    deltas = {} if query.window is None else _deltas(query, states, names)
+    return deltas | _ordered(query, states, names)
+
+
+def _deltas(
+    query: QuerySpec, states: Mapping[str, OrdererState | RootState], names: Names
+) -> dict[Log, int]:
+    needed: dict[Log, int] = {}
+    for part in range(query.parts):
+        for copy in _copies(query, part, states):
+            for log in _logs(query, copy):
+                partition = deltas_partition(
+                    log.child, log.replica, query.replicas, live=bool(log.line)
+                )
+                key = (names.deltas(query.name, part), partition)
+                first = min(log.stable.offset, log.live.offset)
+                needed[key] = min(first, needed.get(key, first))
+    return needed
+
+
+def _ordered(
+    query: QuerySpec, states: Mapping[str, OrdererState | RootState], names: Names
+) -> dict[Log, int]:
+    firsts: dict[tuple[int, int, int], list[int]] = {}
+    for part in range(query.parts):
+        copies = list(_copies(query, part, states))
+        if not copies:
+            return {}  # a part that has not spoken needs everything
+        for copy in copies:
+            for log in _logs(query, copy):
+                read = min(log.stable.offset, log.live.offset)
+                first = read if query.window is None else log.contiguous_seq
+                firsts.setdefault((log.child, log.replica, log.line), []).append(first)
+    needed: dict[Log, int] = {}
+    for (child, replica, line), emitted in firsts.items():
+        own = states.get(OrdererName(query.name, child, replica).process)
+        if isinstance(own, OrdererState):
+            mine = own.live_offset if line else own.stable_offset
+            partition = ordered_partition(replica, live=bool(line))
+            needed[names.ordered(query.name, child), partition] = min(*emitted, mine)
+    return needed
+
+
+def _copies(
+    query: QuerySpec, part: int, states: Mapping[str, OrdererState | RootState]
+) -> Iterable[RootState]:
+    state = states.get(RootName(query.name, part).process)
+    return [state] if isinstance(state, RootState) else []
+
+
+def _logs(query: QuerySpec, copy: RootState) -> Iterable[LogState]:
+    """A record may name logs that the query does not have: then it is none of ours."""
+    return [
+        log
+        for log in copy.logs
+        if 0 <= log.child < query.children and 0 <= log.replica < query.replicas
+    ]
+
+
+class Truncation:
+    """Truncates the logs of some queries, each time to what was needed the time before."""
+
+    def __init__(self, transport: Transport, queries: Iterable[QuerySpec]) -> None:
+        self._transport = transport
+        self._queries = tuple(queries)
+        self._before: dict[Log, int] = {}
+
+    def step(self) -> dict[Log, int]:
+        """One round; what was given up, by log."""
+        now: dict[Log, int] = {}
+        for query in self._queries:
+            states = read_states(self._transport, query.name, query.parts)
+            now |= not_needed(query, states, self._transport.names)
+        given_up = {
+            log: min(offset, now[log]) for log, offset in self._before.items() if log in now
+        }
+        self._before = now
+        given_up = {log: offset for log, offset in given_up.items() if offset > 0}
+        # Nobody has read beyond the end: who says so is no fragment, or of another log.
+        ends = self._transport.end_offsets(given_up) if given_up else {}
+        given_up = {log: offset for log, offset in given_up.items() if offset <= ends[log]}
+        if given_up:
+            self._transport.delete_records(given_up)
+        return given_up
+
+    async def run(self, every_s: float) -> None:
+        """A round every so often; runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                given_up = await asyncio.to_thread(self.step)
+            except SlackwaterError as error:  # whatever it was, the next round may do
+                _log.info("logs are not truncated now: %s", error)
+            else:
+                _log.debug("truncated %s", given_up)

@@ -1,0 +1,1 @@
+"""A query's stable results, computed once more as a Spark batch job, and compared."""

@@ -1,0 +1,144 @@
+"""Wanted and given results side by side, and the report on their differences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as sf
+
+from slackwater.codec.results import format_time
+from slackwater.model.deployment import QuerySpec
+from slackwater.primitives.expression_sql import KEY_COLUMN
+from slackwater_spark.audit.results import AuditedAnswers
+from slackwater_spark.audit.source_logs import AcceptedLogs
+
+FINDINGS_MAX = 20
+"""Sentences kept; the counts go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What was compared, and what was found. Times in us since the epoch.
+
+    ``lost``: rows that should be there and are not. ``doubled``: rows given more than once.
+    ``wrong``: rows with other figures, or that should not be there, and windows answered more than
+    once. ``gapped``: rows that say themselves that retention took readings from them.
+    ``truncated``: source logs whose beginning is gone; windows before ``start_us`` were left out.
+    """
+
+    query: str
+    start_us: int
+    end_us: int
+    windows: int
+    rows: int
+    readings: int
+    lost: int
+    doubled: int
+    wrong: int
+    gapped: int
+    truncated: tuple[str, ...]
+    findings: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the stable results are those of the batch computation."""
+        return not (self.lost or self.doubled or self.wrong)
+
+
+def compare_rows(
+    wanted: DataFrame, results: DataFrame, spec: QuerySpec, start: int, end: int
+) -> DataFrame:
+    """Wanted and given side by side, one row for each window and key."""
+    assert spec.window is not None
+    # ``end`` is where the next answer will begin.
+    within = f"window_start >= {start} and window_start < {end}"
+    given = results.where("kind = 'stable'").where(within)
+    given = given.groupBy("window_start", KEY_COLUMN).agg(
+        sf.count("*").alias("times"),
+        sf.first("fields").alias("given"),
+        sf.max(sf.expr("lost is not null")).alias("gapped"),
+    )
+    fields = [name for name in wanted.columns if name not in ("window_start", KEY_COLUMN)]
+    wanted = wanted.where(within).select(
+        "window_start", KEY_COLUMN, sf.struct(*fields).alias("wanted")
+    )
+    return wanted.join(given, ["window_start", KEY_COLUMN], "full_outer")
+
+
+def make_report(
+    spec: QuerySpec,
+    outputs: Sequence[str],
+    compared: DataFrame,
+    answers: AuditedAnswers,
+    log: AcceptedLogs,
+    start: int,
+    end: int,
+) -> AuditReport:
+    """Count the rows by verdict, and describe the first differences."""
+    assert spec.window is not None
+    counts = dict.fromkeys(("rows", "lost", "doubled", "wrong", "gapped"), 0)
+    findings = list(answers.findings)
+    for row in compared.toLocalIterator():
+        counts["rows"] += 1
+        verdict, why = _judge(row, outputs, spec)
+        if verdict is not None:
+            counts[verdict] += 1
+        if why is not None:
+            findings.append(f"{format_time(row.window_start)} {row[KEY_COLUMN]}: {why}")
+    return AuditReport(
+        query=spec.name,
+        start_us=start,
+        end_us=end,
+        windows=max(0, (end - start) // spec.window.slide_us),
+        rows=counts["rows"],
+        readings=log.readings,
+        lost=counts["lost"] + answers.skipped,
+        doubled=counts["doubled"],
+        wrong=counts["wrong"] + answers.twice,
+        gapped=counts["gapped"],
+        truncated=log.truncated,
+        findings=tuple(findings[:FINDINGS_MAX]),
+    )
+
+
+def _judge(row: Row, outputs: Sequence[str], spec: QuerySpec) -> tuple[str | None, str | None]:
+    """What is to be said of one window and key: the word it counts under, and a phrase."""
+    if row.gapped:
+        return "gapped", None
+    if row.given is None:
+        return "lost", "no row"
+    if row.wanted is None:
+        return "wrong", "a row without readings"
+    if row.times > 1:
+        return "doubled", f"{row.times} rows"
+    wanted = dict(zip(outputs, row.wanted, strict=True))
+    different = _different(wanted, row.given, spec.aggregate)
+    return (None, None) if different is None else ("wrong", different)
+
+
+def _different(
+    wanted: Mapping[str, Row], given: Mapping[str, Mapping[str, float]], aggregate: Sequence[str]
+) -> str | None:
+    if wanted.keys() != given.keys():
+        return f"fields {sorted(given)}, not {sorted(wanted)}"
+    for name, figures in wanted.items():
+        for figure in aggregate:
+            want, got = figures[figure], given[name].get(figure)
+            if want is None or got is None:
+                if want is not got:
+                    return f"{name}.{figure} is {got}, not {want}"
+            elif abs(want - got) > _slack(figure, figures, want):
+                return f"{name}.{figure} is {got!r}, not {want!r}"
+    return None
+
+
+def _slack(figure: str, figures: Row, want: float) -> float:
+    """How far two orders of summing may lie apart for doubles of this magnitude."""
+    if figure in ("count", "min", "max", "range"):
+        return 0.0
+    eps = 1e-12 * (figures["_scale"] or 0.0)
+    spread = (figures["_var"] or 0.0) ** 0.5
+    slack = {"sum": eps * figures["_count"], "var": eps * spread + eps * eps}.get(figure, eps)
+    return float(slack + 1e-9 * abs(want))

@@ -1,0 +1,130 @@
+"""The query as a Spark batch job over accepted readings: join, ``where``, ``select``, windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.primitives.expression_sql import KEY_COLUMN
+from slackwater.primitives.expressions import compile_predicate, compile_projection
+from slackwater_spark.audit.source_logs import source_topics
+from slackwater_spark.expressions import with_columns
+
+# As the results' own vocabulary; each over one column of the cells of a window and key.
+_AGGREGATES = {
+    "count": "cast(count(v) as double)",
+    "sum": "sum(v)",
+    "avg": "avg(v)",
+    "min": "min(v)",
+    "max": "max(v)",
+    "range": "max(v) - min(v)",
+    "var": "var_samp(v)",
+    "stddev": "stddev_samp(v)",
+}
+
+
+def input_rows(
+    records: DataFrame,
+    taken: DataFrame,
+    deployment: Deployment,
+    spec: QuerySpec,
+    start_time_us: int,
+) -> DataFrame:
+    """What the query computes with: its readings, or the pairs of a join."""
+    names = deployment.input_fields(spec)
+    join = spec.join
+    if join is None:
+        return _readings(records, taken, names).where(f"stime >= {start_time_us}")
+    sides = []
+    place = 0
+    for side, stream in (("left", join.left), ("right", join.right)):
+        mine = sf.col("topic").rlike(f"^{source_topics(stream, deployment)}$")
+        fields = deployment.fields_of(stream)
+        readings = _readings(records.where(mine), taken, fields, place)
+        place += len(fields)
+        readings = readings.where(f"stime >= {start_time_us}")
+        sides.append(readings.withColumnRenamed("stime", f"stime_{side}").drop("floor"))
+    near = sf.expr(f"abs(stime_left - stime_right) <= {join.within_us}L")
+    pairs = sides[0].join(sides[1], KEY_COLUMN).where(near)
+    return pairs.withColumn("stime", sf.expr("greatest(stime_left, stime_right)"))
+
+
+def _readings(
+    records: DataFrame, taken: DataFrame, fields: Sequence[str], place: int = 0
+) -> DataFrame:
+    """One row for each accepted reading: ``stime``, ``key_``, and the fields from c<place> on."""
+    joined = records.join(sf.broadcast(taken), ["topic", "offset"])
+    names = [f"c{i}" for i in range(place, place + len(fields))]
+    # A field that the record lacks has no column: NULL, like a NaN.
+    at = [f"array_position(r.fields, '{field}') - 1" for field in fields]
+    columns = (
+        sf.expr(f"r.columns[cast({of} as int)]").alias(name)
+        for name, of in zip(names, at, strict=True)
+    )
+    times = "if(size(r.times) > 0, cast(r.times as array<double>), r.times64)"
+    exploded = joined.select(
+        "floor",
+        sf.expr("r.base_time").alias("base"),
+        sf.expr("r.keys").alias("keys"),
+        sf.expr("r.key_index").alias("key_index"),
+        *columns,
+        sf.expr(f"posexplode({times})").alias("i", "after"),
+    )
+    return exploded.select(
+        sf.expr("base + cast(after as bigint)").alias("stime"),
+        sf.expr("keys[cast(key_index[i] as int)]").alias(KEY_COLUMN),
+        *(sf.expr(f"nanvl({name}[i], null)").alias(name) for name in names),
+        "floor",
+    ).where("stime >= floor")
+
+
+def aggregated(readings: DataFrame, deployment: Deployment, spec: QuerySpec) -> DataFrame:
+    """One row for each window and key, with a column ``f0``, ``f1``, ... for each output field.
+
+    Each holds the figures, and what rounding is relative to.
+    """
+    assert spec.window is not None
+    readings = _selected(readings, deployment.input_fields(spec), spec)
+    size, slide = spec.window.size_us, spec.window.slide_us
+    back = sf.expr(f"explode(sequence(0L, {-(-size // slide) - 1}L))")
+    cells = readings.select("*", back.alias("back"))
+    last = f"stime - pmod(stime, {slide}L)"
+    cells = cells.select("*", sf.expr(f"{last} - back * {slide}L").alias("window_start")).where(
+        f"window_start + {size}L > stime"
+    )
+    grouped = cells.groupBy("window_start", KEY_COLUMN)
+    outputs = range(len(deployment.output_fields(spec)))
+    return grouped.agg(*(_figures(f"c{i}", spec.aggregate).alias(f"f{i}") for i in outputs))
+
+
+def _selected(readings: DataFrame, names: Sequence[str], spec: QuerySpec) -> DataFrame:
+    """What ``where`` keeps, with the columns of ``select`` as ``c0``, ``c1``, ..."""
+    if spec.where is not None:
+        root = compile_predicate(spec.where, names).root
+        readings, conditions = with_columns(readings, names, [root])
+        readings = readings.where(conditions[0])
+    if spec.select is None:
+        return readings
+    numbers = [number for _, number in compile_projection(spec.select, names).fields]
+    # Columns that ``where`` needed have the names of those that are made here.
+    readings = readings.select("stime", KEY_COLUMN, *(f"c{i}" for i in range(len(names))))
+    readings, values = with_columns(readings, names, numbers)
+    outputs = (value.cast("double").alias(f"c{i}") for i, value in enumerate(values))
+    return readings.select("stime", KEY_COLUMN, *outputs)
+
+
+def _figures(name: str, aggregate: Sequence[str]) -> Column:
+    figures = [
+        sf.expr(_AGGREGATES[figure].replace("(v)", f"({name})")).alias(figure)
+        for figure in aggregate
+    ]
+    value = sf.col(name)
+    return sf.struct(
+        *figures,
+        sf.max(sf.abs(value)).alias("_scale"),
+        sf.count(value).alias("_count"),
+        sf.var_samp(value).alias("_var"),
+    )

@@ -1,0 +1,84 @@
+"""The results as the topic has them: committed rows, and which windows each part has answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from slackwater.codec.results import format_time
+from slackwater.model.deployment import QuerySpec
+from slackwater.model.names import Names
+from slackwater.primitives.expression_sql import KEY_COLUMN
+from slackwater_spark.audit.source_logs import read_topics
+
+_RESULT = (
+    "kind string, label string, window_start string, window_end string, windows bigint,"
+    " key string, fields map<string, map<string, double>>, lost string"
+)
+
+
+def read_results(
+    session: SparkSession, kafka: Mapping[str, str], names: Names, spec: QuerySpec
+) -> DataFrame:
+    """The committed records of the stable topic, parsed."""
+    raw = read_topics(session, kafka, {"subscribe": names.results(spec.name, "stable")})
+    parsed = raw.select(
+        "partition", "offset", sf.from_json(raw.value.cast("string"), _RESULT).alias("r")
+    )
+    # Seconds and fraction apart: a timestamp's own parser drops what it does not expect.
+    return parsed.select(
+        "partition",
+        "offset",
+        "r.kind",
+        "r.windows",
+        sf.col("r.key").alias(KEY_COLUMN),
+        "r.fields",
+        "r.lost",
+        sf.expr("unix_micros(to_timestamp(r.window_start))").alias("window_start"),
+        sf.expr("unix_micros(to_timestamp(r.window_end))").alias("window_end"),
+    )
+
+
+class AuditedAnswers(NamedTuple):
+    """Which windows the parts have answered, [start, end) for each, and sentences on faults."""
+
+    starts: dict[int, int]
+    ends: dict[int, int]
+    twice: int
+    skipped: int
+    findings: list[str]
+
+
+def answers_of(results: DataFrame, spec: QuerySpec, first_us: int) -> AuditedAnswers:
+    """Follow each part's boundaries, which name its answered windows in order."""
+    assert spec.window is not None
+    slide = spec.window.slide_us
+    begins = results.groupBy("partition").agg(sf.min("offset")).collect()
+    # Where the results' own retention has cut, the first window left may not be whole.
+    complete = {part for part, offset in begins if offset == 0}
+    rows = (
+        results.where("kind = 'boundary'")
+        .select("partition", "window_start", "windows")
+        .orderBy("partition", "offset")
+        .collect()
+    )
+    starts: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    twice = skipped = 0
+    findings = []
+    for part, window, windows in rows:
+        starts.setdefault(part, first_us if part in complete else window + slide)
+        due = ends.get(part, first_us if part in complete else window)
+        if window < due:
+            twice += 1
+            findings.append(f"part {part}: {format_time(window)} is answered twice")
+        elif window > due:
+            skipped += (window - due) // slide
+            findings.append(
+                f"part {part}: no answers from {format_time(due)} to {format_time(window)}"
+            )
+        ends[part] = max(due, window + windows * slide)
+    return AuditedAnswers(starts, ends, twice, skipped, findings)
