@@ -66,7 +66,7 @@ class DeltaKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DeltaPiece:
     """One piece: its slice, and what its readings lack."""
 
     slice: Slice
@@ -83,7 +83,7 @@ class Writing:
     """The pieces of one version that have been seen, by their number (None: not yet)."""
 
     version: Version
-    pieces: tuple[Piece | None, ...]
+    pieces: tuple[DeltaPiece | None, ...]
 
     @property
     def complete(self) -> bool:
@@ -143,7 +143,7 @@ def delta_of(
     else:
         place = record.seq - record.piece
         replica, version = record.replica, Version(Rank.TENTATIVE, record.inc, place)
-    piece = Piece(Slice.of(record, table, fields), record.missing, record.gap)
+    piece = DeltaPiece(Slice.of(record, table, fields), record.missing, record.gap)
     pieces = tuple(piece if i == record.piece else None for i in range(record.pieces))
     key = DeltaKey(record.child, replica, record.bucket_start)
     return key, BucketDelta(record.bucket_end, (Writing(version, pieces),))

@@ -22,7 +22,7 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class WindowFigures:
     """What a window says of its readings."""
 
     count: int
@@ -30,7 +30,7 @@ class Figures:
     min: float
     max: float
 
-    def equals(self, other: Figures) -> bool:
+    def equals(self, other: WindowFigures) -> bool:
         """The same, averages up to rounding."""
         return (self.count, self.min, self.max) == (other.count, other.min, other.max) and (
             math.isclose(self.avg, other.avg, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
@@ -38,11 +38,11 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PeerAnswer:
     """One published row; ``marked`` if it is labelled as possibly incomplete."""
 
     place: Place
-    figures: Figures
+    figures: WindowFigures
     seen_s: float
     marked: bool = False
 
@@ -72,20 +72,20 @@ class Verdict:
         return not (self.lost or self.wrong or self.doubled)
 
 
-def windows(readings: Iterable[tuple[int, str, float]]) -> dict[Place, Figures]:
+def windows(readings: Iterable[tuple[int, str, float]]) -> dict[Place, WindowFigures]:
     """The windows of some readings (time in ms, sensor, value)."""
     values: dict[Place, list[float]] = defaultdict(list)
     for ts, sensor, value in readings:
         values[sensor, ts - ts % SIZE_MS].append(value)
     return {
-        place: Figures(len(some), math.fsum(some) / len(some), min(some), max(some))
+        place: WindowFigures(len(some), math.fsum(some) / len(some), min(some), max(some))
         for place, some in values.items()
     }
 
 
-def judge(expected: Mapping[Place, Figures], answers: Iterable[Answer]) -> Verdict:
+def judge(expected: Mapping[Place, WindowFigures], answers: Iterable[PeerAnswer]) -> Verdict:
     """Compare what was published with what should have been."""
-    by_place: dict[Place, list[Answer]] = defaultdict(list)
+    by_place: dict[Place, list[PeerAnswer]] = defaultdict(list)
     for answer in answers:
         by_place[answer.place].append(answer)
     lost = wrong = doubled = readings_lost = partial = partial_marked = 0

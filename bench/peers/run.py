@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.peers import workload
-from bench.peers.check import SIZE_MS, Answer, Verdict, judge, windows
+from bench.peers.check import SIZE_MS, PeerAnswer, Verdict, judge, windows
 from bench.peers.workers import HERE, PEERS, Job, Peer, Seen, Worker
 from bench.peers.workload import Feeder
 from bench.run import machine
@@ -49,7 +49,7 @@ FIGURES: Final = HERE / "figures.json"
 """What was measured last, by scenario and peer: the page is made of it, so that a part can be
 measured anew."""
 
-Figures = dict[str, dict[str, list[str]]]
+RunFigures = dict[str, dict[str, list[str]]]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def main() -> int:
     chosen = options.peers.split(",") if options.peers else list(PEERS)
     only = options.only.split(",") if options.only else list(TABLES)
     missing = _fetch(chosen)
-    figures: Figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    figures: RunFigures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     for name in only:
         table = TABLES[name]
         print(f"\n## {table.title}\n\n{_header(table)}", flush=True)
@@ -84,7 +84,7 @@ def main() -> int:
     return 0
 
 
-def page(figures: Figures) -> str:
+def page(figures: RunFigures) -> str:
     """The results page: each row as it was last measured."""
     settings = "\n".join(_line(peer.title, peer.settings) for peer in PEERS.values())
     parts = [HEAD.format(machine=machine(), settings=settings)]
@@ -235,7 +235,7 @@ class Live:
             time.sleep(0.5)
         return judge(expected, self._answers(from_ms, to_ms))
 
-    def _answers(self, from_ms: int, to_ms: int) -> list[Answer]:
+    def _answers(self, from_ms: int, to_ms: int) -> list[PeerAnswer]:
         return [each for each in list(self.seen.answers) if from_ms <= each.place[1] < to_ms]
 
 
@@ -334,7 +334,7 @@ def _next_right(live: Live, killed_s: float) -> float:
     raise RuntimeError(f"no right answer within {START_S_MAX:.0f} s of the kill")
 
 
-def _usual_late_s(answers: list[Answer], killed_s: float) -> float:
+def _usual_late_s(answers: list[PeerAnswer], killed_s: float) -> float:
     """The median lateness of the answers seen in the 8 s before the kill."""
     return statistics.median(
         each.seen_s - (each.place[1] + SIZE_MS) / 1e3

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
-from bench.peers.check import Answer, Figures
+from bench.peers.check import PeerAnswer, WindowFigures
 from bench.peers.workload import TOPIC
 from confluent_kafka import Consumer, TopicPartition
 
@@ -103,7 +103,7 @@ class Seen(threading.Thread):
 
     bootstrap: str
     topics: Sequence[str]
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[PeerAnswer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__(daemon=True)
@@ -141,8 +141,8 @@ class Seen(threading.Thread):
             figures = row["fields"]["value"]
         else:
             return
-        found = Figures(*(figures[name] for name in ("count", "avg", "min", "max")))
-        self.answers.append(Answer(place, found, now_s, row.get("kind") == "tentative"))
+        found = WindowFigures(*(figures[name] for name in ("count", "avg", "min", "max")))
+        self.answers.append(PeerAnswer(place, found, now_s, row.get("kind") == "tentative"))
 
     def stop(self) -> None:
         """End."""

@@ -28,7 +28,7 @@ SIZE_BYTES_ABOUT: Final = 52
 CLOSING_MS: Final = 60_000
 """How far ahead a reading of each sensor lies that closes the backlog's windows."""
 
-Reading = tuple[int, str, float]
+WorkloadReading = tuple[int, str, float]
 """Time in ms, sensor, value."""
 
 
@@ -45,7 +45,7 @@ def producer(bootstrap: str) -> Producer:
     )
 
 
-def message(reading: Reading) -> bytes:
+def message(reading: WorkloadReading) -> bytes:
     """As sensors' gateways write it."""
     return b'{"ts":%d,"sensor":"%s","value":%.2f}' % (
         reading[0],
@@ -59,7 +59,7 @@ def value_of(number: int) -> float:
     return (1_500 + number * 7919 % 1_000) / 100  # as exact as what is read from its text
 
 
-def backlog(count: int, start_ms: int) -> Iterator[Reading]:
+def backlog(count: int, start_ms: int) -> Iterator[WorkloadReading]:
     """``count`` readings in the order of their times."""
     for number in range(count):
         ts = start_ms + number * 1_000 // BACKLOG_PER_S
@@ -78,7 +78,7 @@ def fill(bootstrap: str, count: int, start_ms: int) -> None:
     writer.flush()
 
 
-def _put(writer: Producer, partition: int, reading: Reading) -> None:
+def _put(writer: Producer, partition: int, reading: WorkloadReading) -> None:
     while True:
         try:
             writer.produce(TOPIC, message(reading), reading[1], partition)
@@ -92,10 +92,10 @@ class Feeder(threading.Thread):
 
     def __init__(self, bootstrap: str, per_s: int) -> None:
         super().__init__(daemon=True)
-        self.sent: list[Reading] = []
+        self.sent: list[WorkloadReading] = []
         self._per_s = per_s
         self._writer = producer(bootstrap)
-        self._held: deque[Reading] = deque()
+        self._held: deque[WorkloadReading] = deque()
         self._silent_ms = (0, 0)
         self._ending = threading.Event()
 
@@ -118,7 +118,7 @@ class Feeder(threading.Thread):
                     _put(self._writer, SOURCES - 1, self._held.popleft())
             self._writer.poll(0)
 
-    def _send(self, source: int, reading: Reading) -> None:
+    def _send(self, source: int, reading: WorkloadReading) -> None:
         self.sent.append(reading)
         low, high = self._silent_ms
         if source == SOURCES - 1 and (self._held or low <= reading[0] < high):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from bench.peers.check import Answer, Figures, Verdict, judge, windows
+from bench.peers.check import PeerAnswer, Verdict, WindowFigures, judge, windows
 
 READINGS = [
     (1_000, "a", 1.0),
@@ -14,24 +14,24 @@ READINGS = [
 ]
 
 
-def right(*, without: Sequence[tuple[str, int]] = ()) -> list[Answer]:
+def right(*, without: Sequence[tuple[str, int]] = ()) -> list[PeerAnswer]:
     """One right answer a window, half a second after its end."""
     return [
-        Answer(place, figures, seen_s=(place[1] + 1_500) / 1e3)
+        PeerAnswer(place, figures, seen_s=(place[1] + 1_500) / 1e3)
         for place, figures in windows(READINGS).items()
         if place not in without
     ]
 
 
-def verdict(answers: Sequence[Answer]) -> Verdict:
+def verdict(answers: Sequence[PeerAnswer]) -> Verdict:
     return judge(windows(READINGS), answers)
 
 
 def test_windows_are_half_open_and_by_sensor() -> None:
     assert windows(READINGS) == {
-        ("a", 1_000): Figures(2, 2.5, 1.0, 4.0),
-        ("b", 1_000): Figures(1, 7.0, 7.0, 7.0),
-        ("a", 2_000): Figures(1, 3.0, 3.0, 3.0),
+        ("a", 1_000): WindowFigures(2, 2.5, 1.0, 4.0),
+        ("b", 1_000): WindowFigures(1, 7.0, 7.0, 7.0),
+        ("a", 2_000): WindowFigures(1, 3.0, 3.0, 3.0),
     }
 
 
@@ -58,14 +58,14 @@ def test_a_doubled_window_is_noticed() -> None:
 @pytest.mark.parametrize(
     "figures",
     [
-        Figures(3, 2.5, 1.0, 4.0),
-        Figures(2, 2.5001, 1.0, 4.0),
-        Figures(2, 2.5, 1.01, 4.0),
-        Figures(2, 2.5, 1.0, 4.01),
+        WindowFigures(3, 2.5, 1.0, 4.0),
+        WindowFigures(2, 2.5001, 1.0, 4.0),
+        WindowFigures(2, 2.5, 1.01, 4.0),
+        WindowFigures(2, 2.5, 1.0, 4.01),
     ],
     ids=["count", "avg", "min", "max"],
 )
-def test_each_wrong_figure_is_noticed(figures: Figures) -> None:
+def test_each_wrong_figure_is_noticed(figures: WindowFigures) -> None:
     first, *others = right()
     found = verdict([replace(first, figures=figures), *others])
     assert not found.exact
@@ -79,11 +79,11 @@ def test_an_average_may_be_rounded() -> None:
 
 
 def test_a_window_that_should_not_exist_is_wrong() -> None:
-    foreign = Answer(("c", 1_000), Figures(1, 1.0, 1.0, 1.0), 2.5)
+    foreign = PeerAnswer(("c", 1_000), WindowFigures(1, 1.0, 1.0, 1.0), 2.5)
     assert verdict([*right(), foreign]).wrong == 1
 
 
-PARTIAL = Answer(("a", 1_000), Figures(1, 1.0, 1.0, 1.0), 2.1)
+PARTIAL = PeerAnswer(("a", 1_000), WindowFigures(1, 1.0, 1.0, 1.0), 2.1)
 
 
 def test_a_partial_answer_that_is_corrected_leaves_the_window_right() -> None:

@@ -28,7 +28,7 @@ from typing import Final
 
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Gap, ResultBatch, SourceColumns, SourcePosition
-from slackwater.protocols.dpc.sunion.chunks import bytes_beyond
+from slackwater.protocols.dpc.sunion.chunks import bytes_from
 
 _CHUNK_BYTES: Final = 512
 """What a batch without rows takes in memory, about."""
@@ -75,7 +75,7 @@ class ResultCursor:
         self.hole_inc: int | None = None
         """Always None: a log of transactions has no holes that its writer could fill."""
         self.bytes_held = 0
-        self.passed_bytes = self.bytes_aside = 0
+        self.passed_bytes = self.future_bytes = 0
         self._low = NEVER
         self._chunks: deque[ResultChunk] = deque()
 
@@ -176,7 +176,7 @@ class ResultCursor:
     def excess_bytes(self, start: int, end: int) -> int:
         """About what a line whose next bucket is [start, end) does not need (rule-12)."""
         overdue = takewhile(lambda chunk: chunk.boundary <= start, self._chunks)
-        return bytes_beyond(self._chunks, end) + sum(chunk.bytes_held for chunk in overdue)
+        return bytes_from(self._chunks, end) + sum(chunk.bytes_held for chunk in overdue)
 
     def _within(self, start: int, end: int) -> Iterator[ResultChunk]:
         for chunk in self._chunks:
@@ -244,7 +244,7 @@ class NullCursor:
     offset = 0
     boundary = FOREVER
     hole_inc: int | None = None
-    bytes_held = passed_bytes = bytes_aside = 0
+    bytes_held = passed_bytes = future_bytes = 0
     buffered_to = NEVER
     gaps: tuple[tuple[int, int, Gap], ...] = ()
 

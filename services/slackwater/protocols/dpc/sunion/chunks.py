@@ -77,7 +77,7 @@ class Buffered(Protocol):
         ...
 
 
-def bytes_beyond(chunks: Reversible[Buffered], end: int) -> int:
+def bytes_from(chunks: Reversible[Buffered], end: int) -> int:
     """What lies behind the first chunk whose promise reaches ``end``.
 
     Looks at these chunks, from the last one on, and at no other.

@@ -35,12 +35,7 @@ from itertools import chain, takewhile
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
-from slackwater.protocols.dpc.sunion.chunks import (
-    FutureBuffer,
-    SourceChunk,
-    bytes_beyond,
-    offset_of,
-)
+from slackwater.protocols.dpc.sunion.chunks import FutureBuffer, SourceChunk, bytes_from, offset_of
 
 
 class SourceCursor:
@@ -297,14 +292,14 @@ class SourceCursor:
         return record.boundary <= start and (not record.readings or record.stime_max < start)
 
     @property
-    def bytes_aside(self) -> int:
+    def future_bytes(self) -> int:
         """About what is kept of readings that are stamped ahead of what was promised."""
         return self._future.bytes_held
 
     def excess_bytes(self, start: int, end: int) -> int:
         """About what a line whose next bucket is [start, end) does not need (rule-12)."""
         overdue = sum(chunk.bytes_held for chunk in self._overdue(start))
-        return bytes_beyond(self._chunks, end) + overdue
+        return bytes_from(self._chunks, end) + overdue
 
     def _overdue(self, start: int) -> Iterator[SourceChunk]:
         """What ``pass_to`` should have released, or put behind."""

@@ -21,7 +21,7 @@ class Cursor(Protocol):
     """About what is kept of what the line has passed, for an operator that looks back."""
 
     @property
-    def bytes_aside(self) -> int:
+    def future_bytes(self) -> int:
         """About what is kept of readings that are stamped ahead of what was promised."""
         ...
 

@@ -318,7 +318,7 @@ class OrdererLogs:
         stamped ahead of what was promised.
         """
         cursors = (cursor for line in LINES for cursor in self.cursors(line))
-        return self.ahead_bytes + sum(c.passed_bytes + c.bytes_aside for c in cursors)
+        return self.ahead_bytes + sum(c.passed_bytes + c.future_bytes for c in cursors)
 
     @property
     def holes(self) -> tuple[Hole, ...]:
