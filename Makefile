@@ -34,10 +34,10 @@ BROKER_CLASSES := $(JARS)/broker/classes.jsa
 BROKER_POM   := services/slackwater/runtime/local/broker-pom/pom.xml
 SPARK_POM    := spark/pom.xml
 
-.PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers drills sim mutants bench bench-queries bench-peers paper-dpc clean
+.PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers drills sim mutants bench bench-queries bench-peers paper-dpc docs graph clean
 
 help: ## this list
-	@echo "slackwater: windows over sensor streams that never stall and never lie"
+	@echo "slackwater: windows over sensor streams: a first answer in bounded time, an exact one in the end"
 	@echo
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' \
 	  | column -t -s '|'
@@ -107,7 +107,7 @@ lint: setup ## ruff: rules and format
 	@$(BIN)/ruff format --check .
 
 types: setup ## mypy --strict over code and tests
-	@$(BIN)/mypy services spark tests $(wildcard bench)
+	@$(BIN)/mypy services spark tests docs $(wildcard bench)
 
 arch: setup ## import-linter: imports run one way, protocols do no I/O
 	@$(BIN)/lint-imports
@@ -148,6 +148,22 @@ bench-peers: setup ## Kafka Streams, Flink, Spark, Quix beside slackwater, 40 mi
 
 paper-dpc: setup ## the DPC paper's experiments, 20 minutes; writes docs/results/dpc.md
 	@$(BIN)/python -m bench.paper_dpc $(ARGS)
+
+# mkdocs has a venv of its own, so that setup installs none of it.
+DOCS_VENV  := build/docs/venv
+DOCS_STAMP := $(DOCS_VENV)/.installed
+
+docs: setup $(DOCS_STAMP) ## build the documentation site into build/docs/site, and check its links
+	@$(BIN)/python docs/site/build.py $(DOCS_VENV)/bin/mkdocs
+
+$(DOCS_STAMP): locks/docs.txt
+	@$(PYTHON) -m venv --clear $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	  --requirement $<
+	@touch $@
+
+graph: setup ## draw docs/import-graph.svg anew, after a change of imports between packages
+	@$(BIN)/python docs/import_graph.py
 
 clean: ## remove what setup and the tools made here; data directories stay
 	@rm -rf $(VENV) $(JARS) build bench/peers/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -55,6 +55,22 @@ def test_the_lock_names_what_is_declared() -> None:
     assert names <= pinned(LOCKS / "python.txt").keys()
 
 
+def test_the_lock_of_the_documentation_names_what_is_declared_and_setup_does_not_install_it() -> (
+    None
+):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {plain(Requirement(line).name) for line in project["optional-dependencies"]["docs"]}
+    assert names <= pinned(LOCKS / "docs.txt").keys()
+    assert not names & pinned(LOCKS / "python.txt").keys()
+    for entry in entries(LOCKS / "docs.txt"):
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry
+    (rule,) = re.findall(
+        r"^\$\(DOCS_STAMP\):(.*?)\n\n", (ROOT / "Makefile").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert rule.split()[0] == "locks/docs.txt"
+    assert "--require-hashes" in rule
+
+
 @pytest.mark.parametrize("path", sorted(LOCKS.iterdir()), ids=lambda path: path.name)
 def test_the_locks_name_no_address(path: Path) -> None:
     assert "://" not in path.read_text()
@@ -64,7 +80,7 @@ def test_setup_installs_nothing_else() -> None:
     makefile = (ROOT / "Makefile").read_text()
     installs = re.findall(r"^\t@\$\(PIP\) (.*)$", makefile, re.MULTILINE)
     assert len(installs) == makefile.count("$(PIP)") == 3
-    assert makefile.count("pip install") == 1
+    assert makefile.count("pip install") == 2  # the other one is the documentation's, below
     for install in installs:
         assert "--require-hashes" in install or install.startswith("--no-deps ")
         assert "--no-build-isolation" in install or "locks/build.txt" in install
