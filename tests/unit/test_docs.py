@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,18 @@ from ruamel.yaml import YAML
 from typer.main import get_command
 
 from slackwater.cli import app as cli
+from slackwater.cli.rehearse.plan import make_plan
+from slackwater.client.follow import KINDS
 from slackwater.deployment.parse import load_deployment
+from slackwater.exporter import metrics
+from slackwater.model.durations import parse_duration_us
+from slackwater.runtime.service.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "schemas/README.md",
     ROOT / "tests/README.md",
@@ -104,16 +112,27 @@ def test_the_readme_lists_every_command() -> None:
     assert all(f"`{name}`" in README or name.split()[1] in README for name in refused)
 
 
-def test_all_yaml_of_the_readme_is_one_deployment(tmp_path: Path) -> None:
+def merged(page: str) -> str:
     """The later snippets are what a user adds to the first."""
     yaml = YAML(typ="safe")
     complete: dict[str, Any] = {}
-    for text in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL):
+    for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL):
         for name, value in yaml.load(text).items():
             complete[name] = (
                 {**complete.get(name, {}), **value} if isinstance(value, dict) else value
             )
-    (tmp_path / "rooms.yaml").write_text(json.dumps(complete))
+    return json.dumps(complete)
+
+
+def test_all_yaml_of_the_tutorial_is_one_deployment(tmp_path: Path) -> None:
+    shown = tmp_path / "rooms.yaml"
+    shown.write_text(merged((ROOT / "docs/tutorial.md").read_text()))
+
+    assert load_deployment(shown).queries.keys() == {"climate", "lab-minutes"}
+
+
+def test_all_yaml_of_the_readme_is_one_deployment(tmp_path: Path) -> None:
+    (tmp_path / "rooms.yaml").write_text(merged(README))
 
     deployment = load_deployment(tmp_path / "rooms.yaml")
 
@@ -121,10 +140,78 @@ def test_all_yaml_of_the_readme_is_one_deployment(tmp_path: Path) -> None:
     assert deployment.source_streams("lab-minutes") == ("lab",)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/deployment-file.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/deployment-file.md", "docs/tutorial.md"])
 def test_the_deployment_files_shown_are_valid(document: str, tmp_path: Path) -> None:
     (first, *_) = re.findall(r"```yaml\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
     shown = tmp_path / "shown.yaml"
     shown.write_text(first)
 
     assert load_deployment(shown).queries
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
+def test_commands_in_blocks_of_code_exist_with_their_options(document: Path) -> None:
+    tree: Any = get_command(cli.app)
+    unknown = []
+    for block in re.findall(
+        r"^ *```sh\n(.*?)^ *```$", document.read_text(), re.DOTALL | re.MULTILINE
+    ):
+        for line in block.replace("\\\n", " ").splitlines():
+            call = re.match(r"^ *slackwater +([^#|]*)", line)
+            if call is None:
+                continue
+            name, *more = call[1].split()
+            command = tree.commands.get(name)
+            if hasattr(command, "commands"):
+                command = command.commands.get(more[0])
+            options = {"--help"}.union(*(p.opts for p in command.params)) if command else set()
+            given = {word for word in more if word.startswith("--")}
+            if command is None or given - options:
+                unknown.append(line)
+    assert not unknown
+
+
+def test_the_page_on_metrics_lists_each_metric() -> None:
+    source = Path(metrics.__file__).read_text()
+    found = set(re.findall(r'"(slackwater_[a-z_]+)"', source))
+    counters = set(re.findall(r'Counter\(\s*"(slackwater_[a-z_]+)"', source))
+    exported = (found - counters) | {f"{name}_total" for name in counters}
+    page = (ROOT / "docs/reference/metrics.md").read_text()
+
+    assert len(counters) == 3
+    assert set(re.findall(r"^\| `(slackwater_[a-z_]+)` \|", page, re.MULTILINE)) == exported
+
+
+def test_the_page_on_results_lists_each_kind() -> None:
+    page = (ROOT / "docs/reference/results.md").read_text()
+
+    assert set(re.findall(r"^\| `([a-z_]+)` \|", page, re.MULTILINE)) == KINDS
+
+
+def test_the_page_on_settings_lists_each_variable() -> None:
+    page = (ROOT / "docs/reference/settings.md").read_text()
+    listed = set(re.findall(rf"^\| `{PREFIX}([A-Z_]+)` \|", page, re.MULTILINE))
+
+    assert listed == {name.upper() for name in Settings.model_fields}
+
+
+def test_the_rehearsal_of_the_tutorial_can_be_planned(tmp_path: Path) -> None:
+    page = (ROOT / "docs/tutorial.md").read_text()
+    (call,) = re.findall(r"^slackwater rehearse (.*?[^\\])$", page, re.DOTALL | re.MULTILINE)
+    words = shlex.split(call.replace("\\\n", " "))
+    options = dict(zip(words[::2], words[1::2], strict=True))  # the last --input stands for both
+    files = {f"room-{n}": ROOT / f"tests/data/room_climate/node-{n}.csv.gz" for n in (1, 2)}
+    (tmp_path / "rooms.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
+
+    plan = make_plan(
+        load_deployment(tmp_path / "rooms.yaml"),
+        files,
+        speed=float(options["--speed"]),
+        duration_us=parse_duration_us(options["--duration"]),
+        faults=[options["--fault"]],
+        seed=0,
+        processes=[],
+    )
+
+    assert plan.replay_us == 20_000_000
+    assert [fault.target for fault in plan.faults] == ["room-2"]
