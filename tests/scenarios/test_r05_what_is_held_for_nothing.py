@@ -182,7 +182,9 @@ def while_readings_come(leak: str, *, is_silent: bool) -> HeldTooMuchError | Non
     return None
 
 
-@pytest.mark.parametrize("leak", ["soutput.core.settle", "soutput.live_input.LiveInput.forget_before"])
+@pytest.mark.parametrize(
+    "leak", ["soutput.core.settle", "soutput.live_input.LiveInput.forget_before"]
+)
 def test_a_root_that_leaks_ends(leak: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It chooses nothing, or releases nothing of what it has chosen."""
     monkeypatch.setattr(f"slackwater.protocols.dpc.{leak}", lambda *_given: None)
