@@ -15,7 +15,7 @@ whose turns were too long for the others of its host; the fragment's heartbeat t
 
 What is loaded before the first fragment is kept from the garbage collector: some 100,000 objects,
 all of which stay. A full collection that looks at them takes 50 ms of a core, in which no fragment
-takes a turn; each fragment that comes and goes brings the next one nearer.
+takes a turn. There are few: it is no more than that.
 
 It ends when it is told to, at once, and when its consumer cannot read any more. What befalls a
 fragment while the others go on is told by its heartbeat.
