@@ -1,4 +1,4 @@
-"""``python -m slackwater.proxy STREAM ...``."""
+"""Entry point of ``python -m slackwater.proxy STREAM ...``."""
 
 from slackwater.proxy.app import main
 

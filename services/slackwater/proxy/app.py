@@ -4,20 +4,20 @@
         [--input [STREAM=]FILE]... [--end-at US] [--end-boundary US] [--sensor [STREAM=]FILE]...
         [--silence [STREAM=]AT_S:FOR_S]... [--spool-bytes-max N] [--commands]
 
-Three kinds of input. A stream with ``topic`` reads that topic. With ``--input`` a file is replayed,
-paced by the deployment's event clock: ``--end-at`` is the event time (us) up to which it is sent,
-``--end-boundary`` the event time (us) that its boundary goes to at its end (trace-24). Otherwise
-the proxy speaks for sensors that come and go: what is spooled is sent, and boundaries follow the
-clock. ``--sensor`` is such a one: a file, taken in as by ``slackwater ingest --as-now``, once over
-all restarts.
+There are three kinds of input. A stream with ``topic`` reads that topic. With ``--input`` a file is
+replayed, paced by the deployment's event clock: ``--end-at`` is the event time (us) up to which the
+file is sent, ``--end-boundary`` the event time (us) of the final boundary (trace-24). Otherwise the
+input is the spool of sensors that connect and disconnect: spooled readings are sent, and boundaries
+follow the clock. ``--sensor`` takes in a file in this way, like ``slackwater ingest --as-now``,
+once over all restarts.
 
-``--silence`` keeps the source log untouched for a time of a rehearsal: wall seconds after the
-anchor, and for how long. It is given at the start, so that a proxy which is killed meanwhile keeps
-it; a message at the right moment would have to find a process that is there to take it.
+``--silence`` suspends writes to the source log during a rehearsal, given as wall seconds after the
+anchor and a duration. It is an option and not a message, so that a proxy that is killed and
+restarted meanwhile keeps the silence.
 
-The process ends when it is told to, when others write all its streams, and when none of them can
-ever be served (a file without the columns that were declared, a topic that is not there): then with
-the exit code of that error. What befalls a stream while others go on is told by its heartbeat.
+The process ends when it is stopped, when other writers have taken over all its streams, or when
+none of its streams can be served (a file without a declared column, a missing topic); the exit code
+is then that of the error. If only some streams fail, their heartbeats report the errors.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from slackwater.runtime.service.registry import Registry
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the sensor proxy process."""
     entry.run("proxy", run, add_arguments=add_arguments, serves="STREAM")
 
 
 def run(started: entry.ProcessContext) -> None:
-    """Serve the streams until told to stop."""
+    """Serve the streams until stopped."""
     specs = _specs(started)
     options = options_of(started.arguments, started.names)
     shared = _shared(started, specs)
@@ -115,7 +115,7 @@ def _shared(started: entry.ProcessContext, specs: Sequence[StreamSpec]) -> Proxy
         make_topics(specs)
         made = True
     except EnvironmentProblem:
-        made = False  # one that cannot be made is the business of its stream alone
+        made = False  # the stream that lacks the topic reports the error
     each = min(STREAM_IN_FLIGHT_BYTES_MAX, IN_FLIGHT_BYTES_MAX // len(specs))
     return ProxyShared(
         deployment=deployment,

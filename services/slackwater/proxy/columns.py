@@ -1,18 +1,17 @@
-"""Columns of text to columns of numbers and times.
+"""Conversion of text columns to columns of numbers and times.
 
-Whether a cell is a number, a missing value or neither is decided by its text, by the two small
-functions ``number_of`` and ``time_of``; they are the definition. At a million readings a second
-nobody can call them for each cell, so a column is first given to pyarrow or numpy as a whole. Those
-accept or refuse all of it; when they refuse, the column is halved, until what they refuse is a few
-cells, and those go to the definition. A column with one bad cell in a million costs twenty
-conversions more, not a million.
+``number_of`` and ``time_of`` define, from a cell's text alone, whether the cell is a value, missing
+or malformed. A million readings a second are too many for a call per cell, so a column is first
+converted as a whole by pyarrow or numpy, which accept or refuse all of it. A refused column is
+halved until the refused parts are a few cells, and these are converted by the definition. One bad
+cell in a million costs twenty more conversions, not a million.
 
-The quick ways are stricter than the definition, or are kept from what they would accept beyond it
-(hexadecimal numbers, exponents in times, infinities), so that both always agree; a property test
-holds them together.
+The fast paths are stricter than the definition, or are guarded against inputs that only they would
+accept (hexadecimal numbers, exponents in times, infinities), so both always agree. A property test
+checks this.
 
-Rejected: to let pyarrow's CSV reader convert. It reads times through its own rules, rounds where
-we cut, and one bad cell ends the file.
+Rejected: conversion by pyarrow's CSV reader. It parses times by its own rules, rounds where this
+module truncates, and one bad cell ends the file.
 """
 
 from __future__ import annotations
@@ -34,25 +33,25 @@ from slackwater.model.records import type_f64, type_i64
 
 Mask = npt.NDArray[np.bool_]
 Texts = Any
-"""A pyarrow StringArray without nulls, its cells without blanks around them."""
+"""A pyarrow StringArray without nulls, cells trimmed."""
 
 MISSING: Final = ("", "nan", "null")
 UNIT_US: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _UNIT_DIGITS: Final = {"s": 6, "ms": 3, "us": 0}
 CELLS_SLOW_MAX: Final = 24
 key_chars_max: Final = KEY_CHARS_MAX
-"""A longer one is a slip, such as a quote that nobody closed. Of 1 MiB the aggregator would refuse
-the whole record, and again each time that it is sent."""
+"""Maximum key length. A longer key is an error, such as an unclosed quote. With a key of 1 MiB the
+aggregator would refuse the whole record each time it is sent."""
 NUMBER_CHARS_MAX: Final = 1_000
-"""No instrument writes a longer one; a cell that holds a file does."""
+"""Maximum length of a number; longer than any instrument writes."""
 TIME_CHARS_MAX: Final = 256
 STIME_US_MAX: Final = 253_402_300_800_000_000
-"""The year 10000: a time beyond it is a slip, and sums of times stay inside int64."""
+"""The year 10000. A later time is an error; below it, sums of times fit into int64."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNIX: Final = re.compile(r"([+-]?)(?=\.?[0-9])0*([0-9]{0,18})(?:\.([0-9]*))?", re.ASCII)
 _UNIX_DIGITS_MAX: Final = 38
-"""As many as a decimal of pyarrow holds; zeros at the beginning are none."""
+"""Digits of a pyarrow decimal, leading zeros not counted."""
 _T = TypeVar("_T", bound=np.generic)
 
 
@@ -68,7 +67,7 @@ def _number_pattern(decimal: str) -> re.Pattern[str]:
 
 
 def number_of(text: str, decimal: str = ".") -> float | None:
-    """The number a cell holds, NaN if it is a missing value, None if it is neither."""
+    """Return a cell's number, NaN if missing, None if malformed."""
     if len(text) > NUMBER_CHARS_MAX:
         return None
     if text.lower() in MISSING:
@@ -80,7 +79,7 @@ def number_of(text: str, decimal: str = ".") -> float | None:
 
 
 def time_of(text: str, spec: TimeSpec) -> int | None:
-    """Microseconds since the epoch, what is finer cut off; None if it is no time."""
+    """Return microseconds since the epoch, truncated; None if malformed."""
     if len(text) > TIME_CHARS_MAX:
         return None
     try:
@@ -117,7 +116,7 @@ def _since_epoch(time: datetime) -> int:
 
 
 def numbers(texts: Texts, decimal: str = ".") -> tuple[type_f64, Mask]:
-    """The numbers of a column, NaN where missing, and which cells are malformed."""
+    """Convert a column to numbers, NaN where missing; the mask marks malformed cells."""
     return _convert(
         texts,
         lambda part: _quick_numbers(part, decimal),
@@ -127,7 +126,7 @@ def numbers(texts: Texts, decimal: str = ".") -> tuple[type_f64, Mask]:
 
 
 def times(texts: Texts, spec: TimeSpec) -> tuple[type_i64, Mask]:
-    """The times of a column, and which cells are malformed."""
+    """Convert a column to times; the mask marks malformed cells."""
     if spec.format is not None:
         quick: Callable[[Texts], type_i64 | None] = fixed_width(spec.format)
         cache = lru_cache(maxsize=65_536)(lambda text: time_of(text, spec))
@@ -141,14 +140,14 @@ def times(texts: Texts, spec: TimeSpec) -> tuple[type_i64, Mask]:
 
 
 def trimmed(texts: Texts) -> Texts:
-    """Without blanks around the cells, as one array."""
+    """Trim the cells and combine the chunks into one array."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     return pc.utf8_trim_whitespace(texts)
 
 
 def keys_of(texts: Texts) -> tuple[npt.NDArray[np.int32], list[str], Mask, Mask]:
-    """Key index and keys of a column, and which cells are empty or too long: these are no keys."""
+    """Return the key index and keys of a column, and masks of empty and of too long keys."""
     encoded = pc.dictionary_encode(texts)
     keys: list[str] = encoded.dictionary.to_pylist()
     index = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
@@ -185,7 +184,7 @@ def _convert(
 
 
 def longest(texts: Texts) -> int:
-    """Of a column's cells the largest number of bytes."""
+    """Return the size of the longest cell in bytes."""
     return int(pc.max(pc.binary_length(texts)).as_py() or 0)
 
 
@@ -226,12 +225,12 @@ def _quick_unix(texts: Texts, unit: str) -> type_i64 | None:
 
 
 def exact_type(unit: str) -> Any:
-    """A decimal whose last digit is a nanosecond."""
+    """Return the decimal type whose last digit is a nanosecond."""
     return pa.decimal128(38, {"s": 9, "ms": 6, "us": 3}[unit])
 
 
 def exact_times(exact: Any) -> type_i64 | None:
-    """Times of decimals of ``exact_type``, without nulls: a low word holds all until 2262."""
+    """Convert decimals of ``exact_type``, without nulls; None beyond 64 bits (the year 2262)."""
     words = np.frombuffer(exact.buffers()[1], np.int64)
     words = words[2 * exact.offset : 2 * (exact.offset + len(exact))].reshape(-1, 2)
     low, high = words[:, 0], words[:, 1]
@@ -266,9 +265,9 @@ _WIDTHS: Final = {"Y": 4, "m": 2, "d": 2, "H": 2, "M": 2, "S": 2, "f": 0}
 
 @lru_cache(maxsize=64)
 def fixed_width(form: str) -> Callable[[Texts], type_i64 | None]:
-    """A vectorised strptime for cells of one length whose numbers are padded with zeros.
+    """Return a vectorised strptime for cells of equal length with zero-padded numbers.
 
-    It knows the numeric directives only; anything else it refuses, and leaves to strptime.
+    Only numeric directives are supported; the result is None for anything else.
     """
     parts = re.findall(r"%.|[^%]", form)
     names = [part[1] for part in parts if len(part) == 2]
@@ -308,7 +307,7 @@ def _parse_fixed(texts: Texts, parts: list[str]) -> type_i64 | None:
 
 
 def _matrix(texts: Texts) -> npt.NDArray[np.uint8] | None:
-    """The bytes of cells that all have one length, one row each."""
+    """Return the bytes of cells of equal length, one row per cell; None if lengths differ."""
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[
         texts.offset : texts.offset + len(texts) + 1
     ]

@@ -1,17 +1,16 @@
-"""A CSV file as columns of readings, a bounded piece at a time, with the number of every line.
+"""Reads a CSV file as columns of readings, in pieces of bounded size, with line numbers.
 
-The bytes of a piece are looked at once with numpy: where lines end, how many delimiters each has,
-which hold nothing but delimiters and blanks. Lines of the header's width go to pyarrow together.
-What is left over (short or long lines, quotes, bytes that are no UTF-8) takes the slow way through
-the standard library's reader, a line or a piece at a time. So a clean file is read at the speed of
-pyarrow, and of a dirty one we know which line was wrong. What a line and a row is, is said in
-``csvtext``.
+The bytes of a piece are scanned once with numpy for line ends, delimiters per line, and lines that
+hold only delimiters and blanks. Lines of the header's width are parsed together by pyarrow. The
+rest (short or long lines, quotes, bytes that are not UTF-8) is parsed by the standard library's
+reader, by line or by piece. A clean file is read at the speed of pyarrow, and each malformed line
+is reported by number. ``csvtext`` defines lines and rows.
 
-Cells that a short line lacks are empty; cells beyond the header's are ignored. A file has one
-position: the number of the next line to read, the header's being 1.
+Cells missing from a short line are empty; cells beyond the header's are ignored. The position in a
+file is the number of the next line to read; the header's is 1.
 
-Rejected: pyarrow's reader alone. It drops blank lines without saying so, so that line numbers
-shift, and calls back into Python for each invalid row.
+Rejected: pyarrow's reader alone. It drops blank lines silently, which shifts line numbers, and
+calls back into Python for each invalid row.
 """
 
 from __future__ import annotations
@@ -49,15 +48,15 @@ PIECE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
 _NEWLINE: Final = ord("\n")
 CRASH: Final = "it ends its reader"
 Guard = tuple[DeadLetters, str]
-"""Who sets lines aside, and what this file is called there."""
+"""The dead letters of a stream, and this file's name in them."""
 _REPLACED: Final = "\ufffd"
-"""What bytes that are no UTF-8 are decoded to: two keys would become one."""
+"""Replacement for bytes that are not UTF-8; with it two different keys could become equal."""
 _END_OF_LINE: Final = re.compile(rb"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """One line that is no reading."""
+    """A line that is not a valid reading."""
 
     line: int
     text: str
@@ -68,9 +67,9 @@ class Malformed:
 
 @dataclass(frozen=True, slots=True)
 class CsvPiece:
-    """What a piece of the file held: readings (in the file's order) and the rest.
+    """Content of a piece: readings in the file's order, malformed lines, and blank lines.
 
-    ``lines`` are the readings' own lines; ``arrived.positions`` the lines after them.
+    ``lines`` are the readings' line numbers; ``arrived.positions`` those of the lines after them.
     """
 
     arrived: Arrived
@@ -80,7 +79,7 @@ class CsvPiece:
     raw: Lines
 
     def text(self, line: int) -> str:
-        """The line as it stands in the file, for the quarantine."""
+        """Return the line's original text, for the quarantine."""
         return self.raw.text(line)
 
 
@@ -93,14 +92,14 @@ class Lines:
         self._split: list[bytes] | None = None
 
     def text(self, line: int) -> str:
-        """One line; splits the piece when the first one is asked for."""
+        """Return one line; the piece is split on the first call."""
         if self._split is None:
             self._split = _END_OF_LINE.split(self._data)
         return self._split[line - self._first].decode(errors="replace")
 
 
 class CsvFile:
-    """A file opened as a stream's declaration says."""
+    """A CSV file, opened according to a stream's declaration."""
 
     def __init__(
         self,
@@ -119,7 +118,7 @@ class CsvFile:
         self._needed = self._find_columns()
 
     def _read_header(self) -> tuple[list[str], int]:
-        """The header's cells, and its number of lines."""
+        """Return the header's cells and its number of lines."""
         first = next(self._source.blocks(LINE_BYTES_MAX + 2), b"")
         line = first.splitlines(keepends=True)[:1]
         if line and b'"' not in line[0]:
@@ -133,7 +132,7 @@ class CsvFile:
         return [cell.strip() for cell in header.cells], header.after - 1
 
     def _find_columns(self) -> list[int]:
-        """Key (or -1), times, fields."""
+        """Return the column numbers of key (-1 if none), times and fields."""
         key = self.spec.key.column
         wanted = [*self.spec.time.columns, *(f.source for f in self.spec.fields)]
         return [-1 if key is None else self._find(key), *map(self._find, wanted)]
@@ -148,7 +147,7 @@ class CsvFile:
         raise self._source.error(f"has no column {column!r}; its header has: {known}{hint}")
 
     def verify(self) -> None:
-        """Read a compressed file to its end; ``DeploymentError`` if there is none."""
+        """Read a compressed file to its end; ``DeploymentError`` if the archive is damaged."""
         if self.path.suffix == ".gz":
             for _ in self._source.blocks(self._piece_bytes):
                 pass
@@ -156,7 +155,7 @@ class CsvFile:
     # Pieces.
 
     def pieces(self) -> Iterator[CsvPiece]:
-        """The whole file, in pieces of bounded size."""
+        """Yield the whole file in pieces of bounded size."""
         line, left, skip = 1, b"", self._header_lines
         for block in self._source.blocks(self._piece_bytes):
             data = left + block
@@ -173,7 +172,7 @@ class CsvFile:
             yield from self._read(left, line, last=True)[0]
 
     def _read(self, data: bytes, line: int, *, last: bool) -> tuple[list[CsvPiece], bytes]:
-        """The pieces of some lines: one, unless a line of them ends its reader."""
+        """Return the lines as one piece; as several if parsing them has crashed a process."""
         if self._guard is not None:
             dead_letters, where = self._guard
             end = line + max(data.count(b"\n"), data.count(b"\r"))
@@ -210,7 +209,7 @@ class CsvFile:
         return replace(piece, malformed=(Malformed(line, raw.text(line), CRASH, None, "crash"),))
 
     def _parse(self, data: bytes, first_line: int, *, last: bool) -> tuple[CsvPiece, bytes]:
-        """The readings of whole lines, and what of them belongs to a row that is not complete."""
+        """Parse whole lines; return the piece and the bytes of a trailing incomplete row."""
         if b'"' in data:
             found = read_rows(data, first_line, self.spec.csv.delimiter, last=last)
             data = data[: len(data) - len(found.left)]
@@ -220,7 +219,7 @@ class CsvFile:
         return self._parse_plain(data, first_line), b""
 
     def _parse_plain(self, data: bytes, first_line: int) -> CsvPiece:
-        """Lines without a quote: each is a row."""
+        """Parse lines without quotes: each line is a row."""
         raw = Lines(data, first_line)
         if data.count(b"\r") != data.count(b"\r\n"):
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -250,7 +249,7 @@ class CsvFile:
         return CsvRow(n, n + 1, cells) if any(map(str.strip, cells)) else None
 
     def _survey(self, data: bytes) -> tuple[type_i64, type_i64, type_i64, npt.NDArray[np.bool_]]:
-        """Where each line is, how many delimiters it has, and whether it holds anything else."""
+        """Return line starts, line ends, delimiters per line, and which lines have content."""
         raw = np.frombuffer(data, np.uint8)
         ends = np.flatnonzero(raw == _NEWLINE)
         if not data.endswith(b"\n"):
@@ -262,14 +261,14 @@ class CsvFile:
         empty = is_delimiter | (raw == ord(" ")) | ((raw >= 9) & (raw <= 13))
         empty |= (raw >= 28) & (raw <= 31)
         content = _any_in(~empty, starts, ends)
-        # A line may consist of blanks beyond ASCII: without one ASCII letter it goes the slow way.
+        # A line may hold only non-ASCII blanks: without an ASCII letter it takes the slow path.
         plain = content if data.isascii() else _any_in(~empty & (raw < 128), starts, ends)
         return starts, ends, np.where(plain, delimiters, -1), content
 
     def _read_usual(
         self, data: bytes, starts: type_i64, ends: type_i64, usual: npt.NDArray[np.bool_]
     ) -> dict[int, Any] | None:
-        """Lines of the usual width, by pyarrow; None if it does not want them."""
+        """Parse lines of the header's width with pyarrow; None if pyarrow refuses them."""
         wanted = sorted(set(self._needed) - {-1})
         if not usual.any() or len(self._header) == 1:
             return None
@@ -378,7 +377,7 @@ class CsvFile:
 
 
 def _parse_rows(file: CsvFile, rows: Sequence[tuple[int, bytes]]) -> list[CsvPiece]:
-    """Pieces of rows, each as long as their lines follow one another."""
+    """Parse rows into pieces, one for each run of consecutive lines."""
     pieces: list[CsvPiece] = []
     run: list[bytes] = []
     first = behind = 0
@@ -396,6 +395,6 @@ def _parse_rows(file: CsvFile, rows: Sequence[tuple[int, bytes]]) -> list[CsvPie
 
 
 def _any_in(mask: npt.NDArray[np.bool_], starts: type_i64, ends: type_i64) -> npt.NDArray[np.bool_]:
-    """Per line [start, end): is the mask set anywhere in it?"""
+    """Return for each line [start, end) whether the mask is set anywhere in it."""
     places = np.concatenate((np.flatnonzero(mask), [len(mask) + 1]))
     return places[np.searchsorted(places, starts)] < ends

@@ -1,14 +1,14 @@
-"""The bytes of a CSV file as whole lines and rows, whatever they are.
+"""Splits the bytes of a CSV file into whole lines and rows.
 
-A line ends at LF, CRLF or CR. A row is a line, or several where a quoted cell holds their ends.
-Both are bounded, so that no file needs more memory than a piece, and none hides what follows:
+A line ends at LF, CRLF or CR. A row is a line, or several lines if a quoted cell spans them. Both
+are bounded, so that memory is bounded by a piece and a malformed row does not hide later ones:
 
 * A line beyond ``LINE_BYTES_MAX`` is malformed. Only its beginning is kept.
-* A quote that is not closed within ``QUOTED_BYTES_MAX``, or at the file's end, is a slip, such as
-  an inch mark. The line that it is in is malformed, and the lines that it would have swallowed are
-  read one by one. They are read twice at most.
+* A quote that is not closed within ``QUOTED_BYTES_MAX`` or before the end of the file is an error,
+  such as an inch mark. Its line is malformed, and the lines after it are parsed one by one. No line
+  is read more than twice.
 
-So which line is what depends on the file alone and not on the pieces that it is read in.
+The numbering of lines and rows depends on the file alone, not on the pieces in which it is read.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class CsvSource:
         self.path = path
 
     def error(self, what: str) -> DeploymentError:
-        """A sentence about this file."""
+        """Return an error that names this file."""
         return DeploymentError(f"stream {self._stream}: {self.path} {what}")
 
     def blocks(self, block_bytes: int) -> Iterator[bytes]:
-        """The whole file; ``DeploymentError`` if it cannot be read to its end."""
+        """Yield the whole file; ``DeploymentError`` if it cannot be read to its end."""
         try:
             with self._open() as stream:
                 yield from _complete_lines(self._checked(stream, block_bytes))
@@ -68,7 +68,7 @@ class CsvSource:
         return self.path.open("rb")
 
     def _checked(self, stream: IO[bytes], block_bytes: int) -> Iterator[bytes]:
-        """What is read, without a byte order mark; UTF-16 is refused."""
+        """Yield the blocks without a byte order mark; refuse UTF-16."""
         read = _filled(stream, block_bytes)
         first = next(read, b"")
         if first.startswith(_WIDE_BOMS) or b"\0" in first[:2]:
@@ -78,7 +78,7 @@ class CsvSource:
 
 
 def _filled(stream: IO[bytes], block_bytes: int) -> Iterator[bytes]:
-    """Full blocks; of an archive that is damaged all that comes before the damage."""
+    """Yield full blocks; of a damaged archive, all data before the damage."""
     block_bytes = max(block_bytes, len(_BOM))
     block = b""
     try:
@@ -112,7 +112,7 @@ def _complete_lines(read: Iterator[bytes]) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class CsvRow:
-    """One row; ``after`` is the line behind it, ``fault`` what is wrong with it as a row."""
+    """One row; ``after`` is the number of the next line, ``fault`` the row's error if any."""
 
     line: int
     after: int
@@ -122,18 +122,18 @@ class CsvRow:
 
 @dataclass(slots=True)
 class CsvRows:
-    """Of a block's rows: those with content, how many are blank, and what is not yet complete."""
+    """Rows of a block: those with content, the count of blank ones, the incomplete remainder."""
 
     rows: list[CsvRow] = field(default_factory=list)
     blank: int = 0
     end: int = 0
-    """The line behind the last row."""
+    """Number of the line after the last row."""
     left: bytes = b""
-    """From the beginning of a row whose quote is open."""
+    """Bytes from the beginning of a row with an open quote."""
 
 
 def read_rows(data: bytes, first_line: int, delimiter: str, *, last: bool) -> CsvRows:
-    """The rows of whole lines, by the standard library's reader; ``last`` if no more follow."""
+    """Parse whole lines with the standard library's reader; ``last`` marks the end of the file."""
     csv.field_size_limit(LINE_BYTES_MAX + QUOTED_BYTES_MAX)
     found = CsvRows()
     lines = data.splitlines(keepends=True)
@@ -167,7 +167,7 @@ def read_rows(data: bytes, first_line: int, delimiter: str, *, last: bool) -> Cs
 def rows_as_bytes(
     data: bytes, first_line: int, delimiter: str, *, last: bool
 ) -> tuple[list[tuple[int, bytes]], bytes]:
-    """Each row's first line and bytes, blank ones too, and what is not yet complete."""
+    """Return first line and bytes of each row, blank ones included, and the remainder."""
     found = read_rows(data, first_line, delimiter, last=last)
     lines = data[: len(data) - len(found.left)].splitlines(keepends=True)
     several = {row.line: row.after for row in found.rows}
@@ -180,26 +180,26 @@ def rows_as_bytes(
 
 
 def is_long(line: bytes) -> bool:
-    """Is a line, its end not counted, longer than a line may be?"""
+    """Whether a line exceeds the maximum, its line end not counted."""
     return len(line) > LINE_BYTES_MAX and len(line.rstrip(b"\r\n")) > LINE_BYTES_MAX
 
 
 class _OpenQuote(Exception):
-    """A row wants a line that it may not have."""
+    """Raised when a row needs more lines than allowed."""
 
 
 class _Feed:
-    """Gives the reader its lines, as many for one row as it may have."""
+    """Feeds lines to the reader and bounds the lines of one row."""
 
     def __init__(self, lines: Sequence[bytes]) -> None:
         self._lines = lines
         self._start = self._bytes = 0
         self.at = 0
         self.alone = 0
-        """Lines before this one are rows by themselves."""
+        """Lines before this one are parsed as single rows."""
 
     def begin(self) -> int:
-        """A row begins here."""
+        """Start a row."""
         self._start, self._bytes = self.at, 0
         return self.at
 

@@ -1,17 +1,17 @@
-"""The last line of defence: a message that ends its reader is set aside, and the stream goes on.
+"""Dead letters: a message that crashes its parser is set aside, and the stream continues.
 
-The readers are total, as far as anybody knows. What nobody knows must not stop a stream for good:
-a proxy that dies of a message would die of it again at each start. So before a batch is read its
-place is noted in a file, and the file is cleared behind it; the kernel keeps it whatever becomes of
-the process. A fault handler writes another file when the process ends by SIGSEGV, SIGABRT, SIGBUS
-or their like, and only then: not when it is killed, which says nothing about the input. A process
-that finds both reads that place ``apart``, and so does one whose reader raised.
+The parsers are meant to accept any bytes. A message that crashes one nevertheless would crash the
+proxy again at each start. So the position of a batch is marked in a file before parsing and the
+mark is cleared after it; the mark survives the process. A fault handler writes a second file when
+the process ends by SIGSEGV, SIGABRT, SIGBUS or a similar signal. A SIGKILL leaves no such file,
+since it indicates no fault of the input. If both files exist at the start, or if the parser raised,
+the batch is parsed in isolation.
 
-A process that serves several streams may have been reading for each of them when it ended. Which
-one was guilty is not known, so all these places are suspect and read apart, each by its own stream.
+A process that serves several streams may have been parsing for several of them when it ended. All
+marked positions are then suspect and parsed in isolation, each by its own stream.
 
-What is found to end its reader goes to quarantine with the reason ``crash``. Its position is kept,
-so that a restart which reads the same input again leaves it out again, and gives the same ids.
+A message that crashes the parser goes to quarantine with the reason ``crash``. Its position is
+kept, so that a restart that reads the same input omits it again and assigns the same ids.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ R = TypeVar("R")
 
 
 class Faults:
-    """How the process of this name ended last, and a file that will tell how this one ends.
+    """The fault that ended the last process of this name, and the fault file of this process.
 
-    One for a process: it has one fault handler. Its marks name the file (``name``), since the same
-    streams may be served by other processes the next time.
+    One per process, which has one fault handler. Marks name the file (``name``), since other
+    processes may serve the same streams after a restart.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -45,19 +45,19 @@ class Faults:
 
     @classmethod
     def open(cls, folder: Path, name: str) -> Faults:
-        """Make the folder, and read how the last process of this name ended."""
+        """Create the folder and read the fault that ended the last process of this name."""
         folder.mkdir(parents=True, exist_ok=True)
         faults = cls(folder, name)
         faults._last = faults._in_file(name)
         return faults
 
     def watch(self) -> None:
-        """Note how this process ends, should it end by a fault of its own."""
+        """Install the fault handler of this process."""
         self._file = (self._folder / f"{self.name}.fault").open("wb")
         faulthandler.enable(self._file, all_threads=False)
 
     def last(self, name: str) -> str:
-        """The fault by which the process of this name ended last; empty if by none."""
+        """Return the fault that ended the last process of this name; empty if none."""
         return self._last if name == self.name else self._in_file(name)
 
     def _in_file(self, name: str) -> str:
@@ -69,7 +69,7 @@ class Faults:
 
 
 class DeadLetters:
-    """What has been set aside of one stream, and what is being read of it now."""
+    """Messages of one stream that were set aside, and the batch being parsed."""
 
     def __init__(self, stream: str, faults: Faults, list_path: Path, mark: int) -> None:
         self._faults, self._stream = faults, stream
@@ -80,7 +80,7 @@ class DeadLetters:
 
     @classmethod
     def open(cls, folder: Path, stream: str, faults: Faults) -> DeadLetters:
-        """The stream's, with what was set aside before and what the last run died over."""
+        """Open the stream's dead letters and the mark that the last run left."""
         mark = os.open(folder / f"{stream}.reading", os.O_RDWR | os.O_CREAT, 0o600)
         dead_letters = cls(stream, faults, folder / f"{stream}.aside.json", mark)
         dead_letters._found = dead_letters._load()
@@ -89,11 +89,11 @@ class DeadLetters:
         return dead_letters
 
     def close(self) -> None:
-        """Give the file back; what has been set aside stays so."""
+        """Close the file; entries are kept."""
         os.close(self._mark)
 
     def attempt(self, where: str, first: int, last: int, read: Callable[[], R]) -> R | None:
-        """What ``read`` gives; None if the positions from first to last must be read apart."""
+        """Return the result of ``read``; None if the positions must be parsed in isolation."""
         if self._is_suspect(where, first, last):
             return None
         mark = json.dumps([where, first, last, self._faults.name]).encode()[:MARK_BYTES] + b"\n"
@@ -107,11 +107,11 @@ class DeadLetters:
             self._clear()
 
     def positions(self, where: str) -> frozenset[int]:
-        """Of an input, what has been set aside."""
+        """Return the positions of an input that were set aside."""
         return frozenset(self._found.get(where, ()))
 
     def add(self, where: str, position: int, how: str) -> None:
-        """Set one message aside, for good."""
+        """Set one message aside permanently."""
         _log.error("%s %d is set aside: %s", where, position, how)
         self._found.setdefault(where, []).append(position)
         while sum(map(len, self._found.values())) > POSITIONS_MAX:
@@ -137,10 +137,10 @@ class DeadLetters:
             suspect = (str(where), int(first), int(last))
         except (ValueError, TypeError):
             return None
-        # A mark of a version in which each stream had its process names no file.
+        # Marks of earlier versions, with one process per stream, name no file.
         fault = self._faults.last(str(name[0]) if name else self._stream)
         if not fault:
-            return None  # it was killed while it read: that is no fault of the input
+            return None  # killed while parsing: no fault of the input
         _log.error("%s ended the last run while it read %s, %d to %d: read apart", fault, *suspect)
         return suspect
 

@@ -1,12 +1,12 @@
-"""What a proxy records of the gaps between its stream's readings (rule-15).
+"""Records the gaps between a stream's readings in the registry (rule-15).
 
-With ``expect_every: auto`` the longest usual silence is learned, and when it has grown it is
-recorded in the registry, where every process follows it. It holds from an event time that the
-event clock has not reached: by then all processes have it, and no deadline that has gone by moves.
-A process that reads it later has answered too early in between, tentatively.
+With ``expect_every: auto`` the longest usual gap is learned. When it grows, a step is recorded in
+the registry, which every process follows. The step takes effect at an event time that the event
+clock has not reached: all processes have read it by then, and no past deadline moves. A process
+that reads it later has issued tentative answers too early in between.
 
-What was recorded is recovered and never taken back. The counts themselves begin anew with each
-start: they can only add to it.
+Recorded steps are recovered at a restart and never revoked. The counts start from zero at each
+start and can only add steps.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from slackwater.protocols.dpc.source.core import SourceCore
 
 _log = logging.getLogger(__name__)
 AHEAD_US: Final = 1_000_000
-"""Wall time until a step holds: what it takes to write it, and to be read by all."""
+"""Wall time before a step takes effect: time to write it and for all processes to read it."""
 LOOK_EVERY_US: Final = 200_000
 
 
 class Expecting:
-    """Of one stream. Records nothing until it is told what was recorded before."""
+    """Steps of one stream. Nothing is recorded before ``restore``."""
 
     def __init__(self, stream: str, record: Callable[[Step], None]) -> None:
         self._stream = stream
@@ -38,15 +38,15 @@ class Expecting:
 
     @property
     def is_restored(self) -> bool:
-        """Whether it has been told."""
+        """Whether the recorded steps have been restored."""
         return self._recorded_us is not None
 
     def restore(self, steps: Iterable[Step]) -> None:
-        """What the registry has of the stream."""
+        """Restore the stream's steps from the registry."""
         self._recorded_us = max((step.expect_every_us for step in steps), default=0)
 
     def step(self, cores: Iterable[SourceCore], now_us: int, from_us: int) -> None:
-        """Record what has been learned, if it is more than before; it holds from ``from_us``."""
+        """Record a larger learned gap, effective from ``from_us``."""
         if self._recorded_us is None or now_us < self._look_at_us:
             return
         self._look_at_us = now_us + LOOK_EVERY_US

@@ -1,7 +1,7 @@
-"""Which input a stream has: what its declaration says, and the options of its process.
+"""Selects a stream's input from its declaration and the options of its process.
 
-Options that are of one stream name it (``--input room-1=FILE``); where the process serves one
-stream only, it need not be named.
+An option of one stream names it (``--input room-1=FILE``). The name may be omitted if the process
+serves a single stream.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPOOL_BYTES_MIN: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What one stream is served with."""
+    """Options of one stream."""
 
     input: Path | None = None
     sensor: Path | None = None
@@ -38,7 +38,7 @@ class StreamOptions:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Beside those that all processes share."""
+    """Add the arguments that are specific to the proxy."""
     parser.add_argument(
         "--input",
         action="append",
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_silence(text: str) -> Silence:
-    """``5:8`` or ``0.5:1.25``, in seconds."""
+    """Parse ``5:8`` or ``0.5:1.25``, in seconds."""
     try:
         at_s, for_s = map(float, text.split(":"))
     except ValueError:
@@ -88,7 +88,7 @@ def parse_silence(text: str) -> Silence:
 
 
 def parse_spool_bytes(text: str) -> int:
-    """Room for a few records at least, else nothing would ever fit."""
+    """Parse a spool size; the minimum is a few records, since less could hold nothing."""
     if not text.isdecimal() or int(text) < SPOOL_BYTES_MIN:
         raise argparse.ArgumentTypeError(f"{text!r}: at least {SPOOL_BYTES_MIN}")
     return int(text)
@@ -97,7 +97,7 @@ def parse_spool_bytes(text: str) -> int:
 def options_of(
     arguments: argparse.Namespace, streams: tuple[str, ...]
 ) -> Mapping[str, StreamOptions]:
-    """The options of each stream; ``UsageError`` for one that names none of them."""
+    """Return the options of each stream; ``UsageError`` if one names no stream of the process."""
     inputs = _by_stream("--input", arguments.input, streams)
     sensors = _by_stream("--sensor", arguments.sensor, streams)
     silences = _by_stream("--silence", arguments.silence, streams)
@@ -115,7 +115,7 @@ def options_of(
 
 
 def make_input(context: InputContext, options: StreamOptions) -> Input:
-    """The kind of input that the declaration and the options ask for."""
+    """Create the input for the declaration and the options."""
     spec = context.spec
     if options.input is not None:
         if spec.topic is not None:
@@ -134,9 +134,9 @@ def make_input(context: InputContext, options: StreamOptions) -> Input:
 
 
 def own_topics(spec: StreamSpec, names: Names) -> list[TopicLayout]:
-    """What a stream needs from the start; source logs behind a topic are known when that is read.
+    """Return the topics needed at the start; a topic's source logs are known only once it is read.
 
-    A proxy without the right to make topics finds them made, and must not want one more.
+    A proxy without the right to create topics finds these existing and must need no others.
     """
     unknown = () if spec.topic is None else (names.source(spec.name),)
     return [topic for topic in topics_for([spec.name], [], names) if topic.name not in unknown]

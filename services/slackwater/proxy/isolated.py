@@ -1,8 +1,8 @@
-"""Reading in a process of its own what has ended its reader, to find the one item that did it.
+"""Parses suspect items in a child process, to isolate the item that crashes the parser.
 
-The items go through a child in runs of a thousand, whose results it hands back one by one. A run
-that ends the child goes item by item through others. An item that ends its child by itself is lost;
-all others are read, in the child, so that the caller never reads the suspects itself.
+Items are parsed in a child in runs of a thousand, and results are returned run by run. A run that
+ends the child is repeated item by item in further children. An item that ends its child alone is
+lost; all others are parsed, in the child, so the caller never parses a suspect item itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slackwater.model.errors import SlackwaterError
 
 ITEMS_AT_ONCE: Final = 1_000
 LOST_MAX: Final = 100
-"""More in one batch is a fault of the reader, and no longer one of its input."""
+"""Maximum lost items per batch; more indicate a fault of the parser, not of the input."""
 _DETAIL_CHARS_MAX: Final = 200
 _END_SIGNALS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -27,14 +27,14 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class Tried(Generic[R]):
-    """Runs of items [start, end) that were read, in their order, and the items that cannot be."""
+    """Results of runs of items [start, end), in order, and the items that could not be parsed."""
 
     read: list[tuple[int, int, R]] = field(default_factory=list)
     lost: list[tuple[int, str]] = field(default_factory=list)
 
 
 def tried(work: Callable[[Any, Sequence[Any]], R], argument: Any, items: Sequence[Any]) -> Tried[R]:
-    """``work(argument, some items)`` over all of them; what it takes and gives can be pickled."""
+    """Apply ``work(argument, items)`` to all items; arguments and results must be picklable."""
     found: Tried[R] = Tried()
     waiting = [(0, len(items), ITEMS_AT_ONCE)] if items else []
     while waiting:
@@ -62,8 +62,8 @@ def tried(work: Callable[[Any, Sequence[Any]], R], argument: Any, items: Sequenc
 def _in_child(
     work: Callable[[Any, Sequence[Any]], R], argument: Any, runs: Sequence[Sequence[Any]]
 ) -> tuple[list[R], str]:
-    """The results before its end, and how it ended."""
-    context = multiprocessing.get_context("spawn")  # a fork would take threads' locks along
+    """Return the results received before the child's end, and the cause of that end."""
+    context = multiprocessing.get_context("spawn")  # a fork would copy locks held by threads
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_work, args=(theirs, work, argument, runs), daemon=True)
     child.start()

@@ -1,25 +1,25 @@
-"""JSON messages to columns of readings, many messages at a time.
+"""Parses JSON messages into columns of readings, many messages at a time.
 
-Messages of one batch are joined by ends of lines and given to pyarrow's JSON reader, with the types
-that the first message shows. It reads about a million small messages a second; decoding one by one
-reads a tenth of that. pyarrow refuses a batch in which one message is not JSON or has another type;
-then the batch is halved until the few that were meant are alone, and those take the definition:
-``reading_of``, one message at a time, exact decimal numbers, all rules of what a value is.
+The messages of a batch are joined by line ends and parsed by pyarrow's JSON reader with the types
+of the first message, at about a million small messages a second; parsing one by one reaches a tenth
+of that. pyarrow refuses a batch in which a message is not JSON or has another type. The batch is
+then halved until the offending messages are alone, and these are parsed by the definition:
+``reading_of``, one message at a time, with exact decimal numbers and all rules for values.
 
-Why a joined batch cannot hide a broken message. The quick way is taken only if each message begins
-with ``{`` and ends with ``}`` and none holds an end of line (both looked for in the joined bytes),
-nor a NUL, which pyarrow takes for the end. If a message left a value open, the next one would stand
-in it as ``}`` newline ``{``, which is JSON nowhere. So each message is at least one whole value,
-and as many rows as messages means one each.
+A joined batch cannot hide a malformed message. The fast path requires that each message begins with
+``{``, ends with ``}`` and contains no line end and no NUL (which pyarrow treats as the end of the
+input). If a message left a value open, the next one would continue that value as ``}`` newline
+``{``, which is invalid JSON everywhere. So each message is at least one complete value, and as many
+rows as messages means one value each.
 
-Any bytes are a reading, a promise, or malformed with a reason; the bounds that see to it are in
-``json_text``, and hold before pyarrow sees a batch.
+Any bytes are parsed as a reading, a boundary, or malformed with a reason. The bounds that ensure
+this are in ``json_text`` and are checked before pyarrow parses a batch.
 
-A message ``{"boundary": t}``, with t in the stream's own unit, is no reading: it promises that no
-reading below t follows in its partition. It has no time of a reading, so the quick way refuses it.
+A message ``{"boundary": t}``, with t in the stream's unit, is a promise: no reading below t follows
+in its partition. It has no reading time, so the fast path refuses it.
 
-Rejected: orjson over the batch as one array. It was 0.6 times as fast, makes an object per reading,
-and reads 1.1 as a double where a time must be cut exactly.
+Rejected: orjson over the batch as one array. It reached 0.6 times the speed, creates an object per
+reading, and parses 1.1 as a double where a time must be truncated exactly.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _TIME: Final = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,2
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """One message that is no reading."""
+    """A message that is not a valid reading."""
 
     index: int
     detail: str
@@ -84,7 +84,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Readings of a batch; ``indices`` are the places of their messages in it.
+    """Readings of a batch; ``indices`` are the indices of their messages.
 
     ``boundaries`` are (index, promise) of explicit boundary messages.
     """
@@ -100,7 +100,7 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class MessageReading:
-    """One message, read by the definition."""
+    """One message, parsed by the definition."""
 
     stime: int
     key: str
@@ -108,7 +108,7 @@ class MessageReading:
 
 
 class JsonReader:
-    """Reads the messages of one stream."""
+    """Parser of one stream's messages."""
 
     def __init__(self, spec: StreamSpec) -> None:
         self.spec = spec
@@ -119,7 +119,7 @@ class JsonReader:
         self._fields = [f.source.split(".") for f in spec.fields]
 
     def parse(self, messages: Sequence[bytes]) -> Parsed:
-        """All messages of a batch, whatever their bytes."""
+        """Parse all messages of a batch; any bytes are accepted."""
         parts: list[Parsed] = []
         waiting = [(0, len(messages))]
         while waiting:
@@ -138,7 +138,7 @@ class JsonReader:
     # The definition.
 
     def reading_of(self, message: bytes) -> MessageReading | int | Bad:
-        """A reading, the promise of a boundary message, or what is wrong."""
+        """Return a reading, the promise of a boundary message, or an error."""
         try:
             data = load(message)
         except Unreadable as why:
@@ -192,7 +192,7 @@ class JsonReader:
             tuple(boundaries),
         )
 
-    # The quick way.
+    # The fast path.
 
     def _quick(self, messages: Sequence[bytes], first: int) -> Parsed | None:
         n = len(messages)
@@ -211,7 +211,7 @@ class JsonReader:
         return self._columns(table, first) if len(table) == n else None
 
     def _shape_of(self, message: bytes, joined: bytes) -> Any | None:
-        """The schema that the first message shows; the others must have the same types."""
+        """Return the schema of the first message; the others must have the same types."""
         try:
             data = load(message)
         except Unreadable:
@@ -276,14 +276,14 @@ class JsonReader:
 
 
 class GuardedReader:
-    """The same, for messages that have a place: one that ends the reader is left out."""
+    """A ``JsonReader`` that omits messages that crash the parser, identified by offset."""
 
     def __init__(self, spec: StreamSpec, dead_letters: DeadLetters | None) -> None:
         self._reader = JsonReader(spec)
         self._dead_letters = dead_letters
 
     def parse(self, where: str, offsets: type_i64, messages: Sequence[bytes]) -> Parsed:
-        """All messages of a batch, which is not empty, whatever their bytes and whatever we do."""
+        """Parse a non-empty batch of any bytes, isolated if parsing crashes."""
         dead_letters = self._dead_letters
         if dead_letters is None:
             return self._reader.parse(messages)
@@ -316,7 +316,7 @@ def _parse(spec: StreamSpec, messages: Sequence[bytes]) -> Parsed:
 
 
 def _moved(parsed: Parsed, to: Sequence[int]) -> Parsed:
-    """With the places that its messages have in the whole batch."""
+    """Return ``parsed`` with the indices of the whole batch."""
     return replace(
         parsed,
         indices=np.array(to, np.int64)[parsed.indices],
@@ -326,9 +326,9 @@ def _moved(parsed: Parsed, to: Sequence[int]) -> Parsed:
 
 
 def _is_no_decimal(joined: bytes) -> bool:
-    """May one be there that pyarrow reads where the definition does not? A text counts as well.
+    """Whether pyarrow might parse a decimal that the definition refuses; string values count too.
 
-    A text of three hundred zeros is 0 to it, and no time.
+    For example, pyarrow reads a string of three hundred zeros as 0; the definition refuses it.
     """
     return has_large_exponent(joined) or has_long_number(joined, TIME_CHARS_MAX)
 
@@ -359,7 +359,7 @@ def _column(table: Any, path: Sequence[str]) -> Any:
 
 
 def _grow(tree: dict[str, Any], path: Sequence[str], kind: Any) -> bool:
-    """Put a type at a path; False if another one is there, or there is no type for it."""
+    """Insert a type at a path; False if another type is there or the value has none."""
     if kind is None:
         return False
     *outer, name = path
@@ -405,19 +405,19 @@ def _key(value: Any) -> str | None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        return None  # JSON can name half a character
+        return None  # JSON escapes can encode a lone surrogate
     return value if len(value) <= key_chars_max else None
 
 
 def _number(value: Any) -> float | None:
-    """NaN if missing, None if it is no number."""
+    """Return the number, NaN if missing, None if malformed."""
     if value is None:
         return math.nan
     return number_of(value.strip()) if isinstance(value, str) else None
 
 
 def _join(parts: Sequence[Parsed], fields: int) -> Parsed:
-    """The parts of a batch in their order, over one list of keys."""
+    """Concatenate the parts of a batch in order, over one list of keys."""
     places: dict[str, int] = {}
     indices = []
     for part in parts:

@@ -1,12 +1,12 @@
-"""JSON from strangers: an object whose numbers are still text, within bounds, or one reason.
+"""Bounded parsing of untrusted JSON: an object whose numbers are still text, or one error.
 
-``load`` is the definition, one message at a time. Any bytes give an object or ``Unreadable``: the
-size of a message and its depth are bounded, and a number is kept as its text until a field asks for
-it, so that one of a million digits in a field that nobody reads costs nothing.
+``load`` is the definition, one message at a time. Any bytes give an object or ``Unreadable``: size
+and depth are bounded, and a number stays text until a field uses it, so a number of a million
+digits in an unused field costs nothing.
 
-``are_objects`` looks at a joined batch, at the speed of memory: where it says yes, pyarrow may read
-it, and ``load`` would find no fault that pyarrow does not. A batch that it refuses is read more
-slowly, and no worse.
+``are_objects`` checks a joined batch at memory speed. If it returns True, pyarrow may parse the
+batch, and ``load`` would find no error that pyarrow does not find. A batch it refuses is parsed
+more slowly with the same result.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from slackwater.proxy.columns import NUMBER_CHARS_MAX
 
 MESSAGE_BYTES_MAX: Final = 1024 * 1024
 NESTING_DEPTH_MAX: Final = 64
-"""The message itself is the first level. Python's parser ends where its own stack does."""
+"""Maximum depth; the message itself is level one. Python's parser is bounded by its stack only."""
 
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 _SHALLOW_BYTES_MAX: Final = 5 * NESTING_DEPTH_MAX
-"""A level of objects takes five bytes: a brace, an empty name, a colon, a brace."""
+"""An object level takes five bytes: a brace, an empty name, a colon, a brace."""
 _NUMBER_SAMPLES: Final = 16
 _NUMBER_BYTES: Final = np.isin(np.arange(256), np.frombuffer(b"0123456789.+-eE", np.uint8))
 
 _CONSTANT: Final = re.compile(rb"[:,\[\s][+-]?(?:NaN|Inf(?:inity)?)\s*[,\]}]")
 
 _RUN_CHARS_MAX: Final = 19
-"""Of more a mantissa has too many, and they are not counted further."""
+"""Maximum run length that is counted; a mantissa of more digits is too long."""
 _DIGITS: Final = np.isin(np.arange(256), np.frombuffer(b"0123456789", np.uint8))
 _MANTISSA: Final = np.isin(np.arange(256), np.frombuffer(b"0123456789.", np.uint8))
 _SIGNS: Final = np.isin(np.arange(256), np.frombuffer(b"+-", np.uint8))
 _BEHIND_A_NUMBER: Final = np.isin(np.arange(256), np.frombuffer(b" \t\n\r\f\v,]}", np.uint8))
 _DIGITS_TO_END: Final = re.compile(rb"[0-9]*[\s,\]}]")
 _QUOTED: Final = re.compile(rb'"[+-]?[0-9.]+[eE][+-]?[0-9]+"')
-"""A text where a decimal is expected is read as one, and a time as text has no exponent."""
+"""A decimal with exponent in a string; pyarrow parses it, the definition allows none in a time."""
 _BLOCK_BYTES: Final = 64 * 1024
-"""Passes over so much stay in the processor's cache."""
+"""Block size of passes over the data, so that a block stays in the processor's cache."""
 _CASE: Final = 0x20
-"""The bit that tells ``e`` from ``E``, and ``{`` from ``[``."""
+"""The bit that distinguishes ``e`` from ``E``, and ``{`` from ``[``."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -57,11 +57,11 @@ class JsonNumber(str):
 
 
 class Unreadable(Exception):
-    """Why a message is no object of JSON."""
+    """Why a message is not a JSON object."""
 
 
 def load(message: bytes) -> dict[str, Any]:
-    """The object that a message is, its numbers as text; ``Unreadable`` if it is none."""
+    """Parse a message into an object with numbers as text; ``Unreadable`` if it is not one."""
     if len(message) > MESSAGE_BYTES_MAX:
         raise Unreadable(f"longer than {MESSAGE_BYTES_MAX} bytes")
     if _is_deeper(message):
@@ -102,12 +102,12 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def are_objects(joined: bytes, n: int) -> bool:
-    """Are ``joined`` n texts from brace to brace, an end of line between them and none within?
+    """Whether ``joined`` is n texts in braces, separated by line ends and containing none.
 
-    And does each keep the bounds? False also where that is not certain.
+    Each must also be within the bounds. False also where this is uncertain.
     """
     if joined[:1] != b"{" or joined[-1:] != b"}" or b"\0" in joined:
-        return False  # NUL is for pyarrow the end of all
+        return False  # pyarrow treats NUL as the end of the input
     raw = np.frombuffer(joined, np.uint8)
     ends = _places(raw, ord("\n"))
     if len(ends) != n - 1 or (raw[ends - 1] != ord("}")).any() or (raw[ends + 1] != ord("{")).any():
@@ -123,9 +123,9 @@ def are_objects(joined: bytes, n: int) -> bool:
 
 
 def _opens_much(raw: Bytes, longest: int) -> bool:
-    """Does a message open more than the depth that is allowed, one in another or not?"""
+    """Whether a message may exceed the maximum depth; all opening brackets count, nested or not."""
     opens = _places(raw, ord("{"), _CASE)
-    # So many and one more of neighbours, in no more bytes than a message has.
+    # Opening brackets, one more than allowed, within the length of a message.
     near = opens[NESTING_DEPTH_MAX:] - opens[:-NESTING_DEPTH_MAX] < longest
     if not near.any():
         return False
@@ -135,7 +135,7 @@ def _opens_much(raw: Bytes, longest: int) -> bool:
 
 
 def _places(raw: Bytes, letter: int, bits: int = 0) -> npt.NDArray[np.intp]:
-    """Where a letter stands, or another one that becomes it with these bits."""
+    """Return the places of a letter, or of bytes equal to it after setting ``bits``."""
     found = []
     for start in range(0, len(raw), _BLOCK_BYTES):
         block = raw[start : start + _BLOCK_BYTES]
@@ -144,7 +144,7 @@ def _places(raw: Bytes, letter: int, bits: int = 0) -> npt.NDArray[np.intp]:
 
 
 def _has_constant(joined: bytes) -> bool:
-    """NaN and Infinity, which are no JSON: pyarrow passes over them where nobody looks."""
+    """Whether NaN or Infinity occurs: invalid JSON that pyarrow skips in unused fields."""
     candidate = (b"N" in joined and b"NaN" in joined) or (b"I" in joined and b"Inf" in joined)
     return candidate and _CONSTANT.search(joined) is not None
 
@@ -158,9 +158,9 @@ def _is_text(joined: bytes) -> bool:
 
 
 def has_long_number(joined: bytes, chars_max: int) -> bool:
-    """Do so many bytes of a number, and one more, stand one after another, in a text or not?
+    """Whether more than ``chars_max`` consecutive bytes of a number occur, also in strings.
 
-    A sample of the bytes shows where they do not: so long a run has sixteen of it.
+    A sample of the bytes excludes most batches: a run that long contains sixteen sampled bytes.
     """
     samples = np.frombuffer(joined, np.uint8)[:: chars_max // _NUMBER_SAMPLES]
     others = np.flatnonzero(~_NUMBER_BYTES[samples])
@@ -171,10 +171,10 @@ def has_long_number(joined: bytes, chars_max: int) -> bool:
 
 
 def has_large_exponent(joined: bytes) -> bool:
-    """Is there a number that pyarrow cannot be asked to read as a decimal?
+    """Whether an exponent is too large for pyarrow's decimal parser.
 
-    It moves the point by a table of 38 places, and reads beyond its end: memory that is not its
-    own. Without an exponent it counts the digits first.
+    The parser shifts the point by a table of 38 entries and reads out of bounds beyond it. Without
+    an exponent it checks the number of digits first.
     """
     raw = np.frombuffer(joined, np.uint8)
     at = _exponents(raw)
@@ -183,7 +183,7 @@ def has_large_exponent(joined: bytes) -> bool:
     first = at + 1 + _SIGNS[raw[at + 1]]
     behind = _run(raw, first, 1, _DIGITS)
     digits = behind - first
-    # Beyond 9, or below -19.
+    # Exponents beyond 9, or below -19.
     two = (digits == 2) & ((raw[at + 1] != ord("-")) | (raw[first] >= ord("2")))
     large = ((digits > 2) | two) & _BEHIND_A_NUMBER[raw[behind]]
     before = _run(raw, at - 1, -1, _MANTISSA)
@@ -191,14 +191,14 @@ def has_large_exponent(joined: bytes) -> bool:
         return True
     quotes = before - _SIGNS[raw[before]]
     quotes = quotes[raw[quotes] == ord('"')]
-    # What is left are few: texts that begin with a number, and very long numbers.
+    # The rest are few: strings that begin with a number, and very long numbers.
     return any(_QUOTED.match(joined, quote) for quote in quotes.tolist()) or any(
         _DIGITS_TO_END.match(joined, end) for end in behind[digits == _RUN_CHARS_MAX].tolist()
     )
 
 
 def _exponents(raw: Bytes) -> npt.NDArray[np.intp]:
-    """Where an ``e`` stands between a digit and a digit or a sign."""
+    """Return the places of each ``e`` between a digit and a digit or sign."""
     found = []
     for start in range(1, len(raw) - 1, _BLOCK_BYTES):
         block = raw[start - 1 : start + _BLOCK_BYTES]
@@ -212,9 +212,9 @@ def _exponents(raw: Bytes) -> npt.NDArray[np.intp]:
 def _run(
     raw: Bytes, begin: npt.NDArray[np.intp], step: int, members: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.intp]:
-    """Where runs of these bytes that begin at these places end; no further than is counted.
+    """Return where runs of these bytes end, counted up to the maximum run length.
 
-    The first and the last byte of all are braces, so each run ends.
+    The first and last bytes of the input are braces, so each run ends.
     """
     ends, on = begin.copy(), np.arange(len(begin))
     for _ in range(_RUN_CHARS_MAX):

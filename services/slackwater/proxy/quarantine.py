@@ -1,13 +1,13 @@
-"""Readings that cannot be used, kept and counted (guarantee-6).
+"""Quarantine: unusable readings are stored and counted (guarantee-6).
 
-Nothing that a sensor sent disappears: what is malformed, late, too far in the future or before a
-query's start goes to ``sw.quarantine.<stream>`` as JSON, with its place in the input and its text.
-An entry is identified by (stream, position). A proxy writes entries before the record whose input
-position passes them, and a restarted one begins behind that position; so only entries after the
-last record can be written twice, and whoever counts, counts distinct ones (trace-23).
+Readings that are malformed, late, too far in the future or before a query's start are written to
+``sw.quarantine.<stream>`` as JSON, with input position and text. An entry is identified by (stream,
+position). A proxy writes entries before the record whose input position passes them, and a
+restarted proxy resumes at that position. So only entries after the last record can be written
+twice, and a count must be of distinct entries (trace-23).
 
-Rejected: a transaction over both topics. Source logs must not be transactional, since markers take
-offsets and leave holes for whoever reads offsets (trace-9).
+Rejected: a transaction over both topics. Source logs must not be transactional, since transaction
+markers take offsets, which readers of offsets would see as holes (trace-9).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class QuarantineEntry:
-    """One unusable reading. ``stime`` is None where no time could be read."""
+    """One unusable reading. ``stime`` is None if no time could be parsed."""
 
     position: str
     reason: Reason
@@ -48,7 +48,7 @@ class QuarantineEntry:
 
 
 def iso(us: int) -> str:
-    """An event or wall time as all JSON of ours writes it."""
+    """Format an event or wall time for JSON."""
     try:
         text = (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds")
     except OverflowError:
@@ -57,7 +57,7 @@ def iso(us: int) -> str:
 
 
 def to_json(stream: str, entry: QuarantineEntry, now_us: int) -> bytes:
-    """The entry as the topic carries it."""
+    """Encode the entry as written to the topic."""
     return orjson.dumps(
         {
             "stream": stream,
@@ -72,7 +72,7 @@ def to_json(stream: str, entry: QuarantineEntry, now_us: int) -> bytes:
 
 
 class Quarantine:
-    """Writes a stream's entries, and knows how many there were."""
+    """Writes and counts a stream's entries."""
 
     def __init__(self, writer: Writer, stream: str, names: Names) -> None:
         self._writer = writer
@@ -82,7 +82,7 @@ class Quarantine:
         self.counts: Counter[str] = Counter()
 
     def put(self, entries: Iterable[QuarantineEntry], now_us: int) -> None:
-        """Write entries; records that pass them must wait until ``settle``."""
+        """Write entries; records that pass them must wait for ``settle``."""
         for entry in entries:
             self.counts[entry.reason] += 1
             value = to_json(self._stream, entry, now_us)
@@ -90,20 +90,20 @@ class Quarantine:
             self._waiting = True
 
     def count(self, reason: Reason, n: int) -> None:
-        """Entries that an earlier incarnation has written."""
+        """Count entries written by an earlier incarnation."""
         if n:
             self.counts[reason] += n
 
     def count_all(self, entries: Iterable[QuarantineEntry]) -> None:
-        """The same, each by its reason."""
+        """Count entries by their reasons."""
         self.counts.update(entry.reason for entry in entries)
 
     def all_counts(self) -> dict[str, int]:
-        """Every reason, also those that did not occur."""
+        """Return the counts of all reasons, zeros included."""
         return {reason: self.counts[reason] for reason in REASONS}
 
     def settle(self, timeout_s: float = 0.1) -> bool:
-        """Are all entries in the topic? Waits a little if they are not."""
+        """Whether all entries are in the topic; waits up to the time-out."""
         if self._waiting:
             try:
                 self._writer.await_delivered(timeout_s)

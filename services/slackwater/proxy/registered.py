@@ -1,9 +1,9 @@
-"""What the registry holds for the streams of a process, read once for all of them.
+"""Reads the registry once for all streams of a process.
 
-A stream needs the event clock, the queries that read it (their grids are its cut points), and,
-where it learns its usual gaps, what was recorded of them. A thread tells it: reading the registry
-waits for the broker, and a stream must not. The thread ends when all streams have what they need,
-and starts again for one that is served anew.
+A stream needs the event clock, the queries that read it (their grids are its cut points) and, with
+learned gaps, the recorded steps. A thread reads the registry and notifies the streams, because
+reading waits for the broker and a stream must not wait. The thread ends when all streams have what
+they need, and starts again for a stream that is restarted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QUERIES_EVERY_S: Final = 2.0
 
 
 class RegistryWatch:
-    """Tells streams what they need of the registry, as soon as it is there."""
+    """Notifies streams of the registry entries they need, as soon as these exist."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -32,7 +32,7 @@ class RegistryWatch:
         self._runs = False
 
     def notify(self, context: InputContext) -> None:
-        """Tell a stream; who is served anew takes its own place."""
+        """Register a stream for notification; a restarted stream replaces its earlier entry."""
         with self._changed:
             if self._clock is not None and context.event_clock is None:
                 context.start_clock(self._clock)
@@ -61,7 +61,7 @@ class RegistryWatch:
             pass
 
     def _look(self) -> bool:
-        """One look, and the time until the next; False if there need not be one."""
+        """Read the registry once, and wait until the next read is due; False if none is needed."""
         with self._changed:
             asked = dict(self._waiting)
         reported = self._notify(asked.values())
@@ -77,7 +77,7 @@ class RegistryWatch:
             return True
 
     def _notify(self, asked: Collection[InputContext]) -> list[InputContext]:
-        """Those that need no more, now or because they have ended."""
+        """Notify the streams; return those that need no more or have ended."""
         try:
             queries = self._registry.queries()
             learns = any(context.learning is not None for context in asked)

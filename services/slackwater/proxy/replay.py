@@ -1,16 +1,16 @@
-"""A file as a sensor: its readings in the file's order, each when its time has come.
+"""Replays a file as a sensor: readings in the file's order, each sent when its time is due.
 
-A reading is due when the event clock shows the largest time up to it in its file, so that a file
-that steps back is sent as it stands. Nothing is spooled: the file is the spool, and a line number
-the position in it. A restarted replay reads the file again from its beginning, which gives it the
-largest time and the counts, and goes on at the position that the log's last record carries: the
-same ids, the same late readings, whatever was flushed when.
+A reading is due when the event clock reaches the largest time up to it in the file, so a file with
+decreasing times is sent in its own order. Nothing is spooled: the file is the spool, and the line
+number is the position. A restarted replay reads the file from the beginning, which restores the
+largest time and the counts, and continues at the position in the log's last record. Ids and late
+readings are the same, whatever was flushed when.
 
-Where a file is ingested into a live stream, one wrong year must not hold back all that stands
-behind it (``pause_us_max``). A *leap* is a reading that lies more than a day ahead of most that
-follow it, or behind a pause that nobody waits for; it is due with its neighbours. What is more than
-a day ahead of the clock goes to quarantine anyway. A pause of days is none: most that follow are on
-its other side, too.
+Where a file is ingested into a live stream, one wrong year must not hold back the rest of the file
+(``pause_us_max``). A *leap* is a reading more than a day ahead of most readings that follow it, or
+after a pause beyond the maximum; it is due together with its neighbours. A reading more than a day
+ahead of the clock goes to quarantine in any case. A gap of days in the data is not a leap, since
+most later readings lie beyond it too.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from slackwater.proxy.csvfile import CsvFile, CsvPiece, Guard
 from slackwater.proxy.quarantine import QuarantineEntry
 
 PIECE_BYTES_PACED: Final = 512 * 1024
-"""A piece is parsed in one go, while boundaries wait: about 10 ms."""
+"""Piece size when paced. A piece is parsed in one go, which delays boundaries by about 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What has come of a file: readings, what cannot be used, blank lines."""
+    """Output of a file: readings, quarantine entries, blank lines."""
 
     arrived: Arrived
     lines: type_i64
@@ -46,7 +46,7 @@ class Due:
     piece: CsvPiece
 
     def refused(self, refused: Refused) -> list[QuarantineEntry]:
-        """Quarantine entries for readings that the core refused."""
+        """Return quarantine entries for readings that the core refused."""
         return [
             QuarantineEntry(
                 position=str(int(self.lines[i])),
@@ -76,7 +76,7 @@ class _Open:
 
 
 class Replay:
-    """One file, up to ``end_at_us`` (event time) if that is given."""
+    """Replay of one file, up to ``end_at_us`` (event time) if given."""
 
     def __init__(
         self,
@@ -91,24 +91,24 @@ class Replay:
         self._file = CsvFile(spec, path, piece_bytes, guard)
         self._pieces: Iterator[CsvPiece] = self._file.pieces()
         self._ahead: deque[CsvPiece] = deque()
-        """Read, to see what follows the piece that is being sent."""
+        """Pieces read ahead, to see what follows the current one."""
         self._pause_us_max = pause_us_max
         self._end_at_us = FOREVER if end_at_us is None else end_at_us
         self._largest = NEVER
         self._open: _Open | None = None
         self.exhausted = False
-        """No reading is left that is to be sent."""
+        """No further reading is to be sent."""
         self._failed: SlackwaterError | None = None
         self._load()
         self._look_for_end()
 
     @property
     def damage(self) -> SlackwaterError | None:
-        """Why the file cannot be read on, once all that came before has been taken."""
+        """The error that ends the file, reported once everything before it has been taken."""
         return None if self._ahead or self._open is not None else self._failed
 
     def skip(self, position: int) -> Iterator[Due]:
-        """What an earlier incarnation has dealt with: all lines before ``position``."""
+        """Yield what an earlier incarnation has processed: all lines before ``position``."""
         while self._open is not None and self._begins_before(self._open, position):
             n = int(np.searchsorted(self._open.piece.lines, position)) - self._open.at
             yield self._take(n)
@@ -120,7 +120,7 @@ class Replay:
         return opened.piece.arrived.position <= position
 
     def take(self, now_us: int, readings_max: int) -> Due | None:
-        """What is due at ``now_us``, at most so many readings; None if there is nothing."""
+        """Return what is due at ``now_us``, at most ``readings_max``; None if nothing is due."""
         if self._open is None or self.exhausted:
             return None
         limit = min(now_us, self._end_at_us)
@@ -131,7 +131,7 @@ class Replay:
         return self._take(min(n, readings_max))
 
     def due_us(self, readings: int) -> int | None:
-        """When this many more readings will be due, as far as has been read."""
+        """Return when that many more readings will be due, as far as has been read."""
         if self._open is None or not self._open.left:
             return None
         at = min(self._open.at + readings, len(self._open.times)) - 1
@@ -199,9 +199,9 @@ class Replay:
 def without_leaps(
     stimes: type_i64, following: type_i64, before: int, pause_us_max: int
 ) -> type_i64:
-    """The times, each leap's replaced by its neighbour's: the one before, else the one behind.
+    """Replace the time of each leap by that of the previous reading, else of the next.
 
-    ``before`` is the largest time so far, ``following`` are those of the readings behind them.
+    ``before`` is the largest time so far, ``following`` the times of the next piece.
     """
     head = np.array([before] if before > NEVER else [], np.int64)
     both = np.concatenate((head, stimes, following))

@@ -1,7 +1,7 @@
-"""The input that replays a file onto its source log, paced by the event clock.
+"""Input that replays a file to its source log, paced by the event clock.
 
-With ``clock: data`` nothing is paced: the file goes as fast as the log takes it, and its
-boundaries come from its readings.
+With ``clock: data`` the file is not paced: readings are sent as fast as the log accepts them, and
+boundaries derive from the readings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ASLEEP_US: Final = 3_600_000_000
 
 
 class ReplayInput:
-    """One file, one source log."""
+    """Replay of one file to one source log."""
 
     def __init__(
         self,
@@ -59,21 +59,21 @@ class ReplayInput:
 
     @property
     def logs(self) -> Sequence[SourceLog]:
-        """The one log."""
+        """The one source log."""
         return (self._log,)
 
     def begin(self) -> None:
-        """Take the log over, and read on to where it ends."""
+        """Take over the log and skip to the position where it ends."""
         self._log.begin(self._context.spool.hints().get(self._log.name))
         core, quarantine = self._log.core, self._context.quarantine
-        core.largest = NEVER  # the file says it again
+        core.largest = NEVER  # recomputed from the file
         for due in self._replay.skip(core.position):
             quarantine.count_all(due.entries)
             quarantine.count("late", core.follow(due.arrived.stimes))
             self._blank += due.blank
 
     def step(self, now_us: int) -> int:
-        """Send what is due; at a cut point, the boundary too."""
+        """Send what is due; at a cut point also the boundary."""
         context, core = self._context, self._log.core
         if not self._log.has_room or not context.quarantine.settle():
             return now_us + RETRY_US
@@ -88,7 +88,7 @@ class ReplayInput:
             return now_us
         if self._replay.exhausted and self._replay.damage is not None:
             raise self._replay.damage
-        # All that is due has been taken: the clock's promise covers the input (trace-10).
+        # All due readings have been taken, so the clock's promise covers the input (trace-10).
         if self._replay.exhausted and not self._ended:
             self._end()
             self._flush_at_us = None
@@ -109,7 +109,7 @@ class ReplayInput:
         self._context.quarantine.put(entries, now_us)
 
     def _end(self) -> None:
-        """The file is at its end: trace-24's end boundary, as given or from this file alone."""
+        """End the log with the given end boundary, or with one derived from the file (trace-24)."""
         self._ended = True
         core = self._log.core
         end = self._end_boundary_us
@@ -128,7 +128,7 @@ class ReplayInput:
         return wake
 
     def detail(self) -> dict[str, int]:
-        """Counters for the heartbeat."""
+        """Return counters for the heartbeat."""
         context, core = self._context, self._log.core
         return {
             "readings": core.next_id,
@@ -139,10 +139,10 @@ class ReplayInput:
         }
 
     def leave(self) -> None:
-        """The log itself tells where the input goes on."""
+        """Do nothing: the log holds the position."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resource is held."""
 
 
 def _end_of(grid: Grid, e: int) -> int:
@@ -150,7 +150,7 @@ def _end_of(grid: Grid, e: int) -> int:
 
 
 def _identity(path: Path) -> str:
-    """Of the file's beginning and size: the same file goes on where the log says."""
+    """Derive an identity from the file's beginning and size, so the same file is continued."""
     try:
         with path.open("rb") as stream:
             head = stream.read(65_536)

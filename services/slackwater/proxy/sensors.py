@@ -1,18 +1,17 @@
-"""Sensors that hand their readings over: spooled, acknowledged, then sent.
+"""Input of sensors that send readings: spooled, acknowledged, then sent.
 
-The only sensor of this version is a file that `slackwater ingest` asks for while the deployment
-runs: a small JSON file in the proxy's inbox names it. It is treated as any sensor will be: its
-readings get their ids in the spool before its position moves on, and the spool is what is sent. So
-a proxy that is killed between any two steps neither loses nor doubles a reading: what was spooled
-is sent from the spool, what was not is read again from the file.
+The only sensor of this version is a file that `slackwater ingest` submits at run time, as a small
+JSON job in the proxy's inbox. It is handled like any sensor: readings get their ids in the spool
+before the position advances, and only spooled readings are sent. So a proxy killed between any two
+steps neither loses nor duplicates a reading: spooled readings are sent from the spool, all others
+are read again from the file.
 
-A job that cannot be done, or not to its end, becomes ``NAME.refused`` with the reason in it. What
-was read before an archive ended too soon is taken in, and the reason says which line comes next:
-the readings had their ids, and may be answered, long before anybody saw the damage.
+A job that fails, or cannot be completed, becomes ``NAME.refused`` with the reason in it. Readings
+before the damage of a truncated archive are taken in, and the reason gives the next line: these
+readings had their ids, and may have been answered, long before the damage was detected.
 
-Boundaries follow the clock, since the proxy speaks for sensors that may have nothing to say; with
-``expect_every`` or ``clock: data`` they come from the readings. A promise is in the spool before
-it is in the log (rule-9).
+Boundaries follow the clock, since sensors may have no readings to send; with ``expect_every`` or
+``clock: data`` they derive from the readings. A promise is spooled before it is sent (rule-9).
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ FULL_RETRY_US: Final = 500_000
 LOOK_EVERY_US: Final = 500_000
 SPEED_MAX: Final = 1e9
 PAUSE_US_MAX: Final = 366 * 86_400_000_000
-"""A reading in a file is waited for so long (wall time) after the one before it, and no longer."""
+"""Maximum pause in wall time between two readings of a file; longer ones are leaps."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestJob:
-    """A file to take in. ``name`` identifies it: its progress is kept under it.
+    """A file to ingest. ``name`` identifies the job and its progress.
 
-    With ``as_now`` all times are shifted so that the first reading is now. A reading is due when
-    its distance from the first one, divided by ``speed``, has gone by; without a speed (and not
-    ``as_now``) everything is due at once.
+    With ``as_now`` all times are shifted so that the first reading is now. A reading is due once
+    its distance from the first, divided by ``speed``, has passed; without a speed (and not
+    ``as_now``) all readings are due at once.
     """
 
     name: str
@@ -61,19 +60,19 @@ class IngestJob:
 
     @property
     def pace(self) -> float | None:
-        """How many times as fast as the file's own time; None: as fast as it goes."""
+        """Replay speed relative to event time; None: unpaced."""
         return self.speed or (1.0 if self.as_now else None)
 
 
 def inbox_of(data_dir: Path, stream: str) -> Path:
-    """Where jobs for a stream's proxy are put: `NAME.json`, written elsewhere and renamed."""
+    """Return the inbox for a stream's jobs: `NAME.json`, written elsewhere and renamed."""
     return data_dir / "proxy" / f"{stream}.inbox"
 
 
 def hand_over(
     data_dir: Path, stream: str, name: str, file: Path, *, speed: float = 1.0, as_now: bool = True
 ) -> None:
-    """Put a job into a stream's inbox, unless one of this name was there before."""
+    """Put a job into a stream's inbox, unless a job of this name exists."""
     inbox = inbox_of(data_dir, stream)
     make_private(inbox)
     if any(inbox.glob(f"{name}.*")):
@@ -83,7 +82,7 @@ def hand_over(
 
 
 def job_from(path: Path) -> IngestJob:
-    """The job in a file; ``ValueError`` if it is none."""
+    """Parse a job file; ``ValueError`` if invalid."""
     try:
         data: Any = json.loads(path.read_text())
     except RecursionError:
@@ -102,7 +101,7 @@ def job_from(path: Path) -> IngestJob:
 
 
 def refuse(path: Path, why: str) -> None:
-    """A job that cannot be done, or not to its end, is kept beside the others with the reason."""
+    """Rename a failed or incomplete job and store the reason in it."""
     _log.error("ingest job %s is refused: %s", path.name, why)
     try:
         job: Any = json.loads(path.read_text())
@@ -116,7 +115,7 @@ def refuse(path: Path, why: str) -> None:
 
 
 class SensorInput:
-    """Whatever hands readings over; today the inbox."""
+    """Input of sensors; today the inbox is the only one."""
 
     def __init__(self, context: InputContext) -> None:
         self._context = context
@@ -145,11 +144,11 @@ class SensorInput:
 
     @property
     def logs(self) -> Sequence[SourceLog]:
-        """The one log."""
+        """The one source log."""
         return (self._log,)
 
     def begin(self) -> None:
-        """Take the log over, settle with what the spool holds, and send that."""
+        """Take over the log, compare it with the spool, and send what is unsent."""
         spool, log = self._context.spool, self._log
         spooled, waiting = spool.spooled(), list(spool.unsent())
         given_up = replace(spooled, next_id=waiting[0].first_id) if waiting else spooled
@@ -168,7 +167,7 @@ class SensorInput:
         self._send()
 
     def _renumber(self, left: list[SourceRecord]) -> list[SourceRecord]:
-        """Another spool's readings have our ids: ours follow them, or are superseded (trace-2)."""
+        """Assign new ids to readings whose ids another spool has used; some are superseded (trace-2)."""
         context, core = self._context, self._log.core
         again = SourceCore(self._rules, self._log.scan.resume(self._log.identity))
         entries: list[QuarantineEntry] = []
@@ -198,7 +197,7 @@ class SensorInput:
     # Steps.
 
     def step(self, now_us: int) -> int:
-        """Take in, spool, send; at a cut point, promise."""
+        """Read, spool and send; at a cut point also a boundary."""
         context = self._context
         self._acknowledge()
         if not context.quarantine.settle():
@@ -232,7 +231,7 @@ class SensorInput:
         return min(now_us + LOOK_EVERY_US, context.wall_us(self._flush_at_us))
 
     def _flush(self, clock_us: int | None) -> None:
-        """Into the spool, then into the log."""
+        """Write waiting readings to the spool, then to the log."""
         core, spool = self._log.core, self._context.spool
         before = core.saved()
         records = core.flush(self._log.inc, clock_us)
@@ -254,7 +253,7 @@ class SensorInput:
         self._send()
 
     def _send(self) -> bool:
-        """What is spooled and not sent, as far as there is room."""
+        """Send spooled records while there is room."""
         log = self._log
         if self._sent_to == log.core.next_id:
             return True
@@ -266,10 +265,10 @@ class SensorInput:
         return True
 
     def _delivered(self, record: SourceRecord) -> None:
-        self._acknowledged = record.last_id  # in the writer's thread: only noted
+        self._acknowledged = record.last_id  # runs in the writer's thread: only stored
 
     def _acknowledge(self) -> None:
-        acknowledged = self._acknowledged  # may grow meanwhile
+        acknowledged = self._acknowledged  # may grow concurrently
         if acknowledged > self._noted:
             self._context.spool.acknowledge(acknowledged)
             self._noted = acknowledged
@@ -290,9 +289,9 @@ class SensorInput:
         return self._running
 
     def _read(self, running: _Running, now_us: int) -> bool:
-        """Some of the file; False if nothing is due."""
+        """Read a part of the file; False if nothing is due."""
         core, context = self._log.core, self._context
-        # One record's worth: the spool takes a flush whole or not at all.
+        # At most one record: a flush is spooled whole or not at all.
         due = running.take(now_us, max(1, core.rules.rows_max - core.waiting))
         if due is None:
             if running.replay.exhausted and not core.waiting:
@@ -304,7 +303,7 @@ class SensorInput:
             entries += shifted.refused(refused)
         self._blank += due.blank
         running.position = due.arrived.position
-        name = running.job.name  # files in two folders may be called alike
+        name = running.job.name  # files in two folders may have equal names
         context.quarantine.put(
             [replace(entry, position=f"{name}:{entry.position}") for entry in entries], now_us
         )
@@ -331,7 +330,7 @@ class SensorInput:
         self._running = None
 
     def detail(self) -> dict[str, int]:
-        """Counters for the heartbeat."""
+        """Return counters for the heartbeat."""
         return {
             "readings": self._log.core.next_id,
             "blank": self._blank,
@@ -341,16 +340,16 @@ class SensorInput:
         }
 
     def leave(self) -> None:
-        """What the log holds by now need not be sent again."""
+        """Acknowledge what the log holds, so that a restart does not send it again."""
         self._acknowledge()
 
     def close(self) -> None:
-        """Close the spool with what it holds."""
+        """Close the spool; its content is kept."""
         self._context.spool.close()
 
 
 class _Running:
-    """A job at work. The shift of its times is part of its progress: it must not change."""
+    """A running job. The shift of its times is stored with its progress and never changes."""
 
     def __init__(self, context: InputContext, job: IngestJob, path: Path, now_us: int) -> None:
         self.job = job
@@ -373,12 +372,12 @@ class _Running:
         self._began_us = began
         self._first_us = began if first is None else first
         self.position = spool.position(job.name)
-        """The line that is to be taken in next."""
+        """The next line to be read."""
         for due in self.replay.skip(self.position):
             context.quarantine.count_all(due.entries)
 
     def take(self, now_us: int, readings_max: int) -> Due | None:
-        """What is due now."""
+        """Return what is due now."""
         pace = self.job.pace
         if pace is None:
             return self.replay.take(FOREVER, readings_max)
@@ -387,7 +386,7 @@ class _Running:
         )
 
     def shift(self, due: Due) -> Due:
-        """The readings with the times they are given."""
+        """Return the readings with shifted times."""
         if not self.job.as_now:
             return due
         arrived = due.arrived
@@ -395,7 +394,7 @@ class _Running:
         return replace(due, arrived=replace(arrived, stimes=stimes))
 
     def wake_us(self, now_us: int) -> int:
-        """When the next reading is due."""
+        """Return when the next reading is due."""
         due, pace = self.replay.due_us(1), self.job.pace
         if due is None or pace is None:
             return now_us

@@ -1,14 +1,14 @@
-"""One stream of a proxy process: served, and when that fails, served anew, alone.
+"""Serves one stream of a proxy process, and restarts it alone after a failure.
 
-A process serves many streams, each in a thread of its own, because what one stream waits for (its
-disk, the broker's answer about its log, a piece that is parsed) must keep no other waiting. They
-share what has no owner: the client that writes, the one that asks for ends, the clock, the
-listener, the registry's reader. Nothing is locked while anybody waits for a disk or a broker.
+A process serves many streams, each in its own thread, so that no stream waits for the disk, the
+broker or the parsing of another. Shared are the producer, the client that requests end offsets, the
+clock, the heartbeat listener and the registry reader. No lock is held while a thread waits for a
+disk or a broker.
 
-An error of one stream ends its serving, not the process: it begins again from its spool and its
-log, with a new incarnation, as after a restart, and backs off if it fails again and again. A stream
-may also be *dropped*, which is how a rehearsal kills one of several: its serving ends between two
-steps. Nothing is flushed, acknowledged or noted.
+An error of one stream ends the serving of that stream, not the process. It restarts from its spool
+and log with a new incarnation, as after a restart of the process, with back-off after repeated
+failures. A stream can also be *dropped*, which is how a rehearsal kills one of several: its serving
+ends between two steps, and nothing is flushed, acknowledged or stored.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ from slackwater.runtime.service.registry import Registry
 _log = logging.getLogger(__name__)
 
 IN_FLIGHT_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of all streams together."""
+"""Total over all streams."""
 STREAM_IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
 LEAVE_S_MAX: Final = 0.5
-"""So long a stream that is told to stop waits for what is in flight."""
+"""Maximum wait for records in flight when a stream is stopped."""
 HOPELESS: Final = (UsageError, DeploymentError, EnvironmentProblem)
-"""What no restart mends, unless somebody changes a file or makes a topic."""
+"""Errors that a restart cannot resolve without a change to a file or topic."""
 
 
 class DroppedStream(Exception):
-    """The stream's serving is to end as if its process had been killed."""
+    """Raised to end a stream's serving as if its process had been killed."""
 
 
 class Rein:
-    """What the loop of one stream sleeps on, so that others can stop it, hold it or drop it."""
+    """Controls the loop of one stream: stop, hold, drop. The loop waits on it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._stopped = self._held = self._dropped = False
 
     def is_set(self) -> bool:
-        """Whether the loop is to end."""
+        """Whether the loop must end."""
         return self._stopped
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep so long, or until the loop is to end; ``DroppedStream`` if as a killed one does."""
+        """Wait for the time-out or the end of the loop; ``DroppedStream`` if it was dropped."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._held or self._dropped, timeout)
             self._changed.wait_for(lambda: self._stopped or not self._held or self._dropped)
@@ -77,19 +77,19 @@ class Rein:
             return self._stopped
 
     def stop(self) -> None:
-        """End in order."""
+        """End the loop in order."""
         self._set(stopped=True)
 
     def drop(self) -> None:
-        """End as if killed; a stream that is held, too."""
+        """End the loop as if killed, also when held."""
         self._set(dropped=True)
 
     def hold(self) -> None:
-        """Stand still, as a paused process does."""
+        """Pause the loop, like a paused process."""
         self._set(held=True)
 
     def release(self) -> None:
-        """Go on."""
+        """Continue a held loop."""
         self._set(held=False)
 
     def _set(
@@ -104,7 +104,7 @@ class Rein:
 
 @dataclass(frozen=True)
 class ProxyShared:
-    """What the streams of one process have in common."""
+    """State shared by the streams of a process."""
 
     deployment: Deployment
     cluster: Where
@@ -112,21 +112,21 @@ class ProxyShared:
     transport: Transport
     producer: SharedProducer
     in_flight_bytes_max: int
-    """Of each stream."""
+    """Limit per stream."""
     clock: SystemClock
     listener: HeartbeatListener
     registry: Registry
     watch: RegistryWatch
     faults: Faults
     sender: Callable[[str], HeartbeatTarget]
-    """The heartbeat of a part of the process; started."""
+    """Starts and returns the heartbeat of a part of the process."""
     make_topics: Callable[[Sequence[StreamSpec]], None]
-    """Those that these streams need from the start, if they are missing."""
+    """Creates the topics that the streams need at the start, if missing."""
     topics_made: bool = True
 
 
 class Serving:
-    """One stream in its thread."""
+    """One stream, served in its own thread."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Serving:
         self.stream = spec.name
         self.rein = Rein()
         self.error: SlackwaterError | None = None
-        """Why it cannot be served, and never was; it is tried all the same."""
+        """Why the stream was never ready; it is retried all the same."""
         self._has_ended = False
         self._shared, self._spec, self._options = shared, spec, options
         self._on_change = on_change
@@ -149,20 +149,20 @@ class Serving:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is not served, and will not be as far as can be seen."""
+        """Whether the stream is not served and is not expected to be."""
         return self._has_ended or self.error is not None
 
     @property
     def verbs(self) -> Mapping[str, Callable[[], None]]:
-        """What can be done to it from outside: as a signal does to a process."""
+        """Commands that act on the stream as signals act on a process."""
         return {"kill": self.rein.drop, "pause": self.rein.hold, "resume": self.rein.release}
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for its end."""
+        """Wait for the thread to end."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -193,7 +193,7 @@ class Serving:
                 return
 
     def _failed(self, error: Exception) -> dict[str, int]:
-        """Log it; what the heartbeat tells of it."""
+        """Log the error and return the details for the heartbeat."""
         code = exit_code_of(error)
         self._failures += 1
         if isinstance(error, HOPELESS) and not self._ever_ready:
@@ -206,7 +206,7 @@ class Serving:
         }
 
     def _rest(self, wait_s: float) -> bool:
-        """Before it is served again; False if it is not to be."""
+        """Wait before the next attempt; False if the stream was stopped."""
         if wait_s:
             _log.warning("served again in %g s", wait_s)
         try:

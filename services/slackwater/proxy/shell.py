@@ -1,9 +1,9 @@
-"""What every kind of input needs beside itself: the loop that serves one stream.
+"""The loop that serves one stream, common to all kinds of input.
 
-An *input* (a replayed file, an existing topic, sensors) is opened, its source logs are taken over
-(rule-6), the heartbeat tells that the stream is ready, the event clock is awaited, and then
-``step`` is called whenever the input asked to be woken. Between two steps the loop looks for what
-ends it: a stop, a failed write (rule-7), a successor (rule-6), a hole that a reader sees (rule-11).
+An *input* (a replayed file, an existing topic, sensors) is opened and takes over its source logs
+(rule-6); the heartbeat reports the stream as ready; the loop waits for the event clock and then
+calls ``step`` whenever the input asked to be woken. Between steps the loop checks what ends it: a
+stop, a failed write (rule-7), a newer writer (rule-6), a hole that a reader detects (rule-11).
 """
 
 from __future__ import annotations
@@ -42,37 +42,37 @@ WAKE_S_MAX: Final = 0.2
 CLOCK_LOOK_S: Final = 0.01
 HINT_EVERY_US: Final = 5_000_000
 GRID_WALL_US: Final = 100_000
-"""Cut points before any query is registered."""
+"""Interval of cut points before any query is registered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Wall time relative to the anchor in which nothing is appended (a fault of a rehearsal)."""
+    """Wall time relative to the anchor without appends (an injected fault of a rehearsal)."""
 
     at_us: int
     for_us: int
 
     def ends_us(self, anchor_us: int, now_us: int) -> int | None:
-        """When it ends, if it holds now."""
+        """Return when the silence ends if it is in effect, else None."""
         start = anchor_us + self.at_us
         return start + self.for_us if start <= now_us < start + self.for_us else None
 
 
 class Stop(Protocol):
-    """What a loop sleeps on; a ``threading.Event`` is one."""
+    """What a loop waits on; a ``threading.Event`` conforms."""
 
     def is_set(self) -> bool:
-        """Whether the loop is to end."""
+        """Whether the loop must end."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep so long, or until the loop is to end; the same as ``is_set`` then."""
+        """Wait for the time-out or the end of the loop; return ``is_set``."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class InputContext:
-    """What an input works with."""
+    """Context of an input."""
 
     spec: StreamSpec
     deployment: Deployment
@@ -87,9 +87,9 @@ class InputContext:
     dead_letters: DeadLetters | None = None
     event_clock: EventClock | None = None
     failures: list[str] = field(default_factory=list)
-    """Why its writer or the registry cannot go on."""
+    """Errors of the writer or the registry that end the loop."""
     found: dict[str, tuple[Grid, int]] = field(default_factory=dict)
-    """Of the queries that read the stream, those that are registered."""
+    """The registered queries that read the stream."""
     expecting: Expecting = field(init=False)
     default_grid: Grid = field(default_factory=lambda: Grid(GRID_WALL_US, None))
 
@@ -107,17 +107,17 @@ class InputContext:
         return LEARNING if self.spec.learns_gaps else None
 
     def guard(self, where: str) -> tuple[DeadLetters, str] | None:
-        """Who sets input aside, and the name of this one there."""
+        """Return the dead letters and the input's name in them."""
         return None if self.dead_letters is None else (self.dead_letters, where)
 
     def start_clock(self, event_clock: EventClock) -> None:
-        """The deployment's clock is known."""
+        """Set the deployment's event clock."""
         self.event_clock = event_clock
         if isinstance(event_clock, AnchoredClock):
             self.default_grid = Grid(max(1, int(GRID_WALL_US * event_clock.speed)), None)
 
     def registered(self, queries: Mapping[str, QueryDefinition], learned: Learned | None) -> bool:
-        """What the registry holds, as far as it is known; whether that is all that is needed."""
+        """Take over the registry's entries; return whether all that the stream needs is there."""
         name = self.spec.name
         self.found |= {
             query.name: (query.grid, query.e0_us)
@@ -131,30 +131,30 @@ class InputContext:
         return restored and wanted <= self.found.keys()
 
     def event_us(self, now_us: int) -> int | None:
-        """What the event clock shows; None for ``clock: data``, where nothing is paced."""
+        """Return the event clock's time; None for ``clock: data``, which is unpaced."""
         assert self.event_clock is not None
         if isinstance(self.event_clock, DataClock):
             return None
         return self.event_clock.event(now_us)
 
     def future_from_us(self, now_us: int) -> int | None:
-        """From what a reading a day ahead is judged; a rehearsal has no such rule."""
+        """Return the reference time of the a-day-ahead rule; None in a rehearsal, which has none."""
         return now_us if isinstance(self.event_clock, WallClock) else None
 
     def wall_us(self, event_us: int) -> int:
-        """When the event clock will show a time; only where there is one that is paced."""
+        """Return when the event clock reaches a time; requires a paced clock."""
         assert self.event_clock is not None
         wall = self.event_clock.wall(event_us)
         assert wall is not None
         return wall
 
     def ahead_us(self, now_us: int, cores: Iterable[SourceCore]) -> int:
-        """An event time that nobody has reached: what is recorded now may hold from there."""
+        """Return an event time not yet reached, from which a step recorded now may take effect."""
         event_us = self.event_us(now_us + AHEAD_US)
         return max(core.largest for core in cores) + AHEAD_US if event_us is None else event_us
 
     def silent_until_us(self, now_us: int) -> int | None:
-        """When the silence that holds now ends; None if none does."""
+        """Return when the current silence ends; None if there is none."""
         if not isinstance(self.event_clock, AnchoredClock):
             return None
         anchor = self.event_clock.anchor_wall_us
@@ -163,31 +163,31 @@ class InputContext:
 
 
 class Input(Protocol):
-    """Where readings come from."""
+    """A source of readings."""
 
     @property
     def logs(self) -> Sequence[SourceLog]:
-        """The source logs it writes; the first one's incarnation is the proxy's."""
+        """The source logs written; the incarnation of the first is the proxy's."""
         ...
 
     def begin(self) -> None:
-        """Take the source logs over."""
+        """Take over the source logs."""
         ...
 
     def step(self, now_us: int) -> int:
-        """Do what is due; says when to be called again at the latest (wall time)."""
+        """Do what is due; return the latest wall time for the next call."""
         ...
 
     def detail(self) -> dict[str, int]:
-        """Its counters."""
+        """Return the input's counters."""
         ...
 
     def leave(self) -> None:
-        """Note what is known by now, so that the next start is quicker. Not after a failure."""
+        """Store progress so that the next start is faster. Not called after a failure."""
         ...
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release all resources."""
         ...
 
 
@@ -202,24 +202,24 @@ class HeartbeatTarget(Protocol):
         states: dict[str, str] | None = None,
         detail: dict[str, int] | None = None,
     ) -> None:
-        """Tell this from now on; what is not given stays."""
+        """Set the given values; all others are unchanged."""
         ...
 
     def begin_again(self, lasting: Mapping[str, int] | None = None) -> None:
-        """The stream is served anew; ``lasting`` stays in its details."""
+        """Reset the heartbeat for a restarted stream; ``lasting`` stays in its details."""
         ...
 
     def stop(self) -> None:
-        """Tell no more."""
+        """Stop the heartbeat."""
         ...
 
 
 class SupersededWriter(Exception):
-    """Somebody else writes this stream now."""
+    """Raised when another writer has taken over the stream."""
 
 
 def turn(context: InputContext, source: Input, now_us: int) -> int:
-    """One step, unless a silence holds; says when the next one is due."""
+    """Run one step unless a silence is in effect; return when the next one is due."""
     silent_until = context.silent_until_us(now_us)
     if silent_until is not None:
         return silent_until
@@ -231,7 +231,7 @@ def turn(context: InputContext, source: Input, now_us: int) -> int:
 
 
 class Shell:
-    """Runs one input until it is told to stop."""
+    """Runs one input until stopped."""
 
     def __init__(
         self,
@@ -251,9 +251,9 @@ class Shell:
         self._hint_at_us = 0
 
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Until stopped; everything else, ``SupersededWriter`` too, is an error."""
+        """Run until stopped; any other end is an error, ``SupersededWriter`` included."""
         context = self._context
-        # A restart during a silence of a rehearsal must keep it: START is a record, too.
+        # A restart must keep a rehearsal's silence, and START is a record as well.
         self._await_clock_if_silenced()
         if context.stop.is_set():
             return
@@ -298,14 +298,14 @@ class Shell:
                 log.core.read_by(grids, min(start for _, start in found.values()))
 
     def _look_at_claim(self, inc: int) -> None:
-        """A heartbeat may speak of a greater incarnation: the log tells whether there is one."""
+        """Check the log when a heartbeat names a greater incarnation."""
         claimed = self._listener.claimed(self._process, inc)
         if claimed is None:
             return
         try:
             begun = self._input.logs[0].has_begun(claimed)
         except LogError:
-            return  # Kafka is away: look again
+            return  # Kafka is unavailable: check again later
         if begun:
             raise SupersededWriter
         self._listener.refute(self._process, claimed)

@@ -1,15 +1,15 @@
-"""A source log and its one writer: taking it over, and appending what the core says.
+"""Takes over a source log and appends the core's records to it as its only writer.
 
-Taking over is rule-6: read the log with the readers' own acceptance rule, append START, read on to
-it. What the log says about the past is all that counts, so a proxy needs no memory of its own to
-go on without a hole or a double. Reading a week of records at each start would take a minute,
-though; a *hint* of how far an earlier incarnation had come (offset, next id, promise) is kept
-beside the spool. A hint is believed only if the record before its offset says the same.
+Taking over follows rule-6: read the log with the acceptance rule of its readers, append START, and
+read on up to it. The log alone decides about the past, so a proxy continues without gaps or
+duplicates without a memory of its own. Reading a week of records at each start would take a minute,
+so a *hint* of an earlier incarnation's progress (offset, next id, promise) is kept beside the
+spool. A hint is used only if the record before its offset agrees with it.
 
-What is delivered need not count: behind another writer's START readers drop it (rule-10), and the
-heartbeat that tells may be late. A log with one writer gives offsets that follow each other. Where
-they do not, what lies between is read before a delivery is believed: a START ends this writer, and
-what it has in its spool stays there. A zombie's records are nothing to worry about.
+A delivered record may not count: after another writer's START readers drop it (rule-10), and the
+heartbeat that reports the other writer may be late. The offsets of a log with one writer are
+contiguous. Where they are not, the records in between are read before a delivery is acknowledged: a
+START ends this writer, and unacknowledged records stay in its spool. A zombie's records are ignored.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from slackwater.runtime.logs.transport import (
 
 _log = logging.getLogger(__name__)
 ROOM_SHARE: Final = 3 / 8
-"""Of what its writer may have in flight: quarantine and what is being flushed need the rest."""
+"""Share of the writer's bytes in flight; the rest is for the quarantine and the current flush."""
 Hint = Mapping[str, Any]
 
 
 class SourceLog:
-    """Writes ``sw.source.<log>``; ``begin`` makes it ours."""
+    """Writer of ``sw.source.<log>``; ``begin`` takes the log over."""
 
     def __init__(
         self, transport: Transport, writer: Writer, rules: SourceRules, identity: str
@@ -54,12 +54,12 @@ class SourceLog:
         self.topic = transport.names.source(rules.log)
         self.rules = rules
         self.identity = identity
-        """Of the spool, or of the input itself where that can be read again."""
+        """Identity of the spool, or of the input where that can be read again."""
         self.inc = -1
         self.core = SourceCore(rules)
         self.scan = LogScan()
         self.hint: dict[str, Any] | None = None
-        """As of the last record delivered."""
+        """Hint as of the last record delivered."""
         self._largest = self.core.largest
         self._transport = transport
         self._writer = writer
@@ -67,18 +67,18 @@ class SourceLog:
         self._next_offset = 0
         self._lock = threading.Lock()
         self._foreign: list[tuple[int, int]] = []
-        """Offsets that somebody else wrote at, not looked at yet."""
+        """Offsets written by others, not yet checked."""
         self._unsure: list[_Delivery] = []
-        """What was delivered behind them."""
+        """Deliveries after these offsets, not yet acknowledged."""
 
     # Taking over.
 
     def begin(
         self, hint: Hint | None = None, given_up: Spooled | None = None, timeout_s: float = 60.0
     ) -> None:
-        """rule-6; afterwards ``core`` stands where the log ends.
+        """Take over the log (rule-6); afterwards ``core`` continues at its end.
 
-        ``given_up``: how far a spool's readings are in the log, and nowhere else.
+        ``given_up``: progress of a spool up to which its readings are only in the log.
         """
         self._given_up = given_up
         read_from = self._believe(hint)
@@ -117,11 +117,11 @@ class SourceLog:
         self.scan.see(raw.offset, record)
 
     def _believe(self, hint: Hint | None) -> int | None:
-        """Where to read from: the hint's place if the log agrees with it, else the beginning."""
+        """Return the offset to read from: the hint's if the log agrees, else the beginning."""
         log = (self.topic, 0)
         if hint is None or not self._agrees(hint):
             if self._transport.beginning_offsets([log])[log] > 0:
-                self.scan.ids = Contiguous(ANY)  # retention: the first that is left decides
+                self.scan.ids = Contiguous(ANY)  # retention: the first record left decides
             return None
         self.scan = LogScan(
             ids=Contiguous(hint["next_id"]),
@@ -129,7 +129,7 @@ class SourceLog:
             watermark=hint["promise"],
             largest=hint["largest"],
             spool=hint["spool"],
-            # Its records went in their order: all of them that are below are there.
+            # Records were sent in order, so all ids below are accepted.
             accepted={hint["spool"]: [(0, hint["next_id"] - 1)]},
             positions={hint["spool"]: hint["position"]},
         )
@@ -143,13 +143,13 @@ class SourceLog:
         if last >= end:
             return False
         if last < beginning:
-            # Retention went past the hint: it is all that is left, unless the log is another one.
+            # Retention has passed the hint, which is all that is left, unless the log was replaced.
             return beginning > 0
         for raw in read_range(self._transport, log, last, last + 1, idle_s_max=10.0):
             try:
                 record = decode_source(raw.value, "", raw.offset)
             except MalformedRecordError:
-                # Damaged since. Only a spool knows better what it was, and whether it still has it.
+                # The record was damaged later. Only a spool can tell what it held.
                 return self._given_up is None
             return bool(record.inc == hint["inc"] and record.last_id + 1 == hint["next_id"])
         return False
@@ -158,7 +158,7 @@ class SourceLog:
 
     @property
     def has_room(self) -> bool:
-        """May more be appended, or is Kafka away or behind?"""
+        """Whether more may be appended; False if Kafka is unavailable or behind."""
         return self._writer.in_flight_bytes < ROOM_SHARE * self._writer.in_flight_bytes_max
 
     def append(
@@ -166,7 +166,7 @@ class SourceLog:
         records: Iterable[SourceRecord],
         delivered: Callable[[SourceRecord], None] | None = None,
     ) -> None:
-        """Append records of this incarnation in their order."""
+        """Append records of this incarnation in order."""
         for record in records:
             assert record.inc == self.inc, "a record of another incarnation"
             if record.readings:
@@ -175,7 +175,7 @@ class SourceLog:
             self._writer.append(self.topic, 0, encode_source(record), on_delivery=note)
 
     def _delivered(self, delivery: _Delivery, offset: int) -> None:
-        """In the writer's thread."""
+        """Handle a delivery report, in the writer's thread."""
         assert delivery.record.kind is not Kind.START
         delivery.offset = offset
         with self._lock:
@@ -202,7 +202,7 @@ class SourceLog:
             delivery.also(record)
 
     def is_superseded(self) -> bool:
-        """Has another writer begun? Then what was delivered behind its START counts for nobody."""
+        """Whether another writer has begun; deliveries after its START do not count."""
         foreign = list(self._foreign)
         if not foreign:
             return False
@@ -210,7 +210,7 @@ class SourceLog:
             if any(self._holds_start(*between) for between in foreign):
                 return True
         except NoAnswerError:
-            return False  # Kafka is away: until it is known nothing is believed
+            return False  # Kafka is unavailable: nothing is acknowledged until this is known
         with self._lock:
             del self._foreign[: len(foreign)]
             if not self._foreign:
@@ -220,7 +220,7 @@ class SourceLog:
         return False
 
     def has_begun(self, inc: int) -> bool:
-        """Is there a writer of this incarnation?"""
+        """Whether a writer of this incarnation has begun."""
         return has_begun(self._transport, (self.topic, 0), inc, _is_start)
 
     def _holds_start(self, first: int, end: int) -> bool:
@@ -237,7 +237,7 @@ def _is_start(raw: RawRecord) -> bool:
 
 @dataclass(slots=True)
 class _Delivery:
-    """A record on its way, and whom its arrival is told."""
+    """A record in flight and the callback for its delivery."""
 
     record: SourceRecord
     largest: int

@@ -1,22 +1,21 @@
-"""The spool: readings are on disk, with their ids, before the sensor is told that we have them.
+"""The spool: stores readings with their ids on disk before the sensor gets an acknowledgement.
 
-DPC's data source logs every tuple persistently before it is used (section 2.2). The log proper is
-Kafka; the spool holds what is on its way there, so that a reading survives Kafka's absence and our
-own death. It is one SQLite file in WAL mode.
+DPC's data sources log every tuple persistently before it is used (section 2.2). The log proper is
+Kafka; the spool holds what is not there yet, so that a reading survives an outage of Kafka and a
+crash of the proxy. It is one SQLite file in WAL mode.
 
-* A batch is one encoded source record. Sent again after a crash it has the same ids and the same
-  columns; only the incarnation in its header is the new one, without which readers would drop it
-  (rule-10).
-* ``synchronous=FULL`` for readings: an acknowledgement is a promise that outlives a power cut, and
-  sensors are acknowledged in batches, so one fsync serves thousands of readings. NORMAL, which in
-  WAL mode outlives the process but may lose the last transactions with the power, is enough for
-  all that the log says again at a restart: promises (ten a second), what was delivered, hints.
-* Bounded. When ``bytes_max`` is reached, or the disk is full, ``append`` raises ``PushBackError``
-  and changes nothing: the sensor keeps the reading. Nothing is ever dropped here.
-* An identity, made once, that START names: two spools on one stream are told apart by it (trace-2).
+* A batch is one encoded source record. A record that is sent again after a crash has the same ids
+  and columns; only the incarnation in its header is new, since readers drop an old one (rule-10).
+* ``synchronous=FULL`` for readings: an acknowledgement survives a power failure. Sensors are
+  acknowledged in batches, so one fsync serves thousands of readings. NORMAL, which in WAL mode
+  survives a crash of the process but may lose the last transactions in a power failure, suffices
+  for what the log provides at a restart: promises (ten a second), deliveries, hints.
+* Bounded. When ``bytes_max`` is reached or the disk is full, ``append`` raises ``PushBackError``
+  and changes nothing: the sensor keeps the reading. The spool never drops a reading.
+* An identity, created once and named by START, distinguishes two spools of a stream (trace-2).
 
-Rejected: a file of our own with length prefixes. It is faster, and every question about torn
-writes, prefixes to delete and a full disk is one that SQLite has answered.
+Rejected: a custom file with length prefixes. It is faster, but torn writes, deletion of prefixes
+and a full disk are problems that SQLite has solved.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ CREATE TABLE IF NOT EXISTS batches (
 
 
 class PushBackError(SlackwaterError):
-    """No room: the sensor must keep its readings and try again later."""
+    """No room: the sensor must keep its readings and retry later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """What the spool knows of the sequence it has given out."""
+    """State of the sequence that the spool has assigned."""
 
     next_id: int
     watermark: int
@@ -65,7 +64,7 @@ class Spooled:
 
 
 class Spool:
-    """One stream's spool. For one thread."""
+    """The spool of one stream. Not thread-safe."""
 
     def __init__(self, path: Path, db: sqlite3.Connection, bytes_max: int) -> None:
         self.path = path
@@ -76,10 +75,10 @@ class Spool:
 
     @classmethod
     def open(cls, path: Path, bytes_max: int = BYTES_DEFAULT_MAX) -> Spool:
-        """The spool in this file, which is made if it is not there."""
+        """Open the spool file; create it if missing."""
         try:
             make_private(path.parent)
-            # SQLite gives the files beside it the mode of this one.
+            # SQLite gives its auxiliary files the mode of this file.
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, FILE_MODE))
             db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             db.execute("PRAGMA journal_mode=WAL")
@@ -96,13 +95,13 @@ class Spool:
         return spool
 
     def close(self) -> None:
-        """Close the file; what is in it stays."""
+        """Close the file; its content is kept."""
         self._db.close()
 
     # Readings.
 
     def spooled(self) -> Spooled:
-        """How far the ids, the promise and the largest time have come."""
+        """Return the next id, the promise and the largest time."""
         return Spooled(
             int(self._meta("next_id", "0")),
             int(self._meta("promise", str(NEVER))),
@@ -115,9 +114,9 @@ class Spool:
         largest: int,
         positions: Mapping[str, int] | None = None,
     ) -> None:
-        """Keep records, the promise they carry and the inputs' positions: all or nothing.
+        """Store records, the promise they carry and the inputs' positions, all or nothing.
 
-        After it returns, the sensor may be told.
+        Once it returns, the sensor may be acknowledged.
         """
         rows = []
         for record in records:
@@ -145,7 +144,7 @@ class Spool:
             self._set("promise", watermark)
 
     def unsent(self, from_id: int = 0) -> Iterator[SourceRecord]:
-        """Records that are not acknowledged, in the order of their ids."""
+        """Yield unacknowledged records in the order of their ids."""
         rows = self._db.execute(
             "SELECT record FROM batches WHERE first_id >= ? ORDER BY first_id", (from_id,)
         )
@@ -153,14 +152,14 @@ class Spool:
             yield decode_source(blob, self.path)
 
     def acknowledge(self, last_id: int) -> None:
-        """The log holds everything up to here."""
+        """Delete records up to ``last_id``, which the log holds."""
         with self._transaction():
             self._db.execute("DELETE FROM batches WHERE last_id <= ?", (last_id,))
         total = self._db.execute("SELECT coalesce(sum(bytes), 0) FROM batches").fetchone()
         self.bytes_held = total[0]
 
     def replace_unsent(self, records: Sequence[SourceRecord], next_id: int, watermark: int) -> None:
-        """Other ids for what was not accepted, since another spool's readings won them.
+        """Replace unsent records whose ids another spool's readings have taken.
 
         See trace-2.
         """
@@ -176,19 +175,19 @@ class Spool:
         self.bytes_held = sum(row[2] for row in rows)
 
     def position(self, name: str) -> int:
-        """Where an input goes on."""
+        """Return the position at which an input continues."""
         row = self._db.execute("SELECT position FROM inputs WHERE name = ?", (name,)).fetchone()
         return 0 if row is None else int(row[0])
 
     # Hints.
 
     def hints(self) -> dict[str, dict[str, Any]]:
-        """How far each log had come, as was last known."""
+        """Return the last known progress of each log."""
         rows = self._db.execute("SELECT log, hint FROM hints").fetchall()
         return {log: json.loads(hint) for log, hint in rows}
 
     def keep_hints(self, hints: Mapping[str, Mapping[str, Any]]) -> None:
-        """Remember; a hint that cannot be kept costs time at the next start, and nothing else."""
+        """Store hints; failing to do so only makes the next start slower."""
         rows = [(log, json.dumps(dict(hint))) for log, hint in hints.items()]
         try:
             with self._transaction():
@@ -211,7 +210,7 @@ class Spool:
 
 
 class _Transaction:
-    """All or nothing; a disk that is full is push-back, not an end."""
+    """A transaction; a full disk is raised as push-back."""
 
     def __init__(self, db: sqlite3.Connection, path: Path) -> None:
         self._db = db

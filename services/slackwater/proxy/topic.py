@@ -1,22 +1,22 @@
-"""An existing topic as sensors: each of its partitions is a stream of its own.
+"""Input from an existing topic: each of its partitions is a stream of its own.
 
-Kafka is the spool here. A reading's position is its offset, each record carries the offset where
-the input goes on, and so a restarted proxy goes on where its log says, without a disk. Boundaries
-that follow the clock are made only for input read to an end observed after them (trace-10): at a
-cut point the ends of all partitions are asked for, and the promise is that moment, made when all
-that was there by then has been read.
+Kafka is the spool. A reading's position is its offset, and each record carries the offset at which
+the input continues, so a restarted proxy resumes from its log without a disk. A boundary that
+follows the clock is sent only for input read up to an end offset observed after it (trace-10): at a
+cut point the end offsets of all partitions are requested, and the boundary is the time of the
+request, sent once everything below these offsets has been read.
 
 A partition that has never held a record is not waited for. Its source log follows the smallest
-promise of the stream's partitions that have held one, so that it delays nobody; from its first
-record on it counts by itself.
+promise of the stream's other partitions, so that it delays no query; from its first record on it
+has its own.
 
-Readings leave at cut points only, so between two of them nothing is read, unless enough is there to
-be worth a turn: a topic at rest wakes its reader ten times a second, as does one with a hundred
-readings a second. At the cut point the reader waits for the broker's answer and then for messages,
-and sleeps in both.
+Readings are sent at cut points only, so between cut points the topic is read only when enough
+messages for a batch are expected: an idle topic wakes the reader ten times a second, as does one
+with a hundred readings a second. At the cut point the reader blocks for the broker's answer and
+then for messages.
 
-Rejected: one source log for all partitions, merged by time of arrival. The order would be ours
-and not the topic's, so two proxies, or one that restarts, could not agree on ids.
+Rejected: one source log for all partitions, merged by arrival. That order would depend on the proxy
+and not on the topic, so two proxies, or a restarted one, could not agree on ids.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ TURN_US: Final = 2_000
 RETRY_US: Final = 20_000
 UNPACED_US: Final = 100_000
 BATCH_MESSAGES: Final = 1_000
-"""So many are worth a turn before the cut point. They are parsed in a few milliseconds, which is
-what a reader can be behind by when the cut point comes."""
+"""Messages that justify a read before the cut point. They are parsed in a few milliseconds, which
+bounds the reader's lag at the cut point."""
 WAIT_S_MAX: Final = 0.1
-"""One sleep in a step; a stop is heeded between two."""
+"""Maximum wait in a step; a stop is checked between steps."""
 FETCH_WAIT_MS: Final = 100
 FETCH_WAIT_MARKERS_MS: Final = 20
-"""What is there ends a fetch at once; only the end behind a transaction's marker is told when the
-fetch has waited in vain. So the longer wait is for topics that nobody writes transactions to."""
+"""Fetch wait for topics with transactions. Messages end a fetch at once, but an end offset after a
+transaction marker is reported only after the full wait. Other topics use the longer wait."""
 
 
 @dataclass(slots=True)
@@ -71,21 +71,21 @@ class _Partition:
     number: int
     log: SourceLog
     position: int = 0
-    """Every message below it has been read."""
+    """Every message below this offset has been read."""
     begun: bool = False
-    """Has it ever held a record?"""
+    """Whether the partition has ever held a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Where the partitions ended when the event clock showed ``event_us``."""
+    """End offsets of the partitions, observed after the event clock showed ``event_us``."""
 
     event_us: int | None
     ends: dict[Log, int]
 
 
 class TopicInput:
-    """A topic of JSON readings."""
+    """Input from a topic of JSON readings."""
 
     def __init__(self, context: InputContext, topic: TopicSpec) -> None:
         self._context = context
@@ -94,7 +94,7 @@ class TopicInput:
         spec = context.spec
         count = partition_count(context.cluster, topic.name)
         names = [f"{spec.name}.{p}" for p in range(count)]
-        # How many there are is known only here, so whoever starts first makes the logs.
+        # The number of partitions is known only here, so the first proxy to start creates the logs.
         called = context.transport.names
         wanted = {called.source(name) for name in names}
         ensure_topics(
@@ -108,13 +108,13 @@ class TopicInput:
             partition.log.identity = f"topic:{topic.name}:{partition.number}"
         self._from = topic.from_
         self._has_markers = self._polls_for_markers = False
-        """Ends lie beyond last messages; the consumer is one that sees so soon."""
+        """Whether ends lie beyond last messages; whether the consumer has the short fetch wait."""
         self._consumer = self._open(FETCH_WAIT_MS)
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="ends")
         self._asked: Future[_Ends] | None = None
         self._ask_at_us = 0
         self._come, self._come_since_us, self._read_at_us = 0, 0, 0
-        """Messages since a moment, and when enough of them are there again."""
+        """Messages since a time, and when the next read before a cut point is due."""
         self._gone = 0
 
     def _open(self, wait_ms: int) -> Consumer:
@@ -141,11 +141,11 @@ class TopicInput:
 
     @property
     def logs(self) -> Sequence[SourceLog]:
-        """One for each partition."""
+        """The source log of each partition."""
         return [partition.log for partition in self._partitions]
 
     def begin(self) -> None:
-        """Take the logs over, and go to where they say."""
+        """Take over the logs and seek to their positions."""
         context = self._context
         logs = [(self._topic, p.number) for p in self._partitions]
         begins = context.transport.beginning_offsets(logs)
@@ -170,7 +170,7 @@ class TopicInput:
         self._assign()
 
     def _poll_for_markers(self) -> None:
-        """Go on with a consumer that sees soon what lies behind a marker."""
+        """Reopen the consumer with the fetch wait for topics with transactions."""
         self._consumer.close()
         self._consumer, self._polls_for_markers = self._open(FETCH_WAIT_MARKERS_MS), True
         self._assign()
@@ -183,7 +183,7 @@ class TopicInput:
     # Steps.
 
     def step(self, now_us: int) -> int:
-        """Read what is there; at a cut point, promise what has been read."""
+        """Read available messages; at a cut point send boundaries for what has been read."""
         context = self._context
         if not context.quarantine.settle() or not all(log.has_room for log in self.logs):
             return now_us + RETRY_US
@@ -201,24 +201,24 @@ class TopicInput:
         self._advance_watermark(now_us)
         if self._asked is not None:
             self._come += read
-            # The next step waits for what is asked, or for messages; this one has done so in vain.
+            # The next step blocks for the answer or for messages; this step blocked without a result.
             return now_us + TURN_US if self._asked is asked and not read else now_us
         return self._wake_us(now_us, read)
 
     def _wake_us(self, now_us: int, read: int) -> int:
-        """When the next step is due; ``read`` messages have come in this one."""
+        """Return when the next step is due; ``read`` is the number of messages of this step."""
         self._come += read
         if read >= BATCH_MESSAGES:
-            return now_us  # there is a backlog
+            return now_us  # a backlog
         if now_us > self._come_since_us:
-            # As quickly as these came, so come the next.
+            # Estimate: the next messages arrive at the rate of the last ones.
             took_us = now_us - self._come_since_us
             self._read_at_us = now_us + BATCH_MESSAGES * took_us // max(1, self._come)
             self._come, self._come_since_us = 0, now_us
         return max(now_us, min(self._read_at_us, self._ask_at_us))
 
     def _advance_watermark(self, now_us: int) -> None:
-        """At a cut point ask for the ends; once they have been read, flush."""
+        """At a cut point request the end offsets; flush once they have been read."""
         asked = self._asked
         if asked is None:
             if now_us >= self._ask_at_us:
@@ -229,11 +229,11 @@ class TopicInput:
         try:
             ends = asked.result()
         except LogError:
-            self._asked = None  # Kafka is away: nothing is promised
+            self._asked = None  # Kafka is unavailable: no boundary is sent
             self._ask_at_us = now_us + RETRY_US
             return
         if self._is_lagging(ends):
-            return  # still reading what was there
+            return  # messages below the end offsets are outstanding
         self._asked = None
         for partition in self._partitions:
             partition.begun |= ends.ends[self._topic, partition.number] > 0
@@ -275,7 +275,7 @@ class TopicInput:
     # Reading.
 
     def _read(self, now_us: int) -> int:
-        """Take in what is there, and at a cut point wait for it; how many messages there were."""
+        """Read available messages, at a cut point wait for them; return their number."""
         messages = self._consumer.consume(MESSAGES_MAX, 0)
         if not messages and self._awaits_messages:
             first = self._consumer.poll(WAIT_S_MAX)
@@ -294,7 +294,7 @@ class TopicInput:
 
     @property
     def _awaits_messages(self) -> bool:
-        """Whether the ends are known, and not reached."""
+        """Whether the end offsets are known and not reached."""
         asked = self._asked
         if asked is None or not asked.done() or asked.exception() is not None:
             return False
@@ -309,7 +309,7 @@ class TopicInput:
         first, last = messages[0].offset() or 0, messages[-1].offset() or 0
         if last - first == len(messages) - 1:
             offsets = np.arange(first, last + 1, dtype=np.int64)
-        else:  # compaction and transactions leave out offsets
+        else:  # compaction and transactions leave holes in the offsets
             offsets = np.array([m.offset() for m in messages], np.int64)
         partition.begun = True
         partition.position = max(partition.position, last + 1)
@@ -318,7 +318,7 @@ class TopicInput:
         self._offer(partition, batch, now_us)
 
     def _without_events(self, partition: _Partition, messages: list[Message]) -> list[Message]:
-        """Readings only; the end of a partition is an event, and passes markers of transactions."""
+        """Return the readings; handle end-of-partition events and errors."""
         kept = []
         for message in messages:
             error = message.error()
@@ -338,7 +338,7 @@ class TopicInput:
         return kept
 
     def _at_end(self, partition: _Partition, before: list[Message], end: int) -> None:
-        """Below the end there is nothing more; between it and the last message may be markers."""
+        """Advance to the partition's end; offsets after the last message may be markers."""
         last = max([partition.position, *((m.offset() or 0) + 1 for m in before[-1:])])
         self._has_markers |= end > last
         partition.position = max(partition.position, end)
@@ -365,7 +365,7 @@ class TopicInput:
         context.quarantine.put(entries, now_us)
 
     def detail(self) -> dict[str, int]:
-        """Counters for the heartbeat."""
+        """Return counters for the heartbeat."""
         cores: list[SourceCore] = [p.log.core for p in self._partitions]
         return {
             "readings": sum(core.next_id for core in cores),
@@ -376,10 +376,10 @@ class TopicInput:
         }
 
     def leave(self) -> None:
-        """The log itself tells where the input goes on."""
+        """Do nothing: the log holds the position."""
 
     def close(self) -> None:
-        """Leave the topic."""
+        """Close the consumer."""
         self._asking.shutdown(wait=False, cancel_futures=True)
         self._consumer.close()
 
@@ -394,7 +394,7 @@ _MISSING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Messages of one partition, and what they were."""
+    """Messages of one partition and their parsed form."""
 
     values: Sequence[bytes]
     offsets: Any
@@ -404,7 +404,7 @@ class _Batch:
         return self.values[index].decode(errors="replace")
 
     def runs(self) -> list[tuple[Arrived, Any, int | None]]:
-        """Readings between explicit boundaries, the places of their messages, the boundary."""
+        """Return runs of readings between explicit boundaries, with message indices and boundary."""
         parsed, end = self.parsed, int(self.offsets[-1]) + 1
         complete = Arrived(
             parsed.stimes,
