@@ -1,4 +1,4 @@
-"""The library for consumers: follows results, puts the three topics into order, applies UNDO."""
+"""Consumer library: follows results, merges the three topics in order, applies UNDO."""
 
 from slackwater.client.answers import (
     BestAnswers,

@@ -1,18 +1,18 @@
-"""The current best answer of every window, from the stream of results.
+"""The current best answer of every window, derived from the stream of results.
 
-A consumer that only wants the present state of affairs needs no protocol: it asks for a window and
-gets the exact answer if there is one, else the tentative one if it stands, else nothing. UNDO takes
-tentative answers away, stable ones replace them (section 4.1 of the DPC paper: what a client does
-with UNDO and REC_DONE). What is kept is bounded, because a failure of hours must not fill a
-consumer's memory (trace-5): the oldest answers go first, and ``dropped`` says that some did.
-What takes memory is rows, about 1 kB each; windows without rows are bounded by their number.
-An answer of which retention has taken rows away before they were read is none; it is counted.
+A consumer that needs only the current state needs no protocol: the best answer of a window is the
+stable one if there is one, else the tentative one unless revoked, else none. UNDO revokes tentative
+answers, stable ones replace them (section 4.1 of the DPC paper: a client's handling of UNDO and
+REC_DONE). Memory is bounded, since a failure of hours must not exhaust a consumer's memory: the
+oldest answers are dropped first, and ``dropped`` counts them. Rows dominate memory, at about 1 kB
+each; windows without rows are bounded by number. An answer is discarded and counted if retention
+deleted some of its rows before they were read (trace-5).
 
-Also the measures by which DPC is judged (section 2.3 of the paper): N_tentative, how many answers
-are tentative since the last stable one; Proc_new, the largest latency of a *new* answer (a
-correction is none); Delay_new, how much of it is not there in normal operation.
+The module also computes DPC's measures (section 2.3 of the paper): N_tentative, the number of
+tentative answers since the last stable one; Proc_new, the largest latency of a *new* answer
+(corrections excluded); Delay_new, Proc_new less its value in normal operation.
 
-Pure: records come in, values go out.
+Pure: records in, values out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Record = Mapping[str, Any]
 TENTATIVE_WINDOWS_DEFAULT_MAX = 10_000
 STABLE_WINDOWS_DEFAULT_MAX = 10_000
 ROWS_DEFAULT_MAX = 100_000
-"""Of a part, tentative and stable ones each; one window is kept however many rows it has."""
+"""Maximum rows per part, tentative and stable each; one window is kept whatever its size."""
 
 
 class ResultReading(NamedTuple):
@@ -40,12 +40,11 @@ class ResultReading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WindowAnswer:
-    """One window's answer in one part; ``windows`` > 1 stands for a run of empty ones.
+    """One part's answer of one window; ``windows`` > 1 for a run of empty ones.
 
-    Where windows are ``skipped`` nothing is known of their content: they were overdue, and their
-    stable answers follow. ``rows`` maps key to fields, ``window_start`` and ``window_end`` are us
-    since the epoch. Of a query without a window the answer is ``readings``, in their order, and a
-    window is a bucket.
+    The content of ``skipped`` windows is unknown: they were overdue, and their stable answers
+    follow. ``rows`` maps key to fields; ``window_start`` and ``window_end`` are us since the epoch.
+    For a query without a window the answer is ``readings``, in order, and a window is a bucket.
     """
 
     part: int
@@ -63,7 +62,7 @@ class WindowAnswer:
 
     @property
     def row_count(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return len(self.rows) + len(self.readings)
 
 
@@ -78,7 +77,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class CorrectionsDone:
-    """All that was undone up to ``epoch`` has been replaced in ``part``."""
+    """All answers of ``part`` undone up to ``epoch`` have been replaced."""
 
     part: int
     epoch: int
@@ -89,10 +88,10 @@ Change = WindowAnswer | Undone | CorrectionsDone
 
 @dataclass(slots=True)
 class Measures:
-    """dpc-18. Latencies in us, None before the first answer.
+    """DPC's measures; latencies in us, None before the first answer.
 
     ``n_tentative`` counts windows answered tentatively since the last stable answer,
-    ``n_tentative_all`` all of them.
+    ``n_tentative_all`` all tentative ones. See dpc-18.
     """
 
     n_tentative: int = 0
@@ -110,7 +109,7 @@ class Measures:
 
 
 class _Kept:
-    """Answers of one label by their windows' starts, the oldest first."""
+    """Answers of one label by window start, oldest first."""
 
     def __init__(self, windows_max: int, rows_max: int) -> None:
         self._windows_max = windows_max
@@ -119,7 +118,7 @@ class _Kept:
         self.by_start: dict[int, WindowAnswer] = {}
 
     def put(self, answer: WindowAnswer) -> int:
-        """Keep it; how many others had to go."""
+        """Store the answer; return the number of answers dropped for it."""
         self.drop(answer.window_start)
         self.by_start[answer.window_start] = answer
         self._rows += answer.row_count
@@ -132,12 +131,12 @@ class _Kept:
         return dropped
 
     def drop(self, window_start: int) -> None:
-        """Keep it no longer, if it is kept."""
+        """Remove the answer if it is stored."""
         answer = self.by_start.pop(window_start, None)
         self._rows -= 0 if answer is None else answer.row_count
 
     def revoke(self, last: int, size: int | None) -> None:
-        """Drop what begins up to the window ``last``; windows are ``size`` long (None: unknown)."""
+        """Remove answers up to window ``last``; windows have length ``size`` (None: unknown)."""
         standing = (_following(last, answer, size) for answer in self.by_start.values())
         self.by_start = {answer.window_start: answer for answer in standing if answer is not None}
         self._rows = sum(answer.row_count for answer in self.by_start.values())
@@ -151,11 +150,11 @@ class _PartAnswers:
     readings: list[ResultReading] = field(default_factory=list)
     stable_end: int | None = None
     due_to: int | None = None
-    """When the last window was due that has been answered for the first time."""
+    """When the last window with a first answer was due."""
 
 
 class BestAnswers:
-    """Applies a query's records in order; ``parts`` grows with what is seen."""
+    """Applies a query's records in order; ``parts`` grows as parts appear."""
 
     def __init__(
         self,
@@ -175,7 +174,7 @@ class BestAnswers:
         self._size: int | None = None
 
     def apply(self, record: Record, seen_at: int) -> Change | None:
-        """What the record changes, if it completes a change (rows wait for their boundary)."""
+        """Apply a record; return the change if it completes one (rows wait for their boundary)."""
         part = self._part(record["part"])
         match record["kind"]:
             case "stable" | "tentative" if "stime" in record:
@@ -192,15 +191,15 @@ class BestAnswers:
         return None
 
     def cut(self, part: int) -> None:
-        """Records of the part that come next are in no topic any more: rows before belong to them.
+        """Discard rows without a boundary: the part's next records were deleted by retention.
 
-        Without this they would be taken for rows of the window whose boundary is seen next.
+        The rows would otherwise be assigned to the window of the next boundary.
         """
         rest = self._part(part)
         rest.rows, rest.readings = {}, []
 
     def best(self, window_start: int) -> dict[int, WindowAnswer]:
-        """The window's best answer in each part that has one."""
+        """Return the window's best answer in each part that has one."""
         found = {}
         for number, part in self._parts.items():
             answer = part.stable.by_start.get(window_start) or part.tentative.by_start.get(
@@ -211,7 +210,7 @@ class BestAnswers:
         return found
 
     def windows(self) -> list[WindowAnswer]:
-        """All best answers that are kept, in the order of windows and parts."""
+        """Return all stored best answers, ordered by window and part."""
         answers = [answer for part in self._parts.values() for answer in _all(part).values()]
         return sorted(answers, key=lambda answer: (answer.window_start, answer.part))
 
@@ -256,7 +255,7 @@ class BestAnswers:
 
     def _measure(self, part: _PartAnswers, answer: WindowAnswer) -> None:
         measures = self.measures
-        # A stable answer of a non-zero epoch replaces a tentative one: not new.
+        # A stable answer of a non-zero epoch replaces a tentative one, so it is not new.
         new = answer.label == "tentative" or answer.epoch == 0
         latency = answer.seen_at - answer.due_at
         if new:
@@ -282,9 +281,9 @@ class BestAnswers:
 
 
 def _first_due(answer: WindowAnswer, due_to: int | None) -> int:
-    """When the first window of an answer was due: of a run that was passed over the latest of all.
+    """Return when an answer's first window was due, the most overdue one of a skipped run.
 
-    ``due_at`` is the last one's. They are as far apart as each is from the window before.
+    ``due_at`` is that of the last window. Due times are evenly spaced from the window before.
     """
     if not answer.skipped or due_to is None:
         return answer.due_at
@@ -292,10 +291,10 @@ def _first_due(answer: WindowAnswer, due_to: int | None) -> int:
 
 
 def _following(last: int, answer: WindowAnswer, size: int | None) -> WindowAnswer | None:
-    """What an UNDO up to window ``last`` leaves of a tentative answer; it begins with the first.
+    """Return what an UNDO from the answer's first window up to ``last`` leaves of the answer.
 
-    How far apart the windows of a run begin follows from how long one is. As long as no window has
-    been seen alone they are taken to touch; the next UNDO begins where the run really goes on.
+    The slide of a run follows from the window size. While no single window has been seen, windows
+    are assumed to be adjacent; the next UNDO begins at the run's true continuation.
     """
     span, gaps = answer.window_end - answer.window_start, answer.windows - 1
     slide = span // answer.windows if size is None or not gaps else (span - size) // gaps
@@ -307,5 +306,5 @@ def _following(last: int, answer: WindowAnswer, size: int | None) -> WindowAnswe
 
 
 def _all(part: _PartAnswers) -> dict[int, WindowAnswer]:
-    """What is kept, by the windows' starts: of a window that has both the stable answer."""
+    """Return the stored answers by window start; the stable one where both exist."""
     return part.tentative.by_start | part.stable.by_start

@@ -1,10 +1,9 @@
-"""A query's three result topics, followed as one stream (dpc-17).
+"""Follows a query's three result topics as one stream (dpc-17).
 
 The shell around ``merge.PartMerge``: one reader of committed records (``isolation.level =
-read_committed``; trace-29: other readers see aborted answers whose ``seq`` is used again), placed
-by hand at the wanted offsets, no consumer group. A topic that is far ahead of the others is paused.
-Each record is stamped with the time at which it was read: latency is what a consumer saw, not what
-a writer says.
+read_committed``; other readers see aborted answers whose ``seq`` is used again, trace-29), assigned
+at explicit offsets without a consumer group. A topic far ahead of the others is paused. Each
+record is stamped with the time it was read: latency is measured at the consumer, not at the writer.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ _log = logging.getLogger(__name__)
 From = Literal["beginning", "end"]
 KINDS: Final = frozenset({"stable", "tentative", "boundary", "undo", "rec_done", "gap"})
 GAP_WAIT_US: Final = 20_000
-"""The other topics' records of a transaction usually come this soon; then nobody need be asked."""
+"""Time within which a transaction's records in other topics usually arrive without a request."""
 FETCH_WAIT_MS_MAX: Final = 250
-"""Twenty followers of three topics each took a tenth of a broker with fetches every 50 ms."""
+"""At 50 ms the fetches of twenty followers of three topics took a tenth of a broker's CPU."""
 POLL_RECORDS_MAX: Final = 2_000
 
 
@@ -51,7 +50,7 @@ POLL_RECORDS_MAX: Final = 2_000
 class Seen:
     """A result as read: ``record`` is its JSON object, ``seen_at`` wall time in us.
 
-    ``offset`` is that of the record in its topic.
+    ``offset`` is the record's offset in its topic.
     """
 
     record: dict[str, Any]
@@ -60,12 +59,12 @@ class Seen:
     repeat: bool = False
 
     def line(self) -> dict[str, Any]:
-        """The object with ``seen_at``, as a line of ``results.jsonl`` has it."""
+        """Return the object with ``seen_at``, as in a line of ``results.jsonl``."""
         return {**self.record, "seen_at": format_time(self.seen_at)}
 
 
 class Follower:
-    """Reads on with every ``poll``; records come in the order of their part's ``seq``."""
+    """Reads a query's results with each ``poll``, ordered by ``seq`` within a part."""
 
     def __init__(
         self,
@@ -101,22 +100,22 @@ class Follower:
 
     @property
     def repeats(self) -> int:
-        """Records that were in the logs twice or out of order; must be none."""
+        """Number of duplicate or out-of-order records; must be zero."""
         return sum(merge.repeats for merge in self._merges)
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything had been committed when the follower was made."""
+        """Whether any result was committed when the follower was created."""
         return any(self._present.values())
 
     @property
     def at_present(self) -> bool:
-        """Everything that was committed when the follower was made has been handed over."""
+        """Whether all results committed when the follower was created have been returned."""
         reached = all(self._position(log) >= end for log, end in self._present.items())
         return reached and not any(merge.held for merge in self._merges)
 
     def poll(self, timeout_s: float = 0.1) -> list[Seen | Cut]:
-        """What is next in order; waits only if nothing is there."""
+        """Return the next records in order; wait only if there are none."""
         try:
             raw = self._reader.poll(POLL_RECORDS_MAX, timeout_s)
         except PositionGoneError as gone:
@@ -134,11 +133,11 @@ class Follower:
         return out
 
     def close(self) -> None:
-        """Give the reader back."""
+        """Close the reader."""
         self._reader.close()
 
     def _next_windows(self, beginnings: Mapping[Log, int]) -> dict[int, int]:
-        """Per part, the seq behind all that the topics hold before the present end."""
+        """Return per part the seq after all records that the topics hold up to the present end."""
         last = last_records(self._transport, beginnings, self._present, isolation="read_committed")
         ends = self._transport.end_offsets(beginnings)
         behind: dict[int, int] = {}
@@ -172,7 +171,7 @@ class Follower:
             try:
                 ends = self._transport.end_offsets(logs, timeout_s=1.0)
             except NoAnswerError:
-                return  # the broker is away: what is missing may still come
+                return  # broker unavailable: missing records may still arrive
             for topic, seq in merge.drop_from(self._seqs_max(merge.part, ends)):
                 reason = "a result whose seq is larger than the number of results"
                 SKIPPED.note(topic, merge.part, ends[topic, merge.part], reason, f"seq {seq}")
@@ -180,11 +179,11 @@ class Follower:
 
     @staticmethod
     def _seqs_max(part: int, ends: Mapping[Log, int]) -> int:
-        """A part's seqs lie below it: each took an offset in one of the three topics."""
+        """Return a bound on a part's seqs: each took an offset in one of the three topics."""
         return sum(end for log, end in ends.items() if log[1] == part)
 
     def _parsed(self, raw: RawRecord) -> dict[str, Any] | None:
-        """None: it is no result. If it was one, nobody says it again, and it is told as cut."""
+        """Parse a record; None if it is not a result. A damaged result is reported as cut."""
         where = f"{raw.topic}:{raw.partition}:{raw.offset}"
         try:
             record = parse_result(raw.value, where)
@@ -208,11 +207,11 @@ class Follower:
 
 
 class Follow:
-    """A followed query: iterate it for the records, ask ``answers`` for the state they lead to.
+    """A followed query: iterate over it for records, use ``answers`` for the resulting state.
 
-    Each record is the JSON object that the topics carry, with ``seen_at`` added, in the order of
-    ``seq`` in its part. Iteration ends only with ``until_end``, at what was the end when it began;
-    ``close`` (or the ``with`` statement) ends it from outside.
+    Each record is the JSON object of the topic with ``seen_at`` added, ordered by ``seq`` within
+    its part. Iteration ends only with ``until_end``, at the end observed when it began; ``close``
+    (or the ``with`` statement) ends it from outside.
     """
 
     def __init__(
@@ -233,17 +232,17 @@ class Follow:
 
     @property
     def repeats(self) -> int:
-        """How many records were seen twice or out of order. Must be none; none is hidden."""
+        """Number of duplicate or out-of-order records. Must be zero; none is hidden."""
         return self._follower.repeats
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything had been answered when it began."""
+        """Whether any result was committed when following began."""
         return self._follower.has_begun
 
     @property
     def cuts(self) -> list[Cut]:
-        """Ranges of ``seq`` that retention took away before they were read."""
+        """Ranges of ``seq`` that retention deleted before they were read."""
         return self._follower.cuts
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -284,7 +283,7 @@ class Follow:
 
     def _apply(self, item: Seen) -> None:
         if item.repeat:
-            return  # counted and handed over, but an answer is not given twice
+            return  # counted and returned, but an answer is reported once
         change = self.answers.apply(item.record, item.seen_at)
         if change is not None:
             self._call(change)
@@ -316,8 +315,8 @@ class Client:
     >>> for record in slackwater.Client("127.0.0.1:9092").follow("climate"):  # doctest: +SKIP
     ...     print(record["kind"], record)
 
-    ``kafka_config`` is a file of Kafka's client properties, for a cluster that is not open to all;
-    it may hold the address too.
+    ``kafka_config`` is a Kafka client properties file for a secured cluster; the file may also
+    contain the address.
 
     The callbacks get a ``WindowAnswer`` (``on_stable``, ``on_tentative``), an ``Undone``
     (``on_undo``) or a ``CorrectionsDone`` (``on_rec_done``), in the order of the stream.
@@ -354,9 +353,9 @@ class Client:
         from_: From = "beginning",
         until_end: bool = False,
     ) -> Follow:
-        """The query's records as one stream; ``kinds`` are those wanted, all by default.
+        """Return the query's records as one stream; ``kinds`` selects record kinds, default all.
 
-        A broker that does not answer and a query that is not there raise ``EnvironmentProblem``.
+        ``EnvironmentProblem`` is raised if the broker does not answer or the query does not exist.
         """
         wanted = KINDS if kinds is None else frozenset(kinds)
         if unknown := wanted - KINDS:

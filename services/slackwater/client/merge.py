@@ -1,22 +1,23 @@
-"""Three topics read as one stream, by the sequence number they share.
+"""Merges three topics into one stream by their shared sequence number.
 
-A part of a query writes its answers to three topics (stable, tentative, corrections) and numbers
-them through: ``seq`` is contiguous per part *across* the topics. So a client can speak DPC: read
-the tuples of section 4.1 of the paper as the one output stream they are. A consumer sees each topic
-in its order but the three at their own pace, so a record may have to wait for its elder in another
-topic. When is an elder that does not come not coming? Not after some time: a broker may be slow for
-as long as it likes. But a transaction's records are all in the logs before the first of them can be
-read, so: fetch the ends of the topics *after* the gap was noticed, read on to them, and what has
-not come by then is in no log any more. It was cut by retention, and that is reported.
+A part of a query writes its answers to three topics (stable, tentative, corrections), numbered by
+one sequence: ``seq`` is contiguous per part *across* the topics. So a client can follow DPC's
+protocol, with the tuples of section 4.1 of the paper as one output stream. A consumer reads each
+topic in order but the three at different speeds, so a record may have to wait for earlier records
+in another topic. A time-out cannot decide that an earlier record is lost, since a broker may be
+slow for any length of time. But all records of a transaction are in the logs before the first can
+be read. So the end offsets of the topics are fetched *after* the gap was detected, and a record
+that has not arrived once these are reached is in no log: it was deleted by retention, and is
+reported as cut.
 
-The ends must be those of all records, not only of the committed ones: the markers that commit a
-transaction reach the topics one after the other, and a topic whose marker is still on its way ends,
-for a reader of committed records, just before the record that is looked for.
+The end offsets must count all records, not only committed ones: commit markers reach the topics one
+after the other, and for a reader of committed records a topic without its marker ends just before
+the missing record.
 
-Rejected: sorting by emission time, or a grace period. Both guess, and a guess that fails shows a
-stable answer before the UNDO that makes room for it.
+Rejected: sorting by emission time, or a grace period. Both are heuristics, and a failure would show
+a stable answer before the UNDO that precedes it.
 
-This is the pure core: no Kafka, no clock. ``slackwater.client.follow`` feeds it.
+This is the pure core, without Kafka or clock. ``slackwater.client.follow`` is its shell.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from typing import Generic, TypeVar
 R = TypeVar("R")
 
 HELD_RECORDS_MAX = 10_000
-"""Of one topic; a topic that is further ahead of the others is not read on (``PartMerge.full``)."""
+"""Maximum records held per topic; a topic further ahead is paused (``PartMerge.full``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered(Generic[R]):
-    """A record in its place.
+    """A record in order.
 
-    ``repeat`` marks one whose ``seq`` lies below what was delivered before it: a second copy, or a
-    record out of order. The writer's fence and transactions allow neither, so a repeat is a defect;
-    it is delivered all the same, for a client that hides doubles hides them from a checker too.
+    ``repeat`` marks a record whose ``seq`` is below that of an earlier one: a duplicate, or out of
+    order. The writer's fencing and transactions exclude both, so a repeat is a defect; it is
+    delivered all the same, since a client that hid duplicates would hide them from a checker.
     """
 
     part: int
@@ -49,7 +50,7 @@ class Delivered(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """``first`` to ``last`` (inclusive) are in no topic any more: retention took them."""
+    """Records ``first`` to ``last`` (inclusive) were deleted by retention in all topics."""
 
     part: int
     first: int
@@ -57,13 +58,13 @@ class Cut:
 
 
 class PartMerge(Generic[R]):
-    """Puts the records of one part in order.
+    """Orders the records of one part.
 
-    Who joins in the middle begins at ``next_seq``, behind all that any topic holds before the place
-    at which it is read from. These places were not fetched at one instant, so what a topic brings
-    below is dropped: its neighbours in another topic have been passed over. None means that no
-    topic holds anything before: the first record is the smallest one seen once all topics have been
-    read to a common instant.
+    A stream joined in the middle begins at ``next_seq``, after all records before the offset at
+    which each topic is read from. These offsets were not fetched at one instant, so lower records
+    of a topic are dropped: their neighbours in another topic have been skipped. None means that no
+    topic holds earlier records: the first record is the smallest one seen once all topics have been
+    read up to a common instant.
     """
 
     def __init__(self, part: int, topics: Sequence[str], next_seq: int | None = 0) -> None:
@@ -80,28 +81,28 @@ class PartMerge(Generic[R]):
 
     @property
     def wants_ends(self) -> bool:
-        """A record waits for an elder: fetch the topics' ends now and give them to ``ends``."""
+        """Whether a record waits for earlier ones; then fetch end offsets and call ``ends``."""
         return self._gap and self._targets is None
 
     def ends(self, targets: Mapping[str, int]) -> None:
-        """Ends of the topics' logs, all records counted, observed after ``wants_ends`` rose."""
+        """Accept end offsets, all records counted, observed after ``wants_ends`` became true."""
         if self.wants_ends:
             self._targets = dict(targets)
 
     def reached(self, topic: str, offset: int) -> None:
-        """Everything of ``topic`` below ``offset`` has been offered (or was no record)."""
+        """Accept that everything of ``topic`` below ``offset`` was offered or was no record."""
         self._reached[topic] = max(self._reached[topic], offset)
 
     def offer(self, topic: str, seq: int, record: R) -> None:
-        """One record, as read; each topic in the order of its log."""
+        """Accept one record; each topic in log order."""
         if seq < self._first:
             return
-        # The count of arrivals keeps the heap from ever comparing two records.
+        # The arrival count ensures that the heap never compares two records.
         heapq.heappush(self._held[topic], (seq, self._arrivals, record))
         self._arrivals += 1
 
     def drop_from(self, seq_max: int) -> list[tuple[str, int]]:
-        """Forget what is held with a seq of ``seq_max`` or more: (topic, seq) of each."""
+        """Discard held records with a seq of ``seq_max`` or more; return (topic, seq) of each."""
         dropped = [
             (topic, seq)
             for topic, held in self._held.items()
@@ -115,20 +116,20 @@ class PartMerge(Generic[R]):
         return dropped
 
     def full(self, topic: str) -> bool:
-        """Whether so much of the topic waits for the others that it should not be read on.
+        """Whether the topic is so far ahead of the others that it should be paused.
 
-        It never is the topic that holds what the others wait for: that one is not ahead. Until it
-        is known where the stream begins all are read to their ends, however much that is.
+        Never true of a topic with the record that the others wait for. Until the stream's
+        beginning is known, all topics are read to their ends, whatever the amount.
         """
         return self.next_seq is not None and len(self._held[topic]) >= HELD_RECORDS_MAX
 
     @property
     def held(self) -> int:
-        """How many records wait."""
+        """Number of records held."""
         return sum(map(len, self._held.values()))
 
     def take(self) -> list[Delivered[R] | Cut]:
-        """All that is in order by now."""
+        """Return all records that are in order."""
         out: list[Delivered[R] | Cut] = []
         if self.next_seq is None and not self._begin():
             return out
@@ -151,14 +152,14 @@ class PartMerge(Generic[R]):
         return out
 
     def _smallest(self) -> list[tuple[int, int, R]] | None:
-        """The topic that holds the smallest seq."""
+        """Return the topic that holds the smallest seq."""
         return min((h for h in self._held.values() if h), key=lambda h: h[0][0], default=None)
 
     def _elders_gone(self) -> bool:
-        """No topic can still bring a smaller seq than the smallest that is held.
+        """Whether no topic can still deliver a seq below the smallest one held.
 
-        A topic that holds a record holds its own smallest (its log is in order). The others must
-        have been read to an end that was observed after the gap.
+        A topic that holds a record holds its smallest (its log is ordered). The others must have
+        been read up to an end offset observed after the gap.
         """
         return all(bool(held) or self._at_end(topic) for topic, held in self._held.items())
 
@@ -166,7 +167,7 @@ class PartMerge(Generic[R]):
         return self._targets is not None and self._reached[topic] >= self._targets.get(topic, 0)
 
     def _begin(self) -> bool:
-        """Find where a stream that was joined in the middle begins; whether it has begun."""
+        """Find the beginning of a stream joined in the middle; return whether it has begun."""
         heap = self._smallest()
         if heap is None:
             return False
