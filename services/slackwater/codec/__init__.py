@@ -1,4 +1,4 @@
-"""Bytes to model and back, through the schemas in `schemas/`."""
+"""Encoding and decoding of the model's records by the schemas in `schemas/`."""
 
 from slackwater.codec.delta_records import FIGURES, decode_delta, encode_delta
 from slackwater.codec.ordered_records import decode_ordered, encode_ordered

@@ -1,15 +1,15 @@
-"""A columnar Avro engine: records of a few numbers and long arrays, at the speed of memory.
+"""A columnar Avro codec: encodes records of a few numbers and long arrays at memory speed.
 
-Avro writes an array as blocks (Apache Avro specification, "Arrays"): a count, the items, at the
-end a zero. Of floats and doubles the items are plain little-endian numbers, so a whole column is
-one ``frombuffer`` or one ``tobytes``, and still any Avro reader reads it; Spark's ``from_avro``
-does. That is why columns are ``array<double>`` and never ``array<long>``, which are varints.
+Avro encodes an array as blocks (Apache Avro specification, "Arrays"): a count, the items, and a
+final zero. Items of floats and doubles are plain little-endian numbers, so a whole column is one
+``frombuffer`` or one ``tobytes``, and any Avro reader can read it, such as Spark's ``from_avro``.
+For this reason columns are ``array<double>`` and never ``array<long>``, whose items are varints.
 
-A schema is compiled once into one reader and one writer per field. fastavro was the alternative:
-it makes one Python object for each value, 40 times the cost of the rest of the pipeline. It still
-serves as the oracle of the tests, and for the fingerprint.
+A schema is compiled once into one reader and one writer per field. The alternative, fastavro,
+creates a Python object per value, 40 times the cost of the rest of the pipeline. It serves as the
+oracle of the tests and computes the fingerprint.
 
-Damage is a ``DamageError``; ``slackwater.codec.record_fields`` adds the place.
+Damage raises ``DamageError``; ``slackwater.codec.record_fields`` adds the position.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SINGLE_OBJECT: Final = b"\xc3\x01"
 
 
 class _Compiler:
-    """Turns a schema into readers and writers, remembering the types it has named."""
+    """Compiles a schema into readers and writers; remembers its named types."""
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[Reader, Writer]] = {}
@@ -94,11 +94,11 @@ _PRIMITIVES: Final[dict[str, tuple[Reader, Writer]]] = {
 
 
 class RecordCodec:
-    """One schema, compiled: bytes with the single-object header to a list of values and back.
+    """A compiled schema: converts bytes with the single-object header to lists of values and back.
 
-    ``key_fields`` names the ``array<string>`` fields that go through ``KeyLists``. ``older`` are
-    the versions before: since new fields only come at the end and have defaults, a record of an
-    older version becomes one of today by the bytes of those defaults behind it.
+    ``key_fields`` names the ``array<string>`` fields that use ``KeyLists``. ``older`` are the
+    previous versions: new fields are always last and have defaults, so a record of an older version
+    is upgraded by appending the bytes of these defaults.
     """
 
     def __init__(
@@ -122,17 +122,17 @@ class RecordCodec:
             _SINGLE_OBJECT + _fingerprint(version): self._defaults(schema, len(version["fields"]))
             for version in older
         }
-        """Header of each older version -> what its records lack at the end."""
+        """Header of each older version -> the bytes its records lack at the end."""
 
     def encode(self, *values: Any) -> bytes:
-        """The record's bytes; ``values`` in the order of the schema's fields."""
+        """Encode a record; ``values`` in the order of the schema's fields."""
         out: list[Buffer] = [self.header]
         for writer, value in zip(self._writers, values, strict=True):
             writer(out, value)
         return b"".join(out)
 
     def of_today(self, buf: bytes) -> bytes:
-        """The same record in this version; what is no older version is given back as it is."""
+        """Upgrade a record to this version; other bytes are returned unchanged."""
         if buf.startswith(self.header) or not self.older:
             return buf
         size = len(self.header)
@@ -140,13 +140,13 @@ class RecordCodec:
         return buf if lacking is None else b"".join((self.header, buf[size:], lacking))
 
     def check_header(self, buf: bytes) -> int:
-        """Where the first field begins."""
+        """Check the header; return the position of the first field."""
         if not buf.startswith(self.header):
             raise DamageError(f"not a record of schema {self.name}: begins with {buf[:10].hex()}")
         return len(self.header)
 
     def read_fields(self, buf: bytes, pos: int, first: int, end: int) -> tuple[list[Any], int]:
-        """Values of the fields numbered ``first`` to ``end`` (exclusive), from ``pos``."""
+        """Read the fields numbered ``first`` to ``end`` (exclusive), from ``pos``."""
         values = []
         try:
             for reader in self._readers[first:end]:
@@ -161,7 +161,7 @@ class RecordCodec:
         return values, pos
 
     def decode(self, buf: bytes) -> list[Any]:
-        """All values; bytes behind the last one are damage."""
+        """Decode all values; trailing bytes are damage."""
         buf = self.of_today(buf)
         values, pos = self.read_fields(buf, self.check_header(buf), 0, len(self.fields))
         if pos != len(buf):
@@ -176,6 +176,6 @@ class RecordCodec:
 
 
 def _fingerprint(schema: Mapping[str, Any]) -> bytes:
-    """CRC-64-AVRO, low byte first, as the specification's single-object encoding wants it."""
+    """Return the CRC-64-AVRO, low byte first, as in the specification's single-object encoding."""
     canonical = to_parsing_canonical_form(dict(schema))
     return bytes.fromhex(avro_fingerprint(canonical, "CRC-64-AVRO"))

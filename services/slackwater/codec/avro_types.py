@@ -1,10 +1,10 @@
-"""Readers and writers of Avro's types: one function each way for a type.
+"""Readers and writers of Avro's types, one pair per type.
 
-A reader takes the bytes and a position and returns the value and the position behind it; a writer
-appends the bytes of a value to a list. ``slackwater.codec.avro`` puts them together by a schema.
+A reader takes bytes and a position and returns the value and the position after it; a writer
+appends the bytes of a value to a list. ``slackwater.codec.avro`` combines them by schema.
 
-A length that is read is checked against the bytes that are left before anything is allocated for
-it, and lists of objects (where one byte can ask for a hundred) have limits of their own.
+A length is checked against the remaining bytes before any allocation, and lists of objects (where
+one byte can stand for a hundred) have separate limits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Buffer = bytes | memoryview
 Reader = Callable[[bytes, int], tuple[Any, int]]
 Writer = Callable[[list[Buffer], Any], None]
 ITEMS_MAX: Final = 65_536
-"""Most entries of a list of records, of a map, or of columns: each costs an object."""
+"""Maximum items of a list of records, a map or a set of columns; each costs an object."""
 _LONG_MAX: Final = 2**63
 _INT_MAX: Final = 2**31
 _U64: Final = 2**64 - 1
@@ -29,11 +29,11 @@ END: Final = b"\x00"
 
 
 class DamageError(ValueError):
-    """The bytes are not what the schema says."""
+    """Raised when the bytes do not match the schema."""
 
 
 def read_long(buf: bytes, pos: int) -> tuple[int, int]:
-    """A zigzag varint of at most ten bytes; a longer or larger one is damage."""
+    """Read a zigzag varint of at most ten bytes; a longer or larger one is damage."""
     byte = buf[pos]
     pos += 1
     if byte < 128:
@@ -56,7 +56,7 @@ def read_long(buf: bytes, pos: int) -> tuple[int, int]:
 
 
 def long_bytes(value: int) -> bytes:
-    """The zigzag varint of an int64."""
+    """Encode an int64 as a zigzag varint."""
     if not -_LONG_MAX <= value < _LONG_MAX:
         raise ValueError(f"{value} is not an int64")
     left = (value << 1) ^ (value >> 63)
@@ -71,7 +71,7 @@ def long_bytes(value: int) -> bytes:
 
 
 def read_int(buf: bytes, pos: int) -> tuple[int, int]:
-    """A long that fits 32 bits."""
+    """Read a long that fits into 32 bits."""
     value, pos = read_long(buf, pos)
     if not -_INT_MAX <= value < _INT_MAX:
         raise DamageError(f"int {value} has more than 32 bits")
@@ -79,7 +79,7 @@ def read_int(buf: bytes, pos: int) -> tuple[int, int]:
 
 
 def read_text(buf: bytes, pos: int) -> tuple[str, int]:
-    """A string: its length in bytes, then UTF-8."""
+    """Read a string: its length in bytes, then UTF-8."""
     size, pos = read_long(buf, pos)
     end = pos + size
     if size < 0 or end > len(buf):
@@ -88,7 +88,7 @@ def read_text(buf: bytes, pos: int) -> tuple[str, int]:
 
 
 def read_block(buf: bytes, pos: int, item_bytes_min: int) -> tuple[int, int]:
-    """Count of the next block. A negative count is followed by the block's size in bytes."""
+    """Read a block's count. After a negative count follows the block's size in bytes."""
     count, pos = read_long(buf, pos)
     if count < 0:
         count = -count
@@ -101,7 +101,7 @@ def read_block(buf: bytes, pos: int, item_bytes_min: int) -> tuple[int, int]:
 
 
 def number_reader(dtype: np.dtype[Any]) -> Reader:
-    """Reader of an array of numbers, as one numpy array."""
+    """Return a reader of number arrays, as one numpy array."""
     width = dtype.itemsize
 
     def read(buf: bytes, pos: int) -> tuple[npt.NDArray[Any], int]:
@@ -111,7 +111,7 @@ def number_reader(dtype: np.dtype[Any]) -> Reader:
         first = np.frombuffer(buf, dtype, count, pos)
         pos += count * width
         if buf[pos] == 0:
-            # Copied to where numbers are aligned: numpy picks from unaligned ones six times slower.
+            # Copied for alignment: numpy indexes unaligned arrays six times slower.
             return first.copy(), pos + 1
         blocks = [first]
         while True:
@@ -127,7 +127,7 @@ def number_reader(dtype: np.dtype[Any]) -> Reader:
 
 
 def number_writer(dtype: np.dtype[Any]) -> Writer:
-    """Writer of an array of numbers, from anything that numpy takes for one."""
+    """Return a writer of number arrays, from anything numpy accepts."""
 
     def write(out: list[Buffer], value: npt.ArrayLike) -> None:
         array = np.ascontiguousarray(value, dtype)
@@ -142,7 +142,7 @@ def number_writer(dtype: np.dtype[Any]) -> Writer:
 
 
 def list_reader(item: Reader, count_max: int) -> Reader:
-    """Reader of an array of at most ``count_max`` items, as a tuple."""
+    """Return a reader of arrays of at most ``count_max`` items, as a tuple."""
 
     def read(buf: bytes, pos: int) -> tuple[tuple[Any, ...], int]:
         items: list[Any] = []
@@ -160,7 +160,7 @@ def list_reader(item: Reader, count_max: int) -> Reader:
 
 
 def list_writer(item: Writer) -> Writer:
-    """Writer of an array."""
+    """Return a writer of arrays."""
 
     def write(out: list[Buffer], values: Sequence[Any]) -> None:
         if len(values):
@@ -173,7 +173,7 @@ def list_writer(item: Writer) -> Writer:
 
 
 def map_reader(item: Reader) -> Reader:
-    """Reader of a map, as a dict."""
+    """Return a reader of maps, as a dict."""
 
     def read_entry(buf: bytes, pos: int) -> tuple[tuple[str, Any], int]:
         name, pos = read_text(buf, pos)
@@ -190,7 +190,7 @@ def map_reader(item: Reader) -> Reader:
 
 
 def map_writer(item: Writer) -> Writer:
-    """Writer of a map."""
+    """Return a writer of maps."""
 
     def write(out: list[Buffer], values: Mapping[str, Any]) -> None:
         if values:
@@ -209,7 +209,7 @@ def write_long(out: list[Buffer], value: int) -> None:
 
 
 def write_int(out: list[Buffer], value: int) -> None:
-    """Append an int; a number that needs more than 32 bits is a ``ValueError``."""
+    """Append an int; ``ValueError`` beyond 32 bits."""
     if not -_INT_MAX <= value < _INT_MAX:
         raise ValueError(f"{value} is not an int32")
     out.append(long_bytes(value))
@@ -223,7 +223,7 @@ def write_text(out: list[Buffer], value: str) -> None:
 
 
 def read_boolean(buf: bytes, pos: int) -> tuple[bool, int]:
-    """A boolean: one byte, 0 or 1."""
+    """Read a boolean: one byte, 0 or 1."""
     if buf[pos] > 1:
         raise DamageError(f"boolean {buf[pos]}")
     return buf[pos] == 1, pos + 1
@@ -235,7 +235,7 @@ def write_boolean(out: list[Buffer], value: bool) -> None:
 
 
 def real(form: str) -> tuple[Reader, Writer]:
-    """Reader and writer of a float or a double, ``form`` as in ``struct``."""
+    """Return reader and writer of a float or double, ``form`` as in ``struct``."""
     packed = struct.Struct(form)
 
     def read(buf: bytes, pos: int) -> tuple[float, int]:
@@ -250,7 +250,7 @@ def real(form: str) -> tuple[Reader, Writer]:
 
 
 def enumeration(symbols: int) -> tuple[Reader, Writer]:
-    """Reader and writer of an enum with so many symbols, as the symbol's number."""
+    """Return reader and writer of an enum with that many symbols, as the symbol's number."""
 
     def read(buf: bytes, pos: int) -> tuple[int, int]:
         value, pos = read_long(buf, pos)
@@ -267,7 +267,7 @@ def enumeration(symbols: int) -> tuple[Reader, Writer]:
 
 
 def record(fields: list[tuple[Reader, Writer]]) -> tuple[Reader, Writer]:
-    """Reader and writer of a record, as a tuple of its fields' values."""
+    """Return reader and writer of a record, as a tuple of field values."""
     readers = [reader for reader, _ in fields]
     writers = [writer for _, writer in fields]
 

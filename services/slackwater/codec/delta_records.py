@@ -1,4 +1,4 @@
-"""Delta records as bytes, and back: the partial aggregates of one piece of a bucket."""
+"""Codec of delta records: the partial aggregates of one piece of a bucket."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from slackwater.model.records import DeltaRecord, Gap, type_f64
 
 FIGURES: Final = ("count", "sum", "m2", "min", "max")
 _ABSENT: Final = {"m2": 0.0, "min": math.nan, "max": math.nan}
-"""What stands for a figure that was not computed, since no aggregate of the query needs it."""
+"""Values of figures that were not computed because no aggregate of the query needs them."""
 
 
 def encode_delta(record: DeltaRecord) -> bytes:
-    """Bytes of a delta record. In production Spark writes these; tests and the merger do here."""
+    """Encode a delta record. In production Spark does; tests and the merger use this."""
     shape = (len(record.fields), len(record.keys))
     figures = (record.count, record.sum, record.m2, record.min, record.max)
     for name, figure in zip(FIGURES, figures, strict=True):
@@ -59,10 +59,10 @@ def encode_delta(record: DeltaRecord) -> bytes:
 def decode_delta(
     buf: Bytes, where: object = "", known: Mapping[int, Sequence[str]] | None = None
 ) -> DeltaRecord:
-    """A delta record, decoded whole.
+    """Decode a delta record completely.
 
-    A key list met lately is recognised by its bytes and not decoded. ``known`` (key lists by
-    ``keys_hash``) makes ``record.keys`` the caller's own object, so that it may compare by ``is``.
+    A recently used key list is recognised by its bytes and not decoded. ``known`` (key lists by
+    ``keys_hash``) makes ``record.keys`` the caller's own object, which can be compared by ``is``.
     """
     return decode("delta", buf, where, lambda values: _make_delta(values, known))
 
@@ -101,7 +101,7 @@ def _make_delta(values: list[Any], known: Mapping[int, Sequence[str]] | None) ->
 
 
 def _matrix(name: str, columns: Sequence[type_f64], shape: tuple[int, int]) -> type_f64:
-    """The columns of one figure as an array (fields, keys); the neutral value if it is absent."""
+    """Return one figure as an array (fields, keys), with neutral values if it is absent."""
     if not columns and name in _ABSENT:
         return np.full(shape, _ABSENT[name])
     if len(columns) != shape[0]:

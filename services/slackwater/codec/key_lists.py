@@ -1,4 +1,4 @@
-"""Lists of keys, remembered: the same list of strings is neither encoded nor decoded twice."""
+"""A cache of key lists, so that a repeated list is neither encoded nor decoded twice."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from slackwater.codec.avro_types import (
 from slackwater.primitives.caches import evict
 
 PREFIX_BYTES: Final = 64
-"""How much of a key list's bytes is compared to find it again."""
+"""Length of a key list's prefix that is compared to find it in the cache."""
 CANDIDATES_MAX: Final = 4
-"""Key lists that begin with the same bytes and are remembered together."""
+"""Maximum cached key lists with the same prefix."""
 
 
 class KeyLists:
-    """Reads and writes lists of strings, and remembers the last ones both ways.
+    """Reads and writes lists of strings, with a cache in each direction.
 
-    A stream's records carry the same keys again and again. An unchanged list is written from a
-    cache, and recognised by comparing bytes before any string is made of them. ``key_lists_max``
-    lists, and ``bytes_max`` of memory, are kept each way; the least recently used goes first, and
-    one is kept however long it is.
+    A stream's records repeat the same keys. An unchanged list is written from the cache, and is
+    recognised by its bytes before any string is created. ``key_lists_max`` lists and ``bytes_max``
+    of memory are kept per direction; the least recently used is evicted first, and one list is kept
+    whatever its size.
     """
 
     def __init__(self, key_lists_max: int = 256, bytes_max: int = 128 << 20) -> None:
@@ -46,18 +46,18 @@ class KeyLists:
 
     @property
     def nbytes(self) -> int:
-        """About what the lists take in memory, both ways together."""
+        """Approximate memory of both caches."""
         return self._written_bytes + self._read_bytes
 
     def clear(self) -> None:
-        """Forget all lists."""
+        """Remove all lists."""
         self._last = ((), END)
         self._written_bytes = self._read_bytes = 0
         self._written.clear()
         self._read.clear()
 
     def write(self, out: list[Buffer], keys: Sequence[str]) -> None:
-        """Append the list; only a tuple is known again by its identity, a list may have changed."""
+        """Append the list; only a tuple is recognised by identity, since a list is mutable."""
         last, data = self._last
         if keys is not last:
             frozen = tuple(keys)
@@ -80,7 +80,7 @@ class KeyLists:
         out.append(data)
 
     def read(self, buf: bytes, pos: int) -> tuple[tuple[str, ...], int]:
-        """The list at ``pos``: the same tuple as before where the bytes are the same."""
+        """Read the list at ``pos``; equal bytes give the same tuple as before."""
         prefix = buf[pos : pos + PREFIX_BYTES]
         candidates = self._read.get(prefix)
         if candidates is not None:
@@ -106,14 +106,14 @@ class KeyLists:
             self._forget_one(next(iter(self._read)))
 
     def _forget_one(self, prefix: bytes) -> None:
-        """The oldest list that begins like this."""
+        """Evict the oldest list with this prefix."""
         self._read_bytes -= _kept_bytes(*self._read[prefix].pop())
         if not self._read[prefix]:
             del self._read[prefix]
 
 
 def _kept_bytes(data: bytes, keys: tuple[str, ...]) -> int:
-    """About what a list takes: its bytes, and its strings with what Python adds to each."""
+    """Return the approximate memory of a list: its bytes and its Python strings."""
     return 2 * len(data) + 57 * len(keys)
 
 

@@ -1,4 +1,4 @@
-"""Ordered records as bytes, and back: one piece of a bucket that an orderer has emitted."""
+"""Codec of ordered records: one piece of a bucket emitted by an orderer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_INDEX: Final = np.zeros(0, np.int32)
 
 
 def encode_ordered(record: OrderedRecord) -> bytes:
-    """Bytes of an ordered record."""
+    """Encode an ordered record."""
     offsets = 1 if len(record.stimes) else len(record.keys) + 1
     if len(record.offsets) != offsets:
         raise ValueError(f"{len(record.offsets)} offsets for {len(record.keys)} keys")
@@ -70,7 +70,7 @@ def encode_ordered(record: OrderedRecord) -> bytes:
 
 
 def _row_times(record: OrderedRecord) -> tuple[int, Any, Any]:
-    """The base and the times of rows, which are checked as those of a source record are."""
+    """Return base and times of rows, checked like those of a source record."""
     base, last = int(record.stimes.min()), int(record.stimes.max())
     if last - base >= SPAN_US_MAX:
         raise ValueError(f"a span of {last - base} us")
@@ -83,7 +83,7 @@ def _row_times(record: OrderedRecord) -> tuple[int, Any, Any]:
 
 
 def decode_ordered(buf: Bytes, where: object = "") -> OrderedRecord:
-    """An ordered record, decoded whole."""
+    """Decode an ordered record completely."""
     return decode("ordered", buf, where, _make_ordered)
 
 
@@ -121,7 +121,7 @@ def _make_ordered(values: list[Any]) -> OrderedRecord:
 def _rows(
     values: list[Any], keys: Sequence[str], offsets: type_f64, columns: Sequence[type_f64]
 ) -> tuple[type_i64, type_i32]:
-    """Times and key indices of rows; empty where the readings are grouped by key."""
+    """Return times and key indices of rows; empty where readings are grouped by key."""
     base, times, times64, index = values
     after = one_of(times, times64)
     n = len(after)
@@ -150,7 +150,7 @@ def _check_offsets(offsets: type_f64, keys: int, columns: Sequence[type_f64]) ->
     for column in columns:
         if len(column) != last:
             raise DamageError(f"offsets end at {last}, a column has {len(column)} values")
-    # NaN makes the comparison false; between 0 and the last one all are then finite.
+    # A NaN makes the comparison false; all values between 0 and the last are then finite.
     if not (offsets[1:] >= offsets[:-1]).all():
         raise DamageError("offsets that fall")
     if not (offsets == np.floor(offsets)).all():

@@ -1,9 +1,9 @@
-"""Where the project's own files lie: schemas, jars, the POMs.
+"""Paths of the project's own files: schemas, jars, the POMs.
 
 An editable install runs from the repository, a container from a copy of it. Both have the same
-tree, so one root is enough: SLACKWATER_HOME if it is set, else the repository that this file
-stands in. It lives in the codec because the schemas are needed here first; the runtime builds on
-it. Package data was the alternative; it would hide the contracts on the wire inside the code.
+tree, so one root suffices: SLACKWATER_HOME if set, else the repository that contains this file. The
+module is in the codec, the lowest layer that needs the schemas; the runtime builds on it. The
+alternative, package data, would hide the wire schemas inside the code.
 """
 
 import os
@@ -16,32 +16,32 @@ HOME_VARIABLE = "SLACKWATER_HOME"
 
 
 def home() -> Path:
-    """The root of the project's tree."""
+    """Return the root of the project's tree."""
     given = os.environ.get(HOME_VARIABLE)
     root = Path(given) if given else Path(__file__).resolve().parents[3]
     return _checked(root)
 
 
 def schemas_dir() -> Path:
-    """The folder of the Avro schemas and of topics.toml."""
+    """Return the folder of the Avro schemas and topics.toml."""
     return home() / "schemas"
 
 
 def jars_dir(of: str) -> Path:
-    """Where ``make setup`` puts the jars of the broker or of Spark, and the archive of classes."""
+    """Return the folder of the broker's or Spark's jars and class archive, as of ``make setup``."""
     return home() / ".slackwater-jars" / of
 
 
 def class_archive(of: str) -> Path:
-    """The archive of classes that the JVM of the broker or of Spark starts with, if it is there."""
+    """Return the path of the class archive for the broker's or Spark's JVM, which may not exist."""
     return jars_dir(of) / "classes.jsa"
 
 
 def class_sharing(of: str, archive_to: Path | None = None) -> list[str]:
-    """A JVM's options: half of a start is loading classes, unless they are mapped from a file.
+    """Return JVM options for class data sharing, which halves the start of a JVM.
 
-    With ``archive_to`` it writes that file instead, as it ends. An archive that does not fit
-    (another Java, other jars) is ignored by the JVM, silently if its own log is off.
+    With ``archive_to`` the JVM writes the archive at its end. The JVM ignores an archive that does
+    not fit (another Java, other jars), silently if its log is off.
     """
     quiet = ["-Xlog:disable", "-Xlog:all=error:stderr"]
     if archive_to is not None:

@@ -1,22 +1,21 @@
-"""Result lines -> batches of readings: what a chained query reads (trace-20).
+"""Assembles result lines into batches of readings, the input of a chained query (trace-20).
 
-A result topic has one record a row, and behind a window's rows the boundary that closes them. A
-root writes them in fenced transactions that never cut a window, so a reader of committed records
-sees rows, boundary, rows, boundary, whatever batches its client hands over. The assembler turns
-them into one ``ResultBatch`` a window. Only kind and boundary are looked at when a record comes;
-the rows are parsed together, once, when somebody wants their columns: what lies below a line's
-place is never parsed at all.
+A result topic has one record per row, and after a window's rows the boundary that closes them. A
+root writes them in fenced transactions that never split a window, so a reader of committed records
+sees rows, boundary, rows, boundary, whatever the batches of its client. The assembler makes one
+``ResultBatch`` per window. On arrival only kind and boundary are examined; rows are parsed once,
+together, when their columns are needed, and never if they lie below a line's position.
 
-Offsets have holes, where markers of transactions and aborted records lie; nothing here counts them.
+Offsets have holes at transaction markers and aborted records, so the assembler does not count them.
 
-Retention cuts where a segment ends, which may be between the rows of a window. So the first window
-that is read may lack its first rows: it is passed over, and its time is not covered.
+Retention deletes whole segments, so the first window read may lack rows at its beginning: it is
+skipped, and its time is not covered.
 
-Nobody can say a result again, so one that does not decode is lost, as in a source log (decision
-27): a row is counted in its window's ``lost``, and a boundary leaves its window's time uncovered. A
-row of which only the kind can be read is found when the rows are parsed: ``load`` leaves it out, so
-that it returns fewer rows than the batch counts. A record that no root has written holds no seq of
-the window, or one that the window has already: it is left out, and nothing is lost.
+A result is never sent again, so one that does not decode is lost, as in a source log: a row is
+counted in its window's ``lost``, and a boundary leaves its window's time uncovered. A row of which
+only the kind is readable is detected when the rows are parsed: ``load`` omits it and then returns
+fewer rows than the batch counts. A record not written by a root has no seq of the window, or one
+that the window already has: it is omitted, and nothing is lost (decision 27).
 """
 
 from __future__ import annotations
@@ -38,19 +37,18 @@ _log = logging.getLogger(__name__)
 _KIND: Final = b'"kind":"'
 _ROWS: Final = (b"stable", b"tentative")
 _DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError)
-"""What reading the text of a row may raise if it is not what a root has written."""
+"""Errors that parsing a malformed row may raise."""
 _COUNT_MAX: Final = 2**53
-"""Counts and seqs lie below it."""
-"""Event times lie below it, on both sides of 1970."""
+"""Upper bound of counts and seqs."""
 _ROW_BYTES: Final = 64
-"""What a row takes beside its text."""
+"""Memory of a row beside its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultStream:
-    """One part of a query as a stream of another: ``<query>/<part>``.
+    """One part of a query as an input stream of another query: ``<query>/<part>``.
 
-    ``slide_us`` is None for a query without a window, whose rows bring their own event times.
+    ``slide_us`` is None for a query without a window, whose rows have event times of their own.
     """
 
     query: str
@@ -61,19 +59,19 @@ class ResultStream:
 
     @property
     def name(self) -> str:
-        """As logs and state records name it."""
+        """The name in logs and state records."""
         return f"{self.query}/{self.part}"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of its columns: a field for each figure, ``temperature_avg``."""
+        """The column names: a field for each figure, such as ``temperature_avg``."""
         if self.slide_us is None:
             return self.fields
         return tuple(f"{field}_{figure}" for field in self.fields for figure in self.aggregate)
 
 
 class Assembler:
-    """Puts the records of one result partition together, in the order of their offsets."""
+    """Assembles the records of one result partition in offset order."""
 
     def __init__(
         self,
@@ -84,19 +82,19 @@ class Assembler:
         self._stream = stream
         self._where = where
         self._skipped = skipped
-        """Told of each record that is passed over: its offset, and what is wrong with it."""
+        """Called for each skipped record with its offset and the reason."""
         self._rows: list[bytes] = []
         self._first: int | None = None
         self._from = self._next = 0
         self._damaged = False
-        """Something since the last boundary did not decode."""
+        """A record since the last boundary did not decode."""
         self._last_seq = -1
-        """Of the last boundary."""
+        """Seq of the last boundary."""
         self._is_first = True
-        """No boundary has been read yet: what lies before may be gone."""
+        """No boundary has been read yet: earlier records may have been deleted."""
 
     def take(self, offset: int, value: bytes) -> ResultBatch | None:
-        """The next record; the window's batch if this was its boundary, and all of it is there."""
+        """Accept a record; return the batch at the boundary of a complete window."""
         if self._first is None:
             self._first = offset
         self._next = offset + 1
@@ -120,7 +118,7 @@ class Assembler:
         return batch
 
     def _window(self, line: Mapping[str, Any], where: str) -> tuple[int, int]:
-        """Start and end; ``MalformedRecordError`` if it is no boundary that a root has written."""
+        """Return start and end; ``MalformedRecordError`` if no root can have written them."""
         if line["kind"] != "boundary":
             raise MalformedRecordError(where, f"a {line['kind']} has no place")
         window = _time_of(line, "window_start", where), _time_of(line, "window_end", where)
@@ -141,9 +139,9 @@ class Assembler:
         return window
 
     def _keep_rows_of(self, line: Mapping[str, Any], offset: int) -> None:
-        """Leave out what is of another window, whose boundary is lost, and what nobody wrote.
+        """Omit rows of another window, whose boundary is lost, and rows not written by a root.
 
-        Each seq of the window counts once, as it was said first.
+        Each seq of the window counts once; the first row with it is kept.
         """
         kept: dict[int, bytes] = {}
         for row in self._rows:
@@ -157,18 +155,18 @@ class Assembler:
 
     @property
     def is_between(self) -> bool:
-        """Is the last window that was begun complete?
+        """Whether the last window begun is complete.
 
-        What cannot be read may have been its boundary, and the last record for months: whoever
-        waited for another would never have read the log to its end. If there is more to come, it
-        counts all the same.
+        True after a record that does not decode: it may have been the boundary, and the log's last
+        record for months, so waiting for another would prevent the log from being read to its end.
+        Further records of the window count all the same.
         """
         return self._first is None or self._damaged
 
     def resume(self, wanted: int) -> int:
-        """Where to read on for a batch that begins at ``wanted`` or behind.
+        """Return the offset to read from for a batch that begins at ``wanted`` or later.
 
-        In the middle of a window that was begun there: behind what is held of it. Else anew.
+        Within a window already begun there, after the records held of it; else ``wanted``.
         """
         if self._first is not None and self._from <= wanted <= self._next:
             return self._next
@@ -176,7 +174,7 @@ class Assembler:
         return wanted
 
     def restart(self, offset: int) -> None:
-        """Reading begins at ``offset``, where a window may begin."""
+        """Restart reading at ``offset``, where a window may begin."""
         self._is_first = self._is_first or offset != self._from
         self._rows, self._first, self._from = [], None, offset
         self._last_seq, self._damaged = -1, False
@@ -188,13 +186,13 @@ class Assembler:
         is_tentative = line["label"] == "tentative"
         missing = set(line["missing"])
         if line.get("skipped") is True:
-            missing.add(stream.query)  # it has not been computed: no rows does not mean empty
+            missing.add(stream.query)  # not computed: no rows does not mean an empty window
         where = f"{self._where}:{self._first}"
         rows = LazyRows(stream, self._rows, end - 1, where) if self._rows else None
         if stream.slide_us is None:
             prev_watermark, boundary = start, end
         else:
-            # A run of windows ends with its last; the first one's end is the floor.
+            # A run ends with its last window; the end of the first one is the lower limit.
             prev_watermark = end - 1 - (line["windows"] - 1) * stream.slide_us
             boundary = end - 1 + stream.slide_us
         return ResultBatch(
@@ -216,7 +214,7 @@ class Assembler:
 
 
 class LazyRows:
-    """The rows of one window, parsed when they are first needed."""
+    """The rows of one window, parsed on first use."""
 
     def __init__(
         self, stream: ResultStream, lines: Sequence[bytes], stime: int, where: str = ""
@@ -228,9 +226,9 @@ class LazyRows:
         self._columns: SourceColumns | None = None
 
     def load(self) -> SourceColumns:
-        """The columns, in the order of the rows; a figure that is null is a missing value.
+        """Return the columns in row order; a null figure is a missing value.
 
-        Rows that are damaged are left out: there may be fewer than the batch counts.
+        Damaged rows are omitted, so there may be fewer rows than the batch counts.
         """
         if self._columns is None:
             assert self._lines is not None
@@ -251,7 +249,7 @@ class LazyRows:
                 yield line
 
     def _parsed(self, lines: Sequence[bytes]) -> SourceColumns:
-        """Raises one of ``_DAMAGE`` if one of the lines is no row of this stream."""
+        """Parse the rows; raises one of ``_DAMAGE`` if a line is not a row of this stream."""
         rows: list[dict[str, Any]] = orjson.loads(b"[" + b",".join(lines) + b"]")
         stream = self._stream
         places: dict[str, int] = {}
@@ -279,7 +277,7 @@ def _column(figures: list[float | None]) -> type_f64:
 
 
 def _seq_of(row: bytes, boundary: Mapping[str, Any]) -> int | None:
-    """The row's seq, if it is one of the window that this boundary closes."""
+    """Return the row's seq if it belongs to the window that this boundary closes."""
     try:
         found = parse_result(row)
     except MalformedRecordError:
@@ -298,6 +296,6 @@ def _time_of(line: Mapping[str, Any], name: str, where: str) -> int:
 
 
 def _kind_of(value: bytes) -> bytes:
-    """The kind, without parsing: it stands behind names and numbers that hold no quote."""
+    """Find the kind without parsing; the names and numbers before it contain no quote."""
     at = value.find(_KIND) + len(_KIND)
     return value[at : value.find(b'"', at)]

@@ -1,24 +1,24 @@
-"""What a query answers, as lines of JSON: rows, boundaries, undo, rec_done and gap.
+"""Encodes a query's results as lines of JSON: rows, boundaries, undo, rec_done and gap.
 
 Users and their tools read these, so names, order and spelling are fixed. Every object begins with
-``query, part, seq, kind, epoch``; then
+``query, part, seq, kind, epoch``, followed by:
 
 - a row (kind ``stable`` or ``tentative``): ``window_start, window_end, key, fields, missing``,
-  ``lost: {stream: n}`` (only where retention took readings away), ``due_at, emitted_at``; of a
-  query without a window it is a reading, with its ``stime`` behind ``window_end`` and one number
-  or null a field;
+  ``lost: {stream: n}`` (only if retention deleted readings), ``due_at, emitted_at``; for a query
+  without a window a row is a reading, with its ``stime`` after ``window_end`` and one number or
+  null per field;
 - a ``boundary``: ``label, window_start, window_end, windows, keys, missing``, ``lost`` as above,
-  ``skipped: true`` (only where overdue windows were not computed: no rows does not mean empty),
-  ``due_at, emitted_at``;
+  ``skipped: true`` (only if overdue windows were not computed: the absence of rows does not mean an
+  empty window), ``due_at, emitted_at``;
 - ``undo``: ``undo_from, undo_to, emitted_at``; ``rec_done``: ``emitted_at``;
 - ``gap``: ``stream, lost, gap_from, gap_to, emitted_at``.
 
-Times are text such as ``2016-03-15T08:47:28.545000Z``. ``count`` is an integer, the other figures
-are JSON numbers or null; what is not finite is null.
+Times are text such as ``2016-03-15T08:47:28.545000Z``. ``count`` is an integer; the other figures
+are JSON numbers, or null if not finite.
 
-Rows are many, so their figures are computed as columns, each column is turned into text by one call
-of orjson, and a row is one template filled from those texts: no Python statement runs per row. One
-``orjson.dumps`` per row costs about twice as much, most of it for the dict.
+Rows are many, so their figures are computed as columns, each column is converted to text by one
+call of orjson, and a row is a template filled from these texts; no Python statement runs per row.
+One ``orjson.dumps`` per row costs about twice as much, most of it for the dict.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _US_MAX: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _US
 
 @lru_cache(maxsize=4096)
 def format_time(us: int) -> str:
-    """Microseconds since the epoch as ISO 8601 in UTC, always with six decimals.
+    """Format microseconds since the epoch as ISO 8601 in UTC, always with six decimals.
 
-    Outside the years 1 to 9999 the year has a sign, as ISO 8601 has it for agreed exceptions.
+    Outside the years 1 to 9999 the year has a sign, as ISO 8601 permits by agreement.
     """
     if _US_MIN <= us <= _US_MAX:
         return f"{(_EPOCH + us * _US).isoformat(timespec='microseconds')[:-6]}Z"
@@ -58,7 +58,7 @@ def format_time(us: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """The inverse of ``format_time``; raises ``ValueError``."""
+    """Parse the output of ``format_time``; raises ``ValueError``."""
     if text[:1] in ("+", "-"):
         return int(np.datetime64(text.removeprefix("+").removesuffix("Z"), "us").astype(np.int64))
     moment = datetime.fromisoformat(text)
@@ -69,7 +69,7 @@ def parse_time(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class AggregateColumns:
-    """What is known of each field (first axis) and key (second axis); float64, as in a delta."""
+    """Figures of each field (first axis) and key (second axis); float64, as in a delta."""
 
     count: type_f64
     sum: type_f64
@@ -78,7 +78,7 @@ class AggregateColumns:
     max: type_f64
 
     def cut(self, start: int, stop: int) -> AggregateColumns:
-        """The keys ``start`` to ``stop`` (exclusive)."""
+        """Return the keys ``start`` to ``stop`` (exclusive)."""
         columns = (self.count, self.sum, self.m2, self.min, self.max)
         return AggregateColumns(*(column[:, start:stop] for column in columns))
 
@@ -113,7 +113,7 @@ AGGREGATES: Final[Mapping[str, _Aggregate]] = {
     "var": _null_below(2, _variance),
     "stddev": _null_below(2, lambda figures: np.sqrt(_variance(figures))),
 }
-"""Each aggregate from the figures; ``var`` and ``stddev`` are the sample's (n - 1)."""
+"""Aggregates computed from the figures; ``var`` and ``stddev`` are the sample's (n - 1)."""
 
 _MADE_OF: Final[Mapping[str, frozenset[str]]] = {
     "count": frozenset(),
@@ -125,14 +125,14 @@ _MADE_OF: Final[Mapping[str, frozenset[str]]] = {
     "var": frozenset({"m2"}),
     "stddev": frozenset({"m2"}),
 }
-"""What else than count and sum each aggregate is made of."""
+"""Figures each aggregate needs besides count and sum."""
 
 
 def figures_of(aggregates: Iterable[str]) -> tuple[str, ...]:
-    """The figures that these aggregates are made of, in their order.
+    """Return the figures that these aggregates are computed from, in order.
 
-    Count and sum are always among them: a null is told by the count, and missing values are found
-    by the sum.
+    Count and sum are always included: a null is derived from the count, and missing values are
+    detected by the sum.
     """
     needed = {"count", "sum"}.union(*(_MADE_OF[aggregate] for aggregate in aggregates))
     return tuple(figure for figure in FIGURES if figure in needed)
@@ -140,11 +140,11 @@ def figures_of(aggregates: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRows:
-    """One window's rows of one part, before they are text. Every key given gets a row.
+    """One window's rows of one part, before encoding. Every given key gets a row.
 
-    ``figures`` are those of each key, or, without a window, readings in their order.
-    ``due_at`` and ``emitted_at`` are wall time. ``lost``: how many readings
-    of which stream retention took away.
+    ``figures`` holds figures per key or, without a window, readings in order. ``due_at`` and
+    ``emitted_at`` are wall time. ``lost`` is the number of readings per stream that retention
+    deleted.
     """
 
     query: str
@@ -167,9 +167,9 @@ class ResultRows:
 def encode_rows(
     answer: ResultRows, start: int = 0, stop: int | None = None
 ) -> list[tuple[bytes, bytes]]:
-    """Kafka key and value of the rows of keys ``start`` to ``stop`` (default: all).
+    """Return Kafka key and value of the rows of keys ``start`` to ``stop`` (default: all).
 
-    A caller that must not be kept long asks for slices; row i has seq ``first_seq + i`` anyway.
+    Encoding in slices bounds the time of a call; row i has seq ``first_seq + i`` in any case.
     """
     stop = len(answer.keys) if stop is None else min(stop, len(answer.keys))
     if start >= stop:
@@ -184,7 +184,7 @@ def encode_rows(
 
 
 def _time_texts(times: type_i64) -> list[bytes]:
-    """``format_time`` of each, most of them at once."""
+    """Apply ``format_time`` to each time, vectorised for most of them."""
     if len(times) and not (int(times.min()) >= _US_MIN and int(times.max()) <= _US_MAX):
         return [format_time(us).encode() for us in times.tolist()]
     texts = np.datetime_as_string(times.astype("datetime64[us]"), unit="us", timezone="UTC")
@@ -192,22 +192,22 @@ def _time_texts(times: type_i64) -> list[bytes]:
 
 
 def _key_texts(keys: Sequence[str]) -> tuple[list[bytes], list[bytes]]:
-    """Each key in UTF-8, and as JSON without its quotes."""
+    """Return each key in UTF-8, and as JSON without its quotes."""
     text = orjson.dumps(list(keys))[2:-2]
     if b"\\" not in text:
-        # Nothing is escaped, so a quote is never part of a key: the text falls apart by itself.
+        # Nothing is escaped, so no key contains a quote, and the text can be split.
         texts = text.split(b'","')
         return texts, texts
     return [key.encode() for key in keys], [orjson.dumps(key)[1:-1] for key in keys]
 
 
 def _number_texts(answer: ResultRows, start: int, stop: int) -> list[list[bytes]]:
-    """One list of numbers as JSON for each field and aggregate."""
+    """Return a list of JSON numbers for each field and aggregate."""
     if isinstance(answer.figures, ReadingColumns):
         columns = [answer.figures.values[:, start:stop]]
     else:
         figures = answer.figures.cut(start, stop)
-        with np.errstate(all="ignore"):  # what overflows or is undefined is null
+        with np.errstate(all="ignore"):  # overflow and undefined values become null
             columns = [AGGREGATES[name](figures) for name in answer.aggregate]
     return [
         orjson.dumps(np.ascontiguousarray(column[field]), option=orjson.OPT_SERIALIZE_NUMPY)[
@@ -219,7 +219,7 @@ def _number_texts(answer: ResultRows, start: int, stop: int) -> list[list[bytes]
 
 
 def _row_template(answer: ResultRows) -> bytes:
-    """A row with holes for seq, key and each figure."""
+    """Return a row template with placeholders for seq, key and each figure."""
     hole = "\0"
     rows = isinstance(answer.figures, ReadingColumns)
     numbers = hole if rows else dict(zip(answer.aggregate, repeat(hole)))
@@ -264,9 +264,9 @@ def encode_boundary(
     due_at: int,
     emitted_at: int,
 ) -> bytes:
-    """What closes a window's rows, or answers a run of ``windows`` empty or skipped windows.
+    """Encode the boundary of a window's rows, or of a run of ``windows`` empty or skipped windows.
 
-    ``lost`` is in the rows too; a window whose readings are all gone has none.
+    ``lost`` is in the rows too, but a window that lost all its readings has no rows.
     """
     assert windows >= 1
     return orjson.dumps(
@@ -301,7 +301,7 @@ def encode_undo(
 
 
 def encode_rec_done(*, query: str, part: int, seq: int, epoch: int, emitted_at: int) -> bytes:
-    """All that was undone up to ``epoch`` has been replaced."""
+    """Encode REC_DONE: all answers undone up to ``epoch`` have been replaced."""
     return orjson.dumps(
         {**_head(query, part, seq, "rec_done", epoch), "emitted_at": format_time(emitted_at)}
     )
@@ -319,7 +319,7 @@ def encode_gap(
     gap_to: int,
     emitted_at: int,
 ) -> bytes:
-    """Retention took ``lost`` readings of a stream away, within event times [from, to)."""
+    """Encode a gap: retention deleted ``lost`` readings of a stream in event times [from, to)."""
     return orjson.dumps(
         {
             **_head(query, part, seq, "gap", epoch),
@@ -362,9 +362,9 @@ _KINDS: Final[Mapping[str, Mapping[str, type]]] = {
 
 
 def parse_result(value: bytes, where: object = "") -> dict[str, Any]:
-    """One result as a dict in which the fields of its kind are there and of the right type.
+    """Parse a result into a dict in which the fields of its kind exist with the right types.
 
-    Fields that are not known are kept: a later version may write more.
+    Unknown fields are kept, since a later version may add some.
     """
     try:
         result = orjson.loads(value)
@@ -382,7 +382,7 @@ def parse_result(value: bytes, where: object = "") -> dict[str, Any]:
 
 
 COUNT_MAX: Final = 2**53
-"""Seqs and counts of a result lie below it."""
+"""Upper bound of a result's seqs and counts."""
 _TIMES: Final[Mapping[str, tuple[str, ...]]] = {
     "stable": (),
     "tentative": (),
@@ -394,10 +394,10 @@ _TIMES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def check_result(result: Mapping[str, Any], query: str, part: int, where: object = "") -> None:
-    """``MalformedRecordError`` if no root of this part of the query can have written the result.
+    """Raise ``MalformedRecordError`` if no root of this query part can have written the result.
 
-    Anybody may have who may write to the topic. Of a row only what everybody reads is looked at:
-    there are too many of them.
+    Any client with write access to the topic may have written it. Rows are numerous, so only the
+    fields that every reader uses are checked.
     """
     kind = result["kind"]
     if (result["query"], result["part"]) != (query, part):

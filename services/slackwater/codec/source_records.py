@@ -1,7 +1,7 @@
-"""Source records as bytes, and back: the readings of one stream, in columns.
+"""Codec of source records: the readings of one stream, in columns.
 
-A source record is decoded in two steps. A reader that looks for its place in a log needs headers
-only (rule-13), so ``decode_source`` reads the header and leaves the columns as bytes until
+A source record is decoded in two steps. A reader that seeks its position in a log needs headers
+only (rule-13), so ``decode_source`` reads the header and keeps the columns as bytes until
 ``columns.load()``.
 """
 
@@ -28,11 +28,11 @@ from slackwater.codec.schemas import codec
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Gap, SourceColumns, SourceRecord
 
-_HEADER_FIELDS: Final = 11  # kind .. gap: what decode_source reads at once
+_HEADER_FIELDS: Final = 11  # kind .. gap: decoded by decode_source
 
 
 def encode_source(record: SourceRecord) -> bytes:
-    """Bytes of a source record; its columns must fit its header."""
+    """Encode a source record; its columns must match its header."""
     columns = None if record.columns is None else record.columns.load()
     base = record.stime_min
     times: Any = ()
@@ -72,7 +72,7 @@ def encode_source(record: SourceRecord) -> bytes:
 
 
 def _check_columns(record: SourceRecord, columns: SourceColumns) -> None:
-    """Our own mistakes, found before they are in a log for good."""
+    """Check the columns before they are written, since a log is permanent."""
     n = record.readings
     lengths = {len(columns.stimes), len(columns.key_index), *map(len, columns.values)}
     if lengths != {n}:
@@ -93,8 +93,7 @@ def _check_columns(record: SourceRecord, columns: SourceColumns) -> None:
 class _StoredColumns:
     """Columns of a source record as bytes, checked and decoded at the first ``load``.
 
-    The fragments of a host hold one record together, and read it one after the other; so it keeps
-    what the first of them has decoded.
+    The fragments of a host share one record and load it in turn, so the decoded columns are cached.
     """
 
     __slots__ = ("_buf", "_loaded", "_pos", "_readings", "_span", "_where")
@@ -110,7 +109,7 @@ class _StoredColumns:
         self._loaded: SourceColumns | None = None
 
     def load(self) -> SourceColumns:
-        """The readings, not to be changed; ``MalformedRecordError`` if the bytes are damaged."""
+        """Return the readings, read-only; ``MalformedRecordError`` if the bytes are damaged."""
         if self._loaded is None:
             try:
                 self._loaded = self._load()
@@ -146,11 +145,11 @@ class _StoredColumns:
 
 
 def decode_source(buf: Bytes, where: object = "", offset: int | None = None) -> SourceRecord:
-    """The header of a source record; its columns are decoded by ``record.columns.load()``.
+    """Decode a source record's header; ``record.columns.load()`` decodes its columns.
 
-    ``offset``, where it was read from a log, tells a record that nobody can have written: its
-    incarnation is the offset of a START before it (rule-6). Readers that believed a greater one
-    would drop for ever what its log's writer says (rule-10).
+    ``offset``, the record's offset in a log, exposes an impossible incarnation: the incarnation is
+    the offset of a START before the record (rule-6). A reader that accepted a greater one would
+    drop all further records of the log's writer (rule-10).
     """
     source = codec("source")
     data = bytes(buf)

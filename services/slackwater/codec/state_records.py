@@ -1,4 +1,4 @@
-"""State records, heartbeats and entries of the registry as bytes, and back."""
+"""Codecs of state records, heartbeats and registry entries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _source_position(at: SourcePosition) -> tuple[int, int, int, int]:
 
 
 def encode_orderer_state(state: OrdererState) -> bytes:
-    """Bytes of an orderer's state record."""
+    """Encode an orderer's state record."""
     return codec("orderer_state").encode(
         state.fragment,
         state.frontier,
@@ -48,7 +48,7 @@ def encode_orderer_state(state: OrdererState) -> bytes:
 
 
 def decode_orderer_state(buf: Bytes, where: object = "") -> OrdererState:
-    """An orderer's state record."""
+    """Decode an orderer's state record."""
     return decode("orderer_state", buf, where, _make_orderer_state)
 
 
@@ -68,7 +68,7 @@ def _log_position(at: LogPosition) -> tuple[int, int, int, Position]:
 
 
 def encode_root_state(state: RootState) -> bytes:
-    """Bytes of a root copy's state record."""
+    """Encode a root copy's state record."""
     return codec("root_state").encode(
         state.fragment,
         state.placement,
@@ -92,7 +92,7 @@ def encode_root_state(state: RootState) -> bytes:
 
 
 def decode_root_state(buf: Bytes, where: object = "") -> RootState:
-    """A root copy's state record."""
+    """Decode a root copy's state record."""
     return decode("root_state", buf, where, _make_root_state)
 
 
@@ -121,7 +121,7 @@ def _make_root_state(values: list[Any]) -> RootState:
 
 
 def encode_heartbeat(beat: Heartbeat) -> bytes:
-    """Bytes of a heartbeat."""
+    """Encode a heartbeat."""
     return codec("heartbeat").encode(
         beat.process,
         beat.pid,
@@ -149,7 +149,7 @@ def encode_heartbeat(beat: Heartbeat) -> bytes:
 
 
 def decode_heartbeat(buf: Bytes, where: object = "") -> Heartbeat:
-    """A heartbeat."""
+    """Decode a heartbeat."""
     return decode("heartbeat", buf, where, _make_heartbeat)
 
 
@@ -184,10 +184,10 @@ def _holes(values: Iterable[Sequence[Any]]) -> tuple[Hole, ...]:
 
 
 def encode_registry(record: RegistryRecord) -> bytes:
-    """Bytes of an entry of the registry."""
+    """Encode a registry entry."""
     return codec("registry").encode(record.name, record.definition)
 
 
 def decode_registry(buf: Bytes, where: object = "") -> RegistryRecord:
-    """An entry of the registry."""
+    """Decode a registry entry."""
     return decode("registry", buf, where, lambda values: RegistryRecord(*values))
