@@ -1,5 +1,5 @@
-"""Are the answers right, and in time? A batch computation beside the pipeline, and the comparison.
+"""Verifies results and their latency against a batch computation independent of the pipeline.
 
 ``batch`` computes the windows from the readings, ``oracle`` evaluates expressions with SQLite,
-``check`` compares, ``bound`` and ``latency`` judge when answers came.
+``check`` compares, ``bound`` and ``latency`` check when answers came.
 """

@@ -1,17 +1,17 @@
-"""What the answer should have been: the same query over the same files, computed the plain way.
+"""Batch computation of the expected results: the same query over the same files, without batches.
 
-A rehearsal claims that no failure changed a stable result. The claim is worth as much as the thing
-it is compared with, so nothing here is shared with the pipeline: files are read line by line with
-the standard library, one row at a time (``readings``); ``where`` and ``select`` are computed by
-SQLite; windows are dictionaries and sums are ``math.fsum``. No batches, no vectors. What it does
-share is the deployment's values, and what an expression means: one parser
-(``primitives.expressions``) makes the tree that SQLite computes here and numpy there.
+A rehearsal claims that no failure changed a stable result. The claim depends on the reference, so
+the reference shares no code with the pipeline: files are read row by row with the standard library
+(``readings``), ``where`` and ``select`` are computed by SQLite, windows are dictionaries and sums
+are ``math.fsum``, without vectors. Shared are only the deployment's values and the meaning of
+expressions: one parser (``primitives.expressions``) makes the tree that SQLite computes here and
+numpy computes in the pipeline.
 
-Being late is a rule about the file alone: a reading is late if its time lies more than ``disorder``
-below the largest time before it in its file. Any program can apply it, this one does.
+Lateness is a property of the file alone: a reading is late if its time is more than ``disorder``
+below the largest time before it in its file.
 
-Rejected: DuckDB or pandas as the oracle. Faster, but one more large dependency, and their float
-parsing and null rules would have to be bent to ours as well.
+Rejected: DuckDB or pandas as the oracle. They are faster, but add a large dependency, and their
+float parsing and null rules would have to be adapted.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from slackwater.model.deployment import QuerySpec
 class ExactAggregates:
     """The aggregate of one field in one window for one key.
 
-    ``scale`` is the largest magnitude: what rounding is relative to. ``by_stream`` says how many
-    of ``count`` would not be there without which stream (a joined row needs two, a row of another
-    query all that are in it), by which a tentative answer's ``missing`` can be judged.
+    ``scale`` is the largest magnitude, which rounding is relative to. ``by_stream`` gives for each
+    stream how many of ``count`` depend on it (a joined row depends on two, a row of another query
+    on all streams in it); a tentative answer's ``missing`` is checked by these.
     """
 
     count: int
@@ -45,7 +45,7 @@ class ExactAggregates:
     by_stream: Mapping[str, int]
 
     def get(self, name: str) -> float | None:
-        """The figure ``name`` of ``aggregate``."""
+        """Return the figure ``name`` of ``aggregate``."""
         match name:
             case "count":
                 return self.count
@@ -64,17 +64,17 @@ class ExactAggregates:
 
 
 Row = tuple[int, tuple[str, ...], str, tuple[float | None, ...]]
-"""Time, the streams it comes from, key, values."""
+"""Time, the streams it derives from, key, values."""
 BatchResult = dict[tuple[int, str], dict[str, ExactAggregates]]
 """(window start, key) -> field -> figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSource:
-    """What one source brings to a query: names of its fields, and rows.
+    """One source's input to a query: field names and rows.
 
-    ``scale`` is the magnitude that its values were computed from: the rounding in them is relative
-    to it, however small they are (a standard deviation of 0 may be 1e-15). 0 for readings.
+    ``scale`` is the magnitude that the values were computed from, which their rounding is relative
+    to, however small they are (a standard deviation of 0 may be 1e-15). 0 for readings.
     """
 
     fields: tuple[str, ...]
@@ -88,7 +88,7 @@ def compute_all(
     start: int,
     speed: float = 1.0,
 ) -> tuple[dict[str, BatchResult], dict[str, RowsResult]]:
-    """All queries, with and without a window, each given behind those that it reads."""
+    """Compute all queries, with and without a window; each follows those that it reads."""
     sources = {name: stream_source(name, sent, start) for name, sent in inputs.items()}
     windows: dict[str, BatchResult] = {}
     rows: dict[str, RowsResult] = {}
@@ -104,35 +104,35 @@ def compute_all(
 
 
 def compute(query: QuerySpec, inputs: Mapping[str, StreamInput], start: int) -> BatchResult:
-    """The query over all accepted readings of its streams at or after ``start`` (E0)."""
+    """Compute the query over all accepted readings of its streams at or after ``start`` (E0)."""
     sources = {name: stream_source(name, sent, start) for name, sent in inputs.items()}
     return compute_from(query, sources)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One reading of the result of a query without a window, and the streams it is made of."""
+    """A reading in the result of a query without a window, and the streams it derives from."""
 
     stime: int
     key: str
     fields: Mapping[str, float | None]
     streams: tuple[str, ...]
     scale: float = 0.0
-    """As that of ``BatchSource``."""
+    """As in ``BatchSource``."""
 
 
 RowsResult = dict[int, list[Result]]
-"""Bucket start -> its readings in their order."""
+"""Bucket start -> its readings in order."""
 
 
 def stream_source(name: str, sent: StreamInput, start: int) -> BatchSource:
-    """The accepted readings of a stream, from ``start`` on."""
+    """Return the accepted readings of a stream from ``start`` on."""
     rows = [(r.stime, (name,), r.key, r.values) for r in sent.accepted if r.stime >= start]
     return BatchSource(sent.spec.field_names, rows)
 
 
 def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str]) -> BatchSource:
-    """The exact results of a query as readings of another: a row at its window's last instant."""
+    """Return a query's exact results as input of another: a row at its window's last instant."""
     assert query.window is not None, "without a window the readings are the result"
     rows: list[Row] = []
     for (window, key), figures in sorted(result.items()):
@@ -140,7 +140,7 @@ def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str])
         values = tuple(figures[n].get(figure) for n in fields for figure in query.aggregate)
         rows.append((window + query.window.size_us - 1, (*streams, query.name), key, values))
     of_all = [of for figures in result.values() for of in figures.values()]
-    # A sum is the largest figure that is made of them, and carries the largest error.
+    # A sum is the largest figure derived from them, and has the largest error.
     scale = max((of.scale * max(of.count, 1) for of in of_all), default=0.0)
     return BatchSource(
         tuple(f"{n}_{figure}" for n in fields for figure in query.aggregate), rows, scale
@@ -148,7 +148,7 @@ def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str])
 
 
 def rows_source(query: QuerySpec, result: RowsResult, fields: Sequence[str]) -> BatchSource:
-    """The same of a query without a window: its rows are readings as they are."""
+    """Return the rows of a query without a window as input of another, unchanged."""
     rows = [
         (one.stime, (*one.streams, query.name), one.key, tuple(one.fields[n] for n in fields))
         for _, bucket in sorted(result.items())
@@ -159,16 +159,16 @@ def rows_source(query: QuerySpec, result: RowsResult, fields: Sequence[str]) -> 
 
 
 def compute_from(query: QuerySpec, sources: Mapping[str, BatchSource]) -> BatchResult:
-    """The windows of a query over what its sources bring."""
+    """Compute the windows of a query over its sources."""
     return _windows(query, *_kept(query, sources), _scale(query, sources))
 
 
 def rows_from(query: QuerySpec, sources: Mapping[str, BatchSource], w_us: int) -> RowsResult:
-    """The rows of a query without a window, over what its sources bring."""
+    """Compute the rows of a query without a window over its sources."""
     names, rows, kept = _kept(query, sources)
     scale = _scale(query, sources)
     result: RowsResult = defaultdict(list)
-    # The rows are source by source in the order of ``from``, and in each as they came.
+    # The rows are ordered by source as in ``from``, and within a source as they came.
     for index, values in sorted(kept, key=lambda one: rows[one[0]][0]):
         stime, streams, key, _ = rows[index]
         fields = dict(zip(names, values, strict=True))
@@ -183,7 +183,7 @@ def _scale(query: QuerySpec, sources: Mapping[str, BatchSource]) -> float:
 def _kept(
     query: QuerySpec, sources: Mapping[str, BatchSource]
 ) -> tuple[Sequence[str], Sequence[Row], Iterable[tuple[int, Sequence[float | None]]]]:
-    """The fields of the result, all rows, and (index, values) of those that ``where`` keeps."""
+    """Return the result's fields, all rows, and (index, values) of those that ``where`` keeps."""
     names = input_names(query, sources)
     rows = (_union if query.join is None else _join)(query, sources)
     kept = evaluate(query.where, query.select, names, [(key, values) for _, _, key, values in rows])
@@ -191,7 +191,7 @@ def _kept(
 
 
 def input_names(query: QuerySpec, sources: Mapping[str, BatchSource]) -> list[str]:
-    """What ``where`` and ``select`` see, in the order of first appearance."""
+    """Return the input names of ``where`` and ``select`` in order of first appearance."""
     if query.join is not None:
         sides = (("left", query.join.left), ("right", query.join.right))
         return [f"{side}_{name}" for side, source in sides for name in sources[source].fields]
@@ -199,14 +199,14 @@ def input_names(query: QuerySpec, sources: Mapping[str, BatchSource]) -> list[st
 
 
 def output_names(query: QuerySpec, sources: Mapping[str, BatchSource]) -> list[str]:
-    """The fields of its results."""
+    """Return the fields of the query's results."""
     if query.select is not None:
         return [name for name, _ in query.select]
     return input_names(query, sources)
 
 
 def _union(query: QuerySpec, sources: Mapping[str, BatchSource]) -> list[Row]:
-    """All readings: a field that a source lacks is missing there."""
+    """Return all readings; a field that a source lacks is missing."""
     names = input_names(query, sources)
     rows: list[Row] = []
     for source in dict.fromkeys(query.sources):
@@ -220,9 +220,9 @@ def _union(query: QuerySpec, sources: Mapping[str, BatchSource]) -> list[Row]:
 
 
 def _join(query: QuerySpec, sources: Mapping[str, BatchSource]) -> list[Row]:
-    """Every left reading with every right one of its key that is near enough: the later time.
+    """Join readings of equal key within the allowed distance; the row has the later time.
 
-    In the order of the left stream, then of the right one, whatever their times.
+    Ordered by the left stream, then by the right one, whatever the times.
     """
     assert query.join is not None
     join = query.join
@@ -248,7 +248,7 @@ def _stime(timed: tuple[int, int]) -> int:
 
 
 def windows_of(stime: int, size: int, slide: int) -> Iterator[int]:
-    """Starts of the windows that hold ``stime``, the last one first."""
+    """Yield the starts of the windows that contain ``stime``, the last one first."""
     start = stime // slide * slide
     while start + size > stime:
         yield start
@@ -258,11 +258,11 @@ def windows_of(stime: int, size: int, slide: int) -> Iterator[int]:
 def end_boundary(
     queries: Iterable[QuerySpec], inputs: Mapping[str, StreamInput], speed: float = 1.0
 ) -> int | None:
-    """The largest end of a window that holds a reading sent, over all queries (trace-24).
+    """Return the largest end of a window with a reading sent, over all queries (trace-24).
 
-    Each query is given behind those that it reads, whose last row may lie in a window of its own
-    that ends later. A boundary that lets that window close lets all close that end before it, in
-    every query: what a query answers up to there is its readers' boundary up to there.
+    Each query follows those that it reads; their last row may lie in a window of the query that
+    ends later. A boundary that closes that window closes all windows that end before it in every
+    query, since a query's answers up to a time are the boundary of its readers up to that time.
     """
     ends: list[int] = []
     latest = {
@@ -287,7 +287,7 @@ def _windows(
 ) -> BatchResult:
     assert query.window is not None, "without a window the readings are the result"
     size, slide = query.window.size_us, query.window.slide_us
-    # (window, key) -> one list of (streams, value) a field
+    # (window, key) -> one list of (streams, value) per field
     cells: dict[tuple[int, str], list[list[tuple[tuple[str, ...], float | None]]]] = {}
     for index, values in kept:
         stime, streams, key, _ = rows[index]
@@ -307,7 +307,7 @@ def _figures(
     column: Sequence[tuple[tuple[str, ...], float | None]], scale: float
 ) -> ExactAggregates:
     values = [value for _, value in column if value is not None]
-    # With 0 those that brought nothing but missing values: a row is there because of them.
+    # Zero for streams with missing values only, since these produce rows as well.
     by_stream: Counter[str] = Counter()
     for streams, value in column:
         for stream in streams:

@@ -1,13 +1,12 @@
-"""Whether first answers came within their bound, and what excuses one that did not.
+"""Checks whether first answers came within their bound, allowing for outages.
 
-The promise: while the broker and a copy of each stage are up, a window's first answer comes within
-X of its normal time. A stage is up while one of its copies is; a killed process is up again when it
-does its work again, a paused one when it goes on. So one replica of two excuses nothing, and a
-stream that is silent excuses nothing: an answer without it is due all the same.
+The guarantee: while the broker and a copy of each stage are up, a window's first answer comes
+within X of its normal time. A stage is up while one of its copies is. A killed process is up again
+when it is processing again, a paused one when it is resumed. So the loss of one replica of two is
+no outage, nor is a silent stream: an answer without that stream is due all the same.
 
-A window that is due before everything is up again, and whose time was not over when the outage
-began, has X from the end of the outage on. No machine works at once: SLACK_US is allowed on top,
-for every window.
+A window that is due before the end of an outage, and whose time was not over when the outage began,
+has X from the end of the outage. SLACK_US is added for every window, as processing takes time.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from slackwater.model.deployment import BOUND_TOLERANCE_US
 
 SLACK_US: Final = BOUND_TOLERANCE_US
 WORST_MAX: Final = 50
-"""So many late windows are kept to be named; all are counted."""
+"""Maximum late windows that are listed; all are counted."""
 
 Span = tuple[int, int]
-"""From, to: wall time in us."""
+"""Start and end: wall time in us."""
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A window whose first answer came too late; ``late`` and ``allowed`` are us after ``due``."""
+    """A window whose first answer was late; ``late`` and ``allowed`` are us after ``due``."""
 
     window_start: int
     due: int
@@ -43,10 +42,10 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Of one query: how many windows were late, the worst of them, how many an outage excused.
+    """Verdict on one query: late windows, the worst of them, and those excused by an outage.
 
-    ``overdue``: when somebody waited for a late answer. ``seen_late``: how many more were late only
-    as the judge's own reader saw them.
+    ``overdue``: spans in which a late answer was overdue. ``seen_late``: windows that were late
+    only as measured by the judge's own reader.
     """
 
     late: int
@@ -57,9 +56,9 @@ class Judged:
 
 
 def outages(disturbances: Iterable[Disturbance], stages: Iterable[Collection[str]]) -> list[Span]:
-    """When some stage had no copy that was up, in order and without overlap.
+    """Return the spans in which some stage had no copy up, in order and disjoint.
 
-    ``stages`` are the names of the copies, one collection a stage; the broker is a stage.
+    ``stages`` holds the names of the copies, one collection per stage; the broker is a stage.
     """
     down: dict[str, list[Span]] = {}
     for fault in disturbances:
@@ -69,7 +68,7 @@ def outages(disturbances: Iterable[Disturbance], stages: Iterable[Collection[str
 
 
 def judge(checker: Checker, found: Latencies, down: Sequence[Span]) -> Judged:
-    """Each answered window against its bound; those without any answer are lost, not late."""
+    """Compare each answered window with its bound; unanswered windows are lost, not late."""
     expectations, due = checker.expectations, found.due
     late = np.nan_to_num(found.ms) * 1e3
     allowed = _allowed(due, expectations.bound, down) - due
@@ -97,7 +96,7 @@ def judge(checker: Checker, found: Latencies, down: Sequence[Span]) -> Judged:
 def _allowed(
     due: npt.NDArray[np.float64], bound: int, down: Sequence[Span]
 ) -> npt.NDArray[np.float64]:
-    """The latest time for each window's first answer; an outage that meets it moves it on."""
+    """Return the latest time for each window's first answer; an outage that meets it extends it."""
     limit = due + bound + SLACK_US
     for start, end in down:
         met = (due < end) & (limit > start)
@@ -106,7 +105,7 @@ def _allowed(
 
 
 def _all_down(copies: Collection[str], down: Mapping[str, Sequence[Span]]) -> list[Span]:
-    """When none of these was up."""
+    """Return the spans in which none of the copies was up."""
     common: list[Span] | None = None
     for name in copies:
         mine = merged(down.get(name, ()))
@@ -120,7 +119,7 @@ def _both(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """The same time, in order and without overlap."""
+    """Return the same spans, in order and disjoint."""
     result: list[Span] = []
     for start, end in sorted(spans):
         if result and start <= result[-1][1]:

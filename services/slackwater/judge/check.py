@@ -1,23 +1,23 @@
-"""Judges a history of results: what was promised to a consumer, checked from what a consumer saw.
+"""Checks a history of results against the guarantees, from what a consumer can observe.
 
 The input is the committed sequence of a query's records as plain JSON objects (the lines of
-``results.jsonl``), the deployment's terms (window, bound, lateness) and the batch result. Nothing
-of the pipeline is known here, no orderer, no frontier: a checker that shares code or memory with
-the accused repeats its errors. So the rules are stated the way a consumer can observe them:
+``results.jsonl``), the deployment's parameters (window, bound, lateness) and the batch result. The
+checker uses nothing of the pipeline, since shared code would repeat the pipeline's errors. The
+rules are stated in terms of observable records:
 
-* every window of the grid is answered by exactly one stable answer per part, in window order, and
-  by at most one tentative one before it;
-* the tentative answers not yet revoked are always the windows [S, T): S the first without a stable
-  answer, T the first without any (rule-22); UNDO takes them back from S on, the stable ones follow
-  at once (by ``seq``: nothing else lies between), REC_DONE says that S has reached T;
-* rows of a window stand before its boundary, which counts them;
-* a tentative answer lacks at most what the streams in ``missing`` brought;
-* nothing tentative is emitted before its normal time;
-* a run that is ``skipped`` is tentative, has no rows, and each of its windows was overdue.
+* every window of the grid has exactly one stable answer per part, in window order, and at most one
+  tentative answer before it;
+* the unrevoked tentative answers are always the windows [S, T): S the first without a stable
+  answer, T the first without any (rule-22); UNDO revokes them from S on, the stable ones follow
+  immediately (no ``seq`` between), and REC_DONE states that S has reached T;
+* rows of a window precede its boundary, which counts them;
+* a tentative answer lacks at most the readings of the streams in ``missing``;
+* no tentative answer is emitted before its normal time;
+* a ``skipped`` run is tentative, has no rows, and each of its windows was overdue.
 
-What breaks a rule is counted under one of four words: *lost* (no stable answer), *doubled* (more
-than one), *uncorrected* (a tentative answer that stayed), *wrong* (other figures than the batch, or
-a rule of form broken). The first sentences are kept, so that a failed rehearsal explains itself.
+Violations are counted in four classes: *lost* (no stable answer), *doubled* (more than one),
+*uncorrected* (a tentative answer never replaced), *wrong* (figures other than the batch's, or a
+malformed history). The first findings are kept as sentences that explain a failed rehearsal.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from slackwater.judge.batch import BatchResult, ExactAggregates
 
 Record = Mapping[str, Any]
 FINDINGS_MAX: Final = 50
-"""Sentences kept; the counts go on."""
+"""Maximum sentences kept; all findings are counted."""
 EARLY_US: Final = 1_000
-"""A normal time is given to whole microseconds by two computations; a millisecond forgives both."""
+"""Tolerance for normal times, which two computations round to whole microseconds."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_us(text: str) -> int:
-    """An ISO time as whole microseconds since the epoch."""
+    """Parse an ISO time to whole microseconds since the epoch."""
     return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What was agreed for one query; times in us.
+    """Parameters of one query; times in us.
 
     ``anchor_wall`` is the wall time of ``anchor_event`` (E0), ``end`` the end of the last window.
     """
@@ -66,28 +66,28 @@ class Expectations:
     anchor_event: int
     end: int
     bound_of: str = ""
-    """Whose bound that is: in a chain the smallest holds."""
+    """The query whose bound applies: in a chain the smallest."""
     steps: tuple[tuple[int, int], ...] = ()
-    """What was learned: from this event time on the lateness is at least so much."""
+    """Learned steps: the minimum lateness from an event time on."""
     chained: bool = False
-    """It reads other queries, whose tentative rows may be other readings than the exact ones."""
+    """The query reads other queries, whose tentative rows may differ from the exact ones."""
 
     @property
     def first(self) -> int:
-        """Start of the first window that holds the anchor's event time."""
+        """Start of the first window that contains the anchor's event time."""
         return (self.anchor_event - self.size) // self.slide * self.slide + self.slide
 
     @property
     def windows(self) -> int:
-        """How many windows end at or before ``end``."""
+        """Number of windows that end at or before ``end``."""
         return max(0, (self.end - self.size - self.first) // self.slide + 1)
 
     def due(self, event: float) -> float:
-        """Normal time of an event time (rule-15), as wall time."""
+        """Return the normal time of an event time (rule-15), as wall time."""
         return float(self.dues(np.array([event]))[0])
 
     def dues(self, events: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """The same of many."""
+        """Return the normal times of many event times."""
         lateness = np.full(len(events), self.lateness, np.float64)
         for from_, at_least in self.steps:
             lateness[events >= from_] = np.maximum(lateness[events >= from_], at_least)
@@ -96,18 +96,18 @@ class Expectations:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """A fault as it happened to a process (or to a stream's proxy), in wall time us."""
+    """A fault that affected a process (or a stream's proxy), in wall time us."""
 
     start: int
     end: int
     process: str = ""
     silent: bool = False
-    """The process was up, and had no readings."""
+    """The process was up, without readings."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found; ``ok`` if nothing was."""
+    """Findings; ``ok`` if there are none."""
 
     lost: int = 0
     doubled: int = 0
@@ -120,20 +120,20 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Nothing lost, doubled, uncorrected or wrong."""
+        """Whether nothing is lost, doubled, uncorrected or wrong."""
         return not (self.lost or self.doubled or self.uncorrected or self.wrong)
 
     def add(self, kind: str, sentence: str, count: int = 1) -> None:
-        """Count a finding and keep its sentence while there is room."""
+        """Count a finding; keep its sentence up to the maximum."""
         setattr(self, kind, getattr(self, kind) + count)
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(f"{kind}: {sentence}")
 
 
 class AnsweredRun(NamedTuple):
-    """The windows [start, behind), answered at once; ``seen``: when, by the reader's clock.
+    """The windows [start, behind), answered at once; ``seen`` is the reader's wall time.
 
-    ``offset`` is that of its boundary in the topic of its label; None where nobody asks for it.
+    ``offset`` is the boundary's offset in the topic of its label; None where it is not needed.
     """
 
     label: str
@@ -145,7 +145,7 @@ class AnsweredRun(NamedTuple):
 
 @dataclass(slots=True)
 class Part:
-    """One part's history as it is walked through: S, T and what must come next."""
+    """One part's history so far: S, T and the expected next record."""
 
     part: int
     stable: int
@@ -161,7 +161,7 @@ class Part:
 
 
 class Checker:
-    """Walks through one query's records in order, then says what it found."""
+    """Checks one query's records in order and returns a verdict."""
 
     def __init__(self, expectations: Expectations, batch: BatchResult) -> None:
         self.expectations = expectations
@@ -174,7 +174,7 @@ class Checker:
         self._tentative_windows: set[int] = set()
 
     def feed(self, record: Record, offset: int | None = None) -> None:
-        """One record, in the order seen; ``offset`` is its place in its topic."""
+        """Check one record, in the order read; ``offset`` is its offset in its topic."""
         part = self.parts[record["part"]]
         self._seq(part, record)
         kind = record["kind"]
@@ -193,7 +193,7 @@ class Checker:
             self._rec_done(part, record)
 
     def finish(self) -> Verdict:
-        """The verdict over the whole history."""
+        """Return the verdict on the whole history."""
         expectations, verdict = self.expectations, self.verdict
         for part in self.parts:
             if part.answered > part.stable:
@@ -208,7 +208,7 @@ class Checker:
                 verdict.add("lost", f"no stable answer from {self.at(part, part.stable)}", lacking)
         answered_to = min(part.stable for part in self.parts)
         for start, key in self.cells():
-            # Windows nobody answered are counted above, once each and not by their keys.
+            # Unanswered windows are counted above, once each and not per key.
             if (start, key) not in self.seen and start < answered_to:
                 verdict.add("lost", f"window {start} key {key!r} has no stable row")
         verdict.windows = expectations.windows
@@ -216,16 +216,16 @@ class Checker:
         return verdict
 
     def cells(self) -> Iterable[tuple[int, str]]:
-        """Each (window start, key) that has to have a stable row."""
+        """Yield each (window start, key) that must have a stable row."""
         return self.batch
 
     def in_order(self, rows: Sequence[Record]) -> bool:
-        """Are the rows of a window in the order they are promised in?"""
+        """Whether the rows of a window are in the guaranteed order."""
         keys = [row["key"] for row in rows]
         return keys == sorted(set(keys))
 
     def at(self, part: Part, start: int) -> str:
-        """A window of a part, in words."""
+        """Describe a window of a part in words."""
         when = (_EPOCH + timedelta(microseconds=start)).isoformat()
         return f"{self.expectations.query} part {part.part} window {when}"
 
@@ -239,7 +239,7 @@ class Checker:
         part.seq = seq + 1
 
     def _rows(self, part: Part, boundary: Record) -> None:
-        """The rows before a boundary are its window's, of its label, in key order, all there."""
+        """Check that a boundary's rows have its window and label, in key order and complete."""
         start, label, where = to_us(boundary["window_start"]), boundary["label"], None
         rows = len(part.rows)
         if any(row["kind"] != label or to_us(row["window_start"]) != start for row in part.rows):
@@ -256,7 +256,7 @@ class Checker:
             self.verdict.add("wrong", f"{self.at(part, start)} {where}")
 
     def _run(self, part: Part, boundary: Record) -> tuple[int, int]:
-        """Start of the first and of the window after the last that a boundary answers."""
+        """Return the starts of the first window of a boundary and of the one after its last."""
         start = to_us(boundary["window_start"])
         end = start + boundary["windows"] * self.expectations.slide
         if to_us(boundary["window_end"]) != end - self.expectations.slide + self.expectations.size:
@@ -294,13 +294,13 @@ class Checker:
             self.check_missing(part, boundary, start)
 
     def _early(self, part: Part, boundary: Record, start: int) -> None:
-        """Nothing tentative before its normal time (trace-36), and ``due_at`` is that time."""
+        """Check that a tentative answer is not early (trace-36), and ``due_at``."""
         due = self.expectations.due(start + self.expectations.size)
         if to_us(boundary["emitted_at"]) < due - EARLY_US:
             self.verdict.add("wrong", f"{self.at(part, start)} is tentative before its time")
 
     def _skipped(self, part: Part, boundary: Record, start: int, last: int) -> None:
-        """It says nothing of the windows but that they are late, so that must be true (rule-20)."""
+        """Check that all windows of a skipped run are overdue (rule-20)."""
         late = to_us(boundary["emitted_at"]) - self.expectations.due(last + self.expectations.size)
         if late < self.expectations.bound - EARLY_US:
             where = f"{self.at(part, last)} is skipped {late / 1e6:.3f} s after its normal time"
@@ -309,7 +309,7 @@ class Checker:
             self.verdict.add("wrong", f"{self.at(part, start)} is skipped and has rows")
 
     def check_missing(self, part: Part, boundary: Record, start: int) -> None:
-        """What a tentative row lacks, the streams it names have brought, and no other."""
+        """Check that a tentative row lacks exactly readings of the streams in ``missing``."""
         excused = set(boundary["missing"])
         rows = {row["key"]: row for row in part.rows}
         mine = [
@@ -331,7 +331,7 @@ class Checker:
                     )
 
     def batch_keys(self, start: int) -> Sequence[tuple[int, str]]:
-        """The batch's cells of a window."""
+        """Return the batch's cells of a window."""
         if not hasattr(self, "_by_window"):
             self._by_window: dict[int, list[tuple[int, str]]] = {}
             for cell in self.batch:
@@ -368,7 +368,7 @@ class Checker:
         self.exact(part)
 
     def exact(self, part: Part) -> None:
-        """The rows of a stable answer are the batch's."""
+        """Check that the rows of a stable answer equal the batch's."""
         for row in part.rows:
             cell = (to_us(row["window_start"]), row["key"])
             if cell in self.seen:
@@ -405,7 +405,7 @@ class Checker:
 def compare(
     expected: Mapping[str, ExactAggregates], fields: Mapping[str, Any], aggregate: Iterable[str]
 ) -> str | None:
-    """The first figure that differs by more than rounding, as a phrase."""
+    """Return the first figure that differs by more than rounding, as a phrase."""
     if set(expected) != set(fields):
         return f"fields {sorted(fields)}, not {sorted(expected)}"
     for name, figures in expected.items():
@@ -420,12 +420,12 @@ def compare(
 
 
 def _close(figure: str, figures: ExactAggregates, got: float, want: float) -> bool:
-    """Equal up to what summing in another order can do to doubles of this magnitude."""
+    """Whether two doubles differ by no more than summation order can cause at this scale."""
     if figure == "count":
         return got == want
     eps = 1e-12 * figures.scale
     if figure in {"var", "stddev"}:
-        # m2 is merged from deviations, each of which carries the rounding of its mean.
+        # m2 is merged from deviations, each with the rounding error of its mean.
         spread = math.sqrt(figures.var or 0.0)
         slack = eps * spread + eps * eps if figure == "var" else eps
         return math.isclose(got, want, rel_tol=1e-9, abs_tol=slack)
@@ -434,7 +434,7 @@ def _close(figure: str, figures: ExactAggregates, got: float, want: float) -> bo
 
 
 def kinds(records: Iterable[Record]) -> Counter[str]:
-    """How many records of each kind a history has."""
+    """Count the records of each kind."""
     return Counter(
         f"{r['kind']} {r['label']}" if r["kind"] == "boundary" else r["kind"] for r in records
     )

@@ -1,12 +1,12 @@
-"""Judges the history of a query without a window: its readings, one by one and in their order.
+"""Checks the history of a query without a window, reading by reading and in order.
 
-The form of a history is the same as of windows (``check.py``): a bucket is answered as one. What
-differs is what an answer must contain. Stable: exactly the batch's readings of the bucket, in the
-order (stime, stream, id), and none twice. Tentative: readings that the batch has too, in the same
-order, and all of those that came from streams which ``missing`` does not name.
+The form of a history is that of windows (``check.py``): a bucket is answered as a unit. The
+required content differs. Stable: exactly the batch's readings of the bucket, in the order (stime,
+stream, id), without duplicates. Tentative: readings that the batch also has, in the same order, and
+all of those from streams not named in ``missing``.
 
-Which part a key belongs to is the system's own affair; so each part is compared with the readings
-of the keys that it answered for, and at the end no key may be left over, nor have two parts.
+The assignment of keys to parts is internal to the system. So each part is compared with the
+readings of the keys it answered, and at the end every key must have exactly one part.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slackwater.judge.check import Checker, Expectations, Part, Record, to_us
 
 
 class RowChecker(Checker):
-    """As ``Checker``. ``computed``: the fields are expressions, and rounded as such."""
+    """``Checker`` for rows. ``computed``: the fields are expressions, subject to rounding."""
 
     def __init__(
         self, expectations: Expectations, expected: RowsResult, *, computed: bool = False
@@ -30,16 +30,16 @@ class RowChecker(Checker):
         self._slack = 1e-12 if computed else 0.0
 
     def cells(self) -> Iterable[tuple[int, str]]:
-        """Each (bucket, key) that has readings."""
+        """Yield each (bucket, key) that has readings."""
         return ((start, row.key) for start, rows in self._expected.items() for row in rows)
 
     def in_order(self, rows: Sequence[Record]) -> bool:
-        """By time; what stands among equal times is compared with the batch."""
+        """Whether rows are ordered by time; the order of equal times is compared with the batch."""
         stimes = [to_us(row["stime"]) for row in rows]
         return stimes == sorted(stimes)
 
     def exact(self, part: Part) -> None:
-        """The rows of a stable answer are the batch's, one for one."""
+        """Check that the rows of a stable answer equal the batch's one by one."""
         if not part.rows:
             return
         start = to_us(part.rows[0]["window_start"])
@@ -60,12 +60,12 @@ class RowChecker(Checker):
             self.verdict.add("lost" if more > 0 else "doubled", emit, abs(more))
 
     def check_missing(self, part: Part, boundary: Record, start: int) -> None:
-        """A tentative answer invents nothing, and lacks only what its ``missing`` excuses."""
+        """Check that a tentative answer adds no rows and lacks only rows of ``missing`` streams."""
         excused = set(boundary["missing"])
         expected = self._of_part(part, start) if self.expectations.parts > 1 else self._all(start)
         unknown = self._not_found(part.rows, expected)
         if self.expectations.chained and excused:
-            unknown = None  # a tentative row of another query is no reading of the batch
+            unknown = None  # a tentative row of another query need not be in the batch
         if unknown is not None:
             emit = f"{self.at(part, start)}: {_short(unknown)} is no reading, or out of order"
             self.verdict.add("wrong", f"tentative {emit}")
@@ -81,12 +81,12 @@ class RowChecker(Checker):
         return self._expected.get(start, [])
 
     def _of_part(self, part: Part, start: int) -> list[Result]:
-        """The batch's readings of the keys that the part has answered for."""
+        """Return the batch's readings of the keys that the part has answered."""
         keys = {row["key"] for row in part.rows}
         return [row for row in self._all(start) if row.key in keys]
 
     def _not_found(self, rows: Sequence[Record], expected: Sequence[Result]) -> Record | None:
-        """The first row that does not stand behind the one before it in the batch."""
+        """Return the first row that does not follow its predecessor in the batch."""
         rest = iter(expected)
         for given in rows:
             if not any(self._same(given, row) for row in rest):

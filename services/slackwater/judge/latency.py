@@ -1,10 +1,10 @@
-"""When windows got their first answers: as a reader saw them, and as every reader could have.
+"""Latency of first answers: as observed by the reader, and as available to any reader.
 
-An answer is given when it can be read: when the broker has committed its transaction. How long a
-client then takes to fetch it is the client's own affair; a rehearsal reads on the machine that it
-loads, where its reader waits for a core like everything else. So a latency is what this reader saw,
-and a verdict on the bound counts from the commit. Nobody sees an answer before that: what was seen
-in time was in time, and commits need be asked for only where something was seen too late.
+An answer is available when the broker has committed its transaction. The time a client then takes
+to fetch it is outside the guarantee; a rehearsal's reader competes for CPU with the processes under
+load. So a reported latency is what this reader observed, and a verdict on the bound counts from the
+commit. No reader sees an answer earlier, so an answer observed in time was in time, and commit
+times are needed only for answers that were observed late.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LatencyFigures = dict[str, float | int | None]
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Of first answers, in ms after the normal time, one a window; NaN where nobody answered.
+    """Latencies of first answers in ms after the normal time, one per window; NaN if unanswered.
 
-    ``due``: the normal times, as wall time in us. ``touched``: a fault met the time from the
-    window's normal time to its stable answer. Which are too late is ``judge.bound``'s question.
+    ``due``: the normal times as wall time in us. ``touched``: whether a fault overlaps the time
+    from the window's normal time to its stable answer. ``judge.bound`` decides which are late.
     """
 
     ms: npt.NDArray[np.float64]
@@ -36,7 +36,7 @@ class Latencies:
     touched: npt.NDArray[np.bool_]
 
     def figures(self) -> dict[str, LatencyFigures]:
-        """The percentiles of the report."""
+        """Return the percentiles for the report."""
         there = ~np.isnan(self.ms)
         return {
             "all": percentiles(self.ms[there]),
@@ -46,17 +46,17 @@ class Latencies:
 
 
 class Commits:
-    """When the answers of a query could be read: the markers of its results' transactions.
+    """Commit times of a query's answers: the markers of its result transactions.
 
-    A log of results has one writer at a time, so the first marker behind a record that was read is
-    that of its transaction.
+    A result log has one writer at a time, so the first marker after a record is that of the
+    record's transaction.
     """
 
     def __init__(self, markers: Mapping[tuple[str, int], Sequence[Marker]]) -> None:
         self._markers = markers
 
     def at(self, part: int, answer: AnsweredRun) -> int:
-        """Wall time in us; where the log does not hold it any more, when the answer was seen."""
+        """Return the commit time in us, or the time of reading if the log no longer holds it."""
         found = self._markers.get((answer.label, part), ())
         if answer.offset is None:
             return answer.seen
@@ -65,11 +65,11 @@ class Commits:
 
 
 NO_COMMITS = Commits({})
-"""An answer counts from when it was seen."""
+"""No commit times: an answer counts from when it was read."""
 
 
 def read_commits(transport: Transport, query: str, parts: int) -> Commits:
-    """Of a query whose answers have all been given; asks the broker."""
+    """Read the commit times of a query from the broker, after all its answers."""
     try:
         return Commits(
             {
@@ -85,7 +85,7 @@ def read_commits(transport: Transport, query: str, parts: int) -> Commits:
 def latencies(
     checker: Checker, faults: Sequence[Disturbance], commits: Commits = NO_COMMITS
 ) -> Latencies:
-    """Latency of the first answer of each window that the history answers."""
+    """Compute the latency of the first answer of each window in the history."""
     expectations = checker.expectations
     n = expectations.windows
     first = _given(checker, n, commits)
@@ -106,7 +106,7 @@ def latencies(
 def _given(
     checker: Checker, n: int, commits: Commits, *, stable_only: bool = False
 ) -> npt.NDArray[np.float64]:
-    """When each window's (stable or first) answer was complete: given by the last part."""
+    """Return when each window's (stable or first) answer was complete: given by the last part."""
     expectations = checker.expectations
     result = np.full(n, -np.inf)
     for part in checker.parts:
@@ -117,12 +117,12 @@ def _given(
                 high = (answer.end - expectations.first) // expectations.slide
                 view = mine[max(0, low) : max(0, high)]
                 view[np.isnan(view)] = commits.at(part.part, answer)
-        result = np.maximum(result, mine)  # NaN, not answered, wins
+        result = np.maximum(result, mine)  # NaN (unanswered) propagates
     return result
 
 
 def percentiles(ms: npt.NDArray[np.float64]) -> LatencyFigures:
-    """n, p50, p95, p99 and max; null where there is nothing to measure."""
+    """Return n, p50, p95, p99 and max; null without data."""
     if not len(ms):
         return {"n": 0, "p50": None, "p95": None, "p99": None, "max": None}
     p50, p95, p99 = (round(float(v), 3) for v in np.percentile(ms, [50, 95, 99]))

@@ -1,10 +1,10 @@
-"""``where`` and ``select`` by SQLite: the second opinion on every expression.
+"""Evaluates ``where`` and ``select`` with SQLite, as a reference for every expression.
 
-The pipeline evaluates expressions over numpy columns. Here the same trees go to a database that has
-had NULL, three-valued logic and CASE right for twenty years. Its arithmetic is not that of doubles
-(``%`` and ``/`` of whole numbers, overflow to infinity), so arithmetic is calls of functions of a
-line or two. What a text means is not asked twice: the parser is the pipeline's
-(``primitives.expressions``), and tests compare it with a reference of their own.
+The pipeline evaluates expressions over numpy columns. Here the same trees are evaluated by a
+database with long-tested NULL, three-valued logic and CASE. Its arithmetic is not that of doubles
+(``%`` and ``/`` of integers, overflow to infinity), so arithmetic is done by functions of a line or
+two. The parser is the pipeline's (``primitives.expressions``); tests compare it with a reference of
+their own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Row = tuple[str, tuple[float | None, ...]]
 
 
 def _strict(function: Callable[..., float]) -> Callable[..., float | None]:
-    """NULL in, NULL out; and what is undefined or infinite is NULL."""
+    """Wrap a function: NULL if an argument is NULL or the result is undefined or infinite."""
 
     def call(*args: float | None) -> float | None:
         if any(arg is None for arg in args):
@@ -38,14 +38,14 @@ def _strict(function: Callable[..., float]) -> Callable[..., float | None]:
 
 
 def _round(x: float, digits: float = 0.0) -> float:
-    """Half away from zero on the decimal as it is written, as SQL has it."""
+    """Round half away from zero on the decimal as written, as in SQL."""
     unit = Decimal(1).scaleb(-int(digits))
     with localcontext(prec=400):
         return float(Decimal(repr(x)).quantize(unit, ROUND_HALF_UP))
 
 
 def _least(*args: float | None) -> float | None:
-    """The smallest that is known, as in Spark."""
+    """Return the smallest non-null argument, as in Spark."""
     return min((arg for arg in args if arg is not None), default=None)
 
 
@@ -75,7 +75,7 @@ _CALLED: Final = {function: f"sw_{i}" for i, function in enumerate(FUNCTIONS)}
 
 
 class _Writer(SqlWriter):
-    """Values are parameters: SQLite reads a number's text to within a unit in the last place."""
+    """Writes values as parameters: SQLite parses number literals only to within one ulp."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         super().__init__(fields)
@@ -107,7 +107,7 @@ def evaluate(
     names: Sequence[str],
     rows: Sequence[Row],
 ) -> Iterator[tuple[int, Sequence[float | None]]]:
-    """(index, fields) of the rows that ``where`` keeps, in order."""
+    """Yield (index, fields) of the rows that ``where`` keeps, in order."""
     if where is None and select is None:
         yield from ((i, values) for i, (_, values) in enumerate(rows))
         return
@@ -129,7 +129,7 @@ def evaluate(
 def _statement(
     where: str | None, select: Sequence[tuple[str, str]] | None, names: Sequence[str]
 ) -> tuple[str, list[float | str]]:
-    """The query over the table of readings, and its parameters."""
+    """Return the query over the table of readings, and its parameters."""
     writer = _Writer(names)
     condition = (
         "" if where is None else f" WHERE {writer.write(compile_predicate(where, names).root)}"
@@ -138,7 +138,7 @@ def _statement(
         chosen = [f"c{i}" for i in range(len(names))]
     else:
         chosen = [writer.write(number) for _, number in compile_projection(select, names).fields]
-    # Each table of the chain adds a column. Materialized, or SQLite would write it out again.
+    # Each table of the chain adds a column. MATERIALIZED keeps SQLite from inlining it.
     tables = ["readings", *(f"t_{name}" for name, _ in writer.lets)]
     chain = ", ".join(
         f"{table} AS MATERIALIZED (SELECT *, {text} AS {name} FROM {before})"

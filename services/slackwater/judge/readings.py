@@ -1,8 +1,8 @@
-"""A file's readings, line by line: what the pipeline should have made of it.
+"""Reads a file's readings line by line, as the reference for the pipeline's parsing.
 
-Of the batch computation that a rehearsal is judged by (``batch``) this is the part that reads. Like
-the rest of it it shares nothing with the pipeline: the standard library reads one row at a time,
-and each rule of what a line, a row, a number and a time is stands here once more, with its bounds.
+This is the reading part of the batch computation for rehearsals (``batch``). It shares no code with
+the pipeline: the standard library reads one row at a time, and the rules and bounds for lines,
+rows, numbers and times are implemented a second time here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EXACT: Final = Context(prec=2 * TIME_DIGITS_MAX)
 
 @dataclass(frozen=True, slots=True)
 class FileReading:
-    """One usable line of a file, in time or not."""
+    """One valid line of a file, in time or late."""
 
     stime: int
     key: str
@@ -50,7 +50,7 @@ class FileReading:
 
 @dataclass(slots=True)
 class StreamInput:
-    """What one file brings, in its order; ``late`` are indices into ``readings``."""
+    """Readings of one file, in order; ``late`` holds indices into ``readings``."""
 
     spec: StreamSpec
     readings: list[FileReading] = field(default_factory=list)
@@ -59,10 +59,10 @@ class StreamInput:
     blank: int = 0
 
     def until(self, limit: int) -> StreamInput:
-        """What was sent when the replay ended at event time ``limit``.
+        """Return what was sent when the replay ended at event time ``limit``.
 
-        A reading is sent when the largest time up to it has come, so what is sent is always a
-        first part of the file. (``malformed`` stays that of the whole file.)
+        A reading is sent when the largest time up to it is reached, so the readings sent are a
+        prefix of the file. (``malformed`` remains that of the whole file.)
         """
         n, largest = 0, None
         for reading in self.readings:
@@ -75,14 +75,14 @@ class StreamInput:
 
     @property
     def accepted(self) -> Iterator[FileReading]:
-        """The readings that count."""
+        """Yield the readings that are not late."""
         return (r for i, r in enumerate(self.readings) if i not in self.late)
 
 
 def read_stream(spec: StreamSpec, path: Path, without: Set[int] = frozenset()) -> StreamInput:
-    """Read a CSV or CSV.gz file as the stream's declaration says.
+    """Read a CSV or CSV.gz file according to the stream's declaration.
 
-    Rows that begin at the lines ``without`` count as if they were not there.
+    Rows that begin at the lines ``without`` are treated as absent.
     """
     result = StreamInput(spec)
     number = re.compile(
@@ -114,7 +114,7 @@ def read_stream(spec: StreamSpec, path: Path, without: Set[int] = frozenset()) -
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where in a row things are."""
+    """Column numbers of a row."""
 
     key: int | None
     time: tuple[int, ...]
@@ -123,7 +123,7 @@ class _Places:
 
 @contextmanager
 def _opened(spec: StreamSpec, path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes; one sentence if they cannot be had, or not to their end."""
+    """Open the file; raise a one-sentence error if it cannot be read to its end."""
     if not path.is_file():
         raise DeploymentError(f"stream {spec.name}: there is no file {path}")
     opened: Any = gzip.open if path.suffix == ".gz" else Path.open
@@ -138,7 +138,7 @@ def _opened(spec: StreamSpec, path: Path) -> Iterator[IO[bytes]]:
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Lines with their ends, which are LF, CRLF or CR; of a line that is too long the beginning."""
+    """Yield lines with their ends (LF, CRLF or CR); only the beginning of a too long line."""
     kept = stream.read(3).removeprefix(b"\xef\xbb\xbf")
     while block := stream.read(BLOCK_BYTES):
         *lines, kept = (kept + block).splitlines(keepends=True)
@@ -149,10 +149,10 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _rows(lines: Iterator[bytes], delimiter: str) -> Iterator[tuple[int, list[str] | None]]:
-    """Where each row begins, by the number of its first line, and its cells.
+    """Yield each row's first line number and its cells.
 
-    None for a line that is too long, or whose quote is never closed. The lines behind such a quote,
-    as far as was looked for its end, are read one by one.
+    None instead of cells for a line that is too long or has an unclosed quote. The lines searched
+    for the end of such a quote are then parsed one by one.
     """
     csv.field_size_limit(LINE_BYTES_MAX + QUOTED_BYTES_MAX)
     waiting: deque[bytes] = deque()
@@ -175,11 +175,11 @@ def _rows(lines: Iterator[bytes], delimiter: str) -> Iterator[tuple[int, list[st
 
 
 class _OpenQuoteError(Exception):
-    """A row is not complete, and no line is left for it."""
+    """Raised when a row is incomplete and no further line is allowed."""
 
 
 def _fed(line: bytes, more: Iterator[bytes], taken: list[bytes]) -> Iterator[str]:
-    """A row's first line, and as many as it asks for."""
+    """Yield a row's first line and further lines on demand."""
     yield line.decode(errors="replace")
     for another in more:
         taken.append(another)
@@ -188,7 +188,7 @@ def _fed(line: bytes, more: Iterator[bytes], taken: list[bytes]) -> Iterator[str
 
 
 def _up_to(size: int, waiting: deque[bytes], lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Lines of so many bytes together; the one that is too much goes back."""
+    """Yield lines up to a total size; the line that exceeds it is put back."""
     while (line := waiting.popleft() if waiting else next(lines, None)) is not None:
         size -= len(line)
         if size < 0:
@@ -198,7 +198,7 @@ def _up_to(size: int, waiting: deque[bytes], lines: Iterator[bytes]) -> Iterator
 
 
 def _places(spec: StreamSpec, header: Sequence[str], path: Path) -> _Places:
-    """Columns by name; one that the header lacks ends the command before anything is started."""
+    """Find the columns by name; a missing column is reported before anything is started."""
 
     def at(column: str) -> int:
         if column not in header:
@@ -218,7 +218,7 @@ def _places(spec: StreamSpec, header: Sequence[str], path: Path) -> _Places:
 def _reading(
     spec: StreamSpec, places: _Places, row: Sequence[str], number: re.Pattern[str]
 ) -> FileReading | None:
-    """The row's reading, or None if it is malformed."""
+    """Return the row's reading, or None if it is malformed."""
 
     def cell(i: int) -> str:
         return row[i].strip() if i < len(row) else ""
@@ -245,7 +245,7 @@ def _reading(
 
 
 def parse_time(spec: TimeSpec, text: str) -> int | None:
-    """Event time in us since the epoch; what is finer is cut off; None if it is no time."""
+    """Return the event time in us since the epoch, truncated; None if malformed."""
     if len(text) > TIME_CHARS_MAX:
         return None
     try:

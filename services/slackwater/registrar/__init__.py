@@ -1,1 +1,1 @@
-"""The registrar: registers the queries of a deployment whose processes something else starts."""
+"""Registrar: registers the queries of a deployment whose processes are started externally."""

@@ -1,10 +1,10 @@
-"""``python -m slackwater.registrar NAME``: what `slackwater up` does beside starting processes.
+"""``python -m slackwater.registrar NAME``: the duties of `slackwater up` except starting processes.
 
-Where containers are started by their engine nobody publishes the event clock, registers the queries
-and truncates the logs; this process does. Everybody waits in the registry for what it writes, so it
-may start at any time. What is registered is left as it is: a second start finds the E0 and w of the
-first (trace-24). It keeps nothing itself, and nobody needs it once the queries are registered,
-except that the logs grow until it is back. It ends when there is a controller.
+Where a container engine starts the containers, this process publishes the event clock, registers
+the queries and truncates the logs. All other processes wait for its registry entries, so it may
+start at any time. Existing entries are kept: a second start finds the E0 and w of the first
+(trace-24). The process is stateless, and once the queries are registered its absence only lets the
+logs grow. It ends when there is a controller.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from slackwater.runtime.service.truncation import Truncation
 _log = logging.getLogger(__name__)
 
 PROXIES_READY_S_MAX = 30.0
-"""After this long a query is registered although a proxy has not read its input to the end."""
+"""After this long a query is registered even if a proxy has not read its input to the end."""
 
 LOOK_S = 1.0
 
 
 async def main(context: ProcessContext, stopping: asyncio.Event) -> None:
-    """Register, then truncate, until told to stop."""
+    """Register the queries, then truncate logs until stopped."""
     deployment, transport = context.deployment, context.transport()
     clock = SystemClock()
     registration = Registration(transport, deployment, context.deployment_path, clock=clock)
@@ -57,19 +57,19 @@ async def main(context: ProcessContext, stopping: asyncio.Event) -> None:
 async def register(
     registration: Registration, listener: HeartbeatListener, proxies: Sequence[str]
 ) -> None:
-    """Publish the clock, wait for the proxies, register what is missing; as often as need be."""
+    """Publish the clock, wait for the proxies, register missing queries; retry on failure."""
     while True:
         try:
             event_clock = await asyncio.to_thread(registration.publish_clock)
             missing = await asyncio.to_thread(registration.missing)
             if missing:
-                # They read on to the end of their inputs first: E0 follows from what they find.
+                # The proxies read their inputs to the end first, since E0 depends on these.
                 await asyncio.to_thread(_wait_ready, listener, proxies)
                 missing = await asyncio.to_thread(registration.register, missing, event_clock)
             if not missing:
                 return
         except (UsageError, DeploymentError):
-            raise  # no waiting mends it
+            raise  # retrying does not help
         except SlackwaterError as error:
             _log.info("queries are not registered yet: %s", error)
         await asyncio.sleep(LOOK_S)
@@ -87,7 +87,7 @@ def _wait_ready(listener: HeartbeatListener, processes: Sequence[str]) -> None:
 
 
 async def _emit(sender: HeartbeatSender, registering: asyncio.Task[None]) -> None:
-    """It is ready when all is registered."""
+    """Report ready once all queries are registered."""
     while True:
         sender.update(ready=registering.done())
         await asyncio.sleep(LOOK_S)
