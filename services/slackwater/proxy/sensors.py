@@ -167,7 +167,7 @@ class SensorInput:
         self._send()
 
     def _renumber(self, left: list[SourceRecord]) -> list[SourceRecord]:
-        """Assign new ids to readings whose ids another spool has used; some are superseded (trace-2)."""
+        """Renumber or supersede readings whose ids another spool has used (trace-2)."""
         context, core = self._context, self._log.core
         again = SourceCore(self._rules, self._log.scan.resume(self._log.identity))
         entries: list[QuarantineEntry] = []

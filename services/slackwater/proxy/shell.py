@@ -138,7 +138,7 @@ class InputContext:
         return self.event_clock.event(now_us)
 
     def future_from_us(self, now_us: int) -> int | None:
-        """Return the reference time of the a-day-ahead rule; None in a rehearsal, which has none."""
+        """Return the reference time of the day-ahead rule; None in a rehearsal, which has none."""
         return now_us if isinstance(self.event_clock, WallClock) else None
 
     def wall_us(self, event_us: int) -> int:

@@ -9,7 +9,7 @@ spool. A hint is used only if the record before its offset agrees with it.
 A delivered record may not count: after another writer's START readers drop it (rule-10), and the
 heartbeat that reports the other writer may be late. The offsets of a log with one writer are
 contiguous. Where they are not, the records in between are read before a delivery is acknowledged: a
-START ends this writer, and unacknowledged records stay in its spool. A zombie's records are ignored.
+START ends this writer, and unacknowledged records stay in its spool. Zombie records are ignored.
 """
 
 from __future__ import annotations

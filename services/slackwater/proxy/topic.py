@@ -201,7 +201,7 @@ class TopicInput:
         self._advance_watermark(now_us)
         if self._asked is not None:
             self._come += read
-            # The next step blocks for the answer or for messages; this step blocked without a result.
+            # The next step blocks for the answer or messages; this one blocked without a result.
             return now_us + TURN_US if self._asked is asked and not read else now_us
         return self._wake_us(now_us, read)
 
@@ -404,7 +404,7 @@ class _Batch:
         return self.values[index].decode(errors="replace")
 
     def runs(self) -> list[tuple[Arrived, Any, int | None]]:
-        """Return runs of readings between explicit boundaries, with message indices and boundary."""
+        """Return readings between explicit boundaries, with message indices and boundary."""
         parsed, end = self.parsed, int(self.offsets[-1]) + 1
         complete = Arrived(
             parsed.stimes,
