@@ -1,4 +1,4 @@
-"""Batch computation of the expected results: the same query over the same files, without batches.
+"""Batch computation of the expected results: the same query over the same files, row by row.
 
 A rehearsal claims that no failure changed a stable result. The claim depends on the reference, so
 the reference shares no code with the pipeline: files are read row by row with the standard library

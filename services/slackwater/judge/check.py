@@ -309,7 +309,7 @@ class Checker:
             self.verdict.add("wrong", f"{self.at(part, start)} is skipped and has rows")
 
     def check_missing(self, part: Part, boundary: Record, start: int) -> None:
-        """Check that a tentative row lacks exactly readings of the streams in ``missing``."""
+        """Check that a tentative row lacks only readings of the streams in ``missing``."""
         excused = set(boundary["missing"])
         rows = {row["key"]: row for row in part.rows}
         mine = [
