@@ -1,4 +1,4 @@
-"""``slackwater acl``: the rights of a role, for whoever administers the cluster."""
+"""``slackwater acl``: prints the Kafka ACLs of a role, for the cluster's administrator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slackwater.runtime.security.credentials import Role
 
 
 def print_acl(deployment: Path, role: Role, principal: str, format_: str) -> None:
-    """Print them; nothing is asked of Kafka."""
+    """Print a role's ACLs, without connecting to Kafka."""
     if format_ not in {"text", "json"}:
         raise UsageError(f"--format {format_}: choose text or json")
     if not re.fullmatch(r"\w+:.+", principal):

@@ -1,8 +1,8 @@
-"""The command line: one function per command, and one place where errors become exit codes.
+"""The command line: one function per command, and one place that maps errors to exit codes.
 
-0 done; 1 a check failed; 2 the user's mistake (file, field, fault, option); 3 the machine lacks
-something (Java, jars, port, broker, topic, disk). An error is one sentence; a traceback means that
-the fault is ours. Modules are imported by the command that needs them, so that ``--help`` is quick.
+0 success; 1 a check failed; 2 a user error (file, field, fault, option); 3 an environment error
+(Java, jars, port, broker, topic, disk). An error is printed as one sentence; a traceback indicates
+a bug. Each command imports the modules it needs, to keep ``--help`` fast.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ app.add_typer(query_app, name="query")
 
 
 def main() -> None:
-    """The entry point ``slackwater``."""
+    """Entry point of ``slackwater``."""
     if not faulthandler.is_enabled():
         faulthandler.enable()
     logging.basicConfig(level=logging.WARNING, format="slackwater: %(message)s")
-    # A Kafka client tells of every connection it loses; in a rehearsal that is the point.
+    # A Kafka client logs every lost connection, and a rehearsal loses connections on purpose.
     logging.getLogger("slackwater.runtime.logs.kafka.client").setLevel(logging.CRITICAL)
     try:
         app()
@@ -62,7 +62,7 @@ def main() -> None:
         warn(f"slackwater: {error.message}")
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has seen enough, as in `slackwater results q | head`
+        sys.stderr.close()  # the reader has closed the pipe, as in `slackwater results q | head`
         sys.exit(0)
 
 

@@ -1,9 +1,8 @@
-"""``slackwater audit``: the stable results, once more, from the source logs.
+"""``slackwater audit``: recomputes the stable results from the source logs and compares.
 
-The computation is a Spark batch job (``slackwater_spark.audit.job``); here its report becomes lines
-and an exit code. The deployment file is the one that ``slackwater up`` was started with, and the
-query is taken as it was registered: with the start and the definition that its results were made
-by.
+The computation is a Spark batch job (``slackwater_spark.audit.job``); this module turns its report
+into lines and an exit code. The deployment file is that of ``slackwater up``, and the query is used
+as registered: with the start and the definition that its results were computed with.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from slackwater.runtime.service.registry import QueryDefinition
 
 
 def print_audit(cluster: Cluster, data_dir: Path, query: str, deployment: Path | None) -> None:
-    """Run the job, tell what it found; ``CheckFailed`` if the results are not exact."""
+    """Run the job and print its findings; ``CheckFailed`` if the results are not exact."""
     from slackwater_spark.audit.job import run_audit
 
     if deployment is None:
@@ -70,7 +69,7 @@ def print_audit(cluster: Cluster, data_dir: Path, query: str, deployment: Path |
 
 
 def _check_begun(cluster: Cluster, names: Names, definition: QueryDefinition) -> None:
-    """A batch job over nothing would find nothing wrong; ``CheckFailed`` says that at once."""
+    """Raise ``CheckFailed`` without results, since an audit of nothing always passes."""
     topic, parts = names.results(definition.name, "stable"), range(definition.spec.parts)
     begun = bool(partition_counts(cluster, [topic])) and all(
         KafkaTransport(cluster, names).end_offsets([(topic, part) for part in parts]).values()

@@ -1,4 +1,4 @@
-"""What several commands share: where the broker is, and how things are asked and said."""
+"""Code shared by commands: the broker's address, option parsing and output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from slackwater.runtime.local.datadir import RunFile
 
 ANSWER_S_MAX: Final = 5.0
-"""How long a command waits for the broker before it says that there is none."""
+"""Maximum wait for the broker before it is reported as unavailable."""
 
 BootstrapOption = Annotated[
     str | None,
@@ -64,7 +64,7 @@ DeploymentOption = Annotated[
 
 
 def data_dir(given: Path | None) -> Path:
-    """The data directory: the option, else SLACKWATER_DATA_DIR, else .slackwater."""
+    """Return the data directory: the option, else SLACKWATER_DATA_DIR, else .slackwater."""
     return settings().data_dir if given is None else given
 
 
@@ -74,7 +74,7 @@ def reach_kafka(
     directory: Path | None = None,
     role: Role = Role.CLIENT,
 ) -> Cluster:
-    """Where Kafka is, and that it answers; else one sentence and exit code 3."""
+    """Return the cluster if Kafka answers; else raise a one-sentence error, exit code 3."""
     from slackwater.runtime.local.broker import why_no_answer
 
     cluster, emitted_by = _cluster(bootstrap, kafka_config, data_dir(directory), role)
@@ -89,13 +89,13 @@ def reach_kafka(
 
 
 def check_address(bootstrap: str, emitted_by: str) -> None:
-    """``UsageError`` unless these are addresses, which no waiting would make of them."""
+    """Raise ``UsageError`` unless these are valid addresses, which retrying cannot change."""
     if not all(map(_is_address, bootstrap.split(","))):
         raise UsageError(f"{emitted_by} says {bootstrap!r}: write host:port")
 
 
 def find_names(given: str | None, bootstrap: str | None, directory: Path | None = None) -> Names:
-    """What the deployment calls its topics; ``bootstrap`` is the option, or None."""
+    """Return the deployment's topic names; ``bootstrap`` is the option, or None."""
     from slackwater.runtime.local.datadir import read_run
 
     emitted_by = "--prefix"
@@ -103,7 +103,7 @@ def find_names(given: str | None, bootstrap: str | None, directory: Path | None 
         given, emitted_by = settings().prefix, "SLACKWATER_PREFIX"
     if given is None:
         address = settings().bootstrap if bootstrap is None else bootstrap
-        # Without an address run.json had to be there; with one it may say what it likes.
+        # Without an address run.json must exist; with one it is optional.
         run = read_run(data_dir(directory)) if address is None else _run_at(address, directory)
         return Names() if run is None else run.names
     if (reason := why_no_prefix(given)) is not None:
@@ -112,7 +112,7 @@ def find_names(given: str | None, bootstrap: str | None, directory: Path | None 
 
 
 def _run_at(address: str, directory: Path | None) -> RunFile | None:
-    """What run.json says, if it is of a deployment on this broker."""
+    """Return run.json if its deployment is on this broker."""
     from slackwater.runtime.local.datadir import read_run
 
     try:
@@ -130,7 +130,7 @@ def _is_address(text: str) -> bool:
 def _cluster(
     bootstrap: str | None, kafka_config: Path | None, directory: Path, role: Role
 ) -> tuple[Cluster, str]:
-    """The cluster, and who named its address: the options, then the environment, then run.json."""
+    """Return the cluster and the origin of its address: option, environment or run.json."""
     from slackwater.runtime.local.datadir import RUN_FILE, read_run
 
     config = kafka_config or settings().kafka_config
@@ -156,18 +156,18 @@ def _cluster(
 
 
 def emit(text: str, *, is_json: bool = False) -> None:
-    """Lines for the user, at once, also into a pipe; JSON goes out as it is."""
+    """Print lines and flush, also into a pipe; JSON is printed unchanged."""
     typer.echo(text if is_json else visible(text, kept="\n\t"))
     sys.stdout.flush()
 
 
 def warn(text: str) -> None:
-    """Lines beside the output."""
+    """Print lines to standard error."""
     typer.echo(visible(text, kept="\n\t"), err=True)
 
 
 def parse_bindings(option: str, values: list[str]) -> dict[str, Path]:
-    """``NAME=FILE`` options as a dictionary."""
+    """Parse ``NAME=FILE`` options into a dictionary."""
     bindings: dict[str, Path] = {}
     for value in values:
         name, equals, path = value.partition("=")
@@ -180,7 +180,7 @@ def parse_bindings(option: str, values: list[str]) -> dict[str, Path]:
 
 
 def parse_duration(option: str, text: str) -> int:
-    """A duration option in us; ``UsageError`` names the option."""
+    """Parse a duration option to us; ``UsageError`` names the option."""
     from slackwater.model.durations import parse_duration_us
 
     try:

@@ -1,8 +1,8 @@
-"""``slackwater demo``: four rooms of a real building, one of which falls silent.
+"""``slackwater demo``: four rooms of a real building, one of which stops sending.
 
 The readings are those of four wireless nodes in an office (Room Climate Datasets, location A), in
-their own order and with their own irregular times, sixty times as fast. One node is cut off for
-longer than the bound. It is a rehearsal with a face: the same run, the same judge.
+their original order with their irregular times, at sixty times the speed. One node is cut off for
+longer than the bound. The demo is a rehearsal with a live table: the same run, the same checks.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ STREAM: Final = (
 
 
 def run_demo(keep: Path | None) -> bool:
-    """The whole demo; whether everything agreed."""
+    """Run the demo; return whether all results agreed."""
     source = home() / DATA
     if not source.is_dir():
         raise EnvironmentProblem(f"the demo's data is missing: {source} is part of the repository")
@@ -95,7 +95,7 @@ def run_demo(keep: Path | None) -> bool:
 
 
 def _make_room(keep: Path) -> None:
-    """The directory for the results, before a minute is spent on them."""
+    """Create the directory for the results, before the demo spends a minute on them."""
     try:
         keep.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -107,7 +107,7 @@ def _make_room(keep: Path) -> None:
 
 
 def introduce(notify: Any) -> None:
-    """What there is to see."""
+    """Print what the demo shows."""
     notify("Four rooms send their temperature; sixty times as fast as they did in March 2016, so a")
     notify(
         "window of a minute is answered every second. Room 2 is cut off for 9 s. After X = 2 s its"
@@ -118,7 +118,7 @@ def introduce(notify: Any) -> None:
 
 
 def last_line(outcome: RehearsalOutcome) -> str:
-    """What was checked, and what was found."""
+    """Return a line on what was checked and found."""
     climate = outcome.report["queries"][QUERY]
     checker = outcome.verdicts[QUERY]
     return (
@@ -130,7 +130,7 @@ def last_line(outcome: RehearsalOutcome) -> str:
 
 
 def first_minutes(source: Path, folder: Path, minutes: int) -> dict[str, Path]:
-    """The beginning of each node's file: the demo need not read three weeks to show a minute."""
+    """Copy the beginning of each node's file, so that a demo of a minute does not read weeks."""
     paths = {}
     for number, room in enumerate(ROOMS, start=1):
         paths[room] = folder / f"{room}.csv"
@@ -162,17 +162,17 @@ def _plain() -> Watcher:
 
 
 class _Nothing:
-    """A context that does nothing."""
+    """A context manager without effect."""
 
     def __enter__(self) -> None:
-        """Nothing to set up."""
+        """Do nothing."""
 
     def __exit__(self, *details: object) -> None:
-        """Nothing to tear down."""
+        """Do nothing."""
 
 
 class Screen:
-    """The live table of a terminal."""
+    """A live table in a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._board = _board()
@@ -184,38 +184,38 @@ class Screen:
         self._drawn = 0
 
     def __enter__(self) -> Screen:
-        """Take the terminal."""
+        """Start the live display."""
         self._live.start()
         return self
 
     def __exit__(self, *details: object) -> None:
-        """Give it back, with the last picture standing."""
+        """Stop the live display; the last frame stays."""
         self._draw(self._clock.now_us() + 10_000_000)
         self._live.stop()
 
     def began(self, plan: RehearsalPlan, anchor_wall: int) -> None:
-        """The progress bar has its scale."""
+        """Set the scale of the progress bar."""
         self._begin, self._length = anchor_wall, max(1, plan.done_us(anchor_wall) - anchor_wall)
         self._title = "average temperature of each minute, in degrees Celsius"
 
     def saw(self, record: dict[str, Any], seen_at: int) -> None:
-        """Remember; the next frame shows it."""
+        """Store a record for the next frame."""
         self._board.apply(record, seen_at)
         if record["kind"] == "rec_done":
             self._note = "REC_DONE: every tentative answer has been replaced by the exact one"
 
     def happened(self, text: str, at_us: int) -> None:
-        """A fault begins or ends."""
+        """Show the begin or end of a fault."""
         silent = text.startswith("silence")
         self._note = "room-2 is cut off" if silent else "room-2 is heard again: catching up"
 
     def tick(self, now_us: int) -> None:
-        """Ten pictures a second."""
+        """Redraw, ten times a second."""
         if now_us - self._drawn >= FRAME_US:
             self._draw(now_us)
 
     def phase(self, text: str) -> None:
-        """What is being done, while there is nothing else to show."""
+        """Show the current phase while there are no results."""
         if text != "replaying":
             self._note = text
         self._draw(self._clock.now_us())

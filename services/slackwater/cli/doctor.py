@@ -1,7 +1,7 @@
-"""``slackwater doctor``: what this machine lacks, and how to mend it.
+"""``slackwater doctor``: finds what this machine lacks, and how to repair it.
 
-Each check is a function that returns what it found, or raises what is wrong; it changes nothing and
-starts nothing that stays. All are run, so that one visit finds everything.
+Each check is a function that returns what it found or raises an error with the repair; it changes
+nothing and leaves nothing running. All checks run, so that one call reports all errors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PACKAGES: Final = ("pyspark", "faust-streaming", "aiokafka", "confluent-kafka", 
 
 
 class Trouble(Exception):
-    """What is wrong, and how to repair it."""
+    """An error and its repair."""
 
     def __init__(self, what: str, repair: str) -> None:
         super().__init__(what)
@@ -36,7 +36,7 @@ class Trouble(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: ``repair`` is empty when all is well."""
+    """Result of a check; ``repair`` is empty if it passed."""
 
     subject: str
     text: str
@@ -44,12 +44,12 @@ class Finding:
 
     @property
     def ok(self) -> bool:
-        """Nothing to repair."""
+        """Whether there is nothing to repair."""
         return not self.repair
 
 
 def examine(data_dir: Path) -> Iterator[Finding]:
-    """All checks, one after the other."""
+    """Run all checks in order."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("Python", python),
         ("packages", packages),
@@ -71,12 +71,12 @@ def examine(data_dir: Path) -> Iterator[Finding]:
 
 
 def python() -> str:
-    """Which Python runs this; one that is too old would not have come so far."""
+    """Return the version of Python; too old a version would have failed earlier."""
     return f"{'.'.join(map(str, sys.version_info[:3]))} in {sys.prefix}"
 
 
 def packages() -> str:
-    """The libraries that the pipeline is made of."""
+    """Check the libraries the pipeline depends on."""
     try:
         return ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     except PackageNotFoundError as error:
@@ -84,7 +84,7 @@ def packages() -> str:
 
 
 def java() -> str:
-    """Java 17 (or 21), which Kafka and Spark both run on."""
+    """Check for Java 17 (or 21), which both Kafka and Spark run on."""
     from slackwater.runtime.local.paths import java_executable
 
     executable = java_executable()
@@ -103,7 +103,7 @@ def java() -> str:
 
 
 def broker_jars() -> str:
-    """The embedded broker's jars."""
+    """Check for the embedded broker's jars."""
     from slackwater.runtime.local.paths import broker_jars as jars
 
     found = jars()
@@ -111,14 +111,14 @@ def broker_jars() -> str:
 
 
 def spark_jars() -> str:
-    """Spark's Kafka and Avro connectors."""
+    """Check for Spark's Kafka and Avro connectors."""
     from slackwater.runtime.local.paths import spark_jars as jars
 
     return f"{len(jars())} connectors"
 
 
 def ports() -> str:
-    """A port on loopback can be had."""
+    """Check that a port on loopback is available."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             return f"free ports on 127.0.0.1, such as {server.getsockname()[1]}"
@@ -130,7 +130,7 @@ def ports() -> str:
 
 
 def disk(data_dir: Path) -> str:
-    """Room for logs and spools, in a directory that can be written."""
+    """Check for disk space for logs and spools, in a writable directory."""
     there = data_dir.absolute()
     while not there.exists():
         there = there.parent
@@ -146,7 +146,7 @@ def disk(data_dir: Path) -> str:
 
 
 def memory() -> str:
-    """Enough for a broker, a Spark and some Python processes."""
+    """Check for memory for a broker, a Spark and some Python processes."""
     import psutil
 
     available = int(psutil.virtual_memory().available)
@@ -159,7 +159,7 @@ def memory() -> str:
 
 
 def broker(data_dir: Path) -> str:
-    """If ``slackwater up`` left its address, whether it answers."""
+    """Check that a broker started by ``slackwater up`` answers, if there is one."""
     from slackwater.cli.common import reach_kafka
     from slackwater.runtime.local.datadir import RUN_FILE
 

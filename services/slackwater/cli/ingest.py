@@ -1,8 +1,8 @@
-"""``slackwater ingest``: a file's readings for a running deployment.
+"""``slackwater ingest``: submits a file's readings to a running deployment.
 
-The stream's proxy does the work: it gives each reading its id, keeps its place in the file, and
-goes on after a restart. The command checks what can be checked here and hands the file over through
-the proxy's inbox in the data directory.
+The stream's proxy does the work: it assigns the ids, stores its position in the file, and continues
+after a restart. The command validates the file as far as possible and submits it through the
+proxy's inbox in the data directory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def run_ingest(
     speed: float | None,
     as_now: bool,
 ) -> None:
-    """Check, and put the job into the inbox."""
+    """Validate the file and put the job into the inbox."""
     run = read_run(data_dir)
     if run is None or not is_running(data_dir):
         raise EnvironmentProblem(f"no deployment runs from {data_dir}: start `slackwater up`")
@@ -42,7 +42,7 @@ def run_ingest(
         )
     if speed is not None and not 0 < speed < float("inf"):
         raise UsageError(f"--speed {speed:g} is no speed: it must be larger than 0")
-    CsvFile(spec.streams[stream], file).verify()  # no column, or half an archive: told here
+    CsvFile(spec.streams[stream], file).verify()  # reports a missing column or a truncated archive
     name = f"{SystemClock().now_us()}-{file.name}"
     hand_over(data_dir, stream, name, file, speed=speed or 1.0, as_now=as_now)
     emit(f"{file} is handed to proxy/{stream}; `slackwater status` shows how far it is")

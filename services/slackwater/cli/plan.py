@@ -1,4 +1,4 @@
-"""``slackwater plan``: what a deployment will need, and what to do where it does not fit."""
+"""``slackwater plan``: a deployment's resource needs, and advice where the machine lacks them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slackwater.runtime.local.plan import Machine, PlannedLoad, ResourcePlan, ad
 
 
 def print_plan(deployment: Path, load: PlannedLoad, data_dir: Path, format_: str) -> None:
-    """Print it; ``CheckFailed`` if it does not fit this machine."""
+    """Print the plan; ``CheckFailed`` if it does not fit this machine."""
     checked = load_deployment(deployment)
     machine = Machine.this(data_dir)
     found = plan(checked, load)
@@ -31,9 +31,9 @@ def print_plan(deployment: Path, load: PlannedLoad, data_dir: Path, format_: str
 
 
 def warn_of(deployment: Deployment, data_dir: Path, *, own_broker: bool) -> None:
-    """Say what of a deployment does not fit this machine, under the load that is assumed.
+    """Warn of what does not fit this machine under the default load.
 
-    Not of the disk: what results take grows with the number of keys, which nobody has told.
+    Disk is excluded: results grow with the number of keys, which is unknown.
     """
     load = PlannedLoad()
     found = plan(deployment, load, own_broker=own_broker)
@@ -45,7 +45,7 @@ def warn_of(deployment: Deployment, data_dir: Path, *, own_broker: bool) -> None
 def as_text(
     found: ResourcePlan, lacks: Sequence[str], load: PlannedLoad, machine: Machine
 ) -> Iterator[str]:
-    """A table of the processes, and what they need together."""
+    """Yield a table of the processes and their total needs."""
     yield f"{load.per_s:,.0f} readings/s of each stream, {load.keys:,} keys"
     yield ""
     yield f"{'process':<20} {'fragments':>9} {'MB':>8} {'cores':>6}"
@@ -67,6 +67,6 @@ def as_text(
 
 
 def as_json(found: ResourcePlan, lacks: Sequence[str], machine: Machine) -> dict[str, object]:
-    """The same as data."""
+    """Return the plan as JSON."""
     sums = {"memory_mb": found.memory_mb, "cores": found.cores}
     return {**asdict(found), **sums, "machine": asdict(machine), "advice": list(lacks)}

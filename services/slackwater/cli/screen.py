@@ -1,9 +1,9 @@
-"""What the eye is shown of a running query: windows that turn tentative, are undone, become exact.
+"""Display of a running query: windows that become tentative, undone and exact.
 
-``Board`` keeps the last windows and what is known of each; pure, times come in. ``render`` turns
-it into a rich table, ``PlainLines`` into lines for a pipe. An UNDO and the answers that replace
-what it revokes leave in one transaction and are seen within a millisecond; the board holds the
-undone state for half a second, which is for the eye only.
+``Board`` holds the last windows and their state; it is pure, with times as arguments. ``render``
+makes a rich table of it, ``PlainLines`` prints lines for a pipe. An UNDO and the answers that
+replace the revoked ones are in one transaction and arrive within a millisecond; the board shows the
+undone state for half a second so that it is visible.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STYLES: Final[Mapping[State, str]] = {
 
 @dataclass(slots=True)
 class ScreenLine:
-    """One window as it is known now."""
+    """A window's current state."""
 
     start: int
     state: State
@@ -44,7 +44,7 @@ class ScreenLine:
     before: dict[str, str] = field(default_factory=dict)
 
     def shown(self, now: int) -> State:
-        """Its state for the eye."""
+        """Return the state to display."""
         held = self.undone_at is not None and now < self.undone_at + UNDONE_SHOWN_US
         return "undone" if held else self.state
 
@@ -65,7 +65,7 @@ class Board:
         self._revoked: set[int] = set()
 
     def apply(self, record: Mapping[str, Any], now: int) -> ScreenLine | None:
-        """Take a record; the window's line when the record completes an answer."""
+        """Apply a record; return the window's line if it completes an answer."""
         if record["query"] != self.query:
             return None
         kind = record["kind"]
@@ -80,7 +80,7 @@ class Board:
         return None
 
     def _answer(self, record: Mapping[str, Any], now: int) -> ScreenLine:
-        """A window, or a run of empty ones: of those the first is shown, and what was known."""
+        """Update a window, or for a run of empty windows the first and those already shown."""
         start = parse_time(record["window_start"])
         last = start + (record["windows"] - 1) * self.slide_us
         values, self._values = self._values, {}
@@ -115,7 +115,7 @@ class Board:
 def render(
     board: Board, keys: Sequence[str], title: str, note: str, done: float, now: int
 ) -> RenderableType:
-    """The whole picture: what happens, the windows, how far it is."""
+    """Render the whole display: events, windows, progress."""
     table = Table(title=title, title_justify="left", expand=False, pad_edge=False)
     table.add_column("window")
     for key in keys:
@@ -154,16 +154,16 @@ def _text(line: ScreenLine, state: State) -> str:
 
 
 class PlainLines:
-    """The same for a pipe: one line an answer, in the order seen."""
+    """Prints one line per answer, in the order read, for a pipe."""
 
     def __init__(self, board: Board, keys: Sequence[str], emit: Callable[[str], None]) -> None:
         self._board, self._keys, self._print = board, keys, emit
 
     def began(self, plan: RehearsalPlan, anchor_wall: int) -> None:
-        """Nothing to prepare."""
+        """Do nothing."""
 
     def saw(self, record: dict[str, Any], seen_at: int) -> None:
-        """A line for each completed answer, undo and end of corrections."""
+        """Print a line for each completed answer, undo and end of corrections."""
         line = self._board.apply(record, seen_at)
         if line is not None:
             values = "  ".join(f"{key} {line.values.get(key, '·'):>6}" for key in self._keys)
@@ -176,12 +176,12 @@ class PlainLines:
             self._print("          all is corrected")
 
     def happened(self, text: str, at_us: int) -> None:
-        """A fault begins or ends."""
+        """Print the begin or end of a fault."""
         self._print(f"--------  {text}")
 
     def tick(self, now_us: int) -> None:
-        """Lines do not move."""
+        """Do nothing."""
 
     def phase(self, text: str) -> None:
-        """What is being done."""
+        """Print the current phase."""
         self._print(f"... {text}")

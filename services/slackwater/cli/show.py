@@ -1,4 +1,4 @@
-"""Commands that only look: results, status, queries."""
+"""Read-only commands: results, status, queries."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 LISTEN_S: Final = 0.8
-"""Everybody speaks every 100 ms; who does not within this time is not there."""
+"""Heartbeats come every 100 ms; a process without one within this time is absent."""
 LISTEN_S_MAX: Final = 3.0
-"""So long for those that should run: where cores are short a heartbeat is late."""
+"""Maximum wait for expected processes, whose heartbeats are late where CPU is short."""
 WATCH_S: Final = 2.0
 
 
@@ -46,7 +46,7 @@ def print_results(
     format_: str,
     from_: str,
 ) -> None:
-    """The command ``results``."""
+    """Run the command ``results``."""
     if format_ not in {"table", "jsonl"}:
         raise UsageError(f"--format {format_}: choose table or jsonl")
     if from_ not in {"beginning", "end"}:
@@ -74,7 +74,7 @@ def print_results(
                 else:
                     emit(orjson.dumps(record).decode(), is_json=True)
         except KeyboardInterrupt:
-            pass  # how following ends
+            pass  # the normal end of following
     if stream.repeats:
         warn(f"slackwater: {stream.repeats} results were there twice; please report this")
 
@@ -82,7 +82,7 @@ def print_results(
 def print_status(
     cluster: Cluster, names: Names, directory: Path, format_: str, *, watch: bool
 ) -> None:
-    """The command ``status``; ``CheckFailed`` when something is missing, late or overloaded."""
+    """Run the command ``status``; ``CheckFailed`` if a process is missing, late or overloaded."""
     if format_ not in {"table", "json"}:
         raise UsageError(f"--format {format_}: choose table or json")
     picture = None
@@ -97,7 +97,7 @@ def print_status(
                 if not watch:
                     break
         except KeyboardInterrupt:
-            pass  # how watching ends
+            pass  # the normal end of watching
     if picture is not None and picture.wrong:
         raise CheckFailed("; ".join(picture.wrong))
 
@@ -121,7 +121,7 @@ def _as_lines(picture: Picture, bootstrap: str) -> str:
 
 
 class _Looking:
-    """Listens while it is entered; each picture is what was heard by then."""
+    """Receives heartbeats while entered; each picture is the state received by then."""
 
     def __init__(self, cluster: Cluster, names: Names, directory: Path) -> None:
         self._where, self._directory = (cluster.bootstrap, names), directory
@@ -138,8 +138,8 @@ class _Looking:
         self._listener.stop()
 
     def pictures(self) -> Iterator[Picture]:
-        """One as soon as all that should run were heard, and one every ``WATCH_S``."""
-        # Nobody announces who else will speak, so listen for the whole time.
+        """Yield a picture once all expected processes were received, then every ``WATCH_S``."""
+        # Unexpected processes are not announced, so wait for the whole time.
         self._listener.wait_for(lambda view: False, LISTEN_S)
         self._queries = self._registered()
         expected = set(expected_names({n: query.spec for n, query in self._queries.items()}))
@@ -155,14 +155,14 @@ class _Looking:
             self._queries = self._registered()
 
     def _registered(self) -> dict[str, QueryDefinition]:
-        """The queries; those of the look before while the broker does not answer."""
+        """Return the queries; while the broker does not answer, the previous ones."""
         try:
             return registered(self._cluster, self._transport.names)
         except (LogError, EnvironmentProblem):
             return self._queries
 
     def _lives(self) -> dict[str, Life] | None:
-        """Of the stack of this data directory, if that is the one that is looked at."""
+        """Return the supervisor's record if this data directory is of the deployment shown."""
         try:
             run = read_run(self._directory)
         except EnvironmentProblem as error:
@@ -174,7 +174,7 @@ class _Looking:
 
 
 class _Screen:
-    """Shows one text after another: in a terminal in the place of the last, else below it."""
+    """Shows texts one after another: in a terminal each replaces the last."""
 
     def __init__(self, *, watch: bool) -> None:
         console = Console()
@@ -191,7 +191,7 @@ class _Screen:
             self._live.stop()
 
     def show(self, text: str) -> None:
-        """This text from now on."""
+        """Show this text."""
         if self._in_place:
             self._live.update(Text(text), refresh=True)
         else:
@@ -199,7 +199,7 @@ class _Screen:
 
 
 def print_queries(cluster: Cluster, names: Names) -> None:
-    """The command ``query list``."""
+    """Run the command ``query list``."""
     queries = registered(cluster, names)
     if not queries:
         emit("no query is registered")
@@ -208,7 +208,7 @@ def print_queries(cluster: Cluster, names: Names) -> None:
 
 
 def describe(query: QueryDefinition) -> str:
-    """A query on one line."""
+    """Describe a query in one line."""
     spec = query.spec
     window = "every reading"
     if spec.window is not None:
@@ -224,19 +224,19 @@ def describe(query: QueryDefinition) -> str:
 
 
 def print_query(cluster: Cluster, names: Names, name: str) -> None:
-    """The command ``query show``."""
+    """Run the command ``query show``."""
     emit(json.dumps(registered_query(cluster, names, name).to_json(), indent=2))
 
 
 def registered(cluster: Cluster, names: Names) -> dict[str, QueryDefinition]:
-    """All registered queries; none where no deployment was ever started."""
+    """Return all registered queries; none if no deployment was ever started."""
     if not partition_counts(cluster, [names.registry]):
-        return {}  # who reads a topic that is not there waits for it
+        return {}  # reading a missing topic would wait for it
     return Registry(KafkaTransport(cluster, names)).queries()
 
 
 def registered_query(cluster: Cluster, names: Names, name: str) -> QueryDefinition:
-    """The query as it was registered; ``UsageError`` names those that are."""
+    """Return a registered query; ``UsageError`` lists the registered ones."""
     queries = registered(cluster, names)
     if name not in queries:
         raise _unknown(name, queries)
@@ -248,9 +248,9 @@ def _unknown(name: str, queries: Iterable[str]) -> UsageError:
 
 
 def nothing_yet(name: str, query: QueryDefinition | None, now_us: int) -> str:
-    """That a query has no results yet, and when the first may be expected.
+    """Return the message for a query without results, with the time of the first one.
 
-    A query whose beginning follows from its readings is not registered before one has come.
+    A query whose start time depends on its readings is registered only after the first reading.
     """
     if query is None or query.spec.window is None:
         return f"{name} has no results yet: the first come with the first readings"

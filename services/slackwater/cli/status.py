@@ -1,16 +1,15 @@
-"""What ``slackwater status`` finds: what runs against what should run, and who is overloaded.
+"""Compares what runs with what should run, and finds overloaded processes.
 
 What should run follows from the registered queries: their orderers, aggregators and roots, and the
-proxies of the streams that they read. With the data directory of a running ``slackwater up`` also
-all that it keeps running, how often each process was started again, and how it ended last. Without
-it (containers, another machine) heartbeats and the registry are all there is, and a process's age
-shows that it was started again.
+proxies of their streams. With the data directory of a running ``slackwater up`` it also includes
+all supervised processes, with their restarts and last exits. Without it (containers, another
+machine) the only sources are heartbeats and the registry, and a process's age shows its last start.
 
-A query is OVERLOADED when its first answers are beyond their bound although a copy of each stage
-runs; else it is LATE, for want of that stage. Reasons are what heartbeats show: a process that is
-out of CPU, a broker that takes long for a transaction, a stage that is behind.
+A query is OVERLOADED if its first answers exceed their bound although a copy of each stage runs; if
+a stage is missing, it is LATE. The reasons derive from heartbeats: a process out of CPU, a broker
+with slow transactions, a stage that is behind.
 
-Pure: heartbeats, definitions and the supervisor's record come in.
+Pure: heartbeats, definitions and the supervisor's record are arguments.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from slackwater.runtime.service.registry import QueryDefinition
 LATE_US: Final = 10_000_000
 """A query whose last late answer is older than this is in time again."""
 CRASHED_US: Final = 60_000_000
-"""A process that is not ready and crashed twice, the last time within this, is not at work."""
+"""A process that is not ready and crashed twice, last within this time, is failing."""
 COMMIT_MS_MIN: Final = 500
-"""A transaction takes 10 ms; one that takes so long keeps answers waiting."""
+"""Transaction time that is reported; usual is 10 ms, and a slow one delays answers."""
 NAMED_MAX: Final = 3
 
 
@@ -56,13 +55,13 @@ class ObservedHeartbeat:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it counts."""
+        """Whether the heartbeat is recent enough to count."""
         return self.age_ms <= STALE_S * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """A process as status shows it. ``failing``: it should run, and is not at work."""
+    """A process as shown by status. ``failing``: it should run, but is not processing."""
 
     process: str
     state: str
@@ -71,7 +70,7 @@ class ProcessRow:
     life: Life | None = None
 
     def line(self, now_us: int) -> str:
-        """For the table."""
+        """Return the line of the table."""
         parts = [f"{self.process:<28} {self.state:<10}"]
         if self.last_heartbeat is not None and self.last_heartbeat.is_fresh:
             beat = self.last_heartbeat.beat
@@ -91,7 +90,7 @@ class ProcessRow:
         return f"{self.life.last_exit} {when} ago{error}"
 
     def to_json(self) -> dict[str, Any]:
-        """For ``--format json``; what is not known is null."""
+        """Return the JSON of ``--format json``; unknown values are null."""
         latest, life = self.last_heartbeat, self.life or Life()
         beat = None if latest is None else latest.beat
         return {
@@ -116,7 +115,7 @@ class ProcessRow:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One look: all processes, the queries whose answers are late and why, and those with gaps."""
+    """A snapshot: all processes, late queries with reasons, and queries with gaps."""
 
     rows: tuple[ProcessRow, ...]
     late: Mapping[str, str] = field(default_factory=dict)
@@ -124,7 +123,7 @@ class Picture:
 
     @property
     def wrong(self) -> list[str]:
-        """What exit code 1 is for; empty when all is well."""
+        """Return the reasons for exit code 1; empty if there are none."""
         failing = [row.process for row in self.rows if row.failing]
         found = [f"not at work: {', '.join(failing)}"] if failing else []
         return found + [f"query {query} is {why}" for query, why in self.late.items()]
@@ -136,7 +135,7 @@ def look_at(
     lives: Mapping[str, Life] | None,
     now_us: int,
 ) -> Picture:
-    """Compare. ``lives``: what the supervisor recorded; None where there is none to ask."""
+    """Make a snapshot. ``lives`` is the supervisor's record; None where there is none."""
     expected = dict.fromkeys(expected_names({n: query.spec for n, query in queries.items()}))
     expected |= dict.fromkeys(name for name in lives or {} if name != BROKER)
     rows = tuple(
@@ -169,7 +168,7 @@ def _row(
 
 
 def _place(beat: Heartbeat) -> Iterator[str]:
-    """Of a fragment whose turns are too long for a host that it shares."""
+    """Report a fragment whose turns are too long for a shared host."""
     if OWN_HOST in beat.detail:
         yield " in a host of its own: its turns were too long"
     elif LONG_TURN_MS in beat.detail:
@@ -177,21 +176,21 @@ def _place(beat: Heartbeat) -> Iterator[str]:
 
 
 def _held(beat: Heartbeat) -> Iterator[str]:
-    """Of a fragment that has kept too much in memory."""
+    """Report a fragment that holds too much in memory."""
     if HELD_BYTES in beat.detail:
         held, bound = (beat.detail[each] / 2**20 for each in (HELD_BYTES, HELD_BYTES_MAX))
         yield f" was built anew: it kept {held:.1f} MiB of an input, of {bound:.1f} that it may"
 
 
 def _crashes(life: Life | None, now_us: int) -> bool:
-    """It is started again and again, and gets no further."""
+    """Whether the process crashes repeatedly without becoming ready."""
     if life is None or life.restarts < 2 or life.last_exit_at_us is None:
         return False
     return now_us - life.last_exit_at_us < CRASHED_US
 
 
 def _fails(beat: Heartbeat, now_us: int) -> bool:
-    """The same of a part, which its process begins again."""
+    """Whether a part, which its process restarts, fails repeatedly."""
     often = beat.detail.get(FAILURES, 0) >= 2
     return often and now_us - beat.detail.get(FAILED_AT, 0) < CRASHED_US
 
@@ -199,7 +198,7 @@ def _fails(beat: Heartbeat, now_us: int) -> bool:
 def _why_late(
     query: QueryDefinition, latest: Mapping[str, ObservedHeartbeat], at_work: Iterable[str]
 ) -> str | None:
-    """None while its first answers come within their bound."""
+    """Return why the query is late; None while first answers come within their bound."""
     roots = [
         each.beat
         for part in range(query.spec.parts)
@@ -232,7 +231,7 @@ def _late_lately(root: Heartbeat) -> bool:
 def _reasons(
     query: QueryDefinition, roots: Iterable[Heartbeat], latest: Mapping[str, ObservedHeartbeat]
 ) -> Iterator[str]:
-    """What can be seen from outside, the surest first."""
+    """Yield the reasons visible from outside, the most certain first."""
     mine = {name for copies in stages(query.spec) for name in copies}
     mine |= {proxy_process(source) for source in query.spec.sources}
     starved = [
@@ -251,7 +250,7 @@ def _reasons(
 def _lagging(
     query: QueryDefinition, roots: Iterable[Heartbeat], latest: Mapping[str, ObservedHeartbeat]
 ) -> Iterator[str]:
-    """Which side of the ordered logs keeps the next answer waiting."""
+    """Report which side of the ordered logs delays the next answer."""
     reached = [
         max(detail.get("live_to", 0), detail.get("stable_to", 0))
         for name, each in latest.items()
@@ -271,7 +270,7 @@ def _lagging(
 
 
 def _gaps(latest: Iterable[ObservedHeartbeat]) -> Counter[str]:
-    """Per query, the windows with a gap that its roots have answered since they started."""
+    """Count per query the windows with a gap that its roots answered since their start."""
     gaps: Counter[str] = Counter()
     for each in latest:
         process = each.beat.process
@@ -281,7 +280,7 @@ def _gaps(latest: Iterable[ObservedHeartbeat]) -> Counter[str]:
 
 
 def _age(us: int) -> str:
-    """A duration at a glance: 12s, 3m, 5h, 2d."""
+    """Format a duration briefly: 12s, 3m, 5h, 2d."""
     seconds = max(0, us) // 1_000_000
     for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= 2 * length:

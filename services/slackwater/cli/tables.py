@@ -1,4 +1,4 @@
-"""Results as lines of text: for terminals, pipes and the eye."""
+"""Formats results as lines of text for terminals and pipes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def short_time(text: str) -> str:
-    """``2016-03-15T08:47:28.545000Z`` as ``2016-03-15 08:47:28.545``."""
+    """Shorten ``2016-03-15T08:47:28.545000Z`` to ``2016-03-15 08:47:28.545``."""
     text = text.removesuffix("Z").replace("T", " ")
     if "." in text:
         text = text.rstrip("0").removesuffix(".")
@@ -15,7 +15,7 @@ def short_time(text: str) -> str:
 
 
 def figures(fields: Mapping[str, Mapping[str, float | int | None] | float | None]) -> str:
-    """``temperature count=3 avg=20.5``, or ``temperature=20.5`` of a reading."""
+    """Format ``temperature count=3 avg=20.5``, or for a reading ``temperature=20.5``."""
     return "  ".join(
         f"{name} " + " ".join(f"{figure}={number(value)}" for figure, value in given.items())
         if isinstance(given, Mapping)
@@ -25,17 +25,16 @@ def figures(fields: Mapping[str, Mapping[str, float | int | None] | float | None
 
 
 def number(value: float | None) -> str:
-    """A number as short as it is still true to the eye."""
+    """Format a number with up to six significant digits; ``-`` for None."""
     if value is None:
         return "-"
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
 def visible(text: str, kept: str = "") -> str:
-    r"""What a terminal shows and does not obey: other characters as escapes, such as ``\x1b``.
+    r"""Escape characters that a terminal would interpret, such as ``\x1b``.
 
-    Keys of messages and headers of files are written by others. ``kept`` are control characters
-    of our own.
+    Keys of messages and headers of files are untrusted. ``kept`` are control characters to keep.
     """
     if text.isprintable():
         return text
@@ -45,7 +44,7 @@ def visible(text: str, kept: str = "") -> str:
 
 
 def line(record: Mapping[str, Any]) -> str:
-    """One result on one line, whatever its key holds."""
+    """Format a result as one line, whatever its key contains."""
     return visible(_line(record))
 
 

@@ -1,8 +1,8 @@
-"""``slackwater up``: a deployment on this machine, until Ctrl-C.
+"""``slackwater up``: runs a deployment on this machine until Ctrl-C.
 
-The first line says where the broker answers, for those who wait for it; then come the supervisor's
-events. Errors that no restart mends (a missing column, a topic that is not there) end the command
-while the processes come up; later everything is kept running, whatever dies.
+The first line is the broker's address, for programs that wait for it; the supervisor's events
+follow. Errors that a restart cannot resolve (a missing column, a missing topic) end the command
+during the start; afterwards all processes are kept running, whatever fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from slackwater.runtime.service.settings import settings
 
 LOOK_S: Final = 0.2
 TOPICS_S_MAX: Final = 120.0
-"""A cluster that has just started makes topics slowly."""
+"""Maximum wait for topics; a cluster that has just started creates them slowly."""
 
 
 def run_up(
@@ -40,7 +40,7 @@ def run_up(
     *,
     secure: bool = False,
 ) -> None:
-    """Start, tell, wait, stop."""
+    """Start the deployment, print events until stopped, and stop it."""
     if bootstrap is not None or kafka_config is not None:
         given = find_cluster(bootstrap, kafka_config, Role.ADMIN)
         check_address(given.bootstrap, "--bootstrap" if bootstrap else str(kafka_config))
@@ -55,7 +55,7 @@ def run_up(
     def on_signal(signum: int, frame: FrameType | None) -> None:
         if not (stopping.is_set() or started.is_set()):
             stopping.set()
-            raise KeyboardInterrupt  # a start may wait for minutes, for a broker that hangs
+            raise KeyboardInterrupt  # a start may wait for minutes if a broker hangs
         stopping.set()
 
     options = StackOptions(
@@ -79,7 +79,7 @@ def run_up(
         started.set()
         _watch(thread, stopping)
     except KeyboardInterrupt:
-        pass  # told to stop while it was being started
+        pass  # stopped during the start
     finally:
         stopping.set()
         emit("stopping")
@@ -87,7 +87,7 @@ def run_up(
 
 
 def make_topics(deployment: Path, cluster: Cluster, inputs: int | None) -> None:
-    """What ``slackwater topics`` does."""
+    """Run the command ``slackwater topics``."""
     checked = load_deployment(deployment)
     registration = Registration(KafkaTransport(cluster, checked.names), checked, deployment)
     registration.make_topics(input_partitions=inputs, within_s=TOPICS_S_MAX)
@@ -95,7 +95,7 @@ def make_topics(deployment: Path, cluster: Cluster, inputs: int | None) -> None:
 
 
 def _watch(thread: StackThread, stopping: threading.Event) -> None:
-    """Tell what happens, and once that all are ready."""
+    """Print events, and once that all processes are ready."""
     names = [name for name in thread.stack.process_names if name != BROKER]
     all_ready, on_signal = False, 0
     while not stopping.wait(LOOK_S):

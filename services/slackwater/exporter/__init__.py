@@ -1,1 +1,1 @@
-"""The exporter: what a deployment says of itself, for Prometheus."""
+"""Exporter: serves a deployment's metrics for Prometheus."""

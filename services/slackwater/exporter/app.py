@@ -1,6 +1,7 @@
 """``python -m slackwater.exporter NAME --listen HOST:PORT``: serves ``/metrics``.
 
-One thread a query follows its results from now on; heartbeats are listened to; a scrape reads both.
+One thread per query follows its results from the present end; a listener receives heartbeats; a
+scrape reads both.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ AGAIN_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Beside those that all processes share."""
+    """Add the arguments that are specific to the exporter."""
     parser.add_argument("--listen", default="127.0.0.1:9100", help="host:port of the page")
 
 
 def main(context: ProcessContext) -> None:
-    """Serve until told to stop."""
+    """Serve until stopped."""
     deployment, clock = context.deployment, SystemClock()
     host, port = _address(context.arguments.listen)
     registry = CollectorRegistry()

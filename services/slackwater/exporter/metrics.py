@@ -1,8 +1,8 @@
-"""What Prometheus is told, made of two things that everybody may read: results and heartbeats.
+"""Prometheus metrics, derived from the public results and heartbeats.
 
-The processes themselves serve nothing: a metric is then no second truth beside the logs, no port is
-open in a fragment, and a process that hangs cannot say that it is well. Counters of windows begin
-at the exporter's start, as counters do; states are what was heard when Prometheus asked.
+The pipeline's processes serve no metrics: so metrics cannot contradict the logs, no fragment opens
+a port, and a process that hangs cannot report itself as healthy. Window counters start from zero
+with the exporter; states are the heartbeats received by the time of the scrape.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from slackwater.runtime.service.heartbeats import STALE_S, HeartbeatListener
 LATENCY_S: Final = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 6, 10, 30, 60)
 STATES: Final = ("STABLE", "UP_FAILURE", "STABILIZATION")
 FRONTIERS: Final = {"stable_to": "stable", "stable_from": "stable", "live_to": "live"}
-"""A fragment's counters that are event times, and the line whose place they tell."""
+"""A fragment's counters that are event times, and the line whose progress they give."""
 GAUGES: Final = {
     "overdue_ms": ("slackwater_overdue_seconds", "How far the next window is beyond its bound."),
     "commit_ms": ("slackwater_commit_seconds", "The longest transaction of the last second."),
@@ -41,15 +41,15 @@ GAUGES: Final = {
         "Seconds a second that its threads were ready to run and had no core.",
     ),
 }
-"""Counters in ms of heartbeats that are gauges of their own, in seconds."""
+"""Heartbeat counters in ms that become gauges in seconds."""
 
 
 class ResultMetrics:
-    """Counts what is answered. ``take`` gets every record of a query's results in order.
+    """Counts answers. ``take`` gets every record of a query's results in order.
 
-    A latency is what a reader of committed results saw: from a window's normal time to ``seen_at``,
-    when its boundary of the last part could be read. So it holds the commit, which ``emitted_at``
-    does not. Each window counts, also in a boundary that stands for a run of them.
+    A latency is what a reader of committed results observed: from a window's normal time to
+    ``seen_at``, when its boundary of the last part was read. So it includes the commit, which
+    ``emitted_at`` does not. Each window of a boundary that stands for a run counts.
     """
 
     def __init__(self, registry: CollectorRegistry, deployment: Deployment) -> None:
@@ -83,10 +83,10 @@ class ResultMetrics:
             due_spacing_us = slide_us if deployment.clock == "wall" else 0
             self._first[query.name] = _FirstAnswers(query.parts, slide_us, due_spacing_us, bound_us)
             for label in ("stable", "tentative"):
-                self._windows.labels(query.name, label)  # there from the start, at 0
+                self._windows.labels(query.name, label)  # exported from the start, at 0
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """A record as the result topics carry it, with ``seen_at``."""
+        """Accept a record of the result topics, with ``seen_at``."""
         query = record["query"]
         if record["kind"] == "undo":
             self._undone.labels(query).inc()
@@ -109,12 +109,12 @@ class AnsweredWindows:
 
     @property
     def total_us(self) -> int:
-        """All latencies together."""
+        """Return the sum of the latencies."""
         n = self.windows
         return n * self.longest_us - self.spacing_us * n * (n - 1) // 2
 
     def above(self, limit_us: int) -> int:
-        """How many waited longer than this."""
+        """Return the number of windows with a greater latency."""
         excess_us = self.longest_us - limit_us
         if excess_us <= 0:
             return 0
@@ -124,11 +124,11 @@ class AnsweredWindows:
 
 
 class _FirstAnswers:
-    """Of one query: which windows a boundary completes, seen over all parts.
+    """Finds the windows that a boundary completes over all parts, for one query.
 
-    An answer is a window's first if it is tentative, or stable and replaces nothing (epoch 0). The
-    normal times of a run are ``due_spacing_us`` apart: one slide; where the clock follows the data
-    nobody knows, and that of the last window is taken for all.
+    An answer is a window's first if it is tentative, or stable with epoch 0. The normal times of a
+    run are ``due_spacing_us`` apart: one slide. Where the clock follows the data they are unknown,
+    and that of the last window is used for all.
     """
 
     def __init__(self, parts: int, slide_us: int, due_spacing_us: int, bound_us: int) -> None:
@@ -138,13 +138,13 @@ class _FirstAnswers:
         self._counted = 0
 
     def take(self, record: Mapping[str, Any]) -> AnsweredWindows | None:
-        """The windows that have their first answer of every part with this boundary."""
+        """Return the windows whose first answer is complete in every part with this boundary."""
         if record["label"] == "stable" and record["epoch"] != 0:
             return None
         part, start = record["part"], parse_time(record["window_start"])
         end = start + record["windows"] * self._slide_us
         if start != self._answered.get(part):
-            # The first that is read of this part, or some were lost: what lies before is unknown.
+            # The part's first record, or the first after a loss: earlier windows are unknown.
             self._counted = max(self._counted, start) if self._answered else start
         self._answered[part] = end
         complete = min(self._answered.values())
@@ -160,9 +160,9 @@ class _FirstAnswers:
 
 
 class _Latencies(Collector):
-    """The histogram, which a run of a million windows enters at once.
+    """A histogram that counts a run of a million windows in one step.
 
-    The client library's own would have to be told each of them by itself.
+    The histogram of the client library would need one call per window.
     """
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ class _Latencies(Collector):
             self._sums_us[of] = self._sums_us.get(of, 0) + run.total_us
 
     def collect(self) -> Iterable[Metric]:
-        """What was counted up to now."""
+        """Return the counts so far."""
         family = HistogramMetricFamily(
             "slackwater_first_answer_latency_seconds",
             "From a window's normal time until its first answer could be read, committed.",
@@ -201,9 +201,9 @@ def heartbeat_metrics(
     event_us: int | None,
     expected: Collection[str] = (),
 ) -> Iterable[Metric]:
-    """What the processes say now. ``event_us``: what the event clock shows, where it is known.
+    """Derive metrics from the latest heartbeats. ``event_us``: the event clock, where known.
 
-    ``expected`` are the processes that must be there: one that was never heard is not ready.
+    A process in ``expected`` that never sent a heartbeat is reported as not ready.
     """
     ready = GaugeMetricFamily(
         "slackwater_process_ready", "Heard lately and at its work.", labels=["process"]
@@ -243,7 +243,7 @@ def heartbeat_metrics(
 
 
 class HeartbeatCollector(Collector):
-    """Asks at each scrape."""
+    """Collects heartbeat metrics at each scrape."""
 
     def __init__(
         self,
@@ -256,7 +256,7 @@ class HeartbeatCollector(Collector):
         self._expected = expected
 
     def collect(self) -> Iterable[Metric]:
-        """What was heard up to now."""
+        """Return the metrics of the heartbeats received so far."""
         beats = self._listener.all()
         ages_ms = {process: self._listener.age_ms(process) or 0.0 for process in beats}
         return heartbeat_metrics(beats, ages_ms, self._event_us(), self._expected)

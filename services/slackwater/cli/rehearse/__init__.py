@@ -1,1 +1,1 @@
-"""Rehearsal: the user's own data and failures on the real pipeline, judged by a batch job."""
+"""Rehearsal: runs the pipeline on user data with faults, verified against a batch run."""

@@ -1,4 +1,4 @@
-"""The command ``rehearse``, and the function that the demo shares with it."""
+"""The command ``rehearse``, and the function it shares with the demo."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from slackwater.runtime.service.settings import settings
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line asks for."""
+    """Options of the command line."""
 
     deployment: Path
     paths: Mapping[str, Path]
@@ -38,7 +38,7 @@ class Options:
 
 
 def rehearse(options: Options, watcher: Watcher) -> RehearsalOutcome:
-    """Plan, run, write the report. The data directory is kept if it is given or if it failed."""
+    """Plan, run and report. The data directory is kept if given, or if the rehearsal failed."""
     for name, path in (("--out", options.out), ("--report", options.report)):
         if path is not None and not path.absolute().parent.is_dir():
             raise UsageError(f"{name} {path}: there is no directory {path.absolute().parent}")
@@ -84,7 +84,7 @@ def _write_report(path: Path | None, outcome: RehearsalOutcome) -> None:
 
 
 def run_rehearse(**given: Any) -> None:
-    """The command: progress as lines, the counts at the end, exit code 1 if it did not agree."""
+    """Run the command: progress lines, final counts, exit code 1 on disagreement."""
     options = Options(**given)
     outcome = rehearse(options, Progress())
     for line in summary(outcome):
@@ -97,7 +97,7 @@ def run_rehearse(**given: Any) -> None:
 
 
 def summary(outcome: RehearsalOutcome) -> list[str]:
-    """The report in some lines."""
+    """Return the report as lines."""
     lines = []
     for name, query in outcome.report["queries"].items():
         latency = query["latency_ms"]["all"]
@@ -124,18 +124,18 @@ def summary(outcome: RehearsalOutcome) -> list[str]:
 
 
 def excused(windows: int) -> str:
-    """Why there are fewer late windows than a reader of ``latency_ms`` might count."""
+    """Explain why fewer windows are late than ``latency_ms`` suggests."""
     return f" ({windows} more while a stage or the broker was down)" if windows else ""
 
 
 def seen_late(query: Mapping[str, Any]) -> str:
-    """Why ``latency_ms`` may be above the bound where no window is late."""
+    """Explain why ``latency_ms`` may exceed the bound although no window is late."""
     windows = query["seen_beyond_bound"] - query["beyond_bound"]
     return f" ({windows} more could be read in time, and were seen late here)" if windows else ""
 
 
 class Progress:
-    """Lines: what is being done, faults, and every few seconds how far it is."""
+    """Prints phases, faults, and progress every few seconds."""
 
     every_us = 5_000_000
 
@@ -144,7 +144,7 @@ class Progress:
         self._counts: dict[str, int] = {}
 
     def began(self, plan: RehearsalPlan, anchor_wall: int) -> None:
-        """The replay is to be watched."""
+        """Store the plan and the start of the replay."""
         self._begin, self._end = anchor_wall, plan.done_us(anchor_wall)
         self._printed_at = anchor_wall
         emit(f"... {plan.replay_us / 1e6:.1f} s of replay, anchored at {plan.start / 1e6:.6f}")
@@ -156,11 +156,11 @@ class Progress:
             self._counts[label] = self._counts.get(label, 0) + record["windows"]
 
     def happened(self, text: str, at_us: int) -> None:
-        """A fault begins or ends."""
+        """Print the begin or end of a fault."""
         emit(f"... {(at_us - self._begin) / 1e6:6.1f} s  {text}")
 
     def tick(self, now_us: int) -> None:
-        """Every few seconds."""
+        """Print progress every few seconds."""
         if now_us - self._printed_at >= self.every_us:
             self._printed_at = now_us
             counts = ", ".join(f"{n} {label}" for label, n in self._counts.items()) or "no answer"
@@ -168,5 +168,5 @@ class Progress:
             emit(f"... {(now_us - self._begin) / 1e6:6.1f} s of {end:.0f} s  {counts}")
 
     def phase(self, text: str) -> None:
-        """What is being done."""
+        """Print the current phase."""
         emit(f"... {text}")

@@ -1,8 +1,8 @@
-"""Whether late answers were late for want of CPU, and who lacked it.
+"""Determines whether answers were late for lack of CPU, and which processes lacked it.
 
-Looked at is only the time in which an answer was overdue: a machine that is busy and in time is
-none of a rehearsal's business. A process is out of CPU in a second in which its threads waited for
-a core, or in which its one thread that computes (Python's) had a whole core and needed more.
+Only the time in which an answer was overdue is examined: a busy machine whose answers are in time
+is not a finding. A process is out of CPU in a second in which its threads waited for a core, or in
+which its single computing thread (Python's) used a whole core and needed more.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from slackwater.runtime.service.cpu import CpuLoad, CpuShare, is_starved
 BUSY_MIN: Final = 0.95
 NAMED_MAX: Final = 3
 REPORTED_MIN: Final = 0.05
-"""Shares of the machine below it are not worth a word."""
+"""Minimum share of the machine that is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Starved:
-    """A process that was out of CPU for so many seconds, and its share meanwhile."""
+    """A process out of CPU: for how many seconds, and its share of CPU meanwhile."""
 
     process: str
     seconds: float
     share: CpuShare
 
     def phrase(self) -> str:
-        """For a finding."""
+        """The text for a finding."""
         return f"{self.process} {self.share.phrase()}, for {self.seconds:.0f} s"
 
 
 @dataclass(frozen=True, slots=True)
 class MachineOverload:
-    """The machine while answers were overdue, and who lacked CPU, the worst first.
+    """The machine while answers were overdue, and the processes that lacked CPU, worst first.
 
-    Of ``busy``, ``others`` is the share of what is no part of the rehearsal.
+    ``others`` is the part of ``busy`` used by processes outside the rehearsal.
     """
 
     seconds: float
@@ -47,7 +47,7 @@ class MachineOverload:
     starved: tuple[Starved, ...]
 
     def sentence(self) -> str:
-        """The finding."""
+        """The text of the finding."""
         who = "; ".join(each.phrase() for each in self.starved[:NAMED_MAX])
         others = f", {self.others:.0%} with other programs" if self.others >= REPORTED_MIN else ""
         stolen = f", {self.stolen:.0%} taken by its host" if self.stolen >= REPORTED_MIN else ""
@@ -55,7 +55,7 @@ class MachineOverload:
         return f"overloaded: {who}; {machine}" if who else f"overloaded: {machine}"
 
     def to_json(self) -> dict[str, Any]:
-        """For the report."""
+        """Return the JSON for the report."""
         return {
             "seconds": round(self.seconds, 3),
             "machine_busy": round(self.busy, 4),
@@ -74,7 +74,7 @@ class MachineOverload:
 
 
 def out_of_cpu(loads: Iterable[CpuLoad], overdue: Sequence[Span]) -> MachineOverload | None:
-    """What is to be said of the CPU while answers were overdue; None if it was enough."""
+    """Return the overload while answers were overdue; None if there was enough CPU."""
     met = [load for load in loads if _meets(load, overdue)]
     seconds = sum(load.lasted_s for load in met)
     if not seconds:

@@ -1,9 +1,9 @@
-"""The real pipeline as a rehearsal's stage: everything on this machine, each part a process.
+"""The local stage of a rehearsal: the real pipeline on this machine, one process per component.
 
-``runtime.local.stack`` starts and keeps the processes; what is added here is what a rehearsal wants
-to know: the options of each proxy (its file, where it ends, when it is silent), when a process that
-was killed does its work again (it says so itself in its heartbeats; being started is not enough),
-and what the proxies have put into quarantine.
+``runtime.local.stack`` starts the processes and keeps them running. This module adds what a
+rehearsal needs: each proxy's options (file, end, silences), the time at which a killed process is
+processing again (as its heartbeats report; being started does not suffice), and the contents of the
+quarantine.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ LOAD_EVERY_S: Final = 1.0
 
 
 def process_names(deployment: Deployment, streams: Iterable[str]) -> list[str]:
-    """What a fault can name: all that ``status`` prints, the proxy and the hosts."""
+    """Return the possible targets of a fault: names printed by ``status``, the proxy, the hosts."""
     kept = restricted(deployment, streams)
     return [*names_of(kept), PROXY, *host_names(kept)]
 
 
 def restricted(deployment: Deployment, streams: Iterable[str]) -> Deployment:
-    """Without the streams that have no input here."""
+    """Return the deployment without streams that have no input."""
     kept = {name: deployment.streams[name] for name in streams if name in deployment.streams}
     return dataclasses.replace(deployment, streams=kept)
 
 
 class LocalStage:
-    """See ``stage.Stage``."""
+    """Implements ``stage.Stage``."""
 
     def __init__(self, plan: RehearsalPlan, deployment: Path, data_dir: Path) -> None:
         self._plan = plan
@@ -74,51 +74,51 @@ class LocalStage:
 
     @property
     def transport(self) -> Transport:
-        """Where its logs are."""
+        """The transport to the pipeline's logs."""
         return self._thread.stack.transport
 
     def prepare(self) -> None:
-        """Broker, topics, queries, processes; returns when all are ready."""
+        """Start broker, topics, queries and processes; return when all are ready."""
         self._thread.open()
         self._thread.start_rehearsal(self._plan.start, self._plan.speed)
 
     def begin(self) -> int:
-        """Publish the clock."""
+        """Publish the event clock."""
         return self._thread.begin(self._plan.start, self._plan.speed, self._plan.end)
 
     def kill(self, process: str) -> None:
-        """SIGKILL; the supervisor starts it again."""
+        """Send SIGKILL; the supervisor restarts the process."""
         self._thread.kill(process)
 
     def pause(self, process: str) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP."""
         self._thread.pause(process)
 
     def resume(self, process: str) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._thread.resume(process)
 
     def events(self) -> list[StageEvent]:
-        """What the supervisor said, and who said when that it works again."""
+        """Return the supervisor's events and the times at which processes were ready again."""
         emitted = self._recorded(self._thread.events())
         return sorted([*emitted, *self._back], key=lambda event: event.at_us)
 
     def loads(self) -> list[CpuLoad]:
-        """The CPU of every process, a second each."""
+        """Return the CPU load of every process, in samples of one second."""
         return list(self._loads)
 
     def check(self) -> None:
-        """Notice who is away and who is back, and who uses the CPU.
+        """Update which processes are away or back, and sample the CPU load.
 
-        What no restart mends has ended ``prepare``; later a process may leave because the broker
-        is away, and comes back with it.
+        Errors that a restart cannot resolve have ended ``prepare``. Later a process may end because
+        the broker is unavailable, and returns with it.
         """
         reported = self._thread.events()
         for event in self._recorded(reported[self._looked :]):
             if event.event == "killed" or event.event.startswith("ended"):
                 self._away.setdefault(event.process, event.at_us)
             elif event.process == BROKER and event.event.startswith("started"):
-                self._is_back(BROKER, event.at_us)  # it is started when it answers
+                self._is_back(BROKER, event.at_us)  # this event follows the broker's first answer
         self._looked = len(reported)
         for name, since in list(self._away.items()):
             beat = self._thread.stack.listener.latest(name)
@@ -128,11 +128,11 @@ class LocalStage:
             self._loads.append(self._meter.look(self._thread.pids(), self._clock.now_us()))
 
     def away(self) -> list[str]:
-        """Who has left and is not back."""
+        """Return the processes that have ended and are not back."""
         return sorted(self._away)
 
     def _recorded(self, events: Iterable[Happened]) -> list[StageEvent]:
-        """What happened to a process with parts happened to each of them."""
+        """Expand an event of a process with parts to each part."""
         parts = self._thread.stack.supervisor.parts
         return [
             StageEvent(event.wall_us, part, event.event)
@@ -145,19 +145,19 @@ class LocalStage:
             self._back.append(StageEvent(at_us, process, "ready"))
 
     def quarantine(self) -> dict[str, dict[str, int]]:
-        """Distinct positions per stream and reason."""
+        """Count distinct positions per stream and reason."""
         found = {stream: self._quarantined(stream) for stream in self._plan.paths}
         return {s: dict(Counter(reason for reason, _ in some)) for s, some in found.items()}
 
     def dead_letter_lines(self) -> dict[str, set[int]]:
-        """Positions of the reason ``crash``: in a replayed file they are numbers of lines."""
+        """Return positions with the reason ``crash``, in a replayed file line numbers."""
         return {
             stream: {int(at) for reason, at in self._quarantined(stream) if reason == "crash"}
             for stream in self._plan.paths
         }
 
     def stop(self) -> None:
-        """Stop everything."""
+        """Stop all processes."""
         self._thread.stop()
 
     def _quarantined(self, stream: str) -> set[tuple[str, str]]:
@@ -174,13 +174,13 @@ class LocalStage:
 
 
 def at_work(beat: Heartbeat) -> bool:
-    """Ready, and not mute any more, where it may be mute (rule-25 and rule-27)."""
+    """Whether the process is ready and no longer suppresses its output (rule-25, rule-27)."""
     may_be_suppressed = kind_of(beat.process) in {"orderer", "root"}
     return beat.ready and not beat.detail.get("mute", int(may_be_suppressed))
 
 
 def proxy_options(plan: RehearsalPlan) -> tuple[str, ...]:
-    """What the proxy is started with, also when it is started again."""
+    """Return the proxy's options, which also apply to restarts."""
     options = ["--end-boundary", str(plan.end)]
     if plan.limit is not None:
         options += ["--end-at", str(plan.limit)]
@@ -194,7 +194,7 @@ def proxy_options(plan: RehearsalPlan) -> tuple[str, ...]:
 
 
 def _with_wall_clock(plan: RehearsalPlan, given: Path, data_dir: Path) -> Path:
-    """A copy beside the logs; the rehearsal paces the readings, whatever clock the file names."""
+    """Copy the deployment file with a wall clock, since the rehearsal paces the readings."""
     path = data_dir / "deployment.yaml"
     if plan.deployment.clock == "wall":
         write_atomically(path, given.read_text(encoding="utf-8"))
@@ -209,7 +209,7 @@ def _with_wall_clock(plan: RehearsalPlan, given: Path, data_dir: Path) -> Path:
 
 
 def _quarantined(raw: RawRecord) -> set[tuple[str, str]]:
-    """Reason and position of an entry; nothing of what is none."""
+    """Return reason and position of an entry; empty if it is invalid."""
     try:
         entry = orjson.loads(raw.value)
         return {(str(entry["reason"]), str(entry["position"]))}

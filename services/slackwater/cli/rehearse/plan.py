@@ -1,14 +1,13 @@
-"""What a rehearsal will do, decided before anything is started.
+"""Plans a rehearsal completely before any process is started.
 
-A rehearsal takes a minute and eight processes; a misspelt fault should cost neither. So the files
-are read and the faults are parsed first, everything that can be wrong is found here, and what
-follows is arithmetic: the smallest event time of all inputs is the anchor (E0, trace-24), a reading
-is sent when the event clock reaches the largest time up to it in its file, ``--duration`` cuts the
-replay at an event time, and the largest end of a window that holds a reading sent is where all
-boundaries stop.
+A rehearsal takes a minute and eight processes, so a misspelt fault must be detected first: the
+files are read, the faults are parsed, and all errors are raised here. The plan follows by
+arithmetic: the anchor is the smallest event time of all inputs (E0, trace-24); a reading is sent
+when the event clock reaches the largest time up to it in its file; ``--duration`` ends the replay
+at an event time; all boundaries stop at the largest end of a window that holds a reading sent.
 
-Event time is int us since the epoch, wall time of the plan is us after the anchor. Pure but for the
-reading of the files.
+Event time is int us since the epoch; wall time of the plan is us after the anchor. Pure except for
+reading the files.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _GRAMMAR: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """One ``--fault``; times in us of wall time after the anchor."""
+    """A parsed ``--fault``; times in us of wall time after the anchor."""
 
     text: str
     at_us: int
@@ -54,10 +53,10 @@ class PlannedFault:
 
 @dataclass(frozen=True, slots=True)
 class RehearsalPlan:
-    """A rehearsal that can be begun.
+    """A rehearsal ready to run.
 
     ``inputs`` hold what will be sent, ``end`` is the event time at which all boundaries stop,
-    ``limit`` the event time at which the replay is cut (None: it is not).
+    ``limit`` the event time at which the replay ends (None: at the files' ends).
     """
 
     deployment: Deployment
@@ -72,7 +71,7 @@ class RehearsalPlan:
     seed: int
 
     def expectations(self, query: QuerySpec, anchor_wall: int) -> Expectations:
-        """What the checkers hold one query to."""
+        """Return the parameters that a query is checked against."""
         units = query.units(query.bucket_us(self.speed))
         return Expectations(
             query=query.name,
@@ -91,14 +90,14 @@ class RehearsalPlan:
         )
 
     def done_us(self, anchor_wall: int) -> int:
-        """Wall time by which the last window of every query is due."""
+        """Return the wall time by which the last window of every query is due."""
         return max(
             int(self.expectations(query, anchor_wall).due(self.end))
             for query in self.deployment.queries.values()
         )
 
     def without(self, lines: Mapping[str, Set[int]]) -> RehearsalPlan:
-        """The same replay, if these lines of its files, by stream, had not been readings."""
+        """Return the plan without the given lines, per stream, of its files."""
         inputs = dict(self.inputs)
         for name, some in lines.items():
             sent = read_stream(self.deployment.streams[name], self.paths[name], some)
@@ -106,11 +105,11 @@ class RehearsalPlan:
         return replace(self, inputs=inputs)
 
     def expected(self) -> tuple[dict[str, BatchResult], dict[str, RowsResult]]:
-        """The batch result of each query, with and without a window, over what will be sent."""
+        """Return the batch results of all queries, with and without windows, over what is sent."""
         return compute_all(self.deployment.in_order(), self.inputs, self.start, self.speed)
 
     def judges(self) -> dict[str, Callable[[Expectations], Checker]]:
-        """Who compares each query with its batch result."""
+        """Return for each query the factory of its checker."""
         windows, rows = self.expected()
         return {
             query.name: self._row_judge(query, rows[query.name])
@@ -120,7 +119,7 @@ class RehearsalPlan:
         }
 
     def _row_judge(self, query: QuerySpec, rows: RowsResult) -> Callable[[Expectations], Checker]:
-        # What another query has computed is rounded in another order, too.
+        # Values computed by another query are rounded in another order as well.
         computed = query.select is not None or bool(self.deployment.queries_of(query))
         return partial(RowChecker, expected=rows, computed=computed)
 
@@ -135,15 +134,15 @@ def make_plan(
     seed: int,
     processes: Iterable[str],
 ) -> RehearsalPlan:
-    """Read the inputs and check everything; a ``UsageError`` or ``DeploymentError`` if not.
+    """Read the inputs and validate everything; ``UsageError`` or ``DeploymentError``.
 
-    ``processes`` are the names that ``status`` will print, which kill and pause can name.
+    ``processes`` are the process names printed by ``status``, as targets of kill and pause.
     """
     if not 0 < speed < float("inf"):
         raise UsageError(f"--speed {speed:g} is no speed: it must be larger than 0")
     _check_inputs(deployment, paths)
     for name, path in paths.items():
-        CsvFile(deployment.streams[name], path)  # what the pipeline would refuse is told here
+        CsvFile(deployment.streams[name], path)  # raises what the pipeline would refuse
     read = {name: read_stream(deployment.streams[name], path) for name, path in paths.items()}
     times = [reading.stime for stream in read.values() for reading in stream.readings]
     if not times:
@@ -167,7 +166,7 @@ def make_plan(
 
 
 def parse_fault(text: str) -> PlannedFault:
-    """One ``--fault`` as written; ``UsageError`` names what is not understood."""
+    """Parse a ``--fault``; ``UsageError`` names the part that is invalid."""
     match = _FAULT.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"--fault {text!r} is not understood: {_GRAMMAR}")
@@ -194,7 +193,7 @@ def parse_fault(text: str) -> PlannedFault:
 def check_fault(
     fault: PlannedFault, streams: Iterable[str], processes: Sequence[str], replay_us: int
 ) -> None:
-    """Whether its target is there and its time lies within the replay."""
+    """Check that the fault's target exists and that its time lies within the replay."""
     if fault.at_us > replay_us:
         raise UsageError(
             f"--fault {fault.text!r}: the replay ends after {format_duration_us(replay_us)}"
@@ -213,11 +212,11 @@ def check_fault(
 
 
 def targets(name: str, processes: Iterable[str]) -> list[str]:
-    """The processes that a name means: that one, or all that begin with it.
+    """Return the processes that a name selects: that process, or all whose names begin with it.
 
-    ``orderer`` (or ``orderer/*``) is all orderers, ``orderer/climate.0`` both replicas of that
+    ``orderer`` (or ``orderer/*``) selects all orderers, ``orderer/climate.0`` both replicas of that
     child, ``proxy`` the process that serves all streams, ``proxy/room-1`` one of them. A kind must
-    be written out, so that a slip of the pen does not kill everything.
+    be written in full, so that a typing error does not kill all processes.
     """
     name = name.removesuffix("/*")
     if kind_of(name) not in KINDS:

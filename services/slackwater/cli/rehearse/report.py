@@ -1,4 +1,4 @@
-"""From what was seen to the report: faults as they happened, counts, latencies, one verdict."""
+"""Makes the report from the observations: actual faults, counts, latencies, one verdict."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class RehearsalOutcome:
 
     @property
     def ok(self) -> bool:
-        """Everything agreed."""
+        """Whether everything agreed."""
         return bool(self.report["ok"])
 
 
 def start_line(plan: RehearsalPlan, anchor_wall: int) -> dict[str, Any]:
-    """The first line of ``results.jsonl``: all that ``due_at`` follows from, in seconds.
+    """Return the first line of ``results.jsonl``: all that ``due_at`` depends on, in seconds.
 
-    What is learned on the way follows at the end, in ``lateness_lines``.
+    What is learned during the run is written at the end, by ``lateness_lines``.
     """
     deployment = plan.deployment
     return {
@@ -52,7 +52,7 @@ def start_line(plan: RehearsalPlan, anchor_wall: int) -> dict[str, Any]:
 
 
 def lateness_lines(query: str, lateness: Lateness) -> list[dict[str, Any]]:
-    """The last lines: from which event time on a query had a greater lateness than at the start."""
+    """Return the last lines: the event times from which a query had a greater lateness."""
     return [
         {"kind": "lateness", "query": query, "event": format_time(at), "lateness": us / 1e6}
         for at, us in lateness.steps
@@ -60,10 +60,10 @@ def lateness_lines(query: str, lateness: Lateness) -> list[dict[str, Any]]:
 
 
 def disturbances(events: Iterable[StageEvent]) -> list[Disturbance]:
-    """Each fault from its beginning until the process did its work again.
+    """Return each fault, from its begin until the process was processing again.
 
-    A process that was killed or ended by itself is back when it is ready, a paused one when it goes
-    on, a silenced stream when it is heard. One that never came back disturbs to the end of time.
+    A fault ends when a process that was killed or ended is ready, a paused one is resumed, or a
+    silenced stream sends again. Without such an event the fault has no end.
     """
     open_at: dict[tuple[str, bool], int] = {}
     found: list[Disturbance] = []
@@ -87,7 +87,7 @@ def make_outcome(
     commits: Callable[[str], Commits],
     loads: Sequence[CpuLoad] = (),
 ) -> RehearsalOutcome:
-    """Judge what was seen; ``commits`` of a query are asked for where it was seen too late."""
+    """Evaluate the run; ``commits`` is called for a query with answers observed late."""
     faults = disturbances(events)
     verdicts = {name: checker.finish() for name, checker in checkers.items()}
     findings = [sentence for verdict in verdicts.values() for sentence in verdict.findings]
@@ -130,7 +130,7 @@ def make_outcome(
 def _judge(
     checker: Checker, seen: Latencies, down: Sequence[Span], commits: Callable[[str], Commits]
 ) -> Judged:
-    """What was seen in time was in time; of the rest it counts when it could be read."""
+    """Judge by the times observed, and late windows by the times of their commits."""
     as_seen = judge(checker, seen, down)
     if not as_seen.late:
         return as_seen
@@ -139,7 +139,7 @@ def _judge(
 
 
 def _too_late(checker: Checker, judged: Judged) -> list[str]:
-    """The windows beyond their bound: how many, and each of the worst, the worst first."""
+    """Describe the windows beyond their bound: the number, and the worst, in order."""
     agreed = checker.expectations
     if not judged.late:
         return []
@@ -159,7 +159,7 @@ def _too_late(checker: Checker, judged: Judged) -> list[str]:
 
 
 def _query(checker: Checker, verdict: Verdict, found: Latencies, judged: Judged) -> dict[str, Any]:
-    """One query of the report. Delay_new: Proc_new less what is normal, the clean median."""
+    """Return a query's section of the report. Delay_new is Proc_new less the clean median."""
     there = found.ms[~np.isnan(found.ms)]
     proc_new = round(float(there.max()), 3) if len(there) else None
     figures = found.figures()
@@ -194,13 +194,13 @@ def _query(checker: Checker, verdict: Verdict, found: Latencies, judged: Judged)
 
 
 def _uncounted(plan: RehearsalPlan, quarantine: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Readings that cannot be used are counted, once each (guarantee-6)."""
+    """Check that unusable readings are counted, once each (guarantee-6)."""
     findings = []
     for name, sent in plan.inputs.items():
         given = quarantine.get(name, {})
         expected = {"late": len(sent.late)}
         if plan.limit is None:
-            # Of a replay that was cut nobody can say how many malformed lines were "sent".
+            # In a replay that was cut, the number of malformed lines "sent" is undefined.
             expected["malformed"] = sent.malformed
         findings += [
             f"quarantine: {given.get(reason, 0)} {reason} readings of {name}, not {count}"

@@ -1,9 +1,9 @@
-"""The rehearsal itself: start, replay, hurt, wait, judge, stop.
+"""Runs a rehearsal: start, replay, inject faults, wait, check, stop.
 
-One thread per query reads results; the main thread writes them down in the order seen, feeds the
-checkers as they come (so that waiting for the end is asking the checkers), and carries out the
-faults at their time. The history is judged as it is read, never kept: a rehearsal of hours costs no
-more memory than its batch result.
+One thread per query reads results. The main thread writes them in the order read, feeds the
+checkers as they arrive (which also determine the end), and injects the faults on time. The history
+is checked while it is read and not kept, so a rehearsal of hours needs no more memory than its
+batch result.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ from slackwater.runtime.service.registry import Registry
 
 QUEUE_RECORDS_MAX = 100_000
 STEP_S = 0.1
-"""How long the loop may sleep; faults are due to the millisecond, and wake it earlier."""
+"""Maximum sleep of the loop; a due fault, exact to the millisecond, ends it earlier."""
 
 
 class Watcher(Protocol):
-    """Somebody who looks on (the demo's table, a progress bar)."""
+    """Observer of a rehearsal (the demo's table, a progress bar)."""
 
     def began(self, plan: RehearsalPlan, anchor_wall: int) -> None:
-        """The clock runs."""
+        """The replay has begun."""
 
     def saw(self, record: dict[str, Any], seen_at: int) -> None:
-        """A result was seen."""
+        """A result was read."""
 
     def happened(self, text: str, at_us: int) -> None:
         """A fault begins or ends."""
 
     def tick(self, now_us: int) -> None:
-        """Time passes."""
+        """Called periodically."""
 
     def phase(self, text: str) -> None:
-        """What is being done now."""
+        """A new phase begins."""
 
 
 class Quiet:
-    """A watcher that says nothing."""
+    """A watcher without effect."""
 
     def began(self, plan: RehearsalPlan, anchor_wall: int) -> None:
         """Ignored."""
@@ -83,7 +83,7 @@ class Quiet:
 
 @dataclass(order=True, slots=True)
 class _Action:
-    """Something to do at a wall time."""
+    """An action at a wall time."""
 
     at_us: int
     number: int
@@ -91,7 +91,7 @@ class _Action:
 
 
 class Rehearsal:
-    """Plays one plan on one stage."""
+    """Runs one plan on one stage."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Rehearsal:
         self._actions: list[_Action] = []
 
     def run(self) -> RehearsalOutcome:
-        """Everything, and the stage stopped again, whatever happens."""
+        """Run the rehearsal; the stage is stopped in any case."""
         try:
             out = self._out.open("wb")
         except OSError as error:
@@ -134,7 +134,7 @@ class Rehearsal:
     def _play(self, out: IO[bytes]) -> RehearsalOutcome:
         plan = self._plan
         self._watcher.phase("starting Kafka, Spark and the processes")
-        with ThreadPoolExecutor(1) as pool:  # the start mostly waits for others
+        with ThreadPoolExecutor(1) as pool:  # the start mostly waits for other processes
             computing = pool.submit(self._judges)
             self._stage.prepare()
             judges = computing.result()
@@ -209,10 +209,10 @@ class Rehearsal:
             follower.close()
 
     def _watch(self, out: IO[bytes], anchor_wall: int) -> bool:
-        """Until every window is stable, every fault is over and nobody is away.
+        """Run until every window is stable, every fault is over and no process is away.
 
-        False if that takes too long. A process that is not back yet is part of what is rehearsed,
-        also where nobody needs it any more for these windows.
+        False on time-out. A process that is not back is waited for even if these windows no longer
+        need it, since its recovery is part of the rehearsal.
         """
         give_up = self._plan.done_us(anchor_wall) + self._wait_us
         while True:
@@ -229,7 +229,7 @@ class Rehearsal:
                 return False
 
     def _take(self, out: IO[bytes], now: int) -> None:
-        """What has been seen; waits a little for the first."""
+        """Apply all results read; wait briefly for the first."""
         until = self._actions[0].at_us if self._actions else now + 1_000_000
         wait_s = max(0.001, min(STEP_S, (until - now) / 1e6))
         try:
@@ -238,22 +238,22 @@ class Rehearsal:
                 self._apply(item, out)
                 item = self._seen.get_nowait()
         except queue.Empty:
-            out.flush()  # whoever looks on while it runs sees what has been seen
+            out.flush()  # other programs may read the file during the run
 
     def _apply(self, item: Seen | Cut | Exception, out: IO[bytes]) -> None:
         if isinstance(item, Exception):
             raise item
         if isinstance(item, Cut):
-            return  # the checker sees the hole in seq
+            return  # the checker detects the hole in seq
         record = item.line()
         out.write(orjson.dumps(record) + b"\n")
         self._checkers[item.record["query"]].feed(record, item.offset)
         self._watcher.saw(item.record, item.seen_at)
 
     def _take_learned(self, out: IO[bytes]) -> None:
-        """Normal times as they were recorded: while it ran only the least was known (rule-15).
+        """Read the recorded learned gaps; during the run only the minimum is known (rule-15).
 
-        So an answer is never held to be early that was given before all knew what was learned.
+        So an answer given before all processes had read a step is not reported as early.
         """
         deployment = self._plan.deployment
         if not any(stream.learns_gaps for stream in deployment.streams.values()):
@@ -266,9 +266,9 @@ class Rehearsal:
                 out.write(orjson.dumps(line) + b"\n")
 
     def _judge_without(self, lines: Mapping[str, Set[int]]) -> None:
-        """Once more from the file, against a batch computation without these lines.
+        """Check again from the file, against a batch computation without these lines.
 
-        Which lines end their reader is known when the pipeline has met them, and not before.
+        Lines that crash their parser are known only after the pipeline has read them.
         """
         if not self._out.is_file():
             raise EnvironmentProblem(
@@ -281,7 +281,7 @@ class Rehearsal:
             name: judges[name](checker.expectations) for name, checker in self._checkers.items()
         }
         with self._out.open("rb") as seen:
-            next(seen)  # the start line, which is of no query
+            next(seen)  # skip the start line, which belongs to no query
             for line in seen:
                 record = orjson.loads(line)
                 self._checkers[record["query"]].feed(record)
@@ -298,7 +298,7 @@ class Rehearsal:
                 self._at(end, self._noting(name, "heard", f"{fault.target} is heard again"))
                 continue
             names = targets(fault.target, self._processes)
-            choice.shuffle(names)  # of several that fall together no order is the rule
+            choice.shuffle(names)  # simultaneous faults have no defined order
             for name in names:
                 if fault.verb == "kill":
                     self._at(at, self._acting(self._stage.kill, name, f"kill {name}"))
@@ -325,19 +325,19 @@ class Rehearsal:
         return do
 
     def _unfinished(self) -> str:
-        """What was not stable when patience ended."""
+        """Describe what was not stable at the time-out."""
         open_ = [sentence for checker in self._checkers.values() for sentence in lacking(checker)]
         open_ += [f"{process} does not work again" for process in self._stage.away()]
         return f"not all was done after {self._wait_us / 1e6:g} s more: {'; '.join(open_)}"
 
 
 def _complete(checker: Checker) -> bool:
-    """Every window has its stable answer, and REC_DONE has come where it is due."""
+    """Whether every window has its stable answer, and every REC_DONE due has come."""
     return not lacking(checker)
 
 
 def lacking(checker: Checker) -> list[str]:
-    """What the checker still waits for, as phrases."""
+    """Return what the checker still expects, as phrases."""
     expectations = checker.expectations
     last = expectations.first + (expectations.windows - 1) * expectations.slide
     phrases = []
@@ -350,7 +350,7 @@ def lacking(checker: Checker) -> list[str]:
 
 
 def verify(outcome: RehearsalOutcome) -> None:
-    """``CheckFailed`` with the first findings, unless everything agreed."""
+    """Raise ``CheckFailed`` with the first findings, unless everything agreed."""
     if outcome.ok:
         return
     shown = outcome.findings[:5]

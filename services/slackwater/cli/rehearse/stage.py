@@ -1,8 +1,7 @@
-"""What a rehearsal needs of the pipeline it plays on.
+"""The interface of a rehearsal to the pipeline it runs on.
 
-The run knows processes by the names that ``status`` prints, may stop or kill them, and reads the
-results; nothing else. A test puts a stage of its own under the run, with a root that answers from a
-list; the command puts the real one.
+The run addresses processes by the names that ``status`` prints, stops or kills them, and reads the
+results. Tests provide a stage with a root that answers from a list; the command uses the real one.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from slackwater.runtime.service.cpu import CpuLoad
 
 @dataclass(frozen=True, slots=True)
 class StageEvent:
-    """Something that happened to a process; ``at_us`` is wall time.
+    """An event of a process; ``at_us`` is wall time.
 
-    ``event`` is one of killed, paused, resumed, silenced, heard, ended, restarted, ready, or what
-    else the supervisor has to say.
+    ``event`` is one of killed, paused, resumed, silenced, heard, ended, restarted, ready, or
+    another message of the supervisor.
     """
 
     at_us: int
@@ -28,57 +27,57 @@ class StageEvent:
 
 
 class Stage(Protocol):
-    """A pipeline that is started, played on and stopped."""
+    """A pipeline that can be started, disturbed and stopped."""
 
     @property
     def transport(self) -> Transport:
-        """Where its logs are, once it is prepared."""
+        """The transport to the pipeline's logs, once prepared."""
         ...
 
     def prepare(self) -> None:
-        """Start broker and processes and wait until all are ready for the first reading."""
+        """Start broker and processes; return when all are ready for the first reading."""
         ...
 
     def begin(self) -> int:
-        """Publish the event clock; the wall time (us) at which it shows the first event time."""
+        """Publish the event clock; return the wall time (us) of the first event time."""
         ...
 
     def kill(self, process: str) -> None:
-        """SIGKILL; the supervisor restarts it."""
+        """Send SIGKILL; the supervisor restarts the process."""
         ...
 
     def pause(self, process: str) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP."""
         ...
 
     def resume(self, process: str) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         ...
 
     def events(self) -> list[StageEvent]:
-        """What has happened so far, in order."""
+        """Return all events so far, in order."""
         ...
 
     def loads(self) -> list[CpuLoad]:
-        """Who used the machine's CPU and who waited for it, about a second each, in order."""
+        """Return samples of CPU use and CPU waiting, of about a second each, in order."""
         ...
 
     def check(self) -> None:
-        """Look who has left and who is back; raise if something has given up for good."""
+        """Update which processes are away; raise if one has failed permanently."""
         ...
 
     def away(self) -> list[str]:
-        """Who was killed or has ended, and does not do its work again yet, as last looked at."""
+        """Return the killed or ended processes that are not processing again, as last checked."""
         ...
 
     def quarantine(self) -> dict[str, dict[str, int]]:
-        """Readings that could not be used: stream -> reason -> how many, each counted once."""
+        """Count unusable readings, each once: stream -> reason -> count."""
         ...
 
     def dead_letter_lines(self) -> dict[str, set[int]]:
-        """Lines that ended their reader and so are no readings: stream -> line numbers."""
+        """Return the lines that crashed their parser: stream -> line numbers."""
         ...
 
     def stop(self) -> None:
-        """Stop everything; may be called at any time, and twice."""
+        """Stop all processes; may be called at any time and repeatedly."""
         ...
