@@ -1,1 +1,1 @@
-"""The aggregator: a Spark application of native expressions only."""
+"""The aggregator: a Spark application that uses native expressions only."""

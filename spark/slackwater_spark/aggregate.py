@@ -1,23 +1,22 @@
-"""The aggregator's job: one streaming query for any number of fragments.
+"""The aggregator's streaming query, which serves any number of fragments.
 
-The source is *assigned* the partitions of its fragments (of each its replica's stable and live log)
-at given offsets; the sink gets topic and partition with each row. To start a query costs 1.5 CPU
-seconds, whatever the number of its fragments, so those that begin together share one
-(``queries.py``). Where the query begins is decided by the roots
-(rule-26), never by a checkpoint of Spark's: Spark looks at ``startingOffsets`` only where it finds
-no checkpoint, so each start gets a fresh one, and what it writes there is read by nobody. That is
-also why the sink may be at-least-once: a delta is identified by (child, replica, log, seq), and the
-root takes each one once.
+The source is *assigned* the partitions of its fragments (each replica's stable and live log) at
+given offsets; each row carries the topic and partition of its sink. Starting a query costs 1.5 CPU
+seconds whatever the number of fragments, so fragments that begin together share one
+(``queries.py``). The start offsets come from the roots (rule-26), never from a Spark checkpoint:
+Spark uses ``startingOffsets`` only without a checkpoint, so each start gets a new one, which is
+never read. For the same reason an at-least-once sink suffices: a delta is identified by (child,
+replica, log, seq), and the root takes each one once.
 
-Two ways to run it:
+There are two modes:
 
 * *real-time*: tasks that never end read, transform and write record by record, 3-4 ms from log to
-  log. Each partition holds a task slot for ever. At the end of a batch they pause for 100-200 ms;
-  so a batch lasts an hour (it is only the interval at which Spark writes its offsets down).
+  log. Each partition occupies a task slot permanently. Tasks pause for 100-200 ms at the end of a
+  batch, so a batch lasts an hour (the interval only determines when Spark stores its offsets).
 * *micro-batch* with asynchronous progress tracking, for clusters with fewer slots than partitions:
   50 ms.
 
-PySpark 4.1 has real-time mode in the JVM's API only, hence the step through the writer's Java
+PySpark 4.1 offers real-time mode in the JVM's API only, so the trigger is set on the writer's Java
 object.
 """
 
@@ -39,21 +38,21 @@ from slackwater_spark.transforms import Route, deltas
 
 Mode = Literal["real-time", "micro-batch"]
 
-# The connector's and its clients' own settings, beside those that follow from the topics. A broker
-# that comes back is found within their back-off, which by default grows to seconds.
+# Settings of the connector and its clients that do not depend on the topics. The back-off limits
+# the time to find a broker that has returned; by default it grows to seconds.
 _SOURCE_OPTIONS = {
     "failOnDataLoss": "true",
     "kafka.reconnect.backoff.ms": "100",
     "kafka.reconnect.backoff.max.ms": "500",
     "kafka.retry.backoff.ms": "50",
     "kafka.retry.backoff.max.ms": "200",
-    # A record ends the wait, and the live log has none for most of its life.
+    # A record ends the wait; the live log has none most of the time.
     "kafka.fetch.max.wait.ms": "500",
     "kafkaConsumer.pollTimeoutMs": "120000",
     "fetchOffset.numRetries": "100",
     "fetchOffset.retryIntervalMs": "100",
 }
-# rule-7: a record given up in time would be a hole, so none ever is.
+# rule-7: a record dropped after a time-out would be a hole, so the time-out is unlimited.
 _SINK_OPTIONS = {
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",
@@ -70,10 +69,9 @@ _SINK_OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that a query needs to know.
+    """Parameters of a query.
 
-    ``starts``: the offset to begin at, of each partition of the routes' ordered topics that is to
-    be read.
+    ``starts``: the start offset of each partition to be read of the routes' ordered topics.
     """
 
     routes: Sequence[Route]
@@ -87,7 +85,7 @@ class Job:
 
 
 def start_query(session: SparkSession, job: Job) -> StreamingQuery:
-    """Start the query; it runs until it is stopped or fails."""
+    """Start the query, which runs until stopped or failed."""
     shutil.rmtree(job.checkpoint, ignore_errors=True)
     offsets: dict[str, dict[str, int]] = {}
     for (topic, partition), at in sorted(job.starts.items()):
@@ -118,7 +116,7 @@ def _triggered(session: SparkSession, writer: DataStreamWriter, job: Job) -> Dat
             .option("asyncProgressTrackingCheckpointIntervalMs", "10000")
             .trigger(processingTime="0 seconds")
         )
-    # Only mode "update" is allowed; without state it means the same.
+    # Only mode "update" is allowed; without state the mode makes no difference.
     writer = writer.outputMode("update")
     jvm = session._jvm
     assert jvm is not None, "a running session has its JVM"
@@ -128,7 +126,7 @@ def _triggered(session: SparkSession, writer: DataStreamWriter, job: Job) -> Dat
 
 
 def running_tasks(session: SparkSession, run_id: UUID | str) -> int:
-    """How many of the query's tasks are at work now: its group of jobs is called by its run."""
+    """Return the number of the query's running tasks; its job group is named by the run id."""
     tracker = session.sparkContext.statusTracker()
     tasks = 0
     for job_id in tracker.getJobIdsForGroup(str(run_id)):

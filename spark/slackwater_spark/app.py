@@ -4,8 +4,9 @@
         --bootstrap B --data-dir D [--master M] [--conf spark.NAME=VALUE]...
         [--secret-file FILE] [--mode real-time|micro-batch]
 
-It holds no state: where each query begins, the roots' state records say (``queries.py``). A JVM
-that ends takes the process with it (exit code 1); the supervisor starts both.
+The process is stateless: the roots' state records determine where each query begins
+(``queries.py``). If the JVM ends, the process ends too (exit code 1), and the supervisor restarts
+both.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _LOOK_S = 0.1
 
 
 def main(context: ProcessContext) -> None:
-    """Run until told to stop; raises when the JVM has ended."""
+    """Run until stopped; raises when the JVM has ended."""
     options, transport, clock = context.arguments, context.transport(), SystemClock()
     data_dir = context.data_dir.resolve() / "aggregator" / context.name
     fragments = [OrdererName.parse(text) for text in options.fragments.split(",")]
@@ -50,7 +51,7 @@ def main(context: ProcessContext) -> None:
     with ExitStack() as stack:
         # In the main thread: the kernel ends the JVM with the thread that started it.
         spark = stack.enter_context(start_spark(settings))
-        # Its work is done in the JVM.
+        # Child processes are included, since the JVM does the work.
         cpu = OwnCpu(with_children=True)
         sender = HeartbeatSender(
             context.cluster, context.process, names=transport.names, clock=clock, cpu=cpu

@@ -1,9 +1,9 @@
-"""Expressions of ``where`` and ``select`` as columns of Spark.
+"""Translates expressions of ``where`` and ``select`` into Spark columns.
 
 Two things differ from the pipeline. ``floor`` and ``ceil`` give a long in Spark, and above 2^52
-there is no fraction to cut. And what is undefined or beyond a double is NULL where it arises, which
-Spark does for division only; a lambda over an array of one is how to say "x if it is finite" and
-work x out once.
+there is no fraction to cut. An undefined result or one beyond a double must be NULL, which Spark
+ensures for division only; a lambda over an array of one element expresses "x if it is finite" with
+a single evaluation of x.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Writer(SqlWriter):
             case "floor" | "ceil":
                 return _COMPLETE.format(operands[0], function)
             case "least" | "greatest":
-                # Spark takes two or more.
+                # Spark requires two or more arguments.
                 return f"{function}({', '.join([*operands, operands[0]])})"
         if function in _OPERATORS:
             return _FINITE.format(f"({operands[0]} {function} {operands[1]})")
@@ -58,7 +58,7 @@ class _Writer(SqlWriter):
 def with_columns(
     frame: DataFrame, fields: Sequence[str], trees: Sequence[Number | Truth]
 ) -> tuple[DataFrame, list[Column]]:
-    """What each tree is over ``frame``, and the frame with the columns that this needs.
+    """Return the column of each tree, and ``frame`` with the columns that these need.
 
     ``frame`` has ``c0``, ``c1``, ... for the fields, and ``key_``.
     """

@@ -1,20 +1,20 @@
 """Keeps the streaming queries of an aggregator's fragments running.
 
-Fragments that are taken on at the same time share a query: to start one costs 1.5 CPU seconds for
-one fragment and for twenty. A fragment that is taken on later gets a query beside it, and the
-others are not touched (a running query cannot take partitions on).
+Fragments added at the same time share a query: starting one costs 1.5 CPU seconds for one fragment
+and for twenty. A fragment added later gets a separate query, without effect on the others (a
+running query cannot be assigned further partitions).
 
-There is one rule, rule-26: a fragment goes on at the smallest ``contiguous_seq`` that the roots'
-state records name, over all parts, else at the beginning of the ordered logs; where retention has
-been there first, at the beginning too. What is then written a second time, the roots drop by seq.
-So a restart, a take-over and a false alarm are all the same, and a query that fails is started
-again from what the roots' states are by then. One that fails twice in a row is started as two
-halves: a fragment whose logs cannot be read ends up alone, and the others run.
+A fragment continues at the smallest ``contiguous_seq`` in the roots' state records, over all parts,
+else at the beginning of the ordered logs, also where retention has deleted that position (rule-26).
+Deltas written twice are dropped by the roots by seq. So a restart, a take-over and a false alarm
+are handled alike, and a failed query is restarted from the roots' current states. A query that
+fails twice in a row is restarted as two halves: a fragment whose logs cannot be read ends up alone,
+and the others run.
 
-A reader that misses a record (rule-11) gets it from a *replay*: a second query over the fragments
-concerned, from where their roots are, for as long as anybody misses something and a while longer.
-The first one goes on meanwhile. Where a replay fails too (a cluster may have no slots for its
-tasks), the fragments' own query is started again.
+A reader that misses a record gets it from a *replay* (rule-11): a second query over the fragments
+concerned, from their roots' positions, which runs as long as records are missing and some time
+longer. The first query continues meanwhile. If a replay also fails (a cluster may lack slots for
+its tasks), the fragments' own query is restarted.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ _log = logging.getLogger(__name__)
 LINES: Final = (0, 1)
 """Stable log, live log."""
 _ASK_EVERY_US: Final = 1_000_000
-"""A question to the JVM costs 0.3 ms, and each query would be asked. What ends is told at once."""
+"""Polling interval: a call to the JVM takes 0.3 ms per query. A query's end is signalled."""
 _BACK_OFF_S_MIN: Final = 0.1
 _BACK_OFF_S_MAX: Final = 5.0
 _RAN_WELL_US: Final = 10_000_000
 _HOLE_REPEAT_US: Final = 2_000_000
-"""A hole that is still there so long after a query was at work is not the one it has filled."""
+"""A hole reported this long after a query's start is not one that the query is filling."""
 _REPLAY_QUIET_US: Final = 10_000_000
-"""A replay ends when nobody has missed anything for so long."""
+"""A replay ends after this time without a missing record."""
 
 
 class JvmEndedError(SlackwaterError):
-    """Without its JVM the process has nothing to do; the supervisor starts both."""
+    """The JVM has ended, so the process ends; the supervisor restarts both."""
 
 
 def start_offsets(
@@ -71,7 +71,7 @@ def start_offsets(
     begins: Sequence[int],
     ends: Sequence[int],
 ) -> dict[int, int]:
-    """Where to go on in each line's ordered log (rule-26).
+    """Return the start offset in each line's ordered log (rule-26).
 
     ``states`` has the state record of each part, None before its first; ``begins`` and ``ends``
     are the offsets that the two logs still hold.
@@ -81,8 +81,8 @@ def start_offsets(
         contiguous_seq = min(
             (_contiguous_seq(state, fragment, line) for state in states), default=0
         )
-        # Below the beginning: retention was quicker, and the root jumps there too (rule-28).
-        # Beyond the end: the log is not the one that the root read; its records come anew.
+        # Below the beginning: retention has deleted records, and the root skips them too (rule-28).
+        # Beyond the end: the log is not the one the root has read; its records are written anew.
         starts[line] = (
             begins[line] if contiguous_seq > ends[line] else max(contiguous_seq, begins[line])
         )
@@ -99,20 +99,20 @@ def _contiguous_seq(state: RootState | None, fragment: OrdererName, line: int) -
 
 @dataclass(frozen=True)
 class SparkFragment:
-    """A fragment and where its deltas go."""
+    """A fragment and the route of its deltas."""
 
     name: OrdererName
     route: Route
 
     @property
     def ordered_logs(self) -> list[Log]:
-        """Its stable and its live log, which the query reads."""
+        """The stable and the live log that the query reads."""
         topic = self.route.ordered_topic
         return [(topic, topics.ordered_partition(self.name.replica, live=bool(x))) for x in LINES]
 
     @property
     def delta_logs(self) -> frozenset[Log]:
-        """The logs that the query writes for it."""
+        """The logs that the query writes for the fragment."""
         child, replica, replicas = self.name.child, self.name.replica, self.route.replicas
         partitions = [
             topics.deltas_partition(child, replica, replicas, live=bool(x)) for x in LINES
@@ -121,7 +121,7 @@ class SparkFragment:
 
 
 def fragment_of(name: OrdererName, registry: Registry, names: Names) -> SparkFragment:
-    """Wait until its query is registered; refuses a child or replica that the query has not."""
+    """Wait until the query is registered; reject a child or replica that it does not have."""
     from slackwater_spark.transforms import Route
 
     spec = registry.wait_for_query(name.query).spec
@@ -139,7 +139,7 @@ def fragment_of(name: OrdererName, registry: Registry, names: Names) -> SparkFra
 
 @dataclass(eq=False)
 class _Group:
-    """Fragments that share a query, and how it fares."""
+    """Fragments that share a query, and the state of that query."""
 
     fragments: tuple[SparkFragment, ...]
     query: StreamingQuery | None = None
@@ -148,10 +148,10 @@ class _Group:
     back_off_s: float = _BACK_OFF_S_MIN
     running: bool = False
     hole_at_us: int = 0
-    """Of a replay: when somebody was last known to miss something."""
+    """For a replay: when a missing record was last reported."""
 
     def halves(self) -> tuple[_Group, _Group]:
-        """The same fragments in two groups, due when this one was."""
+        """Split the fragments into two groups with the same due time."""
         middle = len(self.fragments) // 2
         parts = self.fragments[:middle], self.fragments[middle:]
         first, second = (
@@ -169,7 +169,7 @@ class _Group:
 
 
 class QuerySettings(NamedTuple):
-    """What an aggregator's queries have in common, beside their logs."""
+    """Settings common to an aggregator's queries."""
 
     process: str
     checkpoints: Path
@@ -202,11 +202,11 @@ class Aggregator:
         self._ask_at_us = 0
 
     def add(self, fragment: SparkFragment) -> None:
-        """Take the fragment on; those that are added before the next ``look`` share a query."""
+        """Add a fragment; fragments added before the next ``look`` share a query."""
         self._newcomers.append(fragment)
 
     def look(self) -> None:
-        """Start what does not run and is due, and end the replays that nobody needs."""
+        """Start queries that are due, and end replays that are no longer needed."""
         code = self._spark.process.poll()
         if code is not None:
             raise JvmEndedError(f"Spark's JVM has ended with code {code}")
@@ -217,7 +217,7 @@ class Aggregator:
         self._end_replays(now_us)
         asks = self._some_ended.is_set() or now_us >= self._ask_at_us
         if asks:
-            self._some_ended.clear()  # before they are asked: one that ends now is told again
+            self._some_ended.clear()  # cleared first: a query that ends now signals again
             self._ask_at_us = now_us + _ASK_EVERY_US
         for group in (*self._groups, *self._replays):
             if group.query is None:
@@ -229,7 +229,7 @@ class Aggregator:
                 group.running = self._at_work(group)
 
     def send_again(self, holes: frozenset[Log]) -> None:
-        """Somebody misses a record in these logs: replay from where the roots are (rule-11)."""
+        """Replay logs in which a reader misses a record, from the roots' positions (rule-11)."""
         if not holes:
             return
         now_us = self._clock.monotonic_us()
@@ -272,12 +272,12 @@ class Aggregator:
         try:
             query.stop()
         except Py4JError as error:
-            # Its threads have not ended in Spark's time; what they still write is a duplicate.
+            # Its threads outlived Spark's time-out; what they still write is a duplicate.
             _log.warning("%s has not stopped yet: %s", query.name, str(error).splitlines()[0])
 
     @property
     def states(self) -> dict[str, str]:
-        """State of each fragment's output."""
+        """Return the state of each fragment's output."""
         kept = {
             str(fragment.name): "STABLE" if group.running else "UP_FAILURE"
             for group in self._groups
@@ -292,7 +292,7 @@ class Aggregator:
 
     @property
     def detail(self) -> dict[str, int]:
-        """Counters for people."""
+        """Return counters for the heartbeat."""
         return {"fragments": len(self.states), "restarts": self._restarts}
 
     def _start(self, group: _Group, now_us: int) -> None:
@@ -309,11 +309,11 @@ class Aggregator:
         _log.info("%s: %s", job.name, job.starts)
 
     def _watch(self, query: StreamingQuery) -> None:
-        """Wait for its end, in a thread of its own: to wait for any of them, Spark polls."""
+        """Wait for the query's end in its own thread; waiting for any query makes Spark poll."""
         threading.Thread(target=self._await_end, args=[query], name="end", daemon=True).start()
 
     def _await_end(self, query: StreamingQuery) -> None:
-        with contextlib.suppress(Exception):  # why it ended is asked by ``look``
+        with contextlib.suppress(Exception):  # ``look`` retrieves the cause
             query.awaitTermination()
         self._some_ended.set()
 
@@ -334,7 +334,7 @@ class Aggregator:
             self._groups += group.halves()
 
     def _begin_anew(self, fragments: Sequence[SparkFragment], now_us: int) -> None:
-        """Their own queries, where a replay beside them has failed twice in a row."""
+        """Restart the fragments' own queries after a replay failed twice in a row."""
         for group in [*self._groups]:
             if group.query is not None and not set(fragments).isdisjoint(group.fragments):
                 self._stop(group.query)
@@ -354,7 +354,7 @@ class Aggregator:
 
         name = f"{self._of_all.process}-{next(self._starts)}"
         return Job(
-            # Replicas of one child have the same.
+            # Replicas of one child have equal routes.
             routes=list(dict.fromkeys(fragment.route for fragment in fragments)),
             starts=self._begin_at(fragments),
             checkpoint=self._of_all.checkpoints / name,
@@ -367,8 +367,8 @@ class Aggregator:
         )
 
     def _begin_at(self, fragments: Sequence[SparkFragment]) -> dict[Log, int]:
-        # States first: whoever else runs a fragment goes on meanwhile, and a ``contiguous_seq``
-        # read after the ends could lie beyond them as if the log were another one.
+        # States are read first: another process that runs a fragment continues meanwhile, and a
+        # ``contiguous_seq`` read after the ends could exceed them as if the log were another one.
         states = {fragment: self._root_states(fragment) for fragment in fragments}
         logs = [log for fragment in fragments for log in fragment.ordered_logs]
         begins = self._transport.beginning_offsets(logs)

@@ -1,20 +1,20 @@
-"""One Spark session in one JVM that lives and dies with this process.
+"""A Spark session in a JVM whose lifetime is bound to this process.
 
-PySpark's own launcher goes through two shell scripts and a JVM whose only task is to print the
-command line of the second. We start that second JVM ourselves: the start is half a second shorter,
-and the process is ours, so that it can be bound to us (``PR_SET_PDEATHSIG``: an aggregator that was
-killed must not leave a JVM that goes on writing, harmless as its duplicates would be), watched (a
-JVM that died ends the process, the supervisor starts it again) and stopped at once. What PySpark
-needs to know of a running gateway it takes from two environment variables; that door is its own.
+PySpark's launcher runs two shell scripts and a JVM that only prints the command line of a second
+JVM. This module starts the second JVM directly, which saves half a second and makes the JVM a child
+process. It is bound to this process (``PR_SET_PDEATHSIG``: a killed aggregator must not leave a JVM
+that continues to write, although its duplicates would be harmless), watched (a JVM that ends also
+ends the process, and the supervisor restarts it) and stopped at once. PySpark finds a running
+gateway by two environment variables, a mechanism of its own.
 
-On a cluster whoever reaches the driver's port, or a worker's, could run code there. Spark's remedy
-is a secret that all processes of the cluster share (``secret_file``): they prove it to each other,
-and what they send is encrypted. It goes to the JVM through the gateway, so no command line has it;
-a worker hands it to its executors by environment.
+On a cluster, access to the driver's or a worker's port allows running code. Spark's protection is a
+secret shared by all processes of the cluster (``secret_file``), which authenticates them and
+encrypts their messages. The secret is passed to the JVM through the gateway and never on a command
+line; a worker passes it to its executors by environment.
 
-The settings below are what the aggregator needs to be quick and quiet on one machine; each one that
-is not obvious has its reason beside it. ``--master`` may name a cluster instead: the connector jars
-are then shipped with the application.
+The settings below make the aggregator fast and quiet on one machine; the reason for each that is
+not obvious is beside it. ``--master`` may name a cluster; the connector jars are then shipped with
+the application.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_MASTER = "local[4096]"
-"""A real-time task never ends, and every partition has one. A slot costs nothing until it is used:
-threads begin with their tasks."""
+"""A real-time task never ends, and each partition has one. Unused slots cost nothing, since
+threads start with their tasks."""
 
 _START_SECONDS_MAX = 60
 
-# Of the driver, and of executors that are like it.
+# Options of the driver, and of executors with identical files.
 _JVM = (
     "-Xss4m",  # long plans are compiled by deep recursion
-    "-XX:+UseSerialGC",  # two cores, a small live set: pauses of 1-2 ms, and no threads beside
+    "-XX:+UseSerialGC",  # long plans are compiled by deep recursion
     "-XX:-UsePerfData",
-    "-XX:+ExitOnOutOfMemoryError",  # half a JVM is worse than none: the supervisor starts anew
+    "-XX:+ExitOnOutOfMemoryError",  # a JVM in an undefined state is worse than a restart
     "-XX:+IgnoreUnrecognizedVMOptions",
-    # The start is a hundred thousand methods that run a few hundred times, the data path a hundred
-    # that run for ever. By default the optimising compiler takes the former for the latter, and on
-    # two cores that costs as much as everything else at the start. A real hot spot reaches these
-    # within a second.
+    # The start runs a hundred thousand methods a few hundred times each; the data path runs a
+    # hundred methods permanently. By default the optimising compiler compiles the former too, which on
+    # two cores costs as much as the rest of the start. A hot method reaches these thresholds within
+    # a second.
     "-XX:Tier4InvocationThreshold=200000",
     "-XX:Tier4MinInvocationThreshold=100000",
     "-XX:Tier4CompileThreshold=400000",
     "-XX:Tier4BackEdgeThreshold=2000000",
 )
 
-# What Spark's launcher passes to a Java 17 JVM (its JavaModuleOptions): reflection into these
-# packages is denied without.
+# Options that Spark's launcher passes to a Java 17 JVM (JavaModuleOptions): without them
+# reflection into these packages is denied.
 _OPENED_PACKAGES = (
     "java.lang",
     "java.lang.invoke",
@@ -80,9 +80,9 @@ _OPENED_PACKAGES = (
     "sun.util.calendar",
 )
 
-# A damaged record may claim arrays and strings of any length. Avro makes room for what is claimed
-# before it reads, and an OutOfMemoryError, unlike an exception, ends the whole application; no
-# record is larger than RECORD_BYTES_MAX, so nothing honest exceeds these.
+# A damaged record may declare arrays and strings of any length. Avro allocates the declared
+# length before reading, and an OutOfMemoryError, unlike an exception, ends the application. No
+# record is larger than RECORD_BYTES_MAX, so no valid record exceeds these limits.
 _AVRO = (
     f"-Dorg.apache.avro.limits.collectionItems.maxLength={RECORD_BYTES_MAX // 8}",
     f"-Dorg.apache.avro.limits.string.maxLength={1024 * 1024}",
@@ -93,10 +93,10 @@ CLUSTER_SECURITY: Final = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
     "spark.network.crypto.authEngineVersion": "2",
-    # The other cipher, GCM, takes one message a connection in Spark 4.1.1 (SPARK-56227).
+    # The other cipher, GCM, handles one message per connection in Spark 4.1.1 (SPARK-56227).
     "spark.network.crypto.cipher": "AES/CTR/NoPadding",
 }
-"""Beside the secret, the same for master, workers and drivers (``compose/images/spark/spark``)."""
+"""Settings besides the secret, equal on master and workers (``compose/images/spark/spark``)."""
 SECRET_CHARS_MIN: Final = 32
 
 _LOG = f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}"
@@ -104,11 +104,11 @@ _LOG = f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """How to start Spark. ``work_dir`` takes its scratch files and is emptied at the start.
+    """Parameters of the Spark session. ``work_dir`` holds scratch files, deleted at the start.
 
-    ``archive_to``: write the classes that this run has loaded to this file when it ends.
-    ``workers_alike``: the workers of the cluster that ``master`` names have our files where we have
-    them (the same image), so executors take all classes from there, and start as quickly as we do.
+    ``archive_to``: file for the archive of classes loaded in this run, written at its end.
+    ``workers_alike``: the workers of the cluster ``master`` have the same files at the same paths
+    (the same image), so executors load classes from there and start as fast as the driver.
     """
 
     app_name: str
@@ -118,7 +118,7 @@ class SessionSettings:
     archive_to: Path | None = None
     workers_alike: bool = False
     secret_file: Path | None = None
-    """What the processes of the cluster share; within this process alone nothing is needed."""
+    """Secret shared by the cluster's processes; not needed within this process alone."""
     conf: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -128,17 +128,17 @@ class SessionSettings:
 
 
 def connector_jars() -> list[Path]:
-    """The connector jars that ``make setup`` fetched, beside PySpark's own."""
+    """Return the connector jars that ``make setup`` fetched, beside PySpark's own."""
     folder = jars_dir("spark")
     jars = sorted(folder.glob("*.jar"))
-    # Only a whole set carries the mark.
+    # Only a complete set has the marker.
     if not jars or not (folder / ".complete").is_file():
         raise EnvironmentProblem(f"no connector jars for Spark in {folder}: run make setup")
     return jars
 
 
 def find_java() -> str:
-    """The java of JAVA_HOME, else of the path."""
+    """Return the java of JAVA_HOME, else of the path."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
     if java is None:
@@ -154,9 +154,9 @@ class SparkApplication:
         self.process = process
 
     def stop(self) -> None:
-        """End the JVM at once: nothing of value lies in its memory, and saying farewell takes time.
+        """Kill the JVM at once: its memory holds nothing of value, and an orderly end takes time.
 
-        What its producers had in flight is sent again by the next one.
+        Records that its producers had in flight are sent again by the next JVM.
         """
         if self.process.poll() is None:
             self.process.kill()
@@ -173,9 +173,9 @@ class SparkApplication:
 
 
 def start_spark(settings: SessionSettings, log: IO[bytes] | None = None) -> SparkApplication:
-    """Start the JVM and make the session. Call it from the main thread, which the JVM outlives not.
+    """Start the JVM and create the session. The JVM ends with the calling thread: call from main.
 
-    ``log`` takes what the JVM prints; by default it goes where our own output goes.
+    ``log`` receives the JVM's output; by default it goes to this process's output.
     """
     shutil.rmtree(settings.work_dir, ignore_errors=True)
     settings.work_dir.mkdir(parents=True)
@@ -188,7 +188,7 @@ def start_spark(settings: SessionSettings, log: IO[bytes] | None = None) -> Spar
         process.wait()
         raise
     finally:
-        # Whatever we start later must not find its way into our JVM.
+        # Child processes started later must not connect to this JVM.
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
     return SparkApplication(session, process)
 
@@ -206,11 +206,11 @@ def _start_jvm(
         }
         process = subprocess.Popen(
             command,
-            stdin=subprocess.PIPE,  # the gateway ends when it reads the end of it
+            stdin=subprocess.PIPE,  # the gateway ends at end of file
             stdout=log,
             stderr=log,
             env=environment,
-            start_new_session=True,  # Ctrl-C is for us, not for it
+            start_new_session=True,  # Ctrl-C must not reach the JVM
         )
         _import_pyspark()
         port, secret = _read_gateway(process, reported)
@@ -218,7 +218,7 @@ def _start_jvm(
 
 
 def _read_gateway(process: subprocess.Popen[bytes], reported: Path) -> tuple[int, str]:
-    """Port and secret, from the file that the gateway renames into place when it listens."""
+    """Return port and secret, from the file that the gateway renames into place when ready."""
     for _ in range(_START_SECONDS_MAX * 50):
         if reported.exists():
             raw = reported.read_bytes()
@@ -234,14 +234,14 @@ def _read_gateway(process: subprocess.Popen[bytes], reported: Path) -> tuple[int
 
 
 def _bound_to_parent() -> list[str]:
-    """The kernel ends the JVM with us. Without the tool, it ends when its standard input does."""
+    """Return a prefix that binds the JVM to this process; without it, end of input ends the JVM."""
     setpriv = shutil.which("setpriv")
     return [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
 
 
 def _java_command(settings: SessionSettings) -> list[str]:
     connectors = connector_jars()
-    # In a fixed order: an archive is good for exactly one class path.
+    # Sorted: an archive is valid for exactly one class path.
     class_path = ":".join(map(str, [*connectors, *sorted(_pyspark_dir().glob("jars/*.jar"))]))
     command = [
         *_bound_to_parent(),
@@ -269,7 +269,7 @@ def _java_command(settings: SessionSettings) -> list[str]:
 
 
 def _pyspark_dir() -> Path:
-    """Where PySpark is, without half a second of importing it before the JVM is on its way."""
+    """Locate PySpark without importing it, which takes half a second before the JVM's start."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         raise EnvironmentProblem("PySpark is not installed: run make setup")
@@ -277,7 +277,7 @@ def _pyspark_dir() -> Path:
 
 
 def _import_pyspark() -> None:
-    """What follows needs it; it is read while the JVM starts, on the other core."""
+    """Import PySpark while the JVM starts, on the other core."""
     import pyspark.sql  # noqa: F401
 
 
@@ -302,16 +302,16 @@ def _make_session(settings: SessionSettings) -> SparkSession:
         "spark.driver.bindAddress": _address(settings),
         "spark.local.dir": str(settings.work_dir),
         "spark.sql.warehouse.dir": str(settings.work_dir / "warehouse"),
-        # Hadoop's file system sets modes itself, whatever the process's umask is.
+        # Hadoop's file system sets modes itself and ignores the umask.
         "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.session.timeZone": "UTC",
-        # A value that does not fit gives NULL, which the guard turns into VOID; an exception would
-        # end the query.
+        # A value that does not fit becomes NULL, which the guard turns into VOID; an exception
+        # would end the query.
         "spark.sql.ansi.enabled": "false",
-        # The stages of the transforms are meant as written: collapsed, a column that a lambda
-        # names would be worked out again for each key.
+        # The transforms depend on separate stages: if collapsed, a column used in a lambda would be
+        # computed again for each key.
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.CollapseProject"
         ),
@@ -324,13 +324,13 @@ def _make_session(settings: SessionSettings) -> SparkSession:
         "spark.sql.streaming.numRecentProgressUpdates": "2",
         "spark.sql.streaming.realTimeMode.minBatchDuration": "1s",
         "spark.sql.streaming.stopTimeout": "1s",
-        # One slot per partition for ever, whatever the scheduler would find fair.
+        # Each partition occupies a slot permanently; fair scheduling has no use.
         "spark.scheduler.mode": "FIFO",
-        # By default a full collection every 30 minutes, whether it is needed or not: a pause in
-        # the middle of somebody's window.
+        # By default a full collection runs every 30 minutes, needed or not, and its pause delays
+        # answers.
         "spark.cleaner.periodicGC.interval": "24h",
         "spark.executor.heartbeatInterval": "10s",
-        # By default as many threads as there are slots.
+        # By default there are as many threads as slots.
         "spark.rpc.netty.dispatcher.numThreads": "2",
     }
     builder = SparkSession.builder.appName(settings.app_name).master(settings.master)
@@ -357,12 +357,12 @@ def _cluster_security(settings: SessionSettings) -> dict[str, str]:
 
 
 def _address(settings: SessionSettings) -> str:
-    """Where the driver listens: for itself, or where a cluster's executors can reach it."""
+    """Return the driver's address: loopback, or one that a cluster's executors can reach."""
     return "127.0.0.1" if settings.local else socket.gethostbyname(socket.gethostname())
 
 
 def _forget_session() -> None:
-    """Make room for another session: PySpark keeps the dead one in class attributes."""
+    """Allow another session: PySpark keeps the dead one in class attributes."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

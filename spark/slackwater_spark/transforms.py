@@ -1,34 +1,34 @@
 """From ordered records to deltas: the aggregator as a function of DataFrames.
 
-Fargo's child node (section 3.4.4) sends at each cut the delta group of its share of the sensors.
-Here a cut is a bucket, its readings come as one columnar record, grouped by key, and the delta
-group is one columnar record again: per field and key how many values, their sum, the sum of squared
-deviations from their own mean, the smallest and the largest. **Every input record gives exactly one
-record to every part, with its offset as seq** (rule-19), so that a reader who knows the next seq
-knows whether anything is missing; a record that does not decode gives VOID, which takes its seq and
-changes nothing (trace-9). START and BOUNDARY pass with empty columns.
+Fargo's child node sends at each cut the delta group of its share of the sensors (section 3.4.4).
+Here a cut is a bucket, its readings are one columnar record grouped by key, and the delta group is
+again one columnar record: per field and key the count, the sum, the sum of squared deviations from
+the mean, the minimum and the maximum. **Every input record gives exactly one record to every part,
+with its offset as seq** (rule-19), so that a reader detects missing records by the next seq. A
+record that does not decode gives VOID, which takes its seq and changes nothing (trace-9). START and
+BOUNDARY pass with empty columns.
 
-It is a pure function of one record, in native expressions only: that is what real-time mode asks
-for, and it makes a second run, a zombie's or a take-over's, harmless. The alternative, Spark's
-grouped aggregation, needs state, a shuffle and micro-batches; it is right for sketches and very
-many keys (the merger), not for the last 50 ms.
+The transform is a pure function of one record in native expressions, which real-time mode requires;
+a second run, by a zombie or after a take-over, is therefore harmless. The alternative, Spark's
+grouped aggregation, needs state, a shuffle and micro-batches; it suits sketches and very many keys
+(the merger), but not the last 50 ms.
 
-Three things decide whether this is quick or right, and none of them shows:
+Three properties are essential for speed or correctness, and none is obvious:
 
-* *Figures are folds in the order of the slice*, in double precision, so that replicas agree bit for
-  bit (trace-28). A value is read through its index: ``slice`` costs ten times as much per reading.
-* *NaN is found by the sum*: a sum of values that are all there is not NaN, so only the keys that
-  miss one pay for ``filter``. (Infinities that cancel also come here; they are kept as they are.)
+* *Figures are folds in slice order*, in double precision, so that replicas agree bit for bit
+  (trace-28). A value is read by index: ``slice`` costs ten times as much per reading.
+* *NaN is detected by the sum*: a sum without missing values is not NaN, so only keys with missing
+  values need ``filter``. (Infinities that cancel also take this path; they are kept unchanged.)
 * *Stages are selected one after the other and must not be collapsed*, or a lambda would decode the
-  record once for each key; the session switches that optimisation off, and a test counts.
+  record once per key; the session disables that optimisation, and a test checks it by a count.
 
-One DataFrame serves the ordered topics of many queries. What differs between them (where the deltas
-go, which figures are wanted) is a table of literals, looked up once a record by its topic.
+One DataFrame serves the ordered topics of many queries. Their differences (target topics of the
+deltas, required figures) are a table of literals, looked up once per record by topic.
 
-A figure that no aggregate of the query is made of is not computed: its place in the record is
-empty, and the reader of the delta takes it for absent.
+A figure that no aggregate of the query needs is not computed: its place in the record is empty, and
+readers of the delta treat it as absent.
 
-The thesis' own listings get four of these figures wrong: a maximum that starts from 0, sums that
+Four of these figures are wrong in the thesis' listings: a maximum that starts from 0, sums that
 skip zeros, and merges that mix positive with negative parts. Here the extremes start from no value
 (NaN where count is 0), and every number counts.
 """
@@ -47,7 +47,7 @@ from slackwater.codec import FIGURES, fingerprint, older_versions, schema_json
 _HEADER_BYTES = 10
 _INT_MAX = 2**31 - 1
 
-# What passes from the ordered record as it is.
+# Fields copied from the ordered record.
 _PASSED = (
     "kind",
     "child",
@@ -66,7 +66,7 @@ _PASSED = (
     "fields",
 )
 _OPTIONAL = tuple(name for name in FIGURES if name not in {"count", "sum"})
-# What stands in their place in a VOID record. frontier_piece -1: no frontier.
+# Values of these fields in a VOID record. frontier_piece -1: no frontier.
 _VOID = {
     "kind": "'VOID'",
     "child": "to.child",
@@ -88,10 +88,10 @@ _VOID = {
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where the deltas of one child's ordered topic go, and which figures are in them.
+    """Targets and figures of one child's ordered topic.
 
-    ``delta_topics``: one for each part. ``figures`` are those that the query's aggregates are made
-    of, ``results.figures_of``.
+    ``delta_topics``: one for each part. ``figures`` are those that the query's aggregates need,
+    ``results.figures_of``.
     """
 
     ordered_topic: str
@@ -108,10 +108,10 @@ class Route:
 
 
 def deltas(records: DataFrame, routes: Collection[Route]) -> DataFrame:
-    """Kafka records of ordered logs -> Kafka records of the parts' delta logs.
+    """Transform Kafka records of ordered logs into Kafka records of the parts' delta logs.
 
-    ``records`` has ``topic``, ``partition``, ``offset`` and ``value`` as Spark's Kafka source gives
-    them, and no topic but those of ``routes``. The result has ``topic``, ``partition``, ``value``.
+    ``records`` has ``topic``, ``partition``, ``offset`` and ``value`` as from Spark's Kafka source,
+    for the topics of ``routes`` only. The result has ``topic``, ``partition``, ``value``.
     """
     decoded = _decode(records, routes)
     guarded = decoded.select("*", _ok().alias("ok"), _ints("r.offsets").alias("o"))
@@ -131,7 +131,7 @@ def deltas(records: DataFrame, routes: Collection[Route]) -> DataFrame:
 
 
 def _table(routes: Collection[Route]) -> Column:
-    """What is known of a record by its topic."""
+    """Return the values that depend on a record's topic."""
     entries: list[Column] = []
     for route in routes:
         wanted = (sf.lit(name in route.figures).alias(name) for name in _OPTIONAL)
@@ -148,12 +148,12 @@ def _table(routes: Collection[Route]) -> Column:
 
 
 def _decode(records: DataFrame, routes: Collection[Route]) -> DataFrame:
-    """One row for each record, with ``r`` null where the bytes are none of ours."""
+    """Decode to one row per record, with ``r`` null where the bytes are not an ordered record."""
     header = sf.expr(f"substring(value, 1, {_HEADER_BYTES})")
     body = sf.expr(f"substring(value, {_HEADER_BYTES + 1}, {_INT_MAX})")
     ours = header == sf.lit(_header("ordered"))
     for older, lacking in older_versions("ordered").items():
-        # A log may still hold what the program before this one wrote.
+        # A log may still hold records of an older version.
         body = sf.when(header == sf.lit(older), sf.concat(body, sf.lit(lacking))).otherwise(body)
         ours = ours | (header == sf.lit(older))
     record = from_avro(body, schema_json("ordered"), {"mode": "PERMISSIVE"})
@@ -162,7 +162,7 @@ def _decode(records: DataFrame, routes: Collection[Route]) -> DataFrame:
     )
     return routed.select(
         "to",
-        # Two partitions a replica, on both sides: the stable log's is even, the live log's odd.
+        # Two partitions per replica in both topics: the stable log's is even, the live log's odd.
         sf.expr("to.first + partition").alias("partition"),
         sf.expr("cast(partition div 2 as int)").alias("of_replica"),
         sf.col("offset").alias("seq"),
@@ -171,10 +171,10 @@ def _decode(records: DataFrame, routes: Collection[Route]) -> DataFrame:
 
 
 def _ok() -> Column:
-    """Whether a record may be sliced: asked once, before anything is.
+    """Whether a record may be sliced, checked once and first.
 
-    The same conditions as the codec's, so that no reader meets a delta made from a record that it
-    would have refused itself. All of it runs as compiled code over whole arrays, nothing per key.
+    The conditions are those of the codec, so no delta is made from a record that its readers would
+    refuse. They run as compiled code over whole arrays, not per key.
     """
     conditions = (
         "r.kind is not null",
@@ -184,11 +184,11 @@ def _ok() -> Column:
         "size(r.columns) = size(r.fields)",
         "r.offsets[0] = 0D",
         "sort_array(r.offsets) = r.offsets",
-        # Whole numbers below 2^31 come back from an int unchanged; NaN does not.
+        # Integers below 2^31 survive a cast to int and back; NaN does not.
         "cast(cast(r.offsets as array<int>) as array<double>) = r.offsets",
         "forall(r.columns, c -> size(c) = r.offsets[size(r.keys)])",
-        # Damaged text decodes, and would stop the reader of the delta instead. The separator
-        # keeps two broken halves from making one whole character.
+        # Invalid UTF-8 decodes here but would stop the delta's reader. The separator prevents two
+        # partial characters from forming a valid one.
         "is_valid_utf8(array_join(r.keys, ','))",
         "is_valid_utf8(array_join(r.fields, ','))",
         "is_valid_utf8(array_join(r.missing, ','))",
@@ -206,9 +206,9 @@ def _passed(name: str) -> Column:
 
 
 def _figures() -> Column:
-    """Per field and key a struct of the wanted figures, in which the others are 0."""
+    """Return per field and key a struct of the needed figures; the others are 0."""
     no_values = "cast(array() as array<double>)"
-    # An empty range has no sequence: the one from a to a - 1 counts downwards.
+    # An empty range must be excluded: the sequence from a to a - 1 counts downwards.
     of_key = f"if(o[i + 1] > a, transform(sequence(a, o[i + 1] - 1), j -> c[j]), {no_values})"
     of_keys = f"transform(slice(o, 1, size(r.keys)), (a, i) -> {of_key})"
     without_nan = _summed("y", "u", _of_values("y", "u"))
@@ -219,13 +219,13 @@ def _figures() -> Column:
 
 
 def _summed(values: str, total: str, then: str) -> str:
-    """``then``, an expression over ``total``, the sum of ``values``."""
+    """Return ``then``, an expression over ``total``, the sum of ``values``."""
     return f"aggregate({values}, 0D, (s, v) -> s + v, {total} -> {then})"
 
 
 def _of_values(values: str, total: str) -> str:
-    # A lambda over an array of one is the only way to name a value within an expression. Without
-    # values the mean is NULL, and nothing asks for it.
+    # A lambda over an array of one element is the only way to name a value in an expression.
+    # Without values the mean is NULL and unused.
     m2 = f"aggregate({values}, 0D, (s, v) -> s + (v - m) * (v - m))"
     nan = "double('NaN')"
     figures = {
@@ -242,9 +242,9 @@ def _of_values(values: str, total: str) -> str:
 
 
 def _parted(figured: DataFrame) -> DataFrame:
-    """Each record once for each part, with that part's keys alone, also if there are none.
+    """Return each record once per part, with only that part's keys, even if there are none.
 
-    What is exploded is never empty: a record without a part would be lost.
+    The exploded array is never empty: a record without a part would be lost.
     """
     one = "size(to.topics) = 1"
     placed = figured.select(
@@ -283,5 +283,5 @@ def _delta() -> Column:
 
 
 def _header(schema: str) -> bytes:
-    """Avro's single-object header: what tells our records from everything else."""
+    """Return Avro's single-object header, which identifies records of the schema."""
     return b"\xc3\x01" + fingerprint(schema)

@@ -1,12 +1,12 @@
-"""Make the class archive that lets the aggregator's JVM start in half the time.
+"""Creates the class archive that halves the start time of the aggregator's JVM.
 
     python -m slackwater_spark.warm
 
-Run once, by ``make setup``. It goes the aggregator's whole way, from a record to its delta, on a
-broker of its own, so that the classes are loaded that a start and the first windows will ask for;
-as the JVM ends it writes them down (a dynamic class data sharing archive). In an image that has no
-broker the clients ask a port where nobody listens, and the transforms run on rows that are none of
-ours: what only a broker's answers load is then missing.
+Run once, by ``make setup``. The program runs the aggregator's whole path, from a record to its
+delta, on a broker of its own, which loads the classes needed by a start and the first windows. At
+its end the JVM writes them to the archive (dynamic class data sharing). In an image without a
+broker the clients connect to a closed port, and the transforms run on rows that are not valid
+records; classes loaded only for a broker's responses are then missing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def make_archive(target: Path) -> None:
             (Path(folder) / "log").open("wb") as log,
             start_spark(settings, log) as spark,
         ):
-            with contextlib.suppress(Exception):  # the classes that were loaded count
+            with contextlib.suppress(Exception):  # only the loaded classes matter
                 _go_the_way(spark, Path(folder), bootstrap)
             spark.process.terminate()
             spark.process.wait(_EXIT_S_MAX)
@@ -65,7 +65,7 @@ def make_archive(target: Path) -> None:
 
 @contextlib.contextmanager
 def _broker(folder: Path) -> Iterator[str | None]:
-    """Where one answers; None where its jars are not."""
+    """Yield the address of a broker; None without its jars."""
     try:
         broker = EmbeddedBroker(folder)
         broker.start()
@@ -109,12 +109,12 @@ def _go_the_way(spark: SparkApplication, folder: Path, bootstrap: str | None) ->
 def _transform(
     spark: SparkApplication, folder: Path, route: Route, options: Mapping[str, str]
 ) -> None:
-    """As a batch, and as a stream without a source in Kafka."""
+    """Run the transforms as a batch, and as a stream without a Kafka source."""
     from slackwater_spark.transforms import deltas
 
     row = f"'{route.ordered_topic}' as topic, unhex('C301') as value, 0L as offset, 0 as partition"
     rows = spark.session.range(1).selectExpr(row)
-    with contextlib.suppress(Exception):  # nobody listens
+    with contextlib.suppress(Exception):  # nothing listens on the port
         deltas(rows, [route]).write.format("kafka").options(**options).save()
     stream = spark.session.readStream.format("rate").load().selectExpr(row)
     with contextlib.suppress(Exception):

@@ -1,1 +1,1 @@
-"""A query's stable results, computed once more as a Spark batch job, and compared."""
+"""Audit: recomputes a query's stable results as a Spark batch job and compares."""

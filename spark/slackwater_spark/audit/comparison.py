@@ -1,4 +1,4 @@
-"""Wanted and given results side by side, and the report on their differences."""
+"""Joins expected and actual results, and reports the differences."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from slackwater_spark.audit.results import AuditedAnswers
 from slackwater_spark.audit.source_logs import AcceptedLogs
 
 FINDINGS_MAX = 20
-"""Sentences kept; the counts go on."""
+"""Maximum sentences kept; all findings are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What was compared, and what was found. Times in us since the epoch.
+    """Scope and findings of an audit. Times in us since the epoch.
 
-    ``lost``: rows that should be there and are not. ``doubled``: rows given more than once.
-    ``wrong``: rows with other figures, or that should not be there, and windows answered more than
-    once. ``gapped``: rows that say themselves that retention took readings from them.
-    ``truncated``: source logs whose beginning is gone; windows before ``start_us`` were left out.
+    ``lost``: expected rows that are absent. ``doubled``: rows given more than once. ``wrong``: rows
+    with other figures, unexpected rows, and windows answered more than once. ``gapped``: rows that
+    record readings deleted by retention. ``truncated``: source logs whose beginning was deleted;
+    windows before ``start_us`` were excluded.
     """
 
     query: str
@@ -43,14 +43,14 @@ class AuditReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the stable results are those of the batch computation."""
+        """Whether the stable results equal the batch computation."""
         return not (self.lost or self.doubled or self.wrong)
 
 
 def compare_rows(
     wanted: DataFrame, results: DataFrame, spec: QuerySpec, start: int, end: int
 ) -> DataFrame:
-    """Wanted and given side by side, one row for each window and key."""
+    """Join expected and actual results, one row for each window and key."""
     assert spec.window is not None
     # ``end`` is where the next answer will begin.
     within = f"window_start >= {start} and window_start < {end}"
@@ -76,7 +76,7 @@ def make_report(
     start: int,
     end: int,
 ) -> AuditReport:
-    """Count the rows by verdict, and describe the first differences."""
+    """Count the rows by verdict and describe the first differences."""
     assert spec.window is not None
     counts = dict.fromkeys(("rows", "lost", "doubled", "wrong", "gapped"), 0)
     findings = list(answers.findings)
@@ -104,7 +104,7 @@ def make_report(
 
 
 def _judge(row: Row, outputs: Sequence[str], spec: QuerySpec) -> tuple[str | None, str | None]:
-    """What is to be said of one window and key: the word it counts under, and a phrase."""
+    """Return the verdict on a window and key: the class it counts under, and a phrase."""
     if row.gapped:
         return "gapped", None
     if row.given is None:
@@ -135,7 +135,7 @@ def _different(
 
 
 def _slack(figure: str, figures: Row, want: float) -> float:
-    """How far two orders of summing may lie apart for doubles of this magnitude."""
+    """Return the difference that summation order can cause in doubles of this magnitude."""
     if figure in ("count", "min", "max", "range"):
         return 0.0
     eps = 1e-12 * (figures["_scale"] or 0.0)

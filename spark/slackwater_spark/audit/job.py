@@ -1,19 +1,19 @@
-"""The audit: a query's stable results, computed once more as a Spark batch job, and compared.
+"""The audit: recomputes a query's stable results as a Spark batch job and compares.
 
-What the pipeline claims (guarantee-1) is that its stable answers are those of a batch computation
-over the readings in the source logs. Here is that batch computation: it reads the same logs, but
-knows no orderer, bucket, delta or root. It shares with the pipeline the bytes' schema, the rules by
-which a reader accepts a record (rule-10; ``distinct`` by id would bring a zombie's readings in) and
-the deployment's values, and the parser of expressions. ``where`` and ``select`` are computed by
-Spark's SQL, windows by an explode, aggregates by ``groupBy``: each is somebody else's code. Fields
-are columns by position, ``c0``, ``c1``, ..., since Spark does not tell ``T`` from ``t``, nor a
-field ``stime`` from ours.
+The pipeline guarantees that its stable answers equal a batch computation over the readings in the
+source logs (guarantee-1). This is that computation: it reads the same logs, but uses no orderer,
+bucket, delta or root. Shared with the pipeline are the wire schema, the acceptance rule of readers
+(rule-10; ``distinct`` by id would include a zombie's readings), the deployment's values and the
+parser of expressions. ``where`` and ``select`` are computed by Spark SQL, windows by an explode,
+aggregates by ``groupBy``, all of them code independent of the pipeline. Fields are columns by
+position, ``c0``, ``c1``, ..., since Spark does not distinguish ``T`` from ``t``, nor a field
+``stime`` from the event time.
 
-The results are read first and the source logs after, so every reading that a stable answer rests on
-is there. Windows up to the last that *every* part has answered are compared, from the first that
-holds E0 on (trace-24). Sums may differ by rounding, because Spark adds in another order; counts and
-extremes may not. Where retention has already cut a source log, the windows that may have had
-readings in what is gone are left out, and the report says so.
+The results are read before the source logs, so every reading of a stable answer is included.
+Compared are the windows up to the last that *every* part has answered, from the first that contains
+E0 (trace-24). Sums may differ by rounding, because Spark adds in another order; counts and extremes
+may not. If retention has truncated a source log, windows that may have had deleted readings are
+excluded, and the report names the log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from slackwater_spark.audit.source_logs import read_headers, source_records
 from slackwater_spark.session import SessionSettings, start_spark
 
 NO_SECURITY: Final[Mapping[str, str]] = MappingProxyType({})
-"""A cluster that is open to all."""
+"""Client settings for a cluster without security."""
 
 
 def run_audit(
@@ -47,7 +47,7 @@ def run_audit(
     work_dir: Path | None = None,
     heap_mib: int = 2048,
 ) -> AuditReport:
-    """Compute the query's stable results from the source logs and compare; starts its own JVM."""
+    """Run the audit in a JVM of its own."""
     spec = deployment.queries[query] if isinstance(query, str) else query
     with tempfile.TemporaryDirectory(prefix="slackwater-audit-", dir=work_dir) as folder:
         settings = SessionSettings("audit", Path(folder) / "spark", "local[*]", heap_mib)
@@ -63,7 +63,7 @@ def audit(
     start_time_us: int,
     security: Mapping[str, str] = NO_SECURITY,
 ) -> AuditReport:
-    """The same in a session that is there; ``security`` are options that say how to get in."""
+    """Run the audit in an existing session; ``security`` holds the client's security options."""
     assert spec.window is not None, "a query without windows has nothing to audit"
     kafka = {"kafka.bootstrap.servers": bootstrap, **security}
     results = read_results(session, kafka, deployment.names, spec).cache()

@@ -13,7 +13,7 @@ from slackwater.primitives.expressions import compile_predicate, compile_project
 from slackwater_spark.audit.source_logs import source_topics
 from slackwater_spark.expressions import with_columns
 
-# As the results' own vocabulary; each over one column of the cells of a window and key.
+# Named as in the results; each is computed over one column of a window's and key's cells.
 _AGGREGATES = {
     "count": "cast(count(v) as double)",
     "sum": "sum(v)",
@@ -33,7 +33,7 @@ def input_rows(
     spec: QuerySpec,
     start_time_us: int,
 ) -> DataFrame:
-    """What the query computes with: its readings, or the pairs of a join."""
+    """Return the query's input: its readings, or the pairs of a join."""
     names = deployment.input_fields(spec)
     join = spec.join
     if join is None:
@@ -55,10 +55,10 @@ def input_rows(
 def _readings(
     records: DataFrame, taken: DataFrame, fields: Sequence[str], place: int = 0
 ) -> DataFrame:
-    """One row for each accepted reading: ``stime``, ``key_``, and the fields from c<place> on."""
+    """Return a row per accepted reading: ``stime``, ``key_``, and the fields from c<place> on."""
     joined = records.join(sf.broadcast(taken), ["topic", "offset"])
     names = [f"c{i}" for i in range(place, place + len(fields))]
-    # A field that the record lacks has no column: NULL, like a NaN.
+    # A field that the record lacks is NULL, like a NaN.
     at = [f"array_position(r.fields, '{field}') - 1" for field in fields]
     columns = (
         sf.expr(f"r.columns[cast({of} as int)]").alias(name)
@@ -82,9 +82,9 @@ def _readings(
 
 
 def aggregated(readings: DataFrame, deployment: Deployment, spec: QuerySpec) -> DataFrame:
-    """One row for each window and key, with a column ``f0``, ``f1``, ... for each output field.
+    """Return a row per window and key, with a column ``f0``, ``f1``, ... per output field.
 
-    Each holds the figures, and what rounding is relative to.
+    Each column holds the figures and the magnitude that rounding is relative to.
     """
     assert spec.window is not None
     readings = _selected(readings, deployment.input_fields(spec), spec)
@@ -101,7 +101,7 @@ def aggregated(readings: DataFrame, deployment: Deployment, spec: QuerySpec) -> 
 
 
 def _selected(readings: DataFrame, names: Sequence[str], spec: QuerySpec) -> DataFrame:
-    """What ``where`` keeps, with the columns of ``select`` as ``c0``, ``c1``, ..."""
+    """Return the rows kept by ``where``, with the columns of ``select`` as ``c0``, ``c1``, ..."""
     if spec.where is not None:
         root = compile_predicate(spec.where, names).root
         readings, conditions = with_columns(readings, names, [root])
@@ -109,7 +109,7 @@ def _selected(readings: DataFrame, names: Sequence[str], spec: QuerySpec) -> Dat
     if spec.select is None:
         return readings
     numbers = [number for _, number in compile_projection(spec.select, names).fields]
-    # Columns that ``where`` needed have the names of those that are made here.
+    # Input columns have the same names as the output columns made here.
     readings = readings.select("stime", KEY_COLUMN, *(f"c{i}" for i in range(len(names))))
     readings, values = with_columns(readings, names, numbers)
     outputs = (value.cast("double").alias(f"c{i}") for i, value in enumerate(values))

@@ -1,4 +1,4 @@
-"""The results as the topic has them: committed rows, and which windows each part has answered."""
+"""Reads a query's results: committed rows, and the windows that each part has answered."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _RESULT = (
 def read_results(
     session: SparkSession, kafka: Mapping[str, str], names: Names, spec: QuerySpec
 ) -> DataFrame:
-    """The committed records of the stable topic, parsed."""
+    """Return the parsed, committed records of the stable topic."""
     raw = read_topics(session, kafka, {"subscribe": names.results(spec.name, "stable")})
     parsed = raw.select(
         "partition", "offset", sf.from_json(raw.value.cast("string"), _RESULT).alias("r")
     )
-    # Seconds and fraction apart: a timestamp's own parser drops what it does not expect.
+    # Seconds and fraction are separate: a timestamp parser drops what it does not expect.
     return parsed.select(
         "partition",
         "offset",
@@ -43,7 +43,7 @@ def read_results(
 
 
 class AuditedAnswers(NamedTuple):
-    """Which windows the parts have answered, [start, end) for each, and sentences on faults."""
+    """The windows that the parts have answered, [start, end) each, and sentences on errors."""
 
     starts: dict[int, int]
     ends: dict[int, int]
@@ -53,11 +53,11 @@ class AuditedAnswers(NamedTuple):
 
 
 def answers_of(results: DataFrame, spec: QuerySpec, first_us: int) -> AuditedAnswers:
-    """Follow each part's boundaries, which name its answered windows in order."""
+    """Follow each part's boundaries, which list its answered windows in order."""
     assert spec.window is not None
     slide = spec.window.slide_us
     begins = results.groupBy("partition").agg(sf.min("offset")).collect()
-    # Where the results' own retention has cut, the first window left may not be whole.
+    # If retention has truncated the results, the first window left may be incomplete.
     complete = {part for part, offset in begins if offset == 0}
     rows = (
         results.where("kind = 'boundary'")

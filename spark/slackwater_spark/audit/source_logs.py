@@ -1,6 +1,7 @@
-"""The audit's input: which readings of the source logs count, as a reader of the logs decides.
+"""Selects the readings of the source logs that count, by the acceptance rule of readers.
 
-rule-10 is applied to the headers of all records, in Python; the columns stay in Spark.
+The rule is applied to the headers of all records, in Python; the columns stay in Spark. See
+rule-10.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _HEADER_BYTES = 10
 
 
 class Header(NamedTuple):
-    """What the acceptance of a source record depends on."""
+    """The parts of a source record that its acceptance depends on."""
 
     offset: int
     kind: str
@@ -32,16 +33,16 @@ class Header(NamedTuple):
     last_id: int
     boundary: int
     anew: bool = False
-    """Of a START: the ids begin anew."""
+    """Of a START: whether ids begin again."""
 
 
 def accepted(headers: Iterable[Header]) -> Iterator[tuple[int, int]]:
-    """Offsets of the records whose readings count, each with the promise that held before it.
+    """Yield the offsets of accepted records, each with the promise in effect before it.
 
-    rule-10 over a log from its beginning: what is below the highest START is dropped, then exactly
-    the record whose first id is next is taken, its boundary with it. A reading below the promise
-    before it broke that promise, and is skipped by everybody alike (trace-23). What is ahead behind
-    damage is next: what lies between is lost (rule-28).
+    The rule is applied from the log's beginning: records below the highest START are dropped, and
+    only the record with the next expected id is accepted, with its boundary. A reading below the
+    promise in effect broke that promise and is skipped by all readers (trace-23). After damage a
+    later record is accepted, and the ids in between are lost (rule-10, rule-28).
     """
     inc, next_id, boundary = -1, -1, NEVER
     pending_gap = has_hole = False
@@ -68,7 +69,7 @@ def accepted(headers: Iterable[Header]) -> Iterator[tuple[int, int]]:
 
 
 class AcceptedLogs(NamedTuple):
-    """What was accepted, and what retention has left."""
+    """The accepted records, and the effect of retention."""
 
     accepted: DataFrame
     readings: int
@@ -79,7 +80,7 @@ class AcceptedLogs(NamedTuple):
 def read_topics(
     session: SparkSession, kafka: Mapping[str, str], what: Mapping[str, str]
 ) -> DataFrame:
-    """What ``what`` subscribes to, from the beginnings to the ends as of now, committed only."""
+    """Read the topics of ``what`` from beginning to present end, committed records only."""
     return (
         session.read.format("kafka")
         .options(**kafka)
@@ -95,14 +96,14 @@ def read_topics(
 def source_records(
     session: SparkSession, kafka: Mapping[str, str], deployment: Deployment, spec: QuerySpec
 ) -> DataFrame:
-    """Records of all source logs of the query, ``r`` null where one does not decode."""
+    """Return all source records of the query; ``r`` is null where one does not decode."""
     names = dict.fromkeys(deployment.streams_of(spec))
     pattern = "|".join(source_topics(name, deployment) for name in names)
     return decoded(read_topics(session, kafka, {"subscribePattern": pattern}))
 
 
 def decoded(raw: DataFrame) -> DataFrame:
-    """The records as structs ``r``; null where one is not a source record of today's schema."""
+    """Decode records into structs ``r``; null if not a source record of the current schema."""
     header = b"\xc3\x01" + fingerprint("source")
     ours = sf.expr(f"substring(value, 1, {_HEADER_BYTES})") == sf.lit(header)
     body = sf.expr(f"substring(value, {_HEADER_BYTES + 1}, {2**31 - 1})")
@@ -111,13 +112,13 @@ def decoded(raw: DataFrame) -> DataFrame:
 
 
 def source_topics(stream: str, deployment: Deployment) -> str:
-    """Pattern of a stream's source logs: each partition of an existing topic is one."""
+    """Return the pattern of a stream's source logs, one per partition of an existing topic."""
     partition = r"\.\d+" if deployment.streams[stream].topic else ""
     return f"{re.escape(deployment.names.source(stream))}{partition}"
 
 
 def read_headers(session: SparkSession, records: DataFrame, deployment: Deployment) -> AcceptedLogs:
-    """Decide which records count, per source log, and where retention has cut."""
+    """Decide per source log which records count, and where retention has truncated it."""
     names = ("inc", "first_id", "last_id", "boundary")
     headers = (
         records.select(
@@ -139,8 +140,8 @@ def read_headers(session: SparkSession, records: DataFrame, deployment: Deployme
         for topic, of in by_topic.items()
         if of[0].offset > 0
     }
-    # Below the boundary that held behind the first record left, and up to ``disorder`` above it,
-    # there may have been readings before it.
+    # Deleted readings may lie below the boundary in effect after the first record left, and up to
+    # ``disorder`` above it.
     complete = [h.boundary + _stream(topic, deployment).disorder_us for topic, h in cut.items()]
     table = pa.table(
         {
