@@ -52,9 +52,9 @@ _JVM = (
     "-XX:+ExitOnOutOfMemoryError",  # a JVM in an undefined state is worse than a restart
     "-XX:+IgnoreUnrecognizedVMOptions",
     # The start runs a hundred thousand methods a few hundred times each; the data path runs a
-    # hundred methods permanently. By default the optimising compiler compiles the former too, which on
-    # two cores costs as much as the rest of the start. A hot method reaches these thresholds within
-    # a second.
+    # hundred methods permanently. By default the optimising compiler compiles the former too,
+    # which on two cores costs as much as the rest of the start. A hot method reaches these
+    # thresholds within a second.
     "-XX:Tier4InvocationThreshold=200000",
     "-XX:Tier4MinInvocationThreshold=100000",
     "-XX:Tier4CompileThreshold=400000",
