@@ -50,7 +50,7 @@ class Delivered(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Records ``first`` to ``last`` (inclusive) were deleted by retention in all topics."""
+    """Seqs ``first`` to ``last`` (inclusive) are in no topic: retention deleted their records."""
 
     part: int
     first: int

@@ -6,7 +6,7 @@ when it is processing again, a paused one when it is resumed. So the loss of one
 no outage, nor is a silent stream: an answer without that stream is due all the same.
 
 A window that is due before the end of an outage, and whose time was not over when the outage began,
-has X from the end of the outage. SLACK_US is added for every window, as processing takes time.
+has X from the end of the outage on. SLACK_US is added for every window, as processing takes time.
 """
 
 from __future__ import annotations

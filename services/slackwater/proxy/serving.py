@@ -119,7 +119,7 @@ class ProxyShared:
     watch: RegistryWatch
     faults: Faults
     sender: Callable[[str], HeartbeatTarget]
-    """Starts and returns the heartbeat of a part of the process."""
+    """Returns the started heartbeat of a part of the process."""
     make_topics: Callable[[Sequence[StreamSpec]], None]
     """Creates the topics that the streams need at the start, if missing."""
     topics_made: bool = True

@@ -7,8 +7,8 @@ cut point the end offsets of all partitions are requested, and the boundary is t
 request, sent once everything below these offsets has been read.
 
 A partition that has never held a record is not waited for. Its source log follows the smallest
-promise of the stream's other partitions, so that it delays no query; from its first record on it
-has its own.
+promise of the partitions that have held one, so that it delays no query; from its first record on
+it has its own.
 
 Readings are sent at cut points only, so between cut points the topic is read only when enough
 messages for a batch are expected: an idle topic wakes the reader ten times a second, as does one
