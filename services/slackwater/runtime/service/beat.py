@@ -1,8 +1,8 @@
-"""What a heartbeat tells of one name, from its owner's last word and its age.
+"""The heartbeat of one name, from its owner's last update and the age of that update.
 
-A process has a name, and so has each fragment that it carries. Owners say what is true of them; the
-sender (``runtime.service.heartbeats``) asks at each heartbeat what is to be told. An owner that has
-fallen silent is believed for a while only.
+A process has a name, and so has each fragment that it carries. Owners update their state; the
+sender (``runtime.service.heartbeats``) reads it for each heartbeat. The state of an owner that
+stops updating expires.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from slackwater.model.records import Heartbeat, HeartbeatPart, Hole
 from slackwater.runtime.service.cpu import CpuShare
 
 STATES_S_MAX = 1.0
-"""What a fragment said of its outputs is true for so long: one that hangs must not be waited for,
-though its heart beats."""
+"""Lifetime of a fragment's output states: consumers must not wait for a fragment that hangs while
+its process still sends heartbeats."""
 
 CPU_MS = "cpu_ms_per_s"
 CPU_WAIT_MS = "cpu_wait_ms_per_s"
 
 
 class HeartbeatState:
-    """What is told of one name: of a process, or of a part of one. From any thread.
+    """The reported state of one name, a process or a part of one. Thread-safe.
 
-    ``owner_speaks``: the owner calls ``update`` all the time; what it said of its outputs is left
-    out when it has not for ``STATES_S_MAX``.
+    ``owner_speaks``: the owner calls ``update`` continuously; its output states are omitted if it
+    has not done so for ``STATES_S_MAX``.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class HeartbeatState:
         holes: tuple[Hole, ...] | None = None,
         detail: dict[str, int] | None = None,
     ) -> None:
-        """Say this from the next heartbeat on; what is not given stays."""
+        """Set these values from the next heartbeat on; the others stay."""
         with self._lock:
             emitted = self._beat
             self._beat = replace(
@@ -77,7 +77,7 @@ class HeartbeatState:
 
     @property
     def is_silent(self) -> bool:
-        """Nothing is told of it, as of a process that stands still."""
+        """Whether heartbeats of this name are suppressed, as those of a paused process."""
         return self._is_silent
 
     @is_silent.setter
@@ -86,13 +86,13 @@ class HeartbeatState:
         self._news()
 
     def keep_reporting(self, detail: Mapping[str, int]) -> None:
-        """Tell this from now on, beside what is updated, also while its owner says nothing."""
+        """Add details that every later heartbeat carries, also while the owner does not update."""
         with self._lock:
             self._lasting |= detail
         self._news()
 
     def to_heartbeat(self, at: int, measured: dict[str, int]) -> Heartbeat:
-        """What is told now, with what has been measured of the process."""
+        """The heartbeat to send now, with the measurements of the process."""
         with self._lock:
             beat, silent_s = replace(self._beat, at=at), self.silent_s
             measured = self._lasting | measured
@@ -102,12 +102,12 @@ class HeartbeatState:
 
     @property
     def silent_s(self) -> float:
-        """So long its owner has said nothing."""
+        """Seconds since the owner's last update."""
         return time.monotonic() - self._updated_s
 
 
 def part_of(beat: Heartbeat) -> HeartbeatPart:
-    """What of a heartbeat is told of a part; the rest is its process's."""
+    """The fields of a heartbeat that belong to a part; the rest belongs to its process."""
     return HeartbeatPart(
         beat.process,
         beat.started_at,
@@ -120,9 +120,9 @@ def part_of(beat: Heartbeat) -> HeartbeatPart:
 
 
 def cpu_detail(share: CpuShare) -> dict[str, int]:
-    """A process's CPU as its heartbeat carries it: ms a second used, and waited for (runtime.cpu).
+    """A process's CPU as heartbeat details: ms a second used, and waited for (runtime.cpu).
 
-    An owner that hangs has them too: the sender has measured them itself.
+    The sender measures them itself, so they are also reported while the owner hangs.
     """
     return {CPU_MS: round(share.used * 1000), CPU_WAIT_MS: round(share.waited * 1000)}
 
@@ -135,5 +135,5 @@ def cpu_share(beat: Heartbeat) -> CpuShare | None:
 
 
 def believable(beat: Heartbeat, silent_s: float) -> Heartbeat:
-    """What is left of a heartbeat whose owner last spoke ``silent_s`` ago."""
+    """The heartbeat without states and details if the owner last updated too long ago."""
     return beat if silent_s <= STATES_S_MAX else replace(beat, states={}, detail={})

@@ -1,15 +1,15 @@
 """The clock: wall time that neither jumps nor goes back (trace-10, trace-12).
 
-Deadlines and promises are made from wall time, but wall time jumps: NTP steps it, an operator sets
-it, a virtual machine wakes up. A step back would delay every deadline, a step forward would make
-false tentatives and promise away readings still to come. So the clock is anchored to wall time
-once, runs on the monotonic clock, and leans towards wall time by at most 500 ppm, the rate that
-NTP itself slews at. A step of more than a second is reported, once; it is still only slewed, and a
-process that should take it over at once is restarted.
+Deadlines and watermarks follow wall time, but wall time jumps: NTP steps it, an operator sets it, a
+virtual machine resumes. A step back would delay every deadline; a step forward would cause false
+tentative answers and make readings still to come late. The clock is therefore anchored to wall time
+once, runs on the monotonic clock, and slews towards wall time by at most 500 ppm, NTP's own slew
+rate. A step of more than a second is reported once and also only slewed; restart the process to
+apply it at once.
 
-`SlewedClock` is the arithmetic, over times that are given; `SystemClock` adds the machine's two
-clocks. All times are whole microseconds. The alternative, time.time() with a guard against going
-back, stands still after a step back and jumps after one forward.
+`SlewedClock` is the arithmetic over given times; `SystemClock` adds the machine's two clocks. All
+times are whole microseconds. The alternative, time.time() with a guard against going back, stands
+still after a step back and jumps after a step forward.
 """
 
 import logging
@@ -19,8 +19,8 @@ from collections.abc import Callable
 
 SLEW_PPM_MAX = 500
 STEP_US_MIN = 1_000_000
-# Two readings of the system's clocks cost 100 ns; to take them once a second is plenty, since
-# quartz drifts by some 50 ppm.
+# Reading both system clocks costs 100 ns; once a second suffices, since quartz drifts by some
+# 50 ppm.
 OBSERVE_EVERY_US = 1_000_000
 
 _log = logging.getLogger(__name__)
@@ -32,20 +32,20 @@ class SlewedClock:
     def __init__(self, wall_us: int, monotonic_us: int) -> None:
         self._anchor_us = wall_us
         self._anchor_monotonic_us = monotonic_us
-        self._lag_us = 0  # wall time less ours, at the anchor; made good from there on
+        self._lag_us = 0  # wall time less this clock at the anchor; slewed away from there on
         self._offset_us = wall_us - monotonic_us
 
     def now_us(self, monotonic_us: int) -> int:
-        """The time at a moment of the monotonic clock, not before the last observation."""
+        """The time at a monotonic time not before the last observation."""
         elapsed_us = monotonic_us - self._anchor_monotonic_us
         assert elapsed_us >= 0, "the monotonic clock went back"
         lean_us = elapsed_us * SLEW_PPM_MAX // 1_000_000
         return self._anchor_us + elapsed_us + max(-lean_us, min(lean_us, self._lag_us))
 
     def observe(self, wall_us: int, monotonic_us: int) -> int:
-        """Look at wall time again; the step it made since the last look, 0 if it made none.
+        """Compare with wall time; returns its step since the last observation, 0 without one.
 
-        Less than a second is drift, or an NTP correction, and no step.
+        Less than a second is drift or an NTP correction, not a step.
         """
         now_us = self.now_us(monotonic_us)
         self._anchor_us, self._anchor_monotonic_us = now_us, monotonic_us
@@ -56,7 +56,7 @@ class SlewedClock:
 
 
 class SystemClock:
-    """The process's clock; safe to ask from every thread."""
+    """The process's clock; thread-safe."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class SystemClock:
         return now_us
 
     def monotonic_us(self) -> int:
-        """For durations: how long something took, whether a time-out is over."""
+        """Monotonic time, for durations and timeouts."""
         return self._monotonic_us()
 
     def seconds_until(self, at_us: int) -> float:
-        """How long to sleep until a deadline of this clock; 0 when it has passed."""
+        """Seconds until a deadline of this clock; 0 when it has passed."""
         return max(0, at_us - self.now_us()) / 1_000_000
 
 

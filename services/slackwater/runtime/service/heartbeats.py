@@ -1,24 +1,23 @@
-"""Heartbeats: what every process says every 100 ms, and what the others make of it.
+"""Heartbeats: every process sends its state every 100 ms, and every process receives all of them.
 
-A heartbeat carries the state of each output stream (DPC, section 4.3, where consumers ask their
-producers for it; here all say it, so that a consumer need not know who its producers are), the
-incarnation of the sender's log, and the holes it sees in the logs of others. From it a writer
-learns that it has been superseded (rule-6) and that it must send again (rule-11); both are
-convenience, nothing depends on when they are learnt.
+A heartbeat carries the state of each output stream (DPC, section 4.3, where consumers query their
+producers; here state is broadcast, so a consumer needs no list of producers), the incarnation of
+the sender's log, and the holes that the sender has found in other logs. From heartbeats a writer
+detects that it is superseded (rule-6) and that it must send again (rule-11). Both only save time:
+correctness does not depend on when they are detected.
 
-The sender is a thread with a producer of its own: a process that is busy, or waits for the broker,
-is alive all the same, and a false suspicion costs more than a thread. Heartbeats that cannot be
-sent are forgotten after 3 s; they say what was, and what is will be said in 100 ms.
+The sender is a thread with its own producer: a process that is busy, or waits for the broker, is
+still alive, and a false suspicion costs more than a thread. Heartbeats that cannot be sent are
+dropped after 3 s; the next one is due within 100 ms.
 
-A process that carries many fragments would tell of each of them 25 times a second, and everybody
-would decode that. Between two *full* records it sends *pulses* instead, which name the full record
-that still holds: they keep everything alive that it told of. What has changed makes the next record
-a full one, and so does ``FULL_S``. Whoever has not heard the record that a pulse names waits for
-the next one.
+Sending the state of each of many fragments 25 times a second, for every process to decode, would
+be expensive. Between two *full* records a process therefore sends *pulses*, which name the full
+record that still holds and refresh every name in it. A change makes the next record a full one, and
+so does ``FULL_S``. A reader without the named record waits for the next full one.
 
-Anybody who may write to the topic may speak in anybody's name. What does not decode is skipped and
-counted. A greater incarnation is a claim: whoever it concerns looks in the log whether it is true
-before it stops, and ``refute``s it otherwise. How many names and bytes are remembered is bounded.
+Any principal with write access to the topic can forge heartbeats. Records that do not decode are
+skipped and counted. A greater incarnation is a claim: the writer concerned checks it against the
+log before stopping, and calls ``refute`` if the claim is false. Names and bytes held are bounded.
 """
 
 from __future__ import annotations
@@ -51,56 +50,58 @@ from slackwater.runtime.service.settings import settings
 
 INTERVAL_S = 0.1
 REPLICA_INTERVAL_S = 0.04
-"""One of several orderers speaks more often: when it falls silent its consumers turn to another one
-after three of these (``protocols.dpc.soutput.upstream``). Nobody can turn away from the only
-one."""
+"""Interval of an orderer that has other replicas: consumers switch away from a silent replica after
+three intervals (``protocols.dpc.soutput.upstream``). A single replica has no alternative, and
+needs no shorter interval."""
 
 FULL_S: Final = 0.2
-"""A process that carries others tells all of them this often, changed or not."""
+"""Interval of full records of a process with parts, changed or not."""
 
 STALE_S = 1.0
-"""After this long without its heartbeat a process's last word counts for nothing."""
+"""A heartbeat older than this is stale and is ignored."""
 
 UNREPORTED_S_MAX = 5.0
-"""An owner that has said nothing new for so long is not healthy, though its heart beats."""
+"""An owner whose report has not changed for this long is unhealthy even if heartbeats are sent."""
 
 GATHER_MS = 50
-"""The broker answers a listener this often. Everybody hears everybody: to be told of each heartbeat
-by itself took a third of what ten processes do, and 1,900 answers a second of the broker."""
+"""How long the broker gathers heartbeats for one response to a listener. Every process receives all
+heartbeats: one response for each took a third of the CPU of ten processes, and 1,900 responses a
+second of the broker."""
 
 HEARTBEAT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of the heartbeats that are remembered; whoever was heard longest ago is forgotten first."""
+"""Bound on the heartbeats held; the least recently received is dropped first."""
 
 REFUTED_S: Final = 5.0
-"""So long nobody looks again whether a greater incarnation of the same name is true."""
+"""How long claims of a greater incarnation of a name are ignored after one was refuted."""
 
 REPLICAS_GATHER_MS = 20
-"""The same for a consumer that chooses between replicas."""
+"""``GATHER_MS`` for a consumer that chooses between replicas."""
 
 PATIENT_GATHER_MS = 200
-"""The same for one that only looks for holes in its own logs, and for successors: nothing waits for
-that, and each answer wakes four threads and the broker."""
+"""``GATHER_MS`` for a process that only looks for holes in its own logs and for successors: neither
+is urgent, and each response wakes four threads and the broker."""
 
 
 class HeartbeatSender:
     """Sends a process's heartbeat until it is stopped; never blocks its owner.
 
-    One goes out every ``interval_s``, and at once when what it tells changes, but for counters.
+    A heartbeat is sent every ``interval_s``, and at once when its content changes (counters
+    excepted).
 
     Args:
         where: the cluster.
-        process: its name.
-        names: the deployment's.
-        clock: tells the time.
-        health_file: touched when the broker has taken a heartbeat of a process that is ready, with
-            all that it carries.
-        interval_s: between two.
-        owner_speaks: the owner calls ``update`` all the time; what it said of its outputs is left
-            out when it has not for ``STATES_S_MAX``.
-        carries: the process only carries others, which have names of their own (``add_part``). One
-            record tells of them all, from one thread, through one producer.
-        cpu: of the process.
-        before: is called before each heartbeat, in its thread.
+        process: the process's name.
+        names: the names of the deployment.
+        clock: the source of timestamps.
+        health_file: touched when the broker has acknowledged a heartbeat of a process that is
+            ready, with all of its parts.
+        interval_s: seconds between two heartbeats.
+        owner_speaks: the owner calls ``update`` continuously; its output states are omitted if it
+            has not done so for ``STATES_S_MAX``.
+        carries: the process only carries parts with names of their own (``add_part``). One record
+            holds the state of all parts, from one thread, through one producer.
+        cpu: measures the CPU of the process.
+        before: called before each heartbeat, in the sender's thread.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class HeartbeatSender:
         self._carries = carries
         self._parts: dict[str, HeartbeatState] = {}
         self._full: Heartbeat | None = None
-        """The last one that told of all parts, while it holds."""
+        """The last full record, while it is valid."""
         self._full_until_s = 0.0
         self._lock = threading.Lock()
         self._health_file = health_file or settings().health_file
@@ -150,12 +151,12 @@ class HeartbeatSender:
         return HeartbeatState(name, self._clock.now_us(), self._news.set, owner_speaks=owner_speaks)
 
     def start(self) -> HeartbeatSender:
-        """Begin; the first heartbeat goes out at once."""
+        """Start the thread; the first heartbeat is sent at once."""
         self._thread.start()
         return self
 
     def add_part(self, name: str, *, owner_speaks: bool = False) -> HeartbeatState:
-        """Tell of this part too, which begins now; no more of one that had the name before."""
+        """Add a part that starts now; it replaces an earlier part of the same name."""
         assert self._carries, f"{self._process} is a process of one name"
         beat = self._beat(name, owner_speaks=owner_speaks)
         with self._lock:
@@ -164,13 +165,13 @@ class HeartbeatSender:
         return beat
 
     def remove_part(self, name: str) -> None:
-        """Tell nothing of it any more: to others it falls silent, as a process that is killed."""
+        """Remove a part: its heartbeats end, like those of a killed process."""
         with self._lock:
             self._parts.pop(name, None)
         self._news.set()
 
     def stop(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         self._stopping.set()
         self._news.set()
         if self._thread.ident is not None:
@@ -182,8 +183,8 @@ class HeartbeatSender:
         due = time.monotonic()
         while not self._stopping.is_set():
             self._send()
-            # On absolute deadlines, so that a slow one does not move all that follow; those that
-            # were slept through (a pause) are not made up for.
+            # Deadlines are absolute, so that a slow heartbeat does not delay all later ones; those
+            # missed during a pause are not sent afterwards.
             due += self._interval_s
             now = time.monotonic()
             due = max(due, now)
@@ -198,7 +199,7 @@ class HeartbeatSender:
         if self._carries and not (beat.parts or beat.repeats or beat.ready):
             return
         is_ready = all(each.ready for each in (self._full or beat).each())
-        with contextlib.suppress(BufferError, KafkaException):  # the broker is away: forgotten
+        with contextlib.suppress(BufferError, KafkaException):  # broker unreachable: dropped
             self._producer.produce(
                 self._topic,
                 encode_heartbeat(beat),
@@ -209,7 +210,7 @@ class HeartbeatSender:
         self._producer.poll(0)
 
     def _next_heartbeat(self) -> Heartbeat:
-        """What is measured is the process's, and told of each of its parts."""
+        """The next record; measurements are of the process, and repeated in each of its parts."""
         now = self._clock.now_us()
         if self._full is not None and time.monotonic() < self._full_until_s:
             return replace(self._full, at=now, parts=(), detail={}, repeats=self._full.at)
@@ -220,7 +221,7 @@ class HeartbeatSender:
             return states[0]
         parts = tuple(map(part_of, states))
         full = replace(self._own.to_heartbeat(now, measured), parts=parts)
-        # Half an interval early, or every other one would wait for the one behind it.
+        # Half an interval early, or every other full record would slip by one interval.
         self._full_until_s = time.monotonic() + FULL_S - self._interval_s / 2
         self._full = full if parts else None
         return full
@@ -232,8 +233,8 @@ class HeartbeatSender:
             return [beat for beat in self._parts.values() if not beat.is_silent]
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        """The broker has it. For whoever looks at a file only (a container's health check)."""
-        # What its owner says is no news for ever: an owner that hangs is not at work.
+        """Touch the health file after an acknowledgement, for a container's health check."""
+        # An owner that hangs no longer updates its state: the process is unhealthy.
         fresh = all(beat.silent_s < UNREPORTED_S_MAX for beat in self._beats())
         if error is None and self._health_file is not None and fresh:
             with contextlib.suppress(OSError):
@@ -242,19 +243,19 @@ class HeartbeatSender:
 
 @dataclass(slots=True)
 class LastHeartbeat:
-    """A process's latest heartbeat, and when it was heard (monotonic seconds)."""
+    """A process's latest heartbeat, and when it was received (monotonic seconds)."""
 
     beat: Heartbeat
     received_s: float
     inc_max: int = -1
-    """The greatest incarnation that was claimed under this name."""
+    """The greatest incarnation claimed under this name."""
     bytes_held: int = 0
     refuted_s: float = -math.inf
-    """When claims of a greater one were last found to be false."""
+    """When a claim of a greater incarnation was last found to be false."""
 
 
 class _FullRecord(NamedTuple):
-    """A full record of a process that carries others."""
+    """A full record of a process with parts."""
 
     at: int
     pid: int
@@ -263,7 +264,7 @@ class _FullRecord(NamedTuple):
 
 
 class HeartbeatView:
-    """What has been heard of whom. Pure: heartbeats and time come in."""
+    """The latest heartbeat of every name. Pure: heartbeats and time are arguments."""
 
     def __init__(self, bytes_max: int = HEARTBEAT_BYTES_MAX) -> None:
         self._last_heartbeats: OrderedDict[str, LastHeartbeat] = OrderedDict()
@@ -273,7 +274,7 @@ class HeartbeatView:
         self._bytes_held = 0
 
     def take(self, beat: Heartbeat, now_s: float, nbytes: int = 0) -> bool:
-        """Take in a record of ``nbytes``; says whether it is news of somebody's outputs."""
+        """Process a record of ``nbytes``; returns whether the state of an output changed."""
         if beat.repeats:
             self._repeat(beat, now_s)
             return False
@@ -296,15 +297,15 @@ class HeartbeatView:
             return
         for beat in full.beats:
             last = self._last_heartbeats.get(beat.process)
-            # Another process may speak in the part's name by now.
+            # Another process may serve the part by now.
             if last is not None and last.beat is beat:
                 last.received_s = now_s
 
     def observe(self, beat: Heartbeat, now_s: float, nbytes: int = 0) -> bool:
-        """Take a heartbeat of ``nbytes`` in; says whether it is news of somebody's outputs.
+        """Process one heartbeat of ``nbytes``; returns whether the state of an output changed.
 
-        Two processes may speak under one name, a zombie and its successor: the one that was
-        started later counts, as long as it goes on speaking.
+        Two processes may send under one name, a zombie and its successor: the one started later
+        takes precedence while its heartbeats arrive.
         """
         known = self._last_heartbeats.get(beat.process)
         if known is None:
@@ -343,28 +344,28 @@ class HeartbeatView:
         return {name: last.beat for name, last in sorted(self._last_heartbeats.items())}
 
     def age_ms(self, process: str, now_s: float) -> float | None:
-        """How long ago the process was last heard; None if never."""
+        """Age of the process's latest heartbeat in ms; None without one."""
         last = self._last_heartbeats.get(process)
         return None if last is None else (now_s - last.received_s) * 1000
 
     def superseded(self, process: str, inc: int) -> bool:
-        """Whether somebody speaks for this fragment under a greater incarnation (rule-6)."""
+        """Whether a greater incarnation of this fragment has been claimed (rule-6)."""
         claimed = self.claimed(process)
         return claimed is not None and claimed > inc
 
     def claimed(self, process: str) -> int | None:
-        """The greatest incarnation that was claimed under this name."""
+        """The greatest incarnation claimed under this name; None without a heartbeat."""
         last = self._last_heartbeats.get(process)
         return None if last is None else last.inc_max
 
     def refute(self, process: str, now_s: float) -> None:
-        """There is no such incarnation: what was claimed does not count, for a while."""
+        """Discard the claimed incarnation; later claims are ignored for ``REFUTED_S``."""
         last = self._last_heartbeats.get(process)
         if last is not None:
             self._last_heartbeats[process] = replace(last, inc_max=-1, refuted_s=now_s)
 
     def hole_in(self, topic: str, partition: int, inc: int, now_s: float) -> bool:
-        """Whether somebody who was heard lately sees a hole in this log of ours (rule-11)."""
+        """Whether a fresh heartbeat reports a hole in this log (rule-11)."""
         hole = Hole(topic, partition, inc)
         return any(
             hole in last.beat.holes and now_s - last.received_s <= STALE_S
@@ -372,7 +373,7 @@ class HeartbeatView:
         )
 
     def holes(self, now_s: float) -> frozenset[Log]:
-        """The logs of which somebody who does its work misses a record (rule-11)."""
+        """The logs in which a live and ready reader reports a hole (rule-11)."""
         return frozenset(
             (hole.topic, hole.partition)
             for last in self._last_heartbeats.values()
@@ -381,16 +382,16 @@ class HeartbeatView:
         )
 
     def ready(self, process: str, now_s: float) -> bool:
-        """Whether the process was heard lately and said that it does its work."""
+        """Whether the process's latest heartbeat is fresh and reports ready."""
         last = self._last_heartbeats.get(process)
         return last is not None and last.beat.ready and now_s - last.received_s <= STALE_S
 
 
 class HeartbeatListener:
-    """Listens to all heartbeats in a thread of its own, from now on.
+    """Receives all heartbeats in its own thread, from the end of the topic.
 
-    ``on_change`` is called in that thread when an output of somebody has changed its state; an
-    event loop passes a function that uses ``call_soon_threadsafe``. Heartbeats are heard up to
+    ``on_change`` is called in that thread when the state of any output changes; an event loop
+    passes a function that uses ``call_soon_threadsafe``. Heartbeats are received up to
     ``gather_ms`` after they were sent.
     """
 
@@ -413,12 +414,12 @@ class HeartbeatListener:
         self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
 
     def start(self) -> HeartbeatListener:
-        """Begin to listen."""
+        """Start the thread."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop the thread."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(5.0)
@@ -434,25 +435,25 @@ class HeartbeatListener:
             return self._view.all()
 
     def age_ms(self, process: str) -> float | None:
-        """How long ago the process was last heard; None if never."""
+        """Age of the process's latest heartbeat in ms; None without one."""
         with self._lock:
             return self._view.age_ms(process, time.monotonic())
 
     def last_heartbeat(self, process: str, now_us: int) -> tuple[Heartbeat, int] | None:
-        """The latest heartbeat of a process, and when (us) by a clock that shows ``now_us``."""
+        """A process's latest heartbeat and its time (us), on the clock that reads ``now_us``."""
         with self._lock:
             beat = self._view.latest(process)
             age_ms = self._view.age_ms(process, time.monotonic())
         return None if beat is None or age_ms is None else (beat, now_us - round(age_ms * 1000))
 
     def claimed(self, process: str, inc: int) -> int | None:
-        """A greater incarnation than ``inc`` that is claimed under this name (rule-6)."""
+        """The incarnation greater than ``inc`` claimed under this name, or None (rule-6)."""
         with self._lock:
             claimed = self._view.claimed(process)
         return claimed if claimed is not None and claimed > inc else None
 
     def refute(self, process: str, claimed: int) -> None:
-        """Nobody is this fragment's ``claimed`` incarnation: somebody has made it up."""
+        """Discard a claimed incarnation that is in no log, and count it as a skipped record."""
         SKIPPED.note(
             *self._log,
             self._last_offset,
@@ -463,24 +464,24 @@ class HeartbeatListener:
             self._view.refute(process, time.monotonic())
 
     def hole_in(self, topic: str, partition: int, inc: int) -> bool:
-        """Whether somebody sees a hole in this log of ours (rule-11)."""
+        """Whether a fresh heartbeat reports a hole in this log (rule-11)."""
         with self._lock:
             return self._view.hole_in(topic, partition, inc, time.monotonic())
 
     def holes(self) -> frozenset[Log]:
-        """The logs of which somebody who does its work misses a record (rule-11)."""
+        """The logs in which a live and ready reader reports a hole (rule-11)."""
         with self._lock:
             return self._view.holes(time.monotonic())
 
     def ready(self, process: str) -> bool:
-        """Whether the process was heard lately and said that it does its work."""
+        """Whether the process's latest heartbeat is fresh and reports ready."""
         with self._lock:
             return self._view.ready(process, time.monotonic())
 
     def wait_for(
         self, holds: Callable[[HeartbeatView], bool], timeout_s: float | None = None
     ) -> bool:
-        """Wait until this holds of what has been heard; whether it came to."""
+        """Wait until the predicate holds for the view; False if the timeout elapsed first."""
         with self._changed:
             return self._changed.wait_for(lambda: holds(self._view), timeout_s)
 
@@ -496,10 +497,10 @@ class HeartbeatListener:
         try:
             if not reader.assigned:
                 reader.assign(self._transport.end_offsets([self._log], timeout_s=1.0))
-            # Longer than the broker takes to answer: the answer wakes, not the clock.
+            # Longer than the broker takes to respond: the response ends the wait, not the timeout.
             records = reader.poll(1000, INTERVAL_S + 2 * self._gather_ms / 1000)
         except PositionGoneError:
-            reader.unassign([self._log])  # heard too slowly: go on with what is said now
+            reader.unassign([self._log])  # too slow: go on from the end of the topic
             return
         except LogError:
             self._stopping.wait(INTERVAL_S)
@@ -513,7 +514,7 @@ class HeartbeatListener:
                     beat = decode_heartbeat(record.value, record.offset)
                 except MalformedRecordError as error:
                     SKIPPED.note(*record.log, record.offset, "no heartbeat", error.reason)
-                    continue  # it says nothing about anybody
+                    continue
                 news |= self._view.take(beat, now_s, len(record.value))
                 self._last_offset = record.offset
             self._changed.notify_all()

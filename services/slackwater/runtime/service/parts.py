@@ -1,9 +1,9 @@
-"""Parts of a process: what others tell them to do, and what their heartbeats tell of failures.
+"""Parts of a process: the commands that they accept, and the failures that their heartbeats report.
 
-A rehearsal kills and pauses the parts of a process as it does processes, and no signal can name a
-part. So there are commands: lines on the process's standard input, ``VERB PART``, such as ``kill
-proxy/room-1``. A pipe from the parent needs no address, nobody else can write to it, and it ends
-with the parent. What does not fit is logged and skipped.
+A rehearsal kills and pauses parts like processes, but a signal cannot address a part. Commands can:
+lines on the process's standard input, ``VERB PART``, such as ``kill proxy/room-1``. A pipe from the
+parent needs no address, no other process can write to it, and it closes with the parent. Lines that
+are no command are logged and skipped.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ COMMAND_OF: Final[Mapping[signal.Signals, str]] = {
     signal.SIGSTOP: "pause",
     signal.SIGCONT: "resume",
 }
-"""What does to a part what the signal does to a process."""
+"""The command to a part that corresponds to each signal to a process."""
 
 
 FAILURES: Final = "failures"
-"""In a part's heartbeat: how often it has failed since its process started,"""
+"""Heartbeat detail of a part: how often it has failed since its process started."""
 FAILED_AT: Final = "failed_at"
-"""when that was last (us),"""
+"""Heartbeat detail of a part: the time of its last failure (us)."""
 FAILED_CODE: Final = "failed_code"
-"""and the exit code that a process of its own would have ended with."""
+"""Heartbeat detail of a part: the exit code that a process of its own would have ended with."""
 HELD_BYTES: Final = "held_bytes"
-"""In that of a fragment that has ended because it kept too much of an input: how much that was,"""
+"""Heartbeat detail of a fragment that ended because it held too much of an input: bytes held."""
 HELD_BYTES_MAX: Final = "held_bytes_max"
-"""and how much it may keep (H of rule-12, shared out over its inputs)."""
+"""The limit for ``HELD_BYTES`` (H of rule-12, divided among the fragment's inputs)."""
 LONG_TURN_MS: Final = "long_turn_ms"
-"""In that of a fragment whose turns are too long (``runtime.host.longturns``): the longest so
-far."""
+"""Heartbeat detail of a fragment whose turns are too long: its longest turn so far
+(``runtime.host.longturns``)."""
 ENDLESS_TURN: Final = "endless_turn"
-"""1 in that of a fragment whose turn does not end, so that its host obeys no command."""
+"""Heartbeat detail, 1 for a fragment whose turn does not end, so that its host runs no command."""
 OWN_HOST: Final = "own_host"
-"""1 in that of a fragment that was given a host of its own for this."""
+"""Heartbeat detail, 1 for a fragment that was moved to its own host because of long turns."""
 
 ADD: Final = "add"
-"""A command to a host: run this fragment, too,"""
+"""Command to a host: start running this fragment."""
 REMOVE: Final = "remove"
-"""and: run it no more."""
+"""Command to a host: stop running this fragment."""
 
 Commands = Callable[[str, str], Callable[[], None] | None]
-"""What a verb does to a part; None if there is no such verb or part."""
+"""Maps a verb and a part to an action; None if there is no such verb or part."""
 
 
 class PartBeat:
-    """What is told of a part: to others, the heartbeat of a process of its own.
+    """The heartbeat of a part; receivers see that of a separate process.
 
-    It begins anew when the part does, with a later start; its failures are counted over all of
-    that. ``owner_speaks``: see ``HeartbeatSender``.
+    A restart of the part begins a new heartbeat with a later start time; failure counts continue.
+    ``owner_speaks``: see ``HeartbeatSender``.
     """
 
     def __init__(self, sender: HeartbeatSender, name: str, *, owner_speaks: bool = False) -> None:
@@ -76,41 +76,41 @@ class PartBeat:
         holes: tuple[Hole, ...] | None = None,
         detail: dict[str, int] | None = None,
     ) -> None:
-        """Tell this from now on; what is not given stays."""
+        """Set these values from the next heartbeat on; the others stay."""
         self._beat.update(inc=inc, ready=ready, states=states, holes=holes, detail=detail)
 
     def begin_again(self, lasting: Mapping[str, int] | None = None) -> None:
-        """The part begins anew; ``lasting`` stays in its details from now on."""
+        """Restart the part's heartbeat; ``lasting`` stays in its details."""
         self._lasting |= lasting or {}
         self._beat = self._sender.add_part(self._name, owner_speaks=self._owner_speaks)
         self._beat.is_silent = self._is_silent
         self._beat.keep_reporting(self._lasting)
 
     def keep_reporting(self, lasting: Mapping[str, int]) -> None:
-        """Tell this from now on, over all that is updated later, and at once."""
+        """Add details that every later heartbeat carries, from now on and across updates."""
         self._lasting |= lasting
         self._beat.keep_reporting(lasting)
 
     def hold(self) -> None:
-        """Fall silent, as a paused process does."""
+        """Suppress heartbeats, as a paused process does."""
         self._is_silent = self._beat.is_silent = True
 
     def release(self) -> None:
-        """Speak again."""
+        """Resume heartbeats."""
         self._is_silent = self._beat.is_silent = False
 
     def stop(self) -> None:
-        """Tell no more."""
+        """Remove the part from its process's heartbeats."""
         self._sender.remove_part(self._name)
 
 
 def of_parts(verbs: Mapping[str, Mapping[str, Callable[[], None]]]) -> Commands:
-    """The commands of a process whose parts stay; ``verbs`` are those of each part."""
+    """The commands of a process with a fixed set of parts; ``verbs`` has those of each part."""
     return lambda verb, part: verbs.get(part, {}).get(verb)
 
 
 def follow(lines: Iterable[bytes], commands: Commands) -> None:
-    """Carry out each command until the lines end."""
+    """Execute each command until the lines end."""
     for line in lines:
         verb, _, part = line.decode(errors="replace").strip().partition(" ")
         act = commands(verb, part)
@@ -121,5 +121,5 @@ def follow(lines: Iterable[bytes], commands: Commands) -> None:
 
 
 def start_following(lines: Iterable[bytes], commands: Commands) -> None:
-    """The same in a thread."""
+    """Run ``follow`` in a daemon thread."""
     threading.Thread(target=follow, args=(lines, commands), name="commands", daemon=True).start()

@@ -1,15 +1,15 @@
-"""State records: the newest word of each fragment about where it is (rule-5 and rule-23).
+"""State records: the latest positions of each fragment (rule-5, rule-23).
 
-They lie in ``sw.state.<query>``, compacted by fragment. An orderer's is a hint, as right old as
-new, so it is written without a transaction and without waiting; a root's is part of the
-transaction whose answers it accounts for, and is written there (by the root itself). Reading is
-the same for both: to the end, committed records only, the last of each fragment.
+State records are in ``sw.state.<query>``, compacted by fragment. An orderer's record is a hint: an
+old one is as correct as a new one, so it is written asynchronously and without a transaction. A
+root's record is part of the transaction whose answers it accounts for, and the root writes it.
+Both are read the same way: to the end, committed records only, the last one of each fragment.
 
-A root writes into the partition of its part (orderers into 0). In one partition for all, a root
-that is stopped in the middle of its transaction would hide from those of other parts, started
-again meanwhile, what they have committed themselves: they would answer it twice.
+A root writes into the partition of its part (orderers into 0). With one partition for all, the open
+transaction of a stopped root would hide the committed records of other parts: restarted roots of
+those parts would answer twice.
 
-What is no state record, or none that can be, is skipped and counted; the newest one that is counts.
+Records that are not valid state records are skipped and counted; the newest valid one is used.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ State: TypeAlias = OrdererState | RootState
 Fits: TypeAlias = Callable[[State], bool]
 
 OFFSET_MAX: Final = 2**48
-"""Offsets, ids, seqs, incarnations and placement numbers lie below it: 9 years of a million each
+"""Bound on offsets, ids, seqs, incarnations and placement numbers: 9 years at a million each
 millisecond."""
 """Event times lie below it, on both sides of 1970."""
 
 
 def write_orderer_state(writer: Writer, names: Names, query: str, state: OrdererState) -> None:
-    """Append an orderer's state record; delivered when it is delivered."""
+    """Append an orderer's state record, without waiting for its delivery."""
     writer.append(names.state(query), 0, encode_orderer_state(state), state.fragment.encode())
 
 
@@ -53,7 +53,7 @@ def read_states(
 ) -> dict[str, State]:
     """The newest state record of each fragment of the query, by the fragment's name.
 
-    ``fits`` tells of a record that can be read whether it can be one of this deployment.
+    ``fits`` decides whether a decoded record can belong to this deployment.
     """
     newest: dict[str, State] = {}
     for part in range(parts):
@@ -72,13 +72,13 @@ def read_root_states(
 def read_root_state(
     transport: Transport, query: str, part: int, *, timeout_s: float = 30.0, fits: Fits = _any
 ) -> RootState | None:
-    """The newest state record of a part's root, whatever other parts are in the middle of."""
+    """The newest state record of a part's root, regardless of open transactions of other parts."""
     fragment = RootName(query, part).process
 
     def own_fits(state: State) -> bool:
         return state.fragment != fragment or fits(state)
 
-    # A topic that was made with one partition for all parts has the older records in that one.
+    # A topic created with one partition for all parts has the older records in partition 0.
     for partition in sorted({part, 0}, reverse=True):
         state = _read(transport, query, partition, timeout_s, own_fits).get(fragment)
         if isinstance(state, RootState):
@@ -103,7 +103,10 @@ def _read(
 
 
 def _newest(name: str, records: list[RawRecord], fits: Fits) -> State | None:
-    """Older ones are not decoded: there may be thousands that compaction has not taken yet."""
+    """The newest valid record; older ones are not decoded.
+
+    Thousands of records may await compaction.
+    """
     for raw in reversed(records):
         try:
             state = _decode(name, raw)
