@@ -1,4 +1,4 @@
-"""Words that everything shares: ids, records, effects and errors.
+"""Shared vocabulary: ids, records, effects and errors.
 
-Standard library and numpy only, so that every other package may import it.
+Depends on the standard library and numpy only, so that every other package can import it.
 """

@@ -1,8 +1,8 @@
-"""Durations as people write them: an integer or decimal and a unit, ``50ms`` or ``1.5h``.
+"""Durations as text: an integer or decimal and a unit, ``50ms`` or ``1.5h``.
 
-One reader for the deployment file, the command line and the faults of a rehearsal. The result is
-whole microseconds, by decimal arithmetic: as a float 0.1ms would be one unit too many or too few
-on some days. What is finer than a microsecond is cut off, as for event times.
+One parser serves the deployment file, the command line and the faults of a rehearsal. The result is
+whole microseconds, computed in decimal: floats would sometimes be one microsecond off. Fractions of
+a microsecond are cut off, as for event times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNITS_US: Final = {
     "d": 86_400_000_000,
 }
 DURATION_US_MAX: Final = 36_525 * UNITS_US["d"]
-"""A hundred years: longer is a slip of the pen, and sums of times must stay far inside int64."""
+"""A hundred years: longer is a typing error, and sums of times must stay far inside int64."""
 
 _DURATION = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?) ?(us|ms|s|m|h|d)", re.ASCII)
 
@@ -39,7 +39,7 @@ def parse_duration_us(text: str) -> int:
 
 
 def format_duration_us(us: int) -> str:
-    """The shortest whole-number spelling: 1500000 is ``1500ms``, 120000000 is ``2m``."""
+    """The duration as a whole number of its largest unit: 1500000 is ``1500ms``."""
     for unit, size in reversed(UNITS_US.items()):
         if us % size == 0 and us != 0:
             return f"{us // size}{unit}"

@@ -1,16 +1,16 @@
-"""Errors that end a command, and the exit code that each one ends it with.
+"""Errors that end a command, each with its exit code.
 
-A user's mistake and a machine's lack are told in one sentence, without a traceback: the command
-line prints `str(error)` and exits with `error.exit_code`. Any other exception is a fault of ours
-and keeps its traceback. A bad record from a peer (`MalformedRecordError`) ends no command: whoever
-reads records drops it, or puts VOID in its place.
+User errors and problems of the environment are reported in one sentence, without a traceback: the
+command line prints `str(error)` and exits with `error.exit_code`. Any other exception is a bug and
+keeps its traceback. A malformed record (`MalformedRecordError`) ends no command: its reader drops
+the record or replaces it by VOID.
 """
 
 from typing import ClassVar
 
 
 class SlackwaterError(Exception):
-    """An expected failure: one sentence that names the place and, where it can, the repair."""
+    """An expected failure: one sentence with the place and, where possible, the remedy."""
 
     exit_code: ClassVar[int] = 1
 
@@ -21,31 +21,31 @@ class SlackwaterError(Exception):
 
 
 class CheckFailed(SlackwaterError):
-    """What was to be shown did not hold: an audit that differs, a rehearsal that did not agree."""
+    """A failed check: an audit or a rehearsal whose results differ."""
 
     exit_code = 1
 
 
 class DeploymentError(SlackwaterError):
-    """The deployment file, or data that contradicts it: unknown column, unknown field."""
+    """An error in the deployment file, or data that contradicts it: unknown column or field."""
 
     exit_code = 2
 
 
 class UsageError(SlackwaterError):
-    """A bad option, a bad fault, an unknown target."""
+    """An invalid option, an invalid fault, an unknown target."""
 
     exit_code = 2
 
 
 class EnvironmentProblem(SlackwaterError):
-    """What the machine lacks: Java, jars, a port, a broker, a topic, room on the disk at start."""
+    """A missing resource: Java, jars, a port, a broker, a topic, disk space at start."""
 
     exit_code = 3
 
 
 class HeldTooMuchError(SlackwaterError):
-    """A session keeps more in memory than rule-12 lets it: a fault of ours that its life ends with.
+    """A session holds more memory than allowed, which is a bug and ends the session (rule-12).
 
     ``held`` and ``bound`` are bytes of one input.
     """
@@ -64,8 +64,7 @@ class HeldTooMuchError(SlackwaterError):
 class MalformedRecordError(SlackwaterError):
     """Bytes from a log that are no record: damaged, or of another schema.
 
-    ``where`` names the place as the reader knows it (topic, partition and offset), ``reason`` what
-    is wrong with the bytes.
+    ``where`` is the place (topic, partition and offset), ``reason`` the defect.
     """
 
     exit_code = 1

@@ -1,10 +1,10 @@
 """The records of the internal logs, as values.
 
-Every log of the pipeline holds one of three records: a *source* record (written by a sensor
-proxy), an *ordered* record (written by an orderer) or a *delta* record (written by an aggregator,
-one per ordered record). They are columnar: a header of a few numbers, and one numpy array per
-column. The bytes belong to ``slackwater.codec``; the meaning of each field is rule-1 to rule-5 of
-``docs/protocols/rules.md`` and section 4.1 of the DPC paper, whose tuple types they carry.
+Every log of the pipeline holds one of three kinds: *source* records (written by a sensor proxy),
+*ordered* records (written by an orderer) or *delta* records (written by an aggregator, one per
+ordered record). They are columnar: a header of a few numbers, and one numpy array per column.
+``slackwater.codec`` defines the bytes; rule-1 to rule-5 of ``docs/protocols/rules.md`` and section
+4.1 of the DPC paper, whose tuple types they carry, define the fields.
 
 Times are int microseconds since the Unix epoch (event time), offsets and ids plain ints.
 """
@@ -25,29 +25,29 @@ type_i32 = npt.NDArray[np.int32]
 
 
 class Kind(IntEnum):
-    """What a record is (rule-2). UNDO and REC_DONE exist only in the results."""
+    """The type of a record; UNDO and REC_DONE exist only in the results (rule-2)."""
 
     START = 0
-    """A writer begins: every record of an older incarnation behind it is dropped (rule-10)."""
+    """Start of a writer: later records of an older incarnation are dropped (rule-10)."""
     INSERTION = 1
     """Stable readings, or their aggregate."""
     TENTATIVE = 2
     """Readings, or their aggregate, from which some source is missing."""
     BOUNDARY = 3
-    """Nothing below it will follow (source); a run of empty buckets (ordered, delta)."""
+    """Watermark: no reading below it follows (source); a run of empty buckets (ordered, delta)."""
     VOID = 4
-    """Stands for a record that could not be decoded: takes its seq, changes nothing."""
+    """Placeholder for a record that could not be decoded: takes its seq, changes nothing."""
 
 
 class Gap(NamedTuple):
-    """Readings that retention took away before they were read (rule-28)."""
+    """Readings deleted by retention before they were read (rule-28)."""
 
     stream: str
     lost: int
 
 
 class Position(NamedTuple):
-    """How far a log of buckets has come: the next piece of the next bucket (rule-11)."""
+    """Position in a log of buckets: the next piece of the next bucket (rule-11)."""
 
     bucket_start: int
     piece: int = 0
@@ -76,7 +76,7 @@ class SourceColumns:
     values: tuple[type_f64, ...]
 
     def load(self) -> SourceColumns:
-        """The columns themselves: they are decoded already."""
+        """Return the columns, which are already decoded."""
         return self
 
 
@@ -84,13 +84,13 @@ class SourceColumns:
 class SourceRecord:
     """One record of ``sw.source.<stream>``.
 
-    ``boundary`` is the promise that holds after the record: no reading with stime < boundary
-    follows. ``first_id`` is the id of the first reading (without readings: the next id to come,
-    and ``last_id`` is one less). ``input_position`` is where the writer goes on in its own input.
-    ``spool`` names the writer's spool (START only). ``stime_max`` is the largest stime among the
-    readings, ``stime_min`` the smallest (both = boundary when there are none). ``gap`` tells of
-    readings that the writer knows to be lost before it. In START both stimes say up to where damage
-    before it may be felt (trace-15), and a ``gap``, of 0, says that the ids begin anew (rule-28).
+    ``boundary`` is the watermark after the record: no reading with stime < boundary follows.
+    ``first_id`` is the id of the first reading (without readings: the next id, and ``last_id`` is
+    one less). ``input_position`` is where the writer continues in its own input. ``spool`` names
+    the writer's spool (START only). ``stime_min`` and ``stime_max`` are the smallest and largest
+    stime of the readings (both = boundary without readings). ``gap`` counts readings known to be
+    lost before the record. In START both stimes bound the event time that damage before it may
+    affect (trace-15), and a ``gap`` of 0 marks that the ids restart (rule-28).
     """
 
     kind: Kind
@@ -108,12 +108,12 @@ class SourceRecord:
 
     @property
     def readings(self) -> int:
-        """How many readings the record carries."""
+        """Number of readings in the record."""
         return self.last_id - self.first_id + 1
 
     @classmethod
     def void(cls, stream: str) -> SourceRecord:
-        """Stands for a record that cannot be read."""
+        """The placeholder for a record that cannot be decoded."""
         return cls(Kind.VOID, stream, 0, 0, -1, 0, 0, 0)
 
 
@@ -121,12 +121,11 @@ class SourceRecord:
 class ResultBatch:
     """One window of one result partition, or a run of empty ones, as readings for another query.
 
-    As a stream (trace-20) a window's rows have the event time window end - 1 us. So the batch
-    accounts for the event times from ``prev_watermark``, that instant, up to ``boundary``, the same
-    instant of the window behind: batches of neighbouring windows touch, stable and tentative ones
-    alike. ``offset`` is that of its first record, ``next_offset`` one past its last; in between,
-    and up to the next batch, offsets may be taken by markers of transactions. Ids are the rows'
-    ``seq``.
+    In a chain the rows of a window have the event time window end - 1 us. The batch covers event
+    time from ``prev_watermark``, that instant, up to ``boundary``, the same instant of the next
+    window: batches of adjacent windows touch, stable and tentative ones alike. ``offset`` is the
+    offset of its first record, ``next_offset`` one past its last; transaction markers may take
+    offsets in between and up to the next batch. Ids are the rows' ``seq``. See trace-20.
     """
 
     kind: Kind
@@ -146,7 +145,7 @@ class ResultBatch:
 
     @property
     def readings(self) -> int:
-        """How many rows the batch carries."""
+        """Number of rows in the batch."""
         return self.last_id - self.first_id + 1
 
 
@@ -158,10 +157,10 @@ class OrderedRecord:
     [``bucket_start``, ``bucket_end``); BOUNDARY covers a run of empty buckets. Readings are
     grouped by key: key ``keys[i]`` owns ``values[f][offsets[i]:offsets[i + 1]]``; ``offsets`` is
     (len(keys) + 1,), float64 (exact: a piece is far below 2**53), rising from 0.
-    Of a query without a window they are *rows*, in their order: ``stimes`` and ``key_index`` (n,)
-    as in a source record, and ``offsets`` is [0]; pieces are then cut between rows.
-    ``frontier`` (START only) is the position the writer goes on from. ``seq`` is the record's
-    offset where its reader counts by it (trace-21); it is not on the wire.
+    Without a window the readings are *rows*, in order: ``stimes`` and ``key_index`` (n,) as in a
+    source record, and ``offsets`` is [0]; pieces are then cut between rows.
+    ``frontier`` (START only) is the position from which the writer continues. ``seq`` is the
+    record's offset if the reader counts by offsets; it is not on the wire (trace-21).
     """
 
     kind: Kind
@@ -187,12 +186,12 @@ class OrderedRecord:
 
     @property
     def readings(self) -> int:
-        """How many readings the record carries."""
+        """Number of readings in the record."""
         return len(self.stimes) or int(self.offsets[-1])
 
     @property
     def nbytes(self) -> int:
-        """About its size in memory; the keys' text is shared by many."""
+        """Approximate size in memory, without the text of the keys, which is shared."""
         rows = self.stimes.nbytes + self.key_index.nbytes + self.offsets.nbytes
         return 8 * len(self.keys) + rows + sum(column.nbytes for column in self.values)
 
@@ -203,9 +202,9 @@ class DeltaRecord:
 
     ``seq`` is the offset of the ordered record it was made from (rule-10, rule-19). ``keys_hash``
     is Spark's ``xxhash64`` of the key list: a reader that knows the hash need not decode the keys.
-    The five figures are float64 of shape (fields, keys): how many values (NaN not counted), their
-    sum, the sum of squared deviations from the slice's own mean, smallest and largest (NaN where
-    count is 0).
+    The five figures are float64 of shape (fields, keys): number of values (without NaN), their sum,
+    the sum of squared deviations from the slice's own mean, smallest and largest (NaN where count
+    is 0).
     """
 
     kind: Kind
@@ -233,17 +232,17 @@ class DeltaRecord:
 
     @property
     def nbytes(self) -> int:
-        """About its size in memory; the keys' text is shared by many."""
+        """Approximate size in memory, without the text of the keys, which is shared."""
         return 8 * len(self.keys) + 5 * self.count.nbytes
 
 
 BucketRecord = OrderedRecord | DeltaRecord
-"""What a root reads: deltas, or for a query without a window the ordered records themselves."""
+"""Input records of a root: deltas, or ordered records for a query without a window."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePosition:
-    """Where a line goes on in a source log (rule-5), and the promise that held there."""
+    """Where a line continues in a source log, and the watermark at that offset (rule-5)."""
 
     offset: int
     next_id: int
@@ -253,10 +252,7 @@ class SourcePosition:
 
 @dataclass(frozen=True, slots=True)
 class StreamPositions:
-    """An orderer's three positions in one stream: stable line, operator state, live line.
-
-    See trace-26.
-    """
+    """An orderer's positions in one stream: stable line, operator state, live line (trace-26)."""
 
     stream: str
     next: SourcePosition
@@ -266,7 +262,7 @@ class StreamPositions:
 
 @dataclass(frozen=True, slots=True)
 class OrdererState:
-    """State record of an orderer (rule-5): an old one is as right as a new one."""
+    """State record of an orderer; an old one is as correct as a new one (rule-5)."""
 
     fragment: str
     frontier: int
@@ -279,9 +275,9 @@ class OrdererState:
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Where one line of a root goes on in one deltas partition (rule-23).
+    """Where one line of a root continues in one deltas partition (rule-23).
 
-    ``frontier`` is L of rule-11: the end of that log's own contiguous records.
+    ``frontier`` is the end of that log's own contiguous records (L of rule-11).
     """
 
     offset: int
@@ -294,7 +290,7 @@ class LogPosition:
 class LogState:
     """A root's positions in the partition of (child, replica, line), line 0 stable, 1 live.
 
-    Every seq below ``contiguous_seq`` has been read: what an aggregator need not send again
+    Every seq below ``contiguous_seq`` has been read, and an aggregator need not send it again
     (rule-26).
     """
 
@@ -308,7 +304,7 @@ class LogState:
 
 @dataclass(frozen=True, slots=True)
 class RootState:
-    """State record of a root copy, the last record of each of its transactions (rule-23).
+    """State record of a root, the last record of each of its transactions (rule-23).
 
     ``stable_from`` is S (first window without a stable answer), ``answered_to`` is T (first window
     without any answer); both are window starts. ``child_frontiers`` holds each child's accepted
@@ -327,7 +323,7 @@ class RootState:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A hole that a reader sees in somebody's log (rule-11): its writer sends again."""
+    """A hole that a reader has found in a log; the log's writer sends again (rule-11)."""
 
     topic: str
     partition: int
@@ -336,17 +332,17 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What every process says every 100 ms in ``sw.heartbeats``.
+    """The state of a process, sent every 100 ms to ``sw.heartbeats``.
 
-    ``process`` is the name ``slackwater status`` prints (``orderer/climate.0.a``), ``started_at``
+    ``process`` is the name in ``slackwater status`` (``orderer/climate.0.a``), ``started_at`` the
     wall time in us of its start, ``inc`` the incarnation of its log (-1 without one), ``ready``
-    whether it does its work, ``states`` per output: STABLE, UP_FAILURE or STABILIZATION,
-    ``detail`` counters for people, an orderer's turn at catching up for its peers, and how far a
-    root has read for orderers.
+    whether it is in operation, ``states`` the state of each output: STABLE, UP_FAILURE or
+    STABILIZATION. ``detail`` has counters for people, an orderer's turn at catch-up for its peers,
+    and a root's read positions for orderers.
 
-    Of a process that carries others, which have names of their own, ``parts`` tell, and nothing is
-    asked about itself. Between two such records it sends *pulses*: all is as in its record with
-    ``at`` = ``repeats``, which is not said again.
+    A process that carries parts with names of their own reports ``parts`` instead of its own state.
+    Between two such records it sends *pulses*: the state is that of its record with ``at`` =
+    ``repeats``, which is not repeated.
     """
 
     process: str
@@ -362,9 +358,9 @@ class Heartbeat:
     repeats: int = 0
 
     def each(self) -> Iterator[Heartbeat]:
-        """What it tells of each part as if that were a process; without parts, of its process.
+        """Yield a heartbeat for each part, or without parts the process's own.
 
-        A pulse tells nothing by itself.
+        A pulse yields none.
         """
         if not self.parts and not self.repeats:
             yield self
@@ -384,7 +380,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatPart:
-    """What a heartbeat tells of a part of its process, which has a name and a start of its own."""
+    """The state of a part of a process, with a name and a start time of its own."""
 
     process: str
     started_at: int
@@ -397,7 +393,7 @@ class HeartbeatPart:
 
 @dataclass(frozen=True, slots=True)
 class RegistryRecord:
-    """One entry of ``sw.registry``: its key ``name``, and JSON that the registry understands."""
+    """One entry of ``sw.registry``: its key ``name``, and its definition as JSON."""
 
     name: str
     definition: str

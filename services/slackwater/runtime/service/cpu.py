@@ -1,9 +1,9 @@
-"""CPU as the kernel counts it: what a process used, and how long it waited for a core.
+"""CPU accounting of the kernel: CPU time that a process used, and time it waited for a core.
 
-The second figure tells who is out of CPU. A process that uses 5 % of a core may be idle or starved;
-one whose threads were ready to run for 0.9 s of a second, without a core, is starved. Linux counts
-it for every thread (/proc/PID/task/TID/schedstat); where the kernel does not, it is 0 and only the
-use is known. The alternative, the load average, names nobody and lags by a minute.
+The wait identifies processes that lack CPU. A process that uses 5 % of a core may be idle or
+starved; one whose threads were ready to run for 0.9 s of a second, without a core, is starved.
+Linux counts the wait of every thread (/proc/PID/task/TID/schedstat); on other kernels the wait is 0
+and only the use is known. The alternative, the load average, names no process and lags by a minute.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ WAITED_MIN: Final = 0.3
 """Seconds a second, over all threads. Two thirds of a quiet machine's cores give 0.05."""
 FULL_CORE_MIN: Final = 0.9
 ONE_THREAD: Final = ("proxy", "host/", "orderer/", "root/")
-"""Kinds whose work is done under Python's lock: a core is all that they can use."""
+"""Kinds of processes that are limited to one core by Python's lock."""
 NANO: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Since the process began, over all its threads: seconds on a core, seconds ready without."""
+    """Seconds on a core, and ready without one, over all threads since the process began."""
 
     used_s: float = 0.0
     waited_s: float = 0.0
@@ -38,13 +38,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class CpuShare:
-    """Of one second: cores used, and threads that waited for one (both may exceed 1)."""
+    """Cores used and threads waiting for a core, averaged (both may exceed 1)."""
 
     used: float
     waited: float
 
     def phrase(self) -> str:
-        """Behind the name of a process."""
+        """The share as a phrase that follows the name of a process."""
         used = f"used {self.used:.0%} of a core"
         if self.waited < WAITED_MIN:
             return used
@@ -52,18 +52,17 @@ class CpuShare:
 
 
 def is_starved(process: str, share: CpuShare) -> bool:
-    """Whether a process with this share could have used more; by its kind, a JVM has no limit."""
+    """Whether a process with this share lacks CPU; JVMs are not limited to one core."""
     one_thread = process.startswith(ONE_THREAD)
     return share.waited >= WAITED_MIN or (one_thread and share.used >= FULL_CORE_MIN)
 
 
 @dataclass(frozen=True, slots=True)
 class CpuLoad:
-    """The machine and the processes over the ``lasted_s`` before ``at_us``.
+    """CPU load of the machine and of the processes over the ``lasted_s`` before ``at_us``.
 
-    ``busy`` is the share of all cores that was in use, ``stolen`` what the host of a virtual
-    machine kept for others (part of ``busy``). ``others`` is what
-    neither the host, nor these processes, nor this one used.
+    ``busy`` is the share of all cores in use, ``stolen`` the share that the host of a virtual
+    machine withheld (part of ``busy``). ``others`` is the share used by other programs.
     """
 
     at_us: int
@@ -75,22 +74,22 @@ class CpuLoad:
 
 
 def usage(*pids: int) -> Usage:
-    """Of these processes together; one that has ended counts for nothing."""
+    """The sum over these processes; one that has ended counts as zero."""
     return sum((_usage(pid) for pid in pids), Usage())
 
 
 def own_usage() -> Usage:
-    """Of this process alone."""
+    """The usage of this process alone."""
     return usage(os.getpid())
 
 
 def tree_usage(pid: int) -> Usage:
-    """Of a process and all that it has started."""
+    """The usage of a process and all its descendants."""
     return usage(*_trees([pid])[pid])
 
 
 class LoadMeter:
-    """Compares with the look before; for one thread."""
+    """Measures the load between two calls; for one thread."""
 
     def __init__(self) -> None:
         self._at_s = time.monotonic()
@@ -100,11 +99,11 @@ class LoadMeter:
 
     @property
     def age_s(self) -> float:
-        """Seconds since the last look."""
+        """Seconds since the last measurement."""
         return time.monotonic() - self._at_s
 
     def look(self, pids: Mapping[str, int], now_us: int) -> CpuLoad:
-        """The load since the last look; processes that were not there then are left out."""
+        """The load since the last measurement, without processes started since."""
         now_s, machine, trees = time.monotonic(), psutil.cpu_times(), _trees(pids.values())
         lasted_s = max(now_s - self._at_s, 1e-6)
         after = {name: (pid, usage(*trees[pid])) for name, pid in pids.items()}
@@ -121,7 +120,7 @@ class LoadMeter:
         return CpuLoad(now_us, lasted_s, busy, stolen, shares, others)
 
     def _used_since(self, after: Mapping[str, tuple[int, Usage]]) -> float:
-        """Seconds on a core since the last look; of a process started since, all that it used."""
+        """Seconds on a core since the last measurement; a process started since counts fully."""
         total_s = 0.0
         for name, (pid, used) in after.items():
             before_pid, before = self._before.get(name, (0, Usage()))
@@ -132,7 +131,7 @@ class LoadMeter:
 class ThreadWait:
     """How long the calling thread has been ready to run without a core; for one thread.
 
-    A look takes two microseconds: the file is opened at the first and stays open.
+    A measurement takes two microseconds: the file is opened once and stays open.
     """
 
     def __init__(self) -> None:
@@ -144,7 +143,7 @@ class ThreadWait:
             os.close(self._file)
 
     def waited_us(self) -> int:
-        """Since the thread began; 0 where nobody counts."""
+        """Microseconds since the thread began; 0 where the kernel does not count."""
         if self._file is None and self._is_counted:
             self._open()
         if self._file is None:
@@ -159,7 +158,7 @@ class ThreadWait:
 
 
 class OwnCpu:
-    """A process's own share, renewed at most once in ``period_s``; for one thread."""
+    """A process's own share, updated at most once in ``period_s``; for one thread."""
 
     def __init__(self, *, with_children: bool = False, period_s: float = 1.0) -> None:
         self._with_children = with_children
@@ -169,7 +168,7 @@ class OwnCpu:
         self._share: CpuShare | None = None
 
     def share(self) -> CpuShare | None:
-        """Of the last full period; None before the first one is over."""
+        """The share over the last full period; None during the first."""
         now_s = time.monotonic()
         if (lasted_s := now_s - self._at_s) >= self._period_s:
             after = self._measure()
@@ -198,13 +197,13 @@ def _waited_s(task: Path) -> float:
 
 
 def _share(before: Usage, after: Usage, lasted_s: float) -> CpuShare:
-    """A thread that has ended takes its waiting along: never below 0."""
+    """The share, never negative: the wait of a thread that has ended is no longer counted."""
     used_s, waited_s = after.used_s - before.used_s, after.waited_s - before.waited_s
     return CpuShare(max(used_s, 0.0) / lasted_s, max(waited_s, 0.0) / lasted_s)
 
 
 def _machine_share(before: Any, after: Any) -> tuple[float, float]:
-    """Busy and stolen, as shares of all cores; the two looks are ``psutil.cpu_times``."""
+    """Busy and stolen as shares of all cores, from two values of ``psutil.cpu_times``."""
     spent = dict(
         zip(after._fields, (b - a for a, b in zip(before, after, strict=True)), strict=True)
     )
@@ -217,7 +216,7 @@ def _machine_share(before: Any, after: Any) -> tuple[float, float]:
 
 
 def _trees(roots: Iterable[int]) -> dict[int, list[int]]:
-    """Each of these processes with all its descendants, from one look at the process table."""
+    """Each of these processes with all its descendants, from one scan of the process table."""
     parents = {process.pid: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
     trees: dict[int, list[int]] = {root: [root] for root in roots}
     for pid, parent in parents.items():

@@ -1,12 +1,12 @@
-"""The common main of every process: arguments, logging, signals, and how a process ends.
+"""The common main of every process: arguments, logging, signals, and termination.
 
-A fragment ends in one of three ways. It is told to stop (SIGTERM, Ctrl-C): its main is given the
-chance to leave in order, within a bound. It fails: one line says why and the exit code says of
-which kind, and whoever supervises it starts it again; nothing is mended in place, because a restart
-is the path that is tested daily. Or it is killed, which looks the same to everybody else.
+A process ends in one of three ways. On SIGTERM or Ctrl-C its main may shut down in order, within a
+bound. On a failure it logs one line with the reason and exits with the code of the kind of error,
+and its supervisor restarts it; nothing is repaired in place, because a restart is the path that is
+tested daily. Or it is killed, which looks the same to other processes.
 
-In the first two cases the interpreter is left at once: a thread that hangs in a client library
-must not keep a process alive that others take for dead.
+In the first two cases the interpreter exits at once: a thread that hangs in a client library must
+not keep alive a process that others consider dead.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from slackwater.runtime.service.settings import Settings, settings
 _log = logging.getLogger(__name__)
 
 STOP_S_MAX = 1.9
-"""A process that was told to stop has this long."""
+"""Time for an orderly shutdown after the first signal."""
 
 ROLES: Final = {
     "proxy": Role.PROXY,
@@ -48,18 +48,18 @@ ROLES: Final = {
     "registrar": Role.ADMIN,
     "exporter": Role.EXPORTER,
 }
-"""As whom each kind of process connects to Kafka."""
+"""The Kafka role of each kind of process."""
 
 AddArguments = Callable[[argparse.ArgumentParser], None]
 
 
 @dataclass(frozen=True)
 class ProcessContext:
-    """What a process was started with. ``stopping`` is set when it is told to stop.
+    """The arguments and settings of a process; ``stopping`` is set when it is to stop.
 
-    ``process`` is its full name (``host/0``), ``names`` the part after the slash;
-    where it serves several (streams), all of them, and its full name is its kind. ``arguments`` is
-    what the kind's own options gave.
+    ``process`` is the full name (``host/0``), ``names`` the part after the slash. A process that
+    serves several streams has all their names, and its full name is its kind. ``arguments`` holds
+    the options of its kind.
     """
 
     kind: str
@@ -73,18 +73,18 @@ class ProcessContext:
 
     @property
     def process(self) -> str:
-        """The name that its supervisor and its log give it."""
+        """The full name, as in the supervisor and the log."""
         return _process(self.kind, self.names)
 
     @property
     def name(self) -> str:
-        """The part after the slash, of what has one name."""
+        """The part after the slash, for a process with one name."""
         (name,) = self.names
         return name
 
     @cached_property
     def deployment(self) -> Deployment:
-        """The deployment file, checked."""
+        """The checked content of the deployment file."""
         return load_deployment(
             self.deployment_path, micro_batch=self.settings.aggregator_mode == "micro-batch"
         )
@@ -107,9 +107,9 @@ def run(
     *,
     serves: str = "",
 ) -> NoReturn:
-    """Run a process whose main is a function: it returns soon after ``stopping`` is set.
+    """Run a process whose main is a function that returns soon after ``stopping`` is set.
 
-    ``serves`` is what it may have several names of (``STREAM``).
+    ``serves`` is the metavariable of its names if it may have several (``STREAM``).
     """
 
     def guarded(context: ProcessContext) -> None:
@@ -129,7 +129,7 @@ def run_async(
     argv: Sequence[str] | None = None,
     add_arguments: AddArguments | None = None,
 ) -> NoReturn:
-    """Run a process whose main is a coroutine: it ends soon after its event is set."""
+    """Run a process whose main is a coroutine that ends soon after its event is set."""
 
     async def guarded(context: ProcessContext) -> None:
         loop, stopping = asyncio.get_running_loop(), asyncio.Event()
@@ -153,7 +153,7 @@ def leave(code: int) -> NoReturn:
 
 
 def exit_code_of(error: BaseException) -> int:
-    """Which exit code an uncaught error ends a process with, after one line that tells it."""
+    """The exit code for an uncaught error, which is logged in one line."""
     if isinstance(error, SlackwaterError):
         _log.error("%s", error)
         return error.exit_code
@@ -185,7 +185,7 @@ def _run(
         read = settings()
         set_up_logging(process, level=read.log_level_number)
         main(_context(kind, arguments, read))
-    except BaseException as error:  # noqa: BLE001 -- the outermost frame: told, and turned into a code
+    except BaseException as error:  # noqa: BLE001 -- the outermost frame: logged, and turned into a code
         code = exit_code_of(error)
     leave(code)
 
@@ -230,7 +230,7 @@ def _context(kind: str, arguments: argparse.Namespace, read: Settings) -> Proces
 
 def _stop_requested(context: ProcessContext, signum: int) -> None:
     if context.stopping.is_set():
-        leave(0)  # told twice: somebody is in a hurry
+        leave(0)  # a second signal: exit at once
     _log.info("%s: stopping", signal.Signals(signum).name)
     context.stopping.set()
     threading.Thread(target=_leave_at_last, name="last-resort", daemon=True).start()

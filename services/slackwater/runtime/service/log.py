@@ -3,11 +3,11 @@
     2026-03-15T08:47:28.545Z WARNING orderer/climate.0.a slackwater.runtime.service.clock: the
     system's ...
 
-`slackwater up` runs a dozen processes whose lines end in one terminal and in one file each, so a
-line must tell where it comes from and an event must not be torn apart: a traceback is folded into
-its line. Where a process serves several streams, the line of a thread that works for one of them
-has that one's name (``named``). The standard library does all of this; structured JSON would only
-be read by machines, and the events that machines read are heartbeats.
+`slackwater up` runs a dozen processes whose lines go to one terminal and to one file each. Every
+line therefore names its process, and a traceback is folded into the line of its event. In a process
+that serves several streams, a thread that works for one of them logs under its name (``named``).
+The standard library does all of this. Structured JSON would serve only machines, which read
+heartbeats instead.
 """
 
 import logging
@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import IO, Final
 
-# The libraries' own news is about connections and rebalances; it matters when it is a warning.
+# Messages of these libraries, about connections and rebalances, matter from WARNING on.
 QUIET = ("aiokafka", "faust", "mode", "kafka", "py4j", "asyncio", "urllib3")
 
 CLIENTS = ("aiokafka", "faust", "slackwater.runtime.logs.kafka.client")
@@ -37,7 +37,7 @@ _NAME: Final[ContextVar[str]] = ContextVar("name of the part", default="")
 
 @contextmanager
 def named(part: str) -> Iterator[None]:
-    """What this thread (or task) logs meanwhile is of this part of the process."""
+    """Log under the name of this part, in this thread or task, inside the block."""
     token = _NAME.set(part)
     try:
         yield
@@ -60,16 +60,16 @@ class OneLineFormatter(logging.Formatter):
         return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def format(self, record: logging.LogRecord) -> str:
-        """The event, its traceback folded in, its secrets taken out."""
+        """The event as one line, its traceback folded in and secrets removed."""
         record.part = _NAME.get() or self._process
         lines = (line.strip() for line in super().format(record).splitlines())
         return without_secrets(" | ".join(line for line in lines if line))
 
 
 class Repeats(logging.Filter):
-    """Lets the same message of the same logger pass once in ``every_s``, and says how many went.
+    """Passes a repeated message of a logger once in ``every_s``, with the number suppressed.
 
-    While a broker is away some clients report each of forty attempts a second.
+    While a broker is unreachable some clients report each of forty attempts a second.
     """
 
     every_s: Final = 10.0
@@ -97,14 +97,14 @@ class Repeats(logging.Filter):
 
 
 def without_secrets(text: str) -> str:
-    """Replace what follows `password=` and its like, and passwords inside addresses."""
+    """Replace values after `password=` and similar keys, and passwords in addresses."""
     return _CREDENTIALS.sub(r"\g<before>***", _SECRET.sub(r"\g<before>***", text))
 
 
 def set_up_logging(
     process: str, *, level: int = logging.INFO, stream: IO[str] | None = None
 ) -> None:
-    """Send all logging of this process to stderr; may be called again, with another name."""
+    """Log to stderr from this process; may be called again with another name."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(OneLineFormatter(process))
     handler.addFilter(Repeats())

@@ -1,4 +1,4 @@
-"""The normal times of a query, as its processes follow them (rule-15)."""
+"""The normal times of a query, kept up to date in its processes (rule-15)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from slackwater.runtime.service.registry import Registry
 
 
 class NormalTime:
-    """When the event times of a query are due, whether the event clock is published yet or not.
+    """The wall time at which each event time of a query is due.
 
-    Until then no time is known, so nothing is due: a process can start and be ready for its first
-    record, and a rehearsal begins with everybody at once (not with who started quickest). Where a
-    stream learns its ``expect_every`` the registry is followed from then on; what it held at the
-    start counts from the first moment.
+    Nothing is due until the event clock is published: a process can start and be ready before its
+    first record, and a rehearsal begins in all processes at once. If a stream learns its
+    ``expect_every``, the registry is followed from then on; steps recorded earlier count at once.
     """
 
     def __init__(self, registry: Registry, deployment: Deployment, query: QuerySpec) -> None:
@@ -41,19 +40,19 @@ class NormalTime:
             self._clock = self._clock or clock
 
     def close(self) -> None:
-        """Follow the registry no more."""
+        """Stop following the registry."""
         self._closed.set()
 
     def lateness_us(self, e: int) -> int:
-        """How much later than the event clock shows it e is due, as event time."""
+        """How long after the event clock shows e it is due, in event time."""
         return self._lateness.at(e)
 
     def of(self, e: int) -> int | None:
-        """Wall time at which e is due; None while that is not known."""
+        """Wall time at which e is due; None while the event clock is not known."""
         clock = self._clock
         return None if clock is None else normal_time_us(clock, e, self._lateness.at(e))
 
     def observe(self, boundary: int, now: int) -> None:
-        """A boundary was read: what moves the clock where it follows the data."""
+        """Advance a clock that follows the data to a boundary that was read."""
         if isinstance(self._clock, DataClock):
             self._clock.observe(boundary, now)

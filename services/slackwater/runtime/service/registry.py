@@ -1,18 +1,18 @@
-"""The registry: which queries there are, and the one event clock of the deployment.
+"""The registry: the queries and the event clock of a deployment.
 
 A query's start E0 and its grid width w are fixed when it is registered (trace-24, trace-27) and
-must be the same in every process, so they are in its definition here and nowhere else. Processes
-wait for the entries they need: what starts first does not matter. Until there is a controller the
-supervisor or the registrar writes the entries; the topic is compacted by name, and an entry that is
-there already is left as it is, so that a restarted deployment goes on with the start it had.
+must be the same in every process, so they are stored in its definition here only. Processes wait
+for the entries they need, so the order in which they start does not matter. Until there is a
+controller the supervisor or the registrar writes the entries. The topic is compacted by name, and
+an existing entry is never replaced, so that a restarted deployment keeps its start.
 
-The topic may hold what nobody here wrote. A record that is no entry is skipped, counted and named
-(``slackwater.runtime.logs.skipped``), and the entry that stood before it counts. A tombstone is no
-entry either: nothing here deletes one. Compaction keeps only the newest record of a key, so an
-entry that another record hides is written once more when a deployment starts (``restore``).
+The topic may hold foreign records. A record that is no entry is skipped, counted and reported
+(``slackwater.runtime.logs.skipped``), and the entry before it stays valid. So is a tombstone:
+entries are never deleted. Compaction keeps only the newest record of a key, so an entry hidden by
+another record is written again when a deployment starts (``restore``).
 
-What proxies have learned of their streams' ``expect_every`` is here too: it takes part in the
-normal time of every process, also of those that read no source log (rule-15).
+The registry also holds the ``expect_every`` that proxies have learned for their streams: the normal
+time of every process depends on it, also where no source log is read (rule-15).
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _POLL_S = 0.2
 EVENT_US_MAX: Final = 2**61
 """Event times and widths of a definition lie below it, so that sums of two fit 64 bits."""
 COUNTED_MAX: Final = 10_000
-"""How often a fragment may have been started by a supervisor that counted."""
+"""Bound on the starts that a supervisor of an earlier version may have counted."""
 COUNT_MAX: Final = 65_536
 """The largest number of children, replicas or parts that a definition may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryDefinition:
-    """A registered query. A change of any of it is a new generation with new topics (trace-27).
+    """A registered query; any change is a new generation with new topics (trace-27).
 
-    ``e0_us`` is where its event time begins, ``w_us`` the width of its grid in event time.
+    ``e0_us`` is the start of its event time, ``w_us`` the width of its grid in event time.
     """
 
     name: str
@@ -66,7 +66,7 @@ class QueryDefinition:
 
     @property
     def grid(self) -> Grid:
-        """Its cut points, and what it answers as one: windows, or without a window buckets."""
+        """Its cut points and its units of answers: windows, or buckets without a window."""
         return Grid(self.w_us, self.spec.units(self.w_us))
 
     def to_json(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class QueryDefinition:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> QueryDefinition:
-        """The inverse of ``to_json``; ``ValueError`` for what no definition can be."""
+        """The inverse of ``to_json``; ``ValueError`` for an invalid definition."""
         try:
             made = cls(**(data | {"spec": QuerySpec.from_json(data["spec"])}))
         except (KeyError, TypeError) as error:
@@ -94,7 +94,7 @@ _DEFINITION: Final = TypeAdapter(QueryDefinition)
 
 
 def _check_ranges(query: QueryDefinition) -> None:
-    """What types cannot tell; the deployment file's own checks have been before."""
+    """Check what types cannot; the checks of the deployment file have run before."""
     spec, window = query.spec, query.spec.window
     times = (spec.bound_us, spec.margin_us, query.generation)
     if query.name != spec.name or not spec.sources:
@@ -110,18 +110,18 @@ def _check_ranges(query: QueryDefinition) -> None:
 
 
 Learned = Mapping[str, tuple[Step, ...]]
-"""What is recorded of the streams with ``expect_every: auto`` (rule-15)."""
+"""Recorded steps of the streams with ``expect_every: auto`` (rule-15)."""
 
 
 class Registry:
-    """Reads and writes the entries; see the module's text."""
+    """Reads and writes the entries of the registry."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._log = (transport.names.registry, 0)
 
     def publish_clock(self, event_clock: EventClock) -> None:
-        """Give the deployment its event clock."""
+        """Publish the deployment's event clock."""
         self._publish({_CLOCK: event_clock.to_json()})
 
     def publish_queries(self, *definitions: QueryDefinition) -> None:
@@ -129,12 +129,12 @@ class Registry:
         self._publish({_QUERY + query.name: query.to_json() for query in definitions})
 
     def take_placement(self, process: str, above: int = -1) -> int:
-        """A placement number for a start of this fragment, greater than all before (rule-27).
+        """Allocate a placement number for a start of this fragment, greater than all before.
 
-        It is the offset that the note of this start gets in the registry's log: unique and rising
-        like an incarnation (rule-6), wherever the fragment starts and whatever disk it has lost.
-        ``above``: a number that was given before there were such notes. The log is made longer than
-        that, unless that is too long to be true.
+        The number is the offset of a record of this start in the registry's log: unique and
+        increasing like an incarnation (rule-6), on any machine and without local state. ``above``
+        is a number assigned by an earlier version; the log is extended beyond it, unless the number
+        is implausibly large. See rule-27.
         """
         number = self._publish({_PLACEMENT + process: {}})
         while number <= above < number + COUNTED_MAX:
@@ -161,21 +161,21 @@ class Registry:
         return None if entry is None else cast(QueryDefinition, entry.value)
 
     def wait_for_query(self, name: str, timeout_s: float | None = None) -> QueryDefinition:
-        """Wait until the query is registered; for ever, or ``EnvironmentProblem`` in the end."""
+        """Wait until the query is registered; ``EnvironmentProblem`` after the timeout."""
         return cast(QueryDefinition, self._wait(_QUERY + name, timeout_s))
 
     def wait_for_clock(self, timeout_s: float | None = None) -> EventClock:
-        """Wait until the event clock is published; for ever, or ``EnvironmentProblem``."""
+        """Wait until the event clock is published; ``EnvironmentProblem`` after the timeout."""
         return cast(EventClock, self._wait(_CLOCK, timeout_s))
 
     def expected(self) -> Learned:
-        """What has been recorded of the streams' ``expect_every``."""
+        """The recorded steps of the streams' ``expect_every``."""
         return _learned(self._entries())
 
     def follow_time(
         self, closed: threading.Event | None = None
     ) -> Iterator[tuple[EventClock, Learned]]:
-        """The event clock as soon as it is published, and what is learned each time it grows.
+        """Yield the event clock and the learned steps once it is published, and after each change.
 
         Ends soon after ``closed`` is set.
         """
@@ -192,7 +192,7 @@ class Registry:
                 yield cast(EventClock, entries[_CLOCK].value), learned
 
     def restore(self) -> list[str]:
-        """Write the entries once more that another record of their key hides; their names."""
+        """Write again the entries hidden by another record of their key; returns their names."""
         entries = self._entries()
         hidden = {name: entry.definition for name, entry in entries.items() if entry.hidden}
         if hidden:
@@ -200,7 +200,7 @@ class Registry:
         return sorted(hidden)
 
     def _publish(self, entries: Mapping[str, Mapping[str, Any]], times: int = 1) -> int:
-        """Append these entries, so many times; the offset of the last one."""
+        """Append these entries ``times`` times; returns the offset of the last one."""
         offset = -1
         failures: list[str] = []
         writer = self._transport.writer(failures.append)
@@ -219,10 +219,9 @@ class Registry:
         return entries
 
     def _wait(self, name: str, timeout_s: float | None) -> object:
-        """Follow the log from its beginning until the entry is there.
+        """Follow the log from its beginning until the entry exists.
 
-        What the log holds at the start is read to its end before anything is taken, so that an
-        entry that was replaced does not count.
+        The log is first read to its current end, so that a replaced entry is not returned.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         entries: dict[str, _Entry] = {}
@@ -246,7 +245,7 @@ class Registry:
                     for record in reader.poll(1000, _POLL_S):
                         _take(record, entries)
                 except LogError:
-                    end = None  # the broker is away, or compaction was quicker: from the beginning
+                    end = None  # broker unreachable, or compacted meanwhile: start over
                     yield False
                     continue
                 yield reader.position(self._log) >= end
@@ -255,14 +254,14 @@ class Registry:
 
 
 def expectation_record(stream: str, step: Step) -> RegistryRecord:
-    """The entry that records a step. Its name is all of it, so that no other replaces it."""
+    """The entry that records a step; its name holds the whole step, so no other replaces it."""
     name = f"{_EXPECT_EVERY}{stream}/{step.from_us}/{step.expect_every_us}"
     return RegistryRecord(name, json.dumps({"stream": stream, **asdict(step)}, sort_keys=True))
 
 
 @dataclass(slots=True)
 class _Entry:
-    """An entry as it was written, and what it says. ``hidden``: the newest of its key is not it."""
+    """An entry as written and as parsed; ``hidden``: a newer record has its key."""
 
     definition: dict[str, Any]
     value: object
@@ -270,7 +269,7 @@ class _Entry:
 
 
 def _take(record: RawRecord, entries: dict[str, _Entry]) -> None:
-    """Take a record in; what is no entry leaves all entries as they are."""
+    """Apply a record to the entries; a record that is no entry changes none."""
     try:
         name, entry = _entry(record)
     except MalformedRecordError as error:
@@ -295,7 +294,7 @@ def _entry(raw: RawRecord) -> tuple[str, _Entry]:
 
 
 def _parsed(record: RegistryRecord) -> _Entry:
-    """``ValueError`` for what is none of ours, whatever it is."""
+    """Parse an entry; ``ValueError`` for any record that is not one."""
     definition = json.loads(record.definition)
     if not isinstance(definition, dict):
         raise ValueError("an entry is a JSON object")

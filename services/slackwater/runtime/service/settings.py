@@ -1,7 +1,7 @@
 """Settings of a process from the environment: ``SLACKWATER_*``.
 
-What describes a deployment is in its file; what describes the machine it runs on (where the broker
-is, how much memory a JVM may take) is here. A command-line option wins over a variable.
+The deployment file describes the deployment; settings describe the machine (the broker's address,
+the memory of a JVM). A command-line option takes precedence over a variable.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ PREFIX = "SLACKWATER_"
 
 
 class Settings(BaseSettings):
-    """Each field is the variable of that name in capitals, after ``SLACKWATER_``."""
+    """The settings; each field is read from ``SLACKWATER_`` and its name in capitals."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
         extra="ignore",
         frozen=True,
-        # Compose and unit files pass on what is not set as an empty value.
+        # Compose and unit files pass unset variables as empty values.
         env_ignore_empty=True,
     )
 
     bootstrap: str | None = None
-    """Where the broker answers; unset: what ``run.json`` in the data directory says."""
+    """The broker's address; unset: the one in ``run.json`` in the data directory."""
     prefix: str | None = None
-    """The prefix of the deployment that a command looks at; its file says it to its processes."""
+    """The prefix of the deployment that a command reads; processes take it from the file."""
     kafka_config: Path | None = None
-    """A file of properties that says how to get into Kafka, or a folder with one for each role."""
+    """A properties file with the credentials for Kafka, or a folder with one for each role."""
     data_dir: Path = Path(".slackwater")
     """Spools, logs, and the embedded broker's data."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -46,13 +46,13 @@ class Settings(BaseSettings):
     aggregator_mode: Literal["real-time", "micro-batch"] = "real-time"
     """Micro-batch is for clusters with fewer task slots than partitions."""
     health_file: Path | None = None
-    """Touched with each heartbeat that says "ready" and was taken; a container's check reads it."""
+    """Touched for each acknowledged heartbeat of a ready process, for a container's check."""
     truncate_every_s: float = Field(default=60.0, gt=0)
-    """How often the internal logs are truncated."""
+    """Seconds between truncations of the internal logs."""
 
     @property
     def log_level_number(self) -> int:
-        """As the logging module wants it."""
+        """The level as a number of the logging module."""
         return logging.getLevelNamesMapping()[self.log_level]
 
 

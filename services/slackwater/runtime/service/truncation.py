@@ -1,15 +1,15 @@
-"""Truncation: the internal logs keep what some state record still needs (DPC, section 8.1).
+"""Truncation: deletes records of internal logs that no state record needs (DPC, section 8.1).
 
-DPC's nodes truncate an output buffer when all that read it have acknowledged. Here the state
-records are the acknowledgements. A deltas partition is needed from where the root's two lines go
-on. An ordered log is needed from the smallest ``contiguous_seq`` (an aggregator that starts begins
-there, rule-26; of a query without a window the root reads it itself, and needs it as it needs
-deltas) and from where its own writer begins to read it when it starts (rule-25). A log whose
-reader has not said anything yet is kept whole. Source logs are not touched: the audit recomputes
-from them, their retention is the user's.
+DPC's nodes truncate an output buffer when all readers have acknowledged. Here the state records are
+the acknowledgements. A deltas partition is needed from the smaller position of the root's two
+lines. An ordered log is needed from the smallest ``contiguous_seq``, where a starting aggregator
+begins (rule-26; without a window the root reads the log, and its positions count as for deltas),
+and from where its own writer starts to read it (rule-25). A log without a reader's state record is
+kept whole. Source logs are not truncated: the audit recomputes from them, and their retention is
+the user's.
 
-What is given up is what was not needed a round ago: an aggregator that has just read a state record
-must still find the offset it says.
+Each round deletes what the previous round found not needed: an aggregator that has just read a
+state record must still find the offset in that record.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _ordered(
     for part in range(query.parts):
         copies = list(_copies(query, part, states))
         if not copies:
-            return {}  # a part that has not spoken needs everything
+            return {}  # a part without a state record needs everything
         for copy in copies:
             for log in _logs(query, copy):
                 read = min(log.stable.offset, log.live.offset)
@@ -84,7 +84,7 @@ def _copies(
 
 
 def _logs(query: QuerySpec, copy: RootState) -> Iterable[LogState]:
-    """A record may name logs that the query does not have: then it is none of ours."""
+    """The logs of a state record, without logs that the query does not have."""
     return [
         log
         for log in copy.logs
@@ -93,7 +93,7 @@ def _logs(query: QuerySpec, copy: RootState) -> Iterable[LogState]:
 
 
 class Truncation:
-    """Truncates the logs of some queries, each time to what was needed the time before."""
+    """Truncates the logs of some queries, each round to what the previous round needed."""
 
     def __init__(self, transport: Transport, queries: Iterable[QuerySpec]) -> None:
         self._transport = transport
@@ -101,7 +101,7 @@ class Truncation:
         self._before: dict[Log, int] = {}
 
     def step(self) -> dict[Log, int]:
-        """One round; what was given up, by log."""
+        """Run one round; returns the new first offset of each truncated log."""
         now: dict[Log, int] = {}
         for query in self._queries:
             states = read_states(self._transport, query.name, query.parts)
@@ -111,7 +111,7 @@ class Truncation:
         }
         self._before = now
         given_up = {log: offset for log, offset in given_up.items() if offset > 0}
-        # Nobody has read beyond the end: who says so is no fragment, or of another log.
+        # A position beyond the end is invalid: forged, or of another log.
         ends = self._transport.end_offsets(given_up) if given_up else {}
         given_up = {log: offset for log, offset in given_up.items() if offset <= ends[log]}
         if given_up:
@@ -119,12 +119,12 @@ class Truncation:
         return given_up
 
     async def run(self, every_s: float) -> None:
-        """A round every so often; runs until it is cancelled."""
+        """Run a round every ``every_s`` seconds, until cancelled."""
         while True:
             await asyncio.sleep(every_s)
             try:
                 given_up = await asyncio.to_thread(self.step)
-            except SlackwaterError as error:  # whatever it was, the next round may do
+            except SlackwaterError as error:  # the next round retries
                 _log.info("logs are not truncated now: %s", error)
             else:
                 _log.debug("truncated %s", given_up)
