@@ -1,11 +1,10 @@
-"""The deployment: what a user asks for, as values that every process shares.
+"""The deployment: streams and queries as values that every process shares.
 
-``slackwater.deployment.parse.load_deployment`` makes these values from the YAML file and answers
-for their correctness; here is only their shape, and what follows from them alone. Two processes
-that read the same file must agree on everything that enters the logs (order of fields, which child
-has which stream, how late a query runs), so every answer is a function of the file's order and of
-nothing else. A hash or an alphabetical order would do as well for agreement; the file's order is
-what a reader of the results expects to see.
+``slackwater.deployment.parse.load_deployment`` makes these values from the YAML file and checks
+them; this module defines their shape and what follows from them alone. Processes that read the same
+file must agree on everything that enters the logs (the order of fields, the streams of each child,
+the lateness of a query), so every derived value depends only on the file's order. A hash or an
+alphabetical order would also agree; readers of the results expect the file's order.
 
 All durations are whole microseconds. ``size``, ``slide``, ``disorder`` and ``expect_every`` are
 event time, ``bound`` and ``margin`` wall time.
@@ -30,17 +29,17 @@ StabilizationPolicy = Literal["suspend", "delay", "process"]
 ResultsFormat = Literal["json", "avro", "avro-registry", "columns"]
 
 KEY_CHARS_MAX: Final = 65_536
-"""A longer one is a slip, such as a quote that nobody closed."""
+"""Maximum length of a key; a longer one is an error, such as an unclosed quote."""
 
 BOUND_TOLERANCE_US: Final = 250_000
-"""A first answer is late when it comes so much later than X: a consumer's own delay is none."""
+"""A first answer is late if it comes this long after X; the tolerance covers a consumer's delay."""
 BUCKET_OF_WINDOWS_US: Final = 250_000
-"""A window's answer waits for no bucket (buckets end where windows do), so they may be wide; what a
-query costs is work for each bucket. Wider, and the last of a window would hold too much of it."""
+"""Bucket width of windowed queries. Buckets end where windows do, so answers never wait for one and
+buckets may be wide; cost is per bucket. Wider, the last bucket would hold too much of a window."""
 BUCKET_OF_JOINS_US: Final = 100_000
-"""A bucket's pairs are made all at once, and may be many times its readings."""
+"""Bucket width of joins: a bucket's pairs are made at once and may be many times its readings."""
 BUCKET_OF_ROWS_US: Final = 10_000
-"""Without a window every reading waits for the end of its bucket."""
+"""Bucket width without a window, where every reading waits for the end of its bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class KeySpec:
 class TimeSpec:
     """Where the event time comes from: ``columns`` (joined by one blank) or the JSON ``field``.
 
-    Exactly one of ``unit`` and ``format`` (strptime) says how to read it. Without an offset: UTC.
+    Exactly one of ``unit`` and ``format`` (strptime) defines the format. Without an offset: UTC.
     """
 
     columns: tuple[str, ...] = ()
@@ -75,7 +74,7 @@ class TimeSpec:
 
 @dataclass(frozen=True, slots=True)
 class CsvSpec:
-    """How a CSV file is written."""
+    """The CSV dialect of a file."""
 
     delimiter: str = ","
     decimal: str = "."
@@ -92,10 +91,10 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """One source of readings. ``expect_every_us`` None: its boundaries follow the clock.
+    """One source of readings; without ``expect_every_us`` its watermark follows the clock.
 
-    ``learns_gaps``: ``expect_every: auto``. Then ``expect_every_us`` is what holds at first, and
-    what is recorded in the registry raises it (``primitives/lateness.py``).
+    ``learns_gaps``: ``expect_every: auto``. Then ``expect_every_us`` is the initial value, and
+    steps recorded in the registry raise it (``primitives/lateness.py``).
     """
 
     name: str
@@ -133,11 +132,11 @@ class JoinSpec:
 
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
-    """What to compute over which streams, and how long it may take (``bound_us`` is X).
+    """A query: its sources, its computation, and its bound (``bound_us`` is X).
 
-    Without a ``window`` the readings themselves are the result, and nothing is aggregated
-    (trace-21). ``select`` holds (name, expression) in the file's order; None keeps the input
-    fields. With ``join`` the rows are pairs of readings of the two sources, without it readings.
+    Without a ``window`` the result is the readings themselves, without aggregation. ``select``
+    holds (name, expression) in the file's order; None keeps the input fields. With ``join`` the
+    rows are pairs of readings of the two sources, otherwise readings. See trace-21.
     """
 
     name: str
@@ -157,7 +156,7 @@ class QuerySpec:
     join: JoinSpec | None = None
 
     def bucket_us(self, speed: float = 1.0) -> int:
-        """The width w that it is registered with: event time, in whole us and at least 1."""
+        """The bucket width w for registration: event time, in whole us and at least 1."""
         if self.window is None:
             wall_us = BUCKET_OF_ROWS_US
         elif self.join is None:
@@ -167,9 +166,9 @@ class QuerySpec:
         return max(1, int(wall_us * speed))
 
     def units(self, w_us: int) -> WindowSpec:
-        """What is answered as one: its windows, or without a window its buckets of ``w_us``.
+        """The units of answers: its windows, or buckets of ``w_us`` without a window.
 
-        A bucket is then a tumbling window, wherever windows are counted (S, T, UNDO, boundaries).
+        A bucket then counts as a tumbling window in S, T, UNDO and boundaries.
         """
         return WindowSpec(w_us, w_us) if self.window is None else self.window
 
@@ -196,7 +195,7 @@ _Query = Callable[Concatenate["Deployment", "str | QuerySpec", P], R]
 
 
 def _once_a_query(method: _Query[P, R]) -> _Query[P, R]:
-    """Works it out once for each query: where queries share sources, the ways to them multiply."""
+    """Caches a method per query: the number of paths through shared sources can be exponential."""
 
     @functools.wraps(method)
     def call(self: Deployment, query: str | QuerySpec, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -212,17 +211,17 @@ def _once_a_query(method: _Query[P, R]) -> _Query[P, R]:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A whole deployment file. Helpers take a query by name or as a (registered) value."""
+    """A whole deployment file; methods take a query by name or as a (registered) value."""
 
     clock: Clock
     streams: Mapping[str, StreamSpec]
     queries: Mapping[str, QuerySpec]
     names: Names = UNPREFIXED
     known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What follows from these alone and was asked for before."""
+    """Cache of derived values."""
 
     def streams_of(self, query: str | QuerySpec) -> tuple[str, ...]:
-        """Names of what the query reads, streams or queries, in the order of its ``from``."""
+        """Names of the query's sources, streams or queries, in the order of its ``from``."""
         return self._spec(query).sources
 
     def queries_of(self, query: str | QuerySpec) -> tuple[str, ...]:
@@ -238,22 +237,22 @@ class Deployment:
         return tuple(found)
 
     def lateness_us(self, query: str | QuerySpec) -> int:
-        """How much later than wall(e) the normal time of e lies, in event time (rule-15).
+        """How long after wall(e) the normal time of e lies, in event time (rule-15).
 
-        With a stream that learns its ``expect_every`` it is the least: ``lateness_of`` has all.
-
-        A stream that keeps its word has passed e by wall(e + its ``disorder`` + its
-        ``expect_every``): the largest of these sums over its source streams. A chain adds nothing:
-        a row of a window has the window's end as its event time, and is there when that is due.
+        The watermark of a stream within its limits has passed e by wall(e + its ``disorder`` + its
+        ``expect_every``); the lateness is the largest of these sums over the source streams. A
+        chain adds nothing: a row of a window has the window's end as its event time and arrives
+        when that is due. If a stream learns its ``expect_every`` this is the minimum; see
+        ``lateness_of``.
         """
         sources = [self.streams[name] for name in self.source_streams(query)]
         return max(s.disorder_us + (s.expect_every_us or 0) for s in sources)
 
     @_once_a_query
     def input_fields(self, query: str | QuerySpec) -> tuple[str, ...]:
-        """What ``where`` and ``select`` see: all fields of the sources, in order of appearance.
+        """The fields in ``where`` and ``select``: all of the sources, in order of appearance.
 
-        Of a join those of its rows: ``left_<f>`` and ``right_<f>``.
+        A join has the fields of its rows: ``left_<f>`` and ``right_<f>``.
         """
         join = self._spec(query).join
         if join is not None:
@@ -262,10 +261,10 @@ class Deployment:
         return tuple(dict.fromkeys(names))
 
     def fields_of(self, source: str) -> tuple[str, ...]:
-        """What a source brings: a stream its fields, a query those of its results (trace-20).
+        """The fields of a source, a stream's own or those of a query's results (trace-20).
 
-        With a window one for each figure, ``temperature_avg``; figures have no ``_`` in their
-        names, so that no two of them meet.
+        A windowed query has one field for each figure, ``temperature_avg``; names of figures
+        contain no ``_``, so the names are unique.
         """
         if source not in self.queries:
             return self.streams[source].field_names
@@ -275,14 +274,14 @@ class Deployment:
         return tuple(f"{field}_{figure}" for field in fields for figure in query.aggregate)
 
     def output_fields(self, query: str | QuerySpec) -> tuple[str, ...]:
-        """The fields of the result: those of ``select``, else all input fields."""
+        """The fields of the result: those of ``select``, otherwise all input fields."""
         spec = self._spec(query)
         if spec.select is None:
             return self.input_fields(spec)
         return tuple(name for name, _ in spec.select)
 
     def child_streams(self, query: str | QuerySpec, child: int) -> tuple[str, ...]:
-        """The child's share of the query's streams: runs of neighbours, the first ones longer."""
+        """The child's share of the query's streams: contiguous runs, the first ones longer."""
         spec = self._spec(query)
         assert 0 <= child < spec.children, f"query {spec.name} has no child {child}"
         base, longer = divmod(len(spec.sources), spec.children)
@@ -290,24 +289,21 @@ class Deployment:
         return spec.sources[start : start + base + (child < longer)]
 
     def in_order(self) -> tuple[QuerySpec, ...]:
-        """All queries, each behind those that it reads."""
+        """All queries in topological order, each after those that it reads."""
         return tuple(sorted(self.queries.values(), key=self.stages))
 
     @_once_a_query
     def stages(self, query: str | QuerySpec) -> int:
-        """SUnions on the longest way of a reading to its results: two for each query of a chain."""
+        """SUnions on the longest path to the query's results: two for each query of a chain."""
         return 2 + max((self.stages(name) for name in self.queries_of(query)), default=0)
 
     def bound_us(self, query: str | QuerySpec) -> int:
-        """The X that holds for it: the smallest bound among itself and all chained on it.
-
-        See trace-13.
-        """
+        """The effective X: the least bound of the query and all chained on it (trace-13)."""
         return self.bound_of(query).bound_us
 
     @_once_a_query
     def bound_of(self, query: str | QuerySpec) -> QuerySpec:
-        """The query whose bound that is."""
+        """The query with the smallest bound among itself and all queries chained on it."""
         spec = self._spec(query)
         readers = (self.bound_of(reader) for reader in self._readers(spec))
         return min([spec, *readers], key=lambda each: each.bound_us)
@@ -316,8 +312,9 @@ class Deployment:
     def deadline_us(self, query: str | QuerySpec, stage: int) -> int:
         """Wall time from normal time to the deadline of its orderer (1) or its root (2).
 
-        rule-15: X less one margin for each stage from this one to the end of the path, on the path
-        that leaves the least. What reads a query must have its answer by its own first deadline.
+        It is X less one margin for each stage from this one to the end of the path, minimized over
+        all paths: a query's answer must reach a reading query by that query's first deadline. See
+        rule-15.
         """
         spec = self._spec(query)
         assert 1 <= stage <= 2, f"query {spec.name} has no stage {stage}"

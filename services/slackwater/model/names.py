@@ -1,14 +1,13 @@
-"""What a deployment calls its fragments, and everything that it makes in Kafka.
+"""Names of a deployment's fragments, and of its topics, groups and transactional ids in Kafka.
 
-Topics, groups and transactional ids are named by ``Names``, so that one place knows how they are
-built: the processes, the Spark jobs, the client, and whoever writes down which rights a process
-needs (the prefixes of names are names too: ``source("")`` is what all source logs begin with).
-Names follow from the deployment file alone; two deployments share a cluster when their ``prefix``
-differs. It stands before the rest (``plant-7.sw.results.climate.stable``), so that a right, a quota
-or a listing by prefix finds all of a deployment. A stream's own ``topic`` is the user's and is
+``Names`` alone builds names in Kafka, for the processes, the Spark jobs, the client, and the access
+control lists (which use prefixes of names: all source logs begin with ``source("")``). Names follow
+from the deployment file alone. Two deployments can share a cluster if their ``prefix`` differs. The
+prefix comes first (``plant-7.sw.results.climate.stable``), so that an access rule, a quota or a
+listing by prefix covers a whole deployment. A stream's own ``topic`` belongs to the user and is
 never renamed.
 
-The topics of ``schemas/topics.toml`` have the same names; a test holds the two together.
+The topics of ``schemas/topics.toml`` have the same names; a test checks that the two agree.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ ResultKind = Literal["stable", "tentative", "corrections"]
 RESULT_KINDS: Final[tuple[ResultKind, ...]] = ("stable", "tentative", "corrections")
 
 OURS: Final = "sw."
-"""What the name of every topic and transactional id begins with, behind the prefix."""
+"""Start of the name of every topic and transactional id, after the prefix."""
 TOPIC_CHARS_MAX: Final = 249
 """Kafka's own bound."""
 PREFIX_CHARS_MAX: Final = 100
-"""Leaves room for the longest name behind it: a query's name has at most 63 characters."""
+"""Leaves room for the longest name after it: a query's name has at most 63 characters."""
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*[._-]", re.ASCII)
 _ORDERER: Final = re.compile(r"([a-z][a-z0-9-]*)\.(\d+)\.([a-z])", re.ASCII)
@@ -35,7 +34,7 @@ _ROOT: Final = re.compile(r"([a-z][a-z0-9-]*)\.(\d+)", re.ASCII)
 
 
 def replica_letter(replica: int) -> str:
-    """What a replica is called in names: 0 is ``a``."""
+    """The letter of a replica in names: 0 is ``a``."""
     assert 0 <= replica < 26
     return chr(ord("a") + replica)
 
@@ -105,7 +104,7 @@ def aggregator_process(replica: int) -> str:
 
 
 def kind_of(process: str) -> str:
-    """``orderer`` of ``orderer/climate.0.a``; a process without a name of its own is its kind."""
+    """``orderer`` of ``orderer/climate.0.a``; a name without a slash is its own kind."""
     return process.partition("/")[0]
 
 
@@ -121,7 +120,7 @@ def is_orderer_of(process: str, query: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of the deployment with this prefix; ``""``: the only one on its cluster."""
+    """The names of the deployment with this prefix; ``""`` for the only one on its cluster."""
 
     prefix: str = ""
 
@@ -157,7 +156,7 @@ class Names:
 
     @property
     def heartbeats(self) -> str:
-        """What every process tells of itself."""
+        """The heartbeats of all processes."""
         return f"{self.prefix}sw.heartbeats"
 
     @property
@@ -180,17 +179,17 @@ class Names:
         return f"{self.prefix}sw.{query}.{part}"
 
     def group(self, process: str) -> str:
-        """What Spark's group ids of an aggregator begin with; no process joins a group."""
+        """Prefix of Spark's group ids of an aggregator; no process joins a group."""
         return f"{self.prefix}sw-{process.replace('/', '-')}"
 
     @property
     def assigned_group(self) -> str:
-        """The group id of consumers that belong to no group: the client library wants one."""
+        """The group id of consumers that join no group; the client library requires one."""
         return f"{self.prefix}slackwater-assigned"
 
 
 def why_no_prefix(prefix: str) -> str | None:
-    """What is wrong with a prefix, in words that may follow it; None if nothing is."""
+    """Why a prefix is invalid; None if it is valid."""
     if not prefix:
         return None
     if len(prefix) > PREFIX_CHARS_MAX:
@@ -206,4 +205,4 @@ def why_no_prefix(prefix: str) -> str | None:
 
 
 UNPREFIXED: Final = Names()
-"""Of the only deployment on its cluster."""
+"""The names of the only deployment on its cluster."""

@@ -1,13 +1,13 @@
 """The embedded broker: a real Apache Kafka, one KRaft node, as a child process from Maven's jars.
 
-Why not a fake: the guarantees rest on what a real broker does when it is killed, when a
-transaction is fenced, when a consumer meets a commit marker. An in-memory broker would only show
-what we believe of those. Why not a container: the first thing a reader runs must not need one.
+The guarantees depend on the behaviour of a real broker when it is killed, when a transaction is
+fenced, when a consumer reads a commit marker; an in-memory fake would only test assumptions about
+it. A container would be a requirement for the first run.
 
-What survives a restart lies in the data directory: the logs, the ports (so that clients need not
-be told anew) and the broker's own log. An open file with a lock on it is handed to the Java
-process, which holds it as long as it lives: so a directory is locked exactly while a broker runs
-on it, whoever started that one and however it ended, and no lock can be stale.
+The data directory holds what survives a restart: the logs, the ports (so that clients keep their
+address) and the broker's own log. The Java process inherits an open, locked file and holds it while
+it lives. The directory is therefore locked exactly while a broker runs on it, however that broker
+was started or ended, and no lock can be stale.
 """
 
 import base64
@@ -63,8 +63,8 @@ PORT_ATTEMPTS_MAX = 3
 class EmbeddedBroker:
     """One real Kafka broker on loopback, bound to a data directory.
 
-    `start` returns when the broker answers; `stop` ends it cleanly, `kill` as a crash would.
-    Either may be followed by another `start`, on the same port.
+    `start` returns when the broker responds; `stop` ends it cleanly, `kill` as a crash would.
+    Another `start` may follow, on the same port.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class EmbeddedBroker:
         client_config: Path | None = None,
         runs_long: bool = False,
     ) -> None:
-        """A broker that is open to all who reach loopback, unless it has a ``security``.
+        """Configure a broker; without ``security`` it accepts every client on loopback.
 
-        With ``archive_to`` it writes the classes that it has loaded to that file as it ends;
-        ``client_config`` is the file that says to clients how to get in. One that ``runs_long`` is
-        worth compiling for.
+        With ``archive_to`` it writes its loaded classes to that file when it ends.
+        ``client_config`` is the file with the clients' credentials. ``runs_long`` enables the
+        optimising compiler.
         """
         assert heap_mib_max >= 128, "the broker does not start in less"
         assert port is None or 0 < port < 65536
@@ -105,16 +105,16 @@ class EmbeddedBroker:
 
     @property
     def known_bootstrap(self) -> str | None:
-        """Where clients will connect, if that is known before the broker starts for the first time.
+        """The address for clients, if known before the first start of the broker.
 
-        It has been told its port, or has kept the one that it had; ``start`` takes no other.
+        The port is given or stored from an earlier run; ``start`` uses no other.
         """
         port = self._wanted_port or self._kept_ports().get("broker")
         return None if port is None else f"{HOST}:{port}"
 
     @property
     def cluster(self) -> Cluster:
-        """The same for a client, with what it needs to get in."""
+        """The address with the credentials of a client."""
         if self._security is None:
             return Cluster(self.bootstrap)
         return self._security.cluster(self.bootstrap, self._client_config)
@@ -137,7 +137,7 @@ class EmbeddedBroker:
     def start(self) -> Self:
         """Start the broker and wait until it answers."""
         assert not self.is_running(), "already running"
-        # In a fixed order: an archive of classes is good for exactly one class path.
+        # In a fixed order: a class archive is valid for exactly one class path.
         java, class_path = java_executable(), ":".join(map(str, broker_jars()))
         try:
             make_private(self.data_dir)
@@ -158,13 +158,13 @@ class EmbeddedBroker:
             return
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-            self._process.send_signal(signal.SIGCONT)  # a paused process heeds no SIGTERM
+            self._process.send_signal(signal.SIGCONT)  # a paused process does not handle SIGTERM
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_S_MAX)
         self.kill()
 
     def give_up(self) -> None:
-        """End a ``start`` that waits for the broker's answer, from another thread, and for good."""
+        """Abort a ``start`` that waits for the broker's response, permanently; thread-safe."""
         self._is_given_up = True
 
     def kill(self) -> None:
@@ -214,8 +214,8 @@ class EmbeddedBroker:
                 self._wait_until_it_answers(log_offset)
                 return
             except _PortTaken:
-                # Between our look and the broker's bind another process took a port. A port that
-                # clients may know already is not given up: the next look then raises.
+                # Another process took a port between the check and the broker's bind. A port that
+                # clients may already use is kept: the next check then raises.
                 self.kill()
                 if attempt == PORT_ATTEMPTS_MAX:
                     raise
@@ -242,7 +242,7 @@ class EmbeddedBroker:
         return self.data_dir / "server.properties"
 
     def _choose_ports(self) -> bool:
-        """Take the stored ports, or free ones; whether the clients' port was chosen freely."""
+        """Take the stored ports, or free ones; returns whether the clients' port is new."""
         kept = self._kept_ports()
         port: int = self._wanted_port or kept.get("broker", 0)
         chosen_freely = not port
@@ -274,10 +274,10 @@ class EmbeddedBroker:
         write_atomically(self._properties_path, "\n".join(lines) + "\n")
 
     def _format_once(self, java: list[str]) -> None:
-        """Give the log directory its identity, once in its life.
+        """Format the log directory, once in its life.
 
-        The mark is written before the first start. Logs without it are the rest of a format that
-        was interrupted: nothing has ever been written to them.
+        The mark is written before the first start. Logs without the mark are left over from an
+        interrupted format and hold no data.
         """
         mark = self.data_dir / "formatted"
         if mark.exists():
@@ -352,20 +352,20 @@ class EmbeddedBroker:
 
 
 _REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
-"""What says more than that nobody answers."""
+"""Errors with more information than a missing response."""
 
 
 class _PortTaken(EnvironmentProblem):
-    """The port is somebody else's; where it was our own choice another one is tried."""
+    """The port is taken by another process; a freely chosen port is replaced."""
 
 
 def answers(where: Where, timeout_s: float) -> bool:
-    """Whether a broker gives its metadata there within the time."""
+    """Whether a broker returns its metadata within the time."""
     return why_no_answer(where, timeout_s) is None
 
 
 def why_no_answer(where: Where, timeout_s: float) -> str | None:
-    """Why no broker gives its metadata there within the time; None if one does."""
+    """Why no broker returns its metadata within the time; None if one does."""
     refusals: list[str] = []
 
     def on_error(error: KafkaError) -> None:
@@ -376,19 +376,19 @@ def why_no_answer(where: Where, timeout_s: float) -> str | None:
         confluent_client(where)
         | {
             "reconnect.backoff.max.ms": 100,
-            "log_level": 0,  # a refused connection is an answer here, not news
+            "log_level": 0,  # a refused connection is expected here
             "error_cb": on_error,
         }
     )
     try:
         return None if client.list_topics(timeout=timeout_s).brokers else "there are none"
     except KafkaException as error:
-        client.poll(0)  # hands over what it was told meanwhile
+        client.poll(0)  # delivers pending error callbacks
         return refusals[-1] if refusals else str(error.args[0].str())
 
 
 def _locked(data_dir: Path) -> int:
-    """Open the directory's lock file and lock it for whoever holds the descriptor."""
+    """Open and lock the directory's lock file; the lock belongs to the open descriptor."""
     lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
     deadline = time.monotonic() + LOCK_S_MAX
     while True:
@@ -397,7 +397,7 @@ def _locked(data_dir: Path) -> int:
             return lock
         if time.monotonic() > deadline:
             break
-        time.sleep(0.02)  # a lock cannot be waited for with a time limit
+        time.sleep(0.02)  # flock has no timeout
     holder = os.pread(lock, 20, 0).decode(errors="replace") or "unknown"
     os.close(lock)
     raise EnvironmentProblem(
@@ -407,7 +407,7 @@ def _locked(data_dir: Path) -> int:
 
 
 def _free_ports(*ports: int) -> Ports:
-    """Fill in what is 0. All sockets are open at once, so that no two are the same."""
+    """Replace zeros by free ports; all sockets are open at once, so the ports are distinct."""
     with contextlib.ExitStack() as stack:
         found: list[int] = []
         for port in ports:

@@ -1,9 +1,9 @@
-"""What things cost: constants for a first estimate, before anything is started (``plan.py``).
+"""Cost constants for an estimate before anything is started (``plan.py``).
 
-A process costs its base, what each of its fragments adds while hardly anything happens, and what
-each reading adds that it handles. Measured, on two cores of an AMD EPYC, are those that name a
-bench. The others are estimates, and say so. Of 1, 10 and 20 queries of bench.queries the sums are
-0.38, 0.71 and 1.08 cores; 0.38, 0.78 and 1.15 were taken, 0.09 of the last by the rehearsal.
+The cost of a process is its base, an idle cost per fragment, and a cost per reading. Constants that
+name a bench are measured, on two cores of an AMD EPYC; the others are marked as estimates. For 1,
+10 and 20 queries of bench.queries the model gives 0.38, 0.71 and 1.08 cores; measured were 0.38,
+0.78 and 1.15, of which the rehearsal took 0.09 of the last.
 """
 
 from __future__ import annotations

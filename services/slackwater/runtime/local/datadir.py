@@ -1,12 +1,12 @@
-"""The data directory: one stack at a time, and where the others find it.
+"""The data directory: locked by one stack at a time, with the state that commands read.
 
-``run.json`` tells commands and people which broker and which processes there are. It stays behind
-with the broker's address, because the port is kept over restarts. The lock is the kernel's and ends
-with its holder, so it is never stale.
+``run.json`` names the broker and the processes, for commands and people. It remains after the end
+with the broker's address, because the port is kept over restarts. The lock is held by the kernel
+and ends with its holder, so it is never stale.
 
-What is in the directory is its owner's alone (0700, 0600); an older one, or one that was made for
-it, is closed to others at the start. A directory that holds other things than ours (a project's, a
-temporary one) keeps its mode, since closing it is not ours to do; what is ours in it is closed.
+The content is readable by its owner only (0700, 0600); wider modes are corrected at the start. A
+directory that also holds foreign files (a project, a temporary directory) keeps its own mode, and
+only the files of slackwater in it are closed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ NAMES: Final = frozenset(
 
 
 class Life(BaseModel):
-    """What became of a process that is kept running, since its supervisor started."""
+    """Restarts and last exit of a supervised process, since its supervisor started."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -80,7 +80,7 @@ class RunFile(BaseModel):
     version: Literal[1] = 1
     bootstrap: str
     kafka_config: str | None = None
-    """The file that says how to get into Kafka: its name, never what is in it."""
+    """The path of the file with the credentials for Kafka, never its content."""
     deployment: str
     pid: int | None = None
     """The process that keeps the others running; None: nothing runs."""
@@ -104,14 +104,14 @@ class RunFile(BaseModel):
 
 
 class DataDirectory:
-    """A data directory that this process has for itself."""
+    """A data directory locked by this process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
         self._lock: int | None = None
 
     def acquire(self) -> None:
-        """Make it if need be, and lock it; ``EnvironmentProblem`` says who has it."""
+        """Create it if necessary, and lock it; ``EnvironmentProblem`` names the holder."""
         assert self._lock is None
         try:
             make_private(self.path)
@@ -135,7 +135,7 @@ class DataDirectory:
             ) from error
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -148,7 +148,7 @@ class DataDirectory:
         names: Names = UNPREFIXED,
         lives: Mapping[str, Life] = MappingProxyType({}),
     ) -> None:
-        """Tell the others; without processes: that nothing runs now."""
+        """Write ``run.json``; without processes it records that nothing runs."""
         cluster = cluster_of(where)
         config = cluster.security.given
         run = RunFile(
@@ -160,7 +160,7 @@ class DataDirectory:
             prefix=names.prefix,
             lives=dict(lives),
         )
-        # What people look at; the stack itself does not need it, and goes on without room for it.
+        # The stack does not need the file, and continues if the disk is full.
         with contextlib.suppress(OSError):
             write_atomically(self.path / RUN_FILE, run.model_dump_json(indent=2) + "\n")
 
@@ -178,10 +178,10 @@ class DataDirectory:
 
 
 def keep_prefix(directory: Path, names: Names) -> None:
-    """Remember the prefix under which the directory is used; ``DeploymentError`` for another one.
+    """Store the prefix used with the directory; ``DeploymentError`` if another one is stored.
 
-    Spools and the places of proxies in their inputs are those of the topics of one deployment.
-    What was used before there were prefixes is used without one.
+    Spools and input positions of proxies belong to the topics of one deployment. A directory older
+    than prefixes has none.
     """
     file = directory / PREFIX_FILE
     try:

@@ -1,15 +1,14 @@
-"""A host that uses more memory than its fragments may hold is drained into a new one.
+"""Draining: moves the fragments of a host that uses too much memory to a new host.
 
-What a session holds is bounded (H of rule-12), and so is what is in flight and what is read ahead
-for all of them together. A process that has more is leaking, in a client library or by fragments of
-its heap, and nobody can tell for which fragment. A new process has none of it. So the supervisor's
-process looks at the memory of each host, starts an empty one beside it, moves the fragments over,
-one after another, and ends the old one.
+The memory of a session is bounded (H of rule-12), and so are the records in flight and read ahead
+for all sessions of a host. A process above these bounds leaks, in a client library or by heap
+fragmentation, and the leak cannot be attributed to a fragment. A new process is free of it. The
+supervisor's process therefore checks the memory of each host, starts an empty host, moves the
+fragments one after another, and ends the old host.
 
-One at a time, and into a process that is up: a fragment is away only from the end of its life in
-one host to the beginning in the other, half a second, and its answers are within their bound. The
-others go on meanwhile. The alternative, a restart, takes all of them at once, and for as long as a
-process takes to start.
+Fragments move one at a time into a running process: each is unavailable for half a second, and its
+answers stay within their bound, while the others continue. The alternative, a restart, stops all of
+them for as long as a process takes to start.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from slackwater.runtime.local.supervisor import Supervisor
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 
 HOST_MIB_MAX: Final = 512
-"""Of a host without fragments: 100 of the process, 128 in flight, 64 that are read ahead."""
+"""Allowance of a host without fragments: 100 for the process, 128 in flight, 64 read ahead."""
 FRAGMENT_MIB_MAX: Final = 384
-"""Of each fragment: 256 of H, and what a join looks back at."""
+"""Allowance of each fragment: 256 of H, and the readings that a join retains."""
 LOOK_S: Final = 5.0
 BACK_S_MAX: Final = 60.0
-"""So long a fragment is waited for before the next one is moved."""
+"""Maximum wait for a moved fragment before the next one is moved."""
 AGAIN_S: Final = 600.0
-"""A host is not drained sooner after the last time: what is full again so soon is no leak."""
+"""Minimum time between two drainings: a host that is full sooner does not leak."""
 
 Mib = Callable[[int], float]
 
@@ -47,13 +46,13 @@ def mib_of(pid: int) -> float:
 
 
 class Draining:
-    """See above. For the supervisor's event loop.
+    """Drains hosts above their memory allowance; for the supervisor's event loop.
 
     Args:
-        supervisor: keeps the hosts.
-        listener: hears their fragments.
+        supervisor: keeps the hosts running.
+        listener: receives the heartbeats of their fragments.
         launch: how hosts are started.
-        mib_of: the memory of a process.
+        mib_of: measures the memory of a process.
     """
 
     def __init__(
@@ -71,13 +70,13 @@ class Draining:
         self._not_before_s = 0.0
 
     async def run(self) -> None:
-        """For ever."""
+        """Check every ``LOOK_S``, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             await self.look()
 
     async def look(self) -> None:
-        """Drain the first host that has too much, one at a time."""
+        """Drain the first host above its allowance."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._not_before_s:
             return
@@ -92,7 +91,7 @@ class Draining:
                 return
 
     async def drain(self, process: str) -> None:
-        """Move its fragments to a new host, and end it."""
+        """Move the fragments of a host to a new one, and end the old host."""
         self._drained += 1
         new = f"{HOST}/new-{self._drained}"
         try:

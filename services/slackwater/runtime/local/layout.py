@@ -1,15 +1,15 @@
-"""Which processes and topics a deployment is made of. Pure: names and commands, nothing started.
+"""The processes and topics of a deployment. Pure: names and commands; starts nothing.
 
-One proxy for all streams, and as many hosts and as many aggregators as the largest number of
-replicas. Hosts run the orderers, one a (query, child, replica), and the roots, one a (query, part).
-Streams, orderers and roots have names of their own (``proxy/<stream>``, ``orderer/<query>.0.a``),
-under which they are shown, killed and paused.
+A deployment has one proxy for all streams, and as many hosts and aggregators as the largest number
+of replicas. Hosts run the orderers, one per (query, child, replica), and the roots, one per (query,
+part). Streams, orderers and roots have names of their own (``proxy/<stream>``,
+``orderer/<query>.0.a``), under which they are shown, killed and paused.
 
 Replica r of every child of every query is in host r and on aggregator r: two replicas of one child
-then never share a process, as trace-19 asks for, and one query more is no process more. The roots
-are spread over the hosts in their order: those of a query's parts, and those of a chain, are in
-different hosts as far as there are any. A query without a window has nothing to aggregate: its
-roots read the ordered logs themselves (trace-21), and a deployment of such queries starts no Spark.
+never share a process (trace-19), and an additional query needs no additional process. Roots are
+assigned to the hosts round-robin, so the roots of a query's parts, and of a chain, are in different
+hosts as far as possible. A query without a window needs no aggregation: its roots read the ordered
+logs (trace-21), and a deployment of such queries starts no Spark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from slackwater.runtime.local.launchers import ProcessSpec
 from slackwater.runtime.local.supervisor import BROKER
 from slackwater.runtime.logs.topics import QueryTopics, TopicLayout, topics_for
 
-# Proxies first, so that nothing more comes in; then all who only pass on; the broker is last.
+# Proxies stop first, so that no more input arrives; then the other processes; the broker is last.
 _stop_first, _stop_then = 0, 1
 
 PROXY: Final = "proxy"
@@ -55,9 +55,9 @@ class Launch:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What the processes are told apart from their arguments, which everybody can see.
+        """Environment of the processes; unlike arguments, it is not visible to other users.
 
-        Also that there is no file: a process must not take one that was meant for another cluster.
+        It also states that there is no file: a process must not use one meant for another cluster.
         """
         return {"SLACKWATER_KAFKA_CONFIG": str(self.kafka_config or "")}
 
@@ -83,7 +83,7 @@ def expected_names(queries: Mapping[str, QuerySpec]) -> tuple[str, ...]:
 
 
 def stages(query: QuerySpec) -> tuple[tuple[str, ...], ...]:
-    """Who stands between the source logs and a query's results: of each stage all copies.
+    """The processes between the source logs and a query's results: all copies of each stage.
 
     While one copy of each is up, an answer is due within the bound. A proxy is none: a source that
     is away is what the bound is for, and so is a query that another one reads (trace-20).
@@ -109,7 +109,7 @@ def proxy_spec(deployment: Deployment, launch: Launch) -> ProcessSpec:
 
 
 def fragment_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
-    """All others: what starts slowest is started first."""
+    """All other processes, the slowest to start first."""
     aggregators = [
         _spec(
             name,

@@ -1,21 +1,21 @@
-"""A fragment whose turns are too long is moved to a host of its own.
+"""Own hosts: moves a fragment whose turns are too long to a host of its own.
 
-Its host measures turns, holds the fragment back and tells of it in the fragment's heartbeat
-(``runtime.host.longturns``). Whoever keeps the hosts reads that here, starts a host for this
-fragment alone, and lets the first one drop it. Nothing is handed over between the two: a fragment
-begins from its logs, as after any death, and its START tells the first life's records from the
-second's (rule-6), so it does not matter which of the two is quicker.
+The host measures turns, throttles the fragment and reports it in the fragment's heartbeat
+(``runtime.host.longturns``). The supervisor reads that here, starts a host for this fragment alone,
+and removes it from the first host. No state is handed over: the fragment starts from its logs, as
+after any death, and its START separates the records of its two incarnations, so the order of stop
+and start does not matter (rule-6).
 
-It is not moved back: what made its turns long is in it or in its input, and a move costs its own
-query a gap of some seconds. Own hosts are bounded, for each is a process; what is beyond the bound
-stays held back in its first host.
+A fragment is not moved back: the cause of long turns is in it or in its input, and a move
+interrupts its query for some seconds. Own hosts are bounded, since each is a process; fragments
+beyond the bound stay throttled in their first host.
 
-A host whose turn does not end obeys no command. It is killed, the last resort, and its next life is
-without the fragment.
+A host whose turn does not end runs no command. It is killed as a last resort, and restarts without
+the fragment.
 
-A heartbeat is evidence only if it has the pid of the process that serves the fragment now: it may
-be of the life before the move. Whoever may write to the topic may speak in anybody's name; moves
-are bounded, and there is no kill without one, so that this has a bound, too.
+A heartbeat counts only with the pid of the process that serves the fragment now: it may date from
+before the move. Any principal with write access to the topic can forge heartbeats; the damage is
+bounded, since moves are bounded and a kill happens only with a move.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.parts import ENDLESS_TURN, LONG_TURN_MS
 
 OWN_HOSTS_MAX: Final = 4
-"""Processes beside those of the deployment, of 100 MB each, with one fragment each."""
+"""Bound on additional processes, of 100 MB each, with one fragment each."""
 LOOK_S: Final = 0.1
 
 
 class OwnHosts:
-    """See above. For the supervisor's event loop.
+    """Moves slow fragments to hosts of their own; for the supervisor's event loop.
 
     Args:
-        supervisor: keeps the hosts.
-        listener: hears their fragments.
+        supervisor: keeps the hosts running.
+        listener: receives the heartbeats of their fragments.
         launch: how hosts are started.
     """
 
@@ -51,16 +51,16 @@ class OwnHosts:
         self._launch = launch
         self._moved: list[str] = []
         self._left: set[str] = set()
-        """Those that stay where they are."""
+        """Fragments that stay in their first host."""
 
     async def run(self) -> None:
-        """For ever."""
+        """Check every ``LOOK_S``, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             await self.look(self._listener.all())
 
     async def look(self, latest: Mapping[str, Heartbeat]) -> None:
-        """Move whoever is told to be too slow."""
+        """Move each fragment whose heartbeat reports long turns."""
         pids = self._supervisor.pids()
         for part, beat in latest.items():
             if not {LONG_TURN_MS, ENDLESS_TURN} & beat.detail.keys():

@@ -1,7 +1,6 @@
-"""Decisions of a supervisor that need no process: back-off, and what a name means.
+"""Supervision decisions that need no process: back-off, and the targets of a name.
 
-Whoever restarts something uses them: the supervisor its processes, a proxy its streams, a host its
-fragments.
+Used for restarts by the supervisor (processes), a proxy (streams) and a host (fragments).
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from slackwater.model.names import kind_of
 
 
 class BackOff:
-    """How long to wait before a restart: not at all, unless it died again within the window.
+    """Exponential back-off between restarts; a first death within the window waits 0 s.
 
-    A single death costs the time to start and no more. What dies at once each time waits twice as
-    long each time, up to a bound, and is never given up: its broker or its disk may come back.
+    Each further death within the window doubles the wait, up to a bound. Restarts never end, since
+    a broker or a disk may become available again.
     """
 
     def __init__(
@@ -28,7 +27,7 @@ class BackOff:
         self._in_a_row = 0
 
     def after_death(self, now_s: float) -> float:
-        """It died; how long to wait before it is started again."""
+        """Record a death; returns the seconds to wait before the restart."""
         again = self._died_s is not None and now_s - self._died_s <= self._window_s
         self._in_a_row = self._in_a_row + 1 if again else 0
         self._died_s = now_s

@@ -1,11 +1,9 @@
-"""What a deployment will need: processes with their memory and CPU, topics, disk. Pure.
+"""Resource plan of a deployment: processes with their memory and CPU, topics, disk. Pure.
 
-The processes are those that the layout names, each with the fragments that it is told to serve;
-what each costs is measured (``runtime.local.costs``). A deployment file does not contain the rate
-of its streams: that is a ``PlannedLoad``, whose default gives the order of magnitude. CPU is that
-of
-    normal
-operation; a catch-up after a failure takes whatever there is.
+The processes and their fragments are those of the layout; their costs are measured
+(``runtime.local.costs``). A deployment file does not contain the rates of its streams: these are a
+``PlannedLoad``, whose default gives the order of magnitude. CPU is that of normal operation; a
+catch-up after a failure uses all available CPU.
 """
 
 from __future__ import annotations

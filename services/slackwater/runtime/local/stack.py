@@ -1,11 +1,11 @@
 """The stack: a whole deployment on this machine, started in the right order.
 
-Two ways to start it. `up` is for live data: the event clock is published at once, the proxies start
-first and read what their inputs hold, then the queries are registered with the E0 that follows from
-that (trace-24), and the rest starts. A *rehearsal* knows its data: the queries are registered
-first, all processes start and become ready, and then the clock is published, anchored a second
-ahead, and all begin together. Processes wait in the registry for what they need, so no order of
-starting is wrong; the order here is the quickest one.
+There are two ways to start. `up` is for live data: the event clock is published at once, the
+proxies start first and read the data in their inputs, then the queries are registered with the E0
+of that data (trace-24), and the other processes start. In a *rehearsal* the data is given: the
+queries are registered first, all processes start and become ready, and then the clock is published,
+anchored a second ahead, so that all begin together. Processes wait for their entries in the
+registry, so any order of starting is correct; this order is the fastest.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 PROXIES_READY_S_MAX = 5.0
-"""After this long a query is registered although a proxy has not read its input to the end."""
+"""Maximum wait for proxies to read their inputs to the end before queries are registered."""
 READY_S_MAX = 600.0
 BROKER_S_MAX = 10.0
-"""How long a broker that is not ours may take to answer."""
+"""Maximum wait for the response of an external broker."""
 ANCHOR_AHEAD_US = 1_000_000
 AGGREGATORS = "aggregator/"
 _LOOK_S = 0.2
@@ -60,12 +60,12 @@ _LOOK_S = 0.2
 
 @dataclass(frozen=True)
 class StackOptions:
-    """What a stack is started with.
+    """Options of a stack.
 
-    Without ``bootstrap`` and ``kafka_config`` it has an embedded broker, on ``port``; ``secure``:
-    one that asks for a password, which lies in ``client.properties`` of the data directory. The
-    file's path goes to all processes; its content stays where it is. ``runs_long``: it is made to
-    stay, rather than to start quickly.
+    Without ``bootstrap`` and ``kafka_config`` the stack has an embedded broker, on ``port``. With
+    ``secure`` that broker requires the password in ``client.properties`` of the data directory.
+    Processes get the path of that file, never its content. ``runs_long`` optimizes for long runs
+    instead of a fast start.
     """
 
     deployment_path: Path
@@ -101,7 +101,7 @@ class Stack:
         self._background: list[asyncio.Task[None]] = []
         self._launch: Launch | None = None
         self._early: set[str] = set()
-        """What was started before the broker answered."""
+        """Processes started before the broker responded."""
         self._supervisor: Supervisor | None = None
         self._listener: HeartbeatListener | None = None
         self._transport: KafkaTransport | None = None
@@ -109,40 +109,40 @@ class Stack:
 
     @property
     def bootstrap(self) -> str:
-        """Where its broker answers, once it has been started."""
+        """The address of its broker, once started."""
         return self.transport.bootstrap
 
     @property
     def transport(self) -> KafkaTransport:
-        """Its logs, once the broker has been started."""
+        """The transport to its logs, once the broker is started."""
         assert self._transport is not None, "not started yet"
         return self._transport
 
     @property
     def registration(self) -> Registration:
-        """What it needs in its logs, once the broker has been started."""
+        """The registration of its topics and queries, once the broker is started."""
         assert self._registration is not None, "not started yet"
         return self._registration
 
     @property
     def supervisor(self) -> Supervisor:
-        """Who keeps its processes."""
+        """The supervisor of its processes."""
         assert self._supervisor is not None, "not started yet"
         return self._supervisor
 
     @property
     def listener(self) -> HeartbeatListener:
-        """What its processes say."""
+        """The listener for its processes' heartbeats."""
         assert self._listener is not None, "not started yet"
         return self._listener
 
     @property
     def process_names(self) -> tuple[str, ...]:
-        """Of all its processes, the broker among them if it is its own; of streams, theirs."""
+        """Names of its processes and parts, with the broker if it is embedded."""
         return process_names(self._deployment, broker=not self._is_elsewhere)
 
     async def open(self) -> str:
-        """The first phase of both: directory, broker, topics. Where the broker answers."""
+        """First phase of both ways: directory, broker, topics; returns the broker's address."""
         self._directory.acquire()
         keep_prefix(self._directory.path, self._deployment.names)
         self._supervisor = Supervisor(
@@ -164,7 +164,7 @@ class Stack:
         )
         self._launch = self._launch_at(cluster)
         self._write_run()
-        # Nobody else could make a topic on a broker that is only there while this runs.
+        # Users cannot create topics on a broker that only runs while this stack does.
         inputs = 1 if embedded else None
         await asyncio.to_thread(self.registration.make_topics, input_partitions=inputs)
         self._listener = HeartbeatListener(self._transport).start()
@@ -217,10 +217,10 @@ class Stack:
         return anchor_wall_us
 
     async def wait_ready(self, names: Iterable[str], within_s: float) -> None:
-        """Wait until these processes say that they do their work.
+        """Wait until these processes report ready.
 
-        A process that ends with exit code 2 or 3 before it was ever ready has found something
-        that no restart mends; its sentence is raised here, as the right kind of error.
+        Exit code 2 or 3 before a process is ready means a problem that no restart repairs; its last
+        message is raised here as the corresponding error.
         """
         waiting = list(names)
         loop = asyncio.get_running_loop()
@@ -239,13 +239,13 @@ class Stack:
             await asyncio.sleep(0.05)
 
     def raise_what_gave_up(self) -> None:
-        """Raise what a process has said that no restart mends (exit code 2 or 3), if one has."""
+        """Raise the error of a process that no restart repairs (exit code 2 or 3), if any."""
         for name in self.supervisor.names():
             if not self.listener.ready(name):
                 self._raise_what_ended(name)
 
     async def stop(self) -> None:
-        """Stop everything; at any time, also twice."""
+        """Stop everything; allowed at any time, and repeatedly."""
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -259,7 +259,7 @@ class Stack:
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Is the broker somebody else's?"""
+        """Whether the broker is external."""
         return (self._options.bootstrap, self._options.kafka_config) != (None, None)
 
     async def _find_broker(self) -> Cluster:
@@ -275,7 +275,7 @@ class Stack:
         return given
 
     async def _start_broker(self) -> Cluster:
-        """Our own; who gets in is written down beside its data if that is not everybody."""
+        """Start the embedded broker; with ``secure`` write its credentials beside its data."""
         directory = self._directory.path
         file = directory / CLIENT_FILE
         if file.exists() and not self._options.secure:
@@ -299,10 +299,11 @@ class Stack:
         return broker.cluster
 
     async def _start_early(self, launch: Launch) -> None:
-        """Start what takes longest while the broker starts: it waits for it, and for its query.
+        """Start the slowest processes, the aggregators, while the broker starts.
 
-        A broker that was killed is let in again after three idle seconds, and the half of a restart
-        is Spark's JVM, which needs nobody for most of its start.
+        They wait for the broker and for their queries. A killed broker can register again only
+        after three idle seconds, and half of a restart is the start of Spark's JVM, which needs
+        no broker for most of it.
         """
         for spec in fragment_specs(self._deployment, launch):
             if spec.name.startswith(AGGREGATORS):
@@ -456,10 +457,10 @@ class StackThread:
 
 
 class _Threads(ThreadPoolExecutor):
-    """Runs each call in a thread that the end of the program does not wait for.
+    """Runs each call in a daemon thread, which does not delay the end of the program.
 
-    What is being started asks the broker, and may have to wait for its answer for a minute; told to
-    stop, the broker goes first. Threads of a pool would keep the program alive until they give up.
+    A start may wait a minute for the broker's response while a stop ends the broker. Threads of a
+    pool would keep the program alive until their timeouts.
     """
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:

@@ -1,16 +1,15 @@
 """The supervisor: starts the processes of a deployment and keeps them running.
 
-One machine's stand-in for node agents and controller. It restarts a process at once when it has
-died (a restart is the normal path of recovery, not an exception), backs off only from one that
-dies again and again, and ends all of them when it ends, also when it is killed itself (see
-``runtime.local.process``). It restarts nothing because of silence: whether a process that says
-nothing is dead is the protocols' question, and they answer it without ending anybody.
+The supervisor replaces node agents and a controller on one machine. It restarts a process at once
+when it has died (restart is the normal path of recovery), backs off only if a process dies
+repeatedly, and ends all processes when it ends, also when it is killed (see
+``runtime.local.process``). Missing heartbeats cause no restart: the protocols handle a silent
+process without ending it.
 
-Each process has a task of its own here, which is its whole life: start, wait for its end, decide.
-A process may serve several *parts* (a proxy its streams, a host its fragments). A part has a name
-like a process, and can be killed and paused alone: what kills a process is a signal, what kills a
-part is a line on its process's standard input, which the process carries out
-(``runtime.service.parts``).
+Each process has a task that starts it, waits for its end, and decides what follows. A process may
+serve several *parts* (a proxy its streams, a host its fragments). A part has a name like a process
+and can be killed and paused alone: by a line on its process's standard input, where a process gets
+a signal (``runtime.service.parts``).
 """
 
 from __future__ import annotations
@@ -51,17 +50,17 @@ EVENTS_MAX = 10_000
 LOG_BYTES_MAX = 10 * 1024 * 1024
 LOG_CHECK_S = 5.0
 STOP_S_MAX = 4.0
-"""A process that was told to stop is killed after this; they promise 2 s, the rest is for load."""
+"""A process is killed this long after SIGTERM; it stops within 2 s, the rest allows for load."""
 
 BROKER_STOP_S_MAX = 15.0
-"""A broker closes its logs; after a kill it would have to check them at the next start."""
+"""Time for a broker to close its logs; a killed broker must check them at its next start."""
 
 BROKER = "broker"
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEvent:
-    """Something that happened to a process, for reports. ``wall_us`` since the epoch."""
+    """An event in the life of a process, for reports; ``wall_us`` is since the epoch."""
 
     wall_us: int
     process: str
@@ -69,7 +68,7 @@ class ProcessEvent:
 
 
 class Supervisor:
-    """Keeps processes running; see the module's text. For one event loop."""
+    """Starts processes and keeps them running; for one event loop."""
 
     def __init__(
         self,
@@ -97,10 +96,10 @@ class Supervisor:
         await self._keep(spec.name, spec.stop_order, STOP_S_MAX, launcher)
 
     async def move(self, part: str, kept: ProcessSpec, to: ProcessSpec) -> None:
-        """Start a process that serves this part, too, and let its own serve ``kept`` from now on.
+        """Move a part: start process ``to``, and reduce its present process to ``kept``.
 
-        The part is away until the new process has begun it. If that cannot be started at all,
-        nothing has changed.
+        The part is unavailable until the new process has started it. If the new process cannot be
+        started, nothing changes.
         """
         was = self._parts[part]
         try:
@@ -112,7 +111,7 @@ class Supervisor:
         self.record(part, f"moved from {was} to {to.name}")
 
     def serve(self, spec: ProcessSpec) -> None:
-        """Let a process that runs serve these parts from now on; the others in it go on."""
+        """Change the parts of a running process; parts in both sets are not interrupted."""
         for part in self.parts(spec.name):
             if part not in spec.parts:
                 self._parts.pop(part, None)
@@ -122,15 +121,15 @@ class Supervisor:
         self._children[spec.name].serve(spec)
 
     async def end(self, name: str) -> None:
-        """Stop a process, and keep it no more."""
+        """Stop a process for good."""
         await self._children[name].stop()
         del self._children[name]
         self._changed()
 
     async def start_broker(self, broker: EmbeddedBroker) -> None:
-        """Start the embedded broker and keep it running; returns when it answers.
+        """Start the embedded broker and keep it running; returns when it responds.
 
-        It is stopped last. If the first start fails, so does this; a later one is repeated.
+        It is stopped last. A failed first start raises; later starts are retried.
         """
         await self._keep(BROKER, 1_000, BROKER_STOP_S_MAX, BrokerLauncher(broker))
 
@@ -142,11 +141,11 @@ class Supervisor:
             await asyncio.sleep(LOG_CHECK_S)
 
     def log_path(self, name: str) -> Path:
-        """Where the output of a process goes, or of the one that a part belongs to."""
+        """The log file of a process, or of the process of a part."""
         return self._logs_dir / f"{self._process(name).replace('/', '-')}.log"
 
     def names(self) -> list[str]:
-        """Of all processes that are kept running; of one with parts, theirs."""
+        """Names of all processes kept running; of the parts for a process that has parts."""
         parts = [part for part, process in self._parts.items() if process in self._children]
         with_parts = {self._parts[part] for part in parts}
         return sorted([*(self._children.keys() - with_parts), *parts])
@@ -156,7 +155,7 @@ class Supervisor:
         return self._parts.get(part)
 
     def parts(self, process: str) -> list[str]:
-        """What a process serves; itself if it has no parts."""
+        """The parts of a process; itself if it has none."""
         return [part for part, of in self._parts.items() if of == process] or [process]
 
     def pids(self) -> dict[str, int]:
@@ -168,23 +167,23 @@ class Supervisor:
         }
 
     def last_exit(self, name: str) -> int | None:
-        """The return code of the last end of a process (a part's); None if it has not ended yet."""
+        """The last return code of a process (or a part's process); None if it has not ended yet."""
         return self._children[self._process(name)].last_exit
 
     def lives(self) -> dict[str, Life]:
-        """What became of each process so far, by ``names``, for whoever looks from outside."""
+        """Restarts and last exit of each process, by ``names``, for ``run.json``."""
         return {name: self._children[self._process(name)].life for name in self.names()}
 
     def matching(self, target: str) -> list[str]:
-        """Whom a name means: a process or a part, all that begin with it, or all of a kind."""
+        """The targets of a name: a process or part, all with this prefix, or all of a kind."""
         return matching(target, {*self._children, *self._parts})
 
     def kill(self, target: str) -> list[str]:
-        """SIGKILL; they are started again like after any other death. Who was meant."""
+        """Kill the targets (SIGKILL), which are then restarted; returns their names."""
         return self._signal(self.matching(target), signal.SIGKILL, "killed")
 
     def pause(self, target: str, seconds: float | None = None) -> list[str]:
-        """SIGSTOP now, SIGCONT after so many seconds (None: at ``resume``). Who was meant."""
+        """Pause the targets for some seconds (None: until ``resume``); returns their names."""
         names = self._signal(self.matching(target), signal.SIGSTOP, "paused")
         pids = {name: self._pid(name) for name in names}
 
@@ -198,7 +197,7 @@ class Supervisor:
         return names
 
     def resume(self, target: str) -> list[str]:
-        """SIGCONT. Who was meant."""
+        """Resume the targets (SIGCONT); returns their names."""
         return self._signal(self.matching(target), signal.SIGCONT, "resumed")
 
     def _process(self, name: str) -> str:
@@ -208,9 +207,9 @@ class Supervisor:
         return self._children[self._process(name)].pid
 
     async def stop_all(self) -> None:
-        """Stop everything, group by group in the order given at the start; bounded in time.
+        """Stop everything, group by group in ascending ``stop_order``; bounded in time.
 
-        Also what is being started just now; whoever starts more in the meantime is refused.
+        Processes being started are stopped too; further starts are refused.
         """
         self._is_stopping = True
         for task in self._tasks:
@@ -224,7 +223,7 @@ class Supervisor:
         self._changed()
 
     def record(self, process: str, event: str) -> ProcessEvent:
-        """Write an event down, as the supervisor does for its own."""
+        """Record an event."""
         happened = ProcessEvent(self._clock.now_us(), process, event)
         self.events.append(happened)
         _log.info("%s: %s", process, event)
@@ -258,7 +257,7 @@ class Supervisor:
                 process.signal(signum)
                 self.record(name, event)
             else:
-                self.record(name, event)  # before it happens: the part may be quick to be back
+                self.record(name, event)  # before the command: the part may restart quickly
                 process.command(f"{COMMAND_OF[signum]} {name}")
             reached.append(name)
         return reached
@@ -274,7 +273,7 @@ class Supervisor:
 
 
 class _Child:
-    """One process over all its lives."""
+    """One process over all its restarts."""
 
     def __init__(
         self,
@@ -301,7 +300,7 @@ class _Child:
         self._life: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start it once; from then on it is kept running."""
+        """Start the process; from then on it is kept running."""
         try:
             pid = await self._launch()
             self._life = asyncio.create_task(self._live(pid), name=f"keep {self.name}")
@@ -309,26 +308,26 @@ class _Child:
             self._started.set()
 
     def command(self, line: str) -> None:
-        """Hand it a command."""
+        """Send a command to the process."""
         self._launcher.command(line)
 
     def serve(self, spec: ProcessSpec) -> None:
-        """Let it serve these parts."""
+        """Set the parts that the process serves."""
         self._launcher.serve(spec)
 
     def signal(self, signum: signal.Signals) -> bool:
-        """Signal it and what it has started (Spark's JVM); False if it does not run."""
+        """Signal the process and its descendants (Spark's JVM); False if it does not run."""
         if self.pid is None:
             return False
         self._kill_requested |= signum in {signal.SIGKILL, signal.SIGTERM}
-        # A process that is asked to stop looks after its own children.
+        # On SIGTERM a process stops its own children.
         for pid in [self.pid] if signum == signal.SIGTERM else _tree(self.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signum)
         return True
 
     async def stop(self) -> None:
-        """SIGTERM, SIGKILL if that does not help in time, and no restart."""
+        """Stop the process without a restart: SIGTERM, then SIGKILL after the time limit."""
         self._stopping.set()
         if self.pid is None:
             self._launcher.give_up()
@@ -336,7 +335,7 @@ class _Child:
         if self._life is None:
             return
         if self.signal(signal.SIGTERM):
-            self.signal(signal.SIGCONT)  # a paused process heeds no SIGTERM
+            self.signal(signal.SIGCONT)  # a paused process does not handle SIGTERM
         done, _ = await asyncio.wait([self._life], timeout=self._stop_s_max)
         if not done:
             self._record(self.name, f"did not stop within {self._stop_s_max:g} s: killed")
@@ -370,12 +369,12 @@ class _Child:
         self._record(self.name, f"started, pid {pid}")
         self._changed()
         if self._stopping.is_set():
-            self.signal(signal.SIGKILL)  # told to stop while it was being started
+            self.signal(signal.SIGKILL)  # stopped while it was being started
         return pid
 
     def _reaped(self) -> None:
         if self.pid is not None:
-            # What it has started must not outlive it: it would be a zombie of the next life.
+            # Its children must not outlive it: they would be zombies beside the restarted process.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
         self.pid = None
@@ -386,7 +385,7 @@ class _Child:
         self._changed()
 
     def _note_death(self, wall_us: int) -> None:
-        """What status shows; and who died of a signal has a line that says so in its own log."""
+        """Record a death for ``status``; a death by signal is also written to the process's log."""
         code = self.last_exit
         error = None if self._kill_requested else last_error(self._log, self._log_from)
         self.life = Life(
@@ -417,7 +416,7 @@ async def _ended(pid: int) -> None:
 
 
 def _tree(pid: int) -> list[int]:
-    """The process and all that it has started."""
+    """The process and its descendants."""
     try:
         return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
     except psutil.NoSuchProcess:
@@ -440,16 +439,17 @@ def _exit_name(code: int | None) -> str:
 
 
 def _own_line(process: str, message: str) -> bytes:
-    """A line as the process itself would have logged it."""
+    """A line in the format of the process's own log."""
     record = logging.LogRecord(__name__, logging.CRITICAL, "", 0, message, None, None)
     return f"{OneLineFormatter(process).format(record)}\n".encode()
 
 
 def rotate(log: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
-    """Keep one older log of the same bound beside it; whether it was turned over.
+    """Rotate a log above its bound, keeping one older log; returns whether it was rotated.
 
-    Copied and cut, not renamed: the process holds the file open, and appends (O_APPEND) at the
-    new beginning. A line written between copy and cut is lost; a full disk would lose more.
+    The log is copied and truncated, not renamed: the process holds the file open, and appends
+    (O_APPEND) at the new beginning. A line written between copy and truncation is lost; a full disk
+    would lose more.
     """
     try:
         if log.stat().st_size <= bytes_max:
