@@ -1,8 +1,8 @@
-"""How large a deployment may be: what is beyond is refused, with the numbers and what to do.
+"""Bounds on the size of a deployment; larger ones are refused, with the numbers and a remedy.
 
-A file may ask for what no machine can give (a window of 100 days that slides by a microsecond puts
-each reading into 8,640,000,000,000 windows). It would be found out late, by a process that is out
-of memory or never answers. So everything that grows with the file has a bound here.
+A file may require more than any machine has (a window of 100 days that slides by a microsecond puts
+each reading into 8,640,000,000,000 windows). A process would fail late, out of memory or without
+ever answering. Everything that grows with the file is therefore bounded here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAME_CHARS_MAX: Final = 255
 """Of a field and of a column."""
 WINDOWS_PER_READING_MAX: Final = 100_000
 ORDERER_RECORDS_PER_S_MAX: Final = 20_000
-"""Ten times what is warned of."""
+"""Ten times the rate that causes a warning."""
 SHOWN_CHARS_MAX: Final = 200
 """Of one value in a message."""
 ERRORS_SHOWN_MAX: Final = 100

@@ -1,7 +1,7 @@
-"""Turns the content of a deployment file into a deployment: all checks, in the order of reading.
+"""Converts the content of a deployment file to a deployment, with all checks in reading order.
 
-Each stream and each query is checked by itself, so that all errors are found in one go; what
-depends on other streams or queries is checked for those that are sound.
+Each stream and each query is checked by itself, so that all errors are reported together;
+dependencies are checked among the streams and queries that are sound.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from slackwater.model.names import UNPREFIXED, Names
 
 
 def check_content(content: Any, findings: Findings, *, micro_batch: bool) -> Deployment | None:
-    """The deployment; None if anything is wrong with it, and ``findings`` say what."""
+    """The deployment; None if it has errors, which are added to ``findings``."""
     top = shaped(FileShape, content, (), findings)
     names = UNPREFIXED if top is None else Names(top.prefix)
     # A fault at the top, say a wrong apiVersion, does not hide those below it.
@@ -59,7 +59,7 @@ def _section(content: Any, name: str) -> Mapping[str, Any]:
 
 
 def _in_order(queries: Mapping[str, Any], findings: Findings) -> list[str]:
-    """Each query behind those that it reads; a circle is an error where it closes."""
+    """Queries in topological order; a cycle is an error where it closes."""
     depth: dict[str, int] = {}
     open_: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What is found wrong or doubtful in a deployment file, each with its line."""
+"""Errors and warnings about a deployment file, each with its line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slackwater.model.errors import DeploymentError
 
 
 class Findings:
-    """Errors and warnings, each with its place; told in the order of the file."""
+    """Collects errors and warnings with their places; reports them in the order of the file."""
 
     def __init__(self, document: Document, where: str) -> None:
         self._document = document
@@ -22,11 +22,11 @@ class Findings:
         self._errors.append((line, f"{self._where}:{line}: {reason}"))
 
     def error(self, place: Place, reason: str) -> None:
-        """What makes the file wrong."""
+        """Add an error."""
         self._errors.append(self._reported(place, reason))
 
     def warn(self, place: Place, reason: str) -> None:
-        """What is allowed, and may not be what is wanted."""
+        """Add a warning: valid, but perhaps unintended."""
         self._warnings.append(self._reported(place, reason))
 
     def any(self) -> bool:

@@ -1,11 +1,11 @@
 """Reads and checks the deployment file.
 
-A wrong file costs most when it half works: a misspelt field that is ignored, a bound that no stage
-can keep. So whatever is not understood is an error, what this version does not do yet is refused,
-and each message names file, line and field. All errors are found in one go: each stream and each
-query is checked by itself, and what depends on others is checked for those that are sound.
+The worst errors in a file leave it half working: a misspelt field that is ignored, a bound that no
+stage can keep. Unknown fields are therefore errors, features not yet supported are refused, and
+each message names file, line and field. All errors are reported together: each stream and each
+query is checked by itself, and dependencies are checked among those that are sound.
 
-Pydantic checks shapes; what lies between fields is checked here, where the line is known.
+Pydantic checks shapes; constraints between fields are checked here, where the line is known.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CheckedDeployment:
-    """A sound deployment, and what its owner should think about."""
+    """A valid deployment and its warnings."""
 
     deployment: Deployment
     warnings: tuple[str, ...]

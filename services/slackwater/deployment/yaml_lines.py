@@ -1,9 +1,9 @@
-"""YAML as plain mappings, lists and texts, with the line of everything.
+"""YAML as plain mappings, lists and texts, with the line of each node.
 
-A message about a deployment file is of use only if it names the line, so the file is read as
-YAML's node graph, not as Python objects: nodes know their place, and nothing is ever constructed
-from a tag. Every scalar stays the text that was written (null becomes None): a key ``007`` or a
-column ``1e3`` must not turn into a number on its way, and numbers are read where one is expected.
+Messages about a deployment file must name the line, so the file is read as YAML's node graph, not
+as Python objects: nodes have positions, and tags construct no objects. Every scalar stays the text
+as written (null becomes None): a key ``007`` or a column ``1e3`` must not become a number; numbers
+are parsed where one is expected.
 """
 
 from __future__ import annotations

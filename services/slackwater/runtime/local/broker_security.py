@@ -1,10 +1,10 @@
-"""TLS and SCRAM for the embedded broker: who gets in, and how the broker knows itself.
+"""TLS and SCRAM for the embedded broker: authentication of clients and of the broker itself.
 
-Three listeners. Clients prove a password (SCRAM) inside TLS. The broker itself, and its controller,
-prove the one certificate that the broker has: its authority has signed that and nothing else, and
-its key is gone. So nobody gets past the first listener without a password, and no password is in a
-command line or in the broker's settings: the users are written through the second listener, as the
-broker, each time it has started.
+The broker has three listeners. Clients authenticate with a password (SCRAM) inside TLS. The broker
+and its controller authenticate with the broker's certificate, the only one its authority has
+signed; the authority's key is not kept. Clients therefore need a password, and no password is in a
+command line or in the broker's settings: users are written through the second listener, with the
+broker's certificate, after each start.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a deployment needs in Kafka before its processes can work: topics, the clock, the queries.
+"""Registration: creates the topics, the event clock and the queries of a deployment in Kafka.
 
-`slackwater up` does this for the processes that it starts itself; where something else starts them
-(Compose, systemd, Kubernetes) the one-shot command `slackwater topics` and the registrar do it.
-Everything may be repeated: what is there is left as it is, so a second start goes on with the E0
-and the w that the first one fixed (trace-24, trace-27).
+`slackwater up` registers for the processes that it starts; under Compose, systemd or Kubernetes the
+one-shot command `slackwater topics` and the registrar do. Registration is idempotent: existing
+topics and entries are kept, so a second start uses the E0 and the w that the first one fixed
+(trace-24, trace-27).
 """
 
 from __future__ import annotations

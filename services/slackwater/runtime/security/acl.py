@@ -1,9 +1,8 @@
-"""What each role needs in Kafka, and no more: access control lists that follow from a deployment.
+"""Access control lists: the minimal Kafka rights of each role, derived from a deployment.
 
 Pure: rules as values, and as the command lines of Kafka's own tool. Names come from ``Names``
-alone, so a prefix is in them. A right is for one topic where its name is known here, and by prefix
-where it is not: how many partitions a user's topic has, and so how many source logs, only Kafka
-knows.
+alone, so they contain the prefix. A rule names one topic where the name is known, and a prefix
+elsewhere: the number of source logs depends on the partitions of the user's topic in Kafka.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ def _aggregator(deployment: Deployment, names: Names) -> list[Rule]:
 
 
 def _client(deployment: Deployment, names: Names) -> list[Rule]:
-    """Who uses the results also asks which readings are in none of them, and why."""
+    """Results, and the quarantine with the readings that are in no result."""
     spacing = [Rule("topic", names.quarantine(stream), READ) for stream in deployment.streams]
     return _results(deployment, names) + spacing
 

@@ -1,7 +1,7 @@
-"""A certificate authority for one machine: signs for its brokers, and for their clients.
+"""A certificate authority for one machine: signs certificates of its brokers and their clients.
 
-Its key is never written: what is to be trusted is made once, together, and then the authority can
-sign nothing more, whoever reads the disk.
+Its key is never written: all certificates are made at once, and afterwards nothing more can be
+signed, even with access to the disk.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 LIFE: Final = dt.timedelta(days=3650)
 CLOCK_SKEW_MAX: Final = dt.timedelta(days=1)
-"""A certificate holds from so long ago, for whoever's clock is behind."""
+"""How far the validity of a certificate is backdated, for clocks that are behind."""
 
 
 class Authority:
-    """Lives as long as the object; ``pem`` is what clients trust."""
+    """An authority that lives as long as the object; clients trust ``pem``."""
 
     def __init__(self, name: str) -> None:
         from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,8 +1,8 @@
 """Certificates and keys, from PEM or PKCS12 into PEM in memory.
 
-Three client libraries want three forms: librdkafka takes PEM as text, Python's TLS takes text for
-authorities and only files for a chain with its key, Java takes either kind of file. So all is read
-once into PEM, and handed on from there; nothing is written to a disk.
+Three client libraries need three forms: librdkafka takes PEM as text, Python's TLS takes text for
+authorities and only files for a chain with its key, Java takes either kind of file. All input is
+therefore read once into PEM and passed on from there; nothing is written to disk.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Identity:
 
 
 def kind_of(content: bytes) -> Kind:
-    """What a file of certificates is, whatever it is called."""
+    """The format of a file of certificates, by its content."""
     if content.startswith(_JKS_MAGICS):
         return "JKS"
     if b"-----BEGIN " in content:
@@ -51,7 +51,7 @@ def kind_of(content: bytes) -> Kind:
 
 
 def how_to_convert(path: Path) -> str:
-    """The sentence for whoever has a Java keystore of the old kind."""
+    """The error text for a JKS keystore, with the command that converts it."""
     return (
         f"{path} is a JKS keystore, which only Java reads; convert it: keytool -importkeystore"
         f" -srckeystore {path} -destkeystore {path.with_suffix('.p12')} -deststoretype PKCS12"
@@ -114,7 +114,7 @@ def identity_of_pkcs12(content: bytes, password: str | None) -> Identity:
 def tls_context(
     authorities_pem: str | None, identity: Identity | None, *, check_names: bool = True
 ) -> ssl.SSLContext:
-    """What Python's clients connect with; ``CertificateError`` where OpenSSL takes none of it."""
+    """The TLS context of Python's clients; ``CertificateError`` where OpenSSL rejects the input."""
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=authorities_pem)
     context.check_hostname = check_names
     if identity is not None:

@@ -1,9 +1,9 @@
-"""How a client proves who it is to Kafka, and Kafka to it: once, for every client library.
+"""Mutual authentication of clients and Kafka, defined once for all client libraries.
 
-``Security`` holds what was read from a file of properties (``security_file.py``), and says it in
-the words of librdkafka, aiokafka and Spark. Its secrets appear in no ``repr``. Spark's plans, logs
-and checkpoints hold the options that it is given, so these name the file; Kafka's own client reads
-the values from there, in the JVM that connects.
+``Security`` holds the content of a security file (``security_file.py``) and converts it to the
+options of librdkafka, aiokafka and Spark. Its secrets appear in no ``repr``. Spark's plans, logs
+and checkpoints contain their options, so these refer to the file; Kafka's own client reads the
+values from it, in the JVM that connects.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 
 class Role(StrEnum):
-    """Who connects. Each may have a principal of its own (``docs/security.md``)."""
+    """The role of a client; each may have a principal of its own (``docs/security.md``)."""
 
     PROXY = "proxy"
     HOST = "host"
     """Orderers and roots."""
     AGGREGATOR = "aggregator"
     CLIENT = "client"
-    """Whoever reads results."""
+    """Readers of results."""
     EXPORTER = "exporter"
     ADMIN = "admin"
-    """Who makes topics, registers queries and truncates logs: ``up``, ``topics``, the registrar."""
+    """Creates topics, registers queries, truncates logs: ``up``, ``topics``, the registrar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """One principal's way into one cluster; without a file: plaintext, and nobody in particular."""
+    """One principal's credentials for one cluster; by default plaintext and anonymous."""
 
     protocol: Protocol = "PLAINTEXT"
     mechanism: str = ""

@@ -1,9 +1,8 @@
-"""Files and directories that their owner alone can read: 0600 and 0700, whatever the umask is.
+"""Files and directories readable by their owner only: 0600 and 0700, regardless of the umask.
 
 Spools, logs and the broker's data hold readings and results. Children are started with ``UMASK``
-(see ``runtime.local.process`` and ``runtime.service.entry``). What the parent makes for itself is
-made by the functions here, because its own umask stays: a rehearsal also writes results that are to
-be shared.
+(see ``runtime.local.process`` and ``runtime.service.entry``). The parent creates its own files with
+the functions here, because its umask is unchanged: a rehearsal also writes results to be shared.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def append_to(path: Path) -> BinaryIO:
 
 
 def write_atomically(path: Path, content: str) -> None:
-    """Write so that a reader, and a crash, find the old content or the new, never half of it."""
+    """Replace the content atomically: readers, also after a crash, find the old or the new."""
     part = path.with_name(f"{path.name}.part")
     with open(part, "w", encoding="utf-8", opener=_opener) as file:
         file.write(content)
@@ -39,9 +38,9 @@ def write_atomically(path: Path, content: str) -> None:
 
 
 def close_to_others(tops: Iterable[Path]) -> int:
-    """Take the rights of group and others off these and all below; how many had any.
+    """Remove the rights of group and others recursively; returns the number of changed entries.
 
-    Symbolic links are not followed. What belongs to another owner stays as that owner wants it.
+    Symbolic links are not followed. Files of other owners are not changed.
     """
     changed = 0
     for top in tops:

@@ -1,11 +1,11 @@
-"""The file that says how to get into a Kafka cluster: properties that every Kafka user knows.
+"""The security file: address and credentials of a Kafka cluster, as Kafka client properties.
 
-Names are those of Java's clients; librdkafka's for the same things are taken as well, so that a
-file that works with either's tools works here. What is not understood is refused with its line: a
-setting that is silently dropped may be the one that made a connection secure. A folder may stand
-for the file: each process then reads the one of its role, ``proxy.properties`` and so on.
+Names are those of Java's clients; librdkafka's equivalents are accepted too, so that a file that
+works with either's tools works here. Unknown settings are refused with their line: a setting that
+is silently dropped may be the one that made a connection secure. A folder may replace the file:
+each process then reads the file of its role, ``proxy.properties`` and so on.
 
-Nothing here puts a value into an error: it may be a secret.
+Errors contain no values, which may be secrets.
 """
 
 from __future__ import annotations
@@ -105,14 +105,14 @@ _KNOWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class KafkaFile:
-    """What a file says: perhaps where the cluster is, and how to get in."""
+    """The content of a security file: the cluster's address, if given, and the credentials."""
 
     bootstrap: str | None
     security: Security
 
 
 def read_kafka_file(given: Path, role: Role) -> KafkaFile:
-    """Read a file, or of a folder the role's; ``UsageError`` names file, line and key."""
+    """Read a file, or the role's file in a folder; ``UsageError`` names file, line and key."""
     given = given.absolute()
     path = given / f"{role}.properties" if given.is_dir() else given
     return _Reader(given, path, parse_file(path)).read()
@@ -308,7 +308,7 @@ class _Reader:
     def _spark_jaas(
         self, mechanism: str, named: Mapping[str, str], extensions: Mapping[str, str] | None = None
     ) -> None:
-        """Java has no other way to say this than JAAS; its values stay in the file."""
+        """Set Java's JAAS option, its only form of credentials; the values stay in the file."""
         for key in named.values():
             if any(letter in self.found[key].value for letter in '"\\\n\r'):
                 self._refuse(
@@ -319,7 +319,7 @@ class _Reader:
         self.spark["sasl.jaas.config"] = f"{_MODULES[mechanism]} required {' '.join(options)};"
 
     def _authorities(self) -> str | None:
-        """Who signs for the brokers; None: whom this machine trusts."""
+        """The authorities of the brokers' certificates; None for those of this machine."""
         key = self._one_of(
             (
                 "ssl.truststore.location",
@@ -348,7 +348,7 @@ class _Reader:
         return self._try(key, lambda: authorities_of_pem(content.decode(errors="replace")))
 
     def _identity(self) -> Identity | None:
-        """Who we are, by certificate; None: nobody asks for one."""
+        """The client certificate and its key; None without one."""
         chain = self._one_of(
             (
                 "ssl.keystore.location",
@@ -402,7 +402,7 @@ class _Reader:
     # What is in the file.
 
     def _value(self, key: str) -> str:
-        """Without blanks around it, as Java takes all but secrets."""
+        """The value without surrounding blanks, as Java reads all values but secrets."""
         return self.found[key].value.strip() if key in self.found else ""
 
     def _password(self, key: str) -> str | None:
@@ -437,7 +437,7 @@ class _Reader:
         return content.decode(errors="replace")
 
     def _reference(self, key: str) -> str:
-        """Where Kafka's own client finds a value (its ``FileConfigProvider``)."""
+        """A reference to a value for Kafka's own client (its ``FileConfigProvider``)."""
         return f"${{file:{self.path}:{key}}}"
 
     def _try(self, key: str | None, work: Callable[[], _T]) -> _T:
