@@ -168,7 +168,7 @@ class QueryChecker:
             )
 
     def _policy(self, shape: QueryShape, place: Place) -> None:
-        """What a user who chooses a policy gives up with it (DPC, section 6.1)."""
+        """Warn of the cost of the chosen policy (DPC, section 6.1)."""
         bound = format_duration_us(shape.bound)
         delays = {"failure": "a failure", "stabilization": "corrections"}
         for phase, during in delays.items():

@@ -1,4 +1,4 @@
-"""Fits a part of the file into its shape; where it does not fit, says why in the file's words."""
+"""Validates parts of the file against their shapes, with errors in terms of the file."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def shaped(shape: type[S], value: Any, place: Place, findings: Findings) -> S | 
 
 
 def exactly_one(shape: Shape, names: Sequence[str], place: Place, findings: Findings) -> bool:
-    """Is exactly one of these fields given? Else it is told."""
+    """Whether exactly one of these fields is given; otherwise adds an error."""
     given = [name for name in names if getattr(shape, name) is not None]
     if len(given) != 1:
         wanted = f"{', '.join(names[:-1])} or {names[-1]}"

@@ -1,4 +1,4 @@
-"""Checks of one stream: its key, its event time, where it comes from, what its silence means."""
+"""Checks of one stream: its key, its event time, its source, and the meaning of silence."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class StreamChecker:
             not_yet((*place, "topic", "format"), "topics of Avro readings", self._findings)
 
     def _silence(self, shape: StreamShape, place: Place) -> None:
-        """What no readings mean must be said where nobody else knows it (rule-9)."""
+        """The meaning of silence must be declared where it cannot be derived (rule-9)."""
         if shape.sporadic and shape.expect_every is not None:
             reason = "takes expect_every or sporadic: true, not both"
             self._findings.error((*place, "sporadic"), reason)

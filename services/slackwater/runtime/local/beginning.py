@@ -1,11 +1,11 @@
-"""Where a query begins in event time, when it is registered in a running deployment (trace-24).
+"""The start E0 of a query in event time, when it is registered in a running deployment (trace-24).
 
 E0 is part of a query's definition and the same in every process. It must not lie above the first
-reading (which would belong to no window) nor a year below it (which would make a year of empty
-windows). So it is the smallest event time or boundary in the source logs. The first record with a
-boundary tells a log's: nothing after it lies below that boundary, and boundaries never fall. Where
-no log has a record yet it is the event clock less the query's lateness: what is to come is not
-older than that.
+reading (which would belong to no window) nor far below it (a year would cost a year of empty
+windows). E0 is therefore the smallest event time or boundary in the source logs. Each log is read
+to its first record with a boundary: no later reading lies below it, and boundaries never decrease.
+While no log has a record, E0 is the event clock less the query's lateness: no later reading is
+older.
 """
 
 from __future__ import annotations

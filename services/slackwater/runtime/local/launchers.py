@@ -21,8 +21,8 @@ from slackwater.runtime.service.parts import ADD, REMOVE
 class ProcessSpec:
     """A process to keep running. It is stopped before those with a higher ``stop_order``.
 
-    ``parts`` are the names of what it serves, if that is not one thing of the process's own name.
-    ``takes_commands``: it may be told on its standard input to serve others.
+    ``parts`` are the names of the parts that it serves, if it is not a process of one name.
+    ``takes_commands``: commands on its standard input may change its parts.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Launcher(Protocol):
         ...
 
     def give_up(self) -> None:
-        """Nobody waits any more for a launch that takes its time; it may raise, or end soon."""
+        """Abort a long launch; it may raise, or end soon."""
         ...
 
     def command(self, line: str) -> None:
-        """Hand a command to the process, if it is there to take it."""
+        """Send a command to the process, if it runs."""
         ...
 
     def serve(self, spec: ProcessSpec) -> None:
@@ -108,7 +108,7 @@ class CommandLauncher:
                 os.write(self._process.stdin.fileno(), f"{line}\n".encode())
 
     def give_up(self) -> None:
-        """A command is started in no time."""
+        """Do nothing: a command starts at once."""
 
 
 class BrokerLauncher:
@@ -123,12 +123,12 @@ class BrokerLauncher:
         return self._broker.pid
 
     def reap(self) -> int | None:
-        """The broker keeps its return code to itself."""
+        """Stop the broker; its return code is not available."""
         self._broker.stop()
         return None
 
     def give_up(self) -> None:
-        """A broker that does not answer would be waited for for minutes."""
+        """Abort a start that waits for the broker's response, which may take minutes."""
         self._broker.give_up()
 
     def command(self, line: str) -> None:

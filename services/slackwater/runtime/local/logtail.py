@@ -1,4 +1,4 @@
-"""The end of a process's log: what it told last, within bounds."""
+"""The end of a process's log: its last messages, within bounds."""
 
 from __future__ import annotations
 

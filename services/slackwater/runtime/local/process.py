@@ -1,12 +1,12 @@
 """Child processes that die with their parent.
 
-A broker or worker that outlives a killed supervisor holds ports and locks and confuses the next
-run. Linux can send a signal to a child when its parent ends (prctl, PR_SET_PDEATHSIG), but
+A broker or worker that outlives a killed supervisor holds ports and locks, which the next run
+needs. Linux can send a signal to a child when its parent ends (prctl, PR_SET_PDEATHSIG), but
 "parent" there means the *thread* that forked: a child started from a short-lived thread would be
 killed when that thread ends. So one thread that lives as long as the interpreter starts all
 children, and `setpriv` (util-linux) sets the signal; a preexec_fn would run Python between fork
 and exec, which may deadlock in a program with threads. Where there is no setpriv, children are
-stopped by their owners only. What a child writes is its owner's alone (``umask``).
+stopped by their owners only. Files of a child are readable by its owner only (``umask``).
 """
 
 import shutil

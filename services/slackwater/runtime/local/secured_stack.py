@@ -1,14 +1,14 @@
-"""Who is let into a secured stack of containers: certificates, passwords and rights.
+"""Credentials of a secured stack of containers: certificates, passwords and access rules.
 
     python -m slackwater.runtime.local.secured_stack make FOLDER
     python -m slackwater.runtime.local.secured_stack grant FOLDER --deployment FILE \
         --brokers HOST:PORT
 
 ``make`` writes what is missing, once: below FOLDER a directory for the brokers, one for each role,
-and ``outside`` for programs on the host. Each is a volume that only those mount who are meant. The
-authority's key is never written. ``grant`` comes as the broker, by its certificate, and tells Kafka
-the users and what ``slackwater acl`` says of each; deny is the default. Both may be repeated, so
-each `docker compose up` runs them; another deployment file gets its rights, and old ones stay.
+and ``outside`` for programs on the host. Each is a volume that only its role mounts. The
+authority's key is never written. ``grant`` authenticates with the broker's certificate, and creates
+the users in Kafka with the rules of ``slackwater acl``; deny is the default. Both are idempotent,
+so each `docker compose up` runs them; rules of a new deployment file are added, old ones stay.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from slackwater.runtime.security.security_file import read_kafka_file
 BROKER: Final = "broker"
 OUTSIDE: Final = "outside"
 PRODUCER: Final = "producer"
-"""Whoever writes readings to the streams' own topics."""
+"""The user that writes readings to the streams' own topics."""
 AUTHORITIES: Final = Path("ca.pem")
 GROUPS: Final = "client-"
 """What the consumer groups of the client begin with."""
