@@ -4,7 +4,7 @@ A query's start E0 and its grid width w are fixed when it is registered (trace-2
 must be the same in every process, so they are stored in its definition here only. Processes wait
 for the entries they need, so the order in which they start does not matter. Until there is a
 controller the supervisor or the registrar writes the entries. The topic is compacted by name, and
-an existing entry is never replaced, so that a restarted deployment keeps its start.
+an existing entry is left as it is, so that a restarted deployment keeps its start.
 
 The topic may hold foreign records. A record that is no entry is skipped, counted and reported
 (``slackwater.runtime.logs.skipped``), and the entry before it stays valid. So is a tombstone:
