@@ -36,7 +36,6 @@ Fits: TypeAlias = Callable[[State], bool]
 OFFSET_MAX: Final = 2**48
 """Bound on offsets, ids, seqs, incarnations and placement numbers: 9 years at a million each
 millisecond."""
-"""Event times lie below it, on both sides of 1970."""
 
 
 def write_orderer_state(writer: Writer, names: Names, query: str, state: OrdererState) -> None:
