@@ -1,5 +1,5 @@
-"""The papers: a folder each, and ``common`` for what several of them use.
+"""Protocol cores: one folder per paper, and ``common`` for what several papers share.
 
-A protocol here does no I/O: time, randomness and events come in as arguments, effects go out as
-frozen values (import-linter and ruff check it). No paper's folder imports another's.
+Protocols do no I/O: time, randomness and events are arguments, effects are returned as frozen
+values (checked by import-linter and ruff). No paper's folder imports another's.
 """

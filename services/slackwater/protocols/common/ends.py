@@ -1,13 +1,13 @@
-"""Has a log been read to an end that was observed after a deadline (rule-14, trace-11)?
+"""Tests whether a log has been read to an end offset that was fetched after a deadline.
 
-A deadline alone blames nobody: the silence may be the reader's own. So the end of the log is asked
-for, and what lies before it is read, before its writer counts as failed. Three things end the
-wait: the end is reached; the broker gave no answer; or, though the broker says that there is more,
-nothing of it has come for ``STALLED_US_MAX``: a consumer that is stuck (trace-34) would else keep
-its process waiting for ever, which is no better than the failure it is to be judged by.
+A missed deadline does not prove that the writer failed: the reader itself may have been delayed.
+Before the writer counts as failed, the end offset of its log is fetched and the log is read to it.
+The wait ends when the end offset is reached, when the broker gives no answer, or when the broker
+reports more records but none arrive for ``STALLED_US_MAX``. Without the last limit a stuck
+consumer would block its process forever (trace-34).
 
-Time in which the process itself did not run counts little: at most ``STEP_US_MAX`` between two
-looks, so that a process which has slept gives its consumer time to wake up too.
+At most ``STEP_US_MAX`` is counted between two checks, so that after a pause of the process its
+consumer has time to resume too (rule-14, trace-11).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEP_US_MAX: Final = 50_000
 
 @dataclass(slots=True)
 class EndOffsetProbe:
-    """One question for the end of one log. ``offset`` is where its reader was last seen."""
+    """A pending request for the end offset of one log; ``offset`` is its reader's last position."""
 
     offset: int
     answered: bool = False
@@ -30,11 +30,11 @@ class EndOffsetProbe:
     stalled_us: int = 0
 
     def answer(self, end: int | None, fetched_at: int) -> None:
-        """The broker's answer, asked for at ``fetched_at``; None: it gave none."""
+        """Record the broker's answer to a request sent at ``fetched_at``; None means no answer."""
         self.answered, self.end, self.fetched_at = True, end, fetched_at
 
     def is_read(self, offset: int, passed_us: int = 0) -> bool:
-        """The reader is at ``offset``, and ``passed_us`` went by since the last look."""
+        """True if a reader at ``offset`` may stop waiting; ``passed_us``: since the last check."""
         if not self.answered:
             return False
         if self.end is None or offset >= self.end:

@@ -1,20 +1,21 @@
-"""The logs that a stage reads: who feeds each cursor, and how far the logs are known to be read.
+"""The logs that a stage reads: which consumer feeds each cursor, and how far each log is read.
 
-An orderer reads source logs and result topics, a root delta logs. Which records count, and what
-they leave, is decided by the cursors of each kind (``sunion/cursor.py``, ``sunion/chain.py``,
-``soutput/delta_cursor.py``). What is the same for all of them is here:
+An orderer reads source logs and result topics; a root reads delta logs. The cursors of each kind
+decide which records count (``sunion/cursor.py``, ``sunion/chain.py``,
+``soutput/delta_cursor.py``). This module holds the part common to all of them:
 
-* A cursor is attached to the live consumer or parked at an offset (rule-12). A parked cursor is fed
-  by a catch-up reader and attached again where it has reached the live consumer. Positions below
-  the beginning of a log are moved to it, by the cursor, which records the loss (rule-28).
-* Before an input counts as failed, its logs are read to ends that were fetched after the deadline
-  (rule-14, ``ends.py``).
-* After a start, tentative output is suppressed until the logs are read to the ends that they had at
-  the start (trace-6, rule-27).
+* A cursor is attached to the live consumer or parked at an offset (rule-12). A catch-up reader
+  feeds a parked cursor until it reaches the live consumer and is attached again. A position below
+  the beginning of its log is moved to the beginning by the cursor, which records the loss
+  (rule-28).
+* Before an input counts as failed, its logs are read to end offsets that were fetched after the
+  deadline (rule-14, ``ends.py``).
+* After a start, tentative output is suppressed until the logs are read to the end offsets that
+  they had at the start (trace-6, rule-27).
 
-``Inputs`` looks at offsets only. It returns the cursors that a record is for, and the stage hands
-the record to them. The alternative, a callback for each cursor, would hide the order in which a
-stage takes a record into account.
+``Inputs`` uses offsets only. It returns the cursors that a record is for, and the stage passes the
+record to them. The alternative, a callback for each cursor, would hide the order in which a stage
+processes a record.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ UNBOUNDED: Final = 2**62
 
 
 class InputCursor(Protocol):
-    """A line's place in one log, as far as this module needs it."""
+    """A line's position in one log, as far as this module needs it."""
 
     offset: int
     attached: bool
@@ -41,34 +42,33 @@ class InputCursor(Protocol):
         ...
 
     def jump(self, beginning: int) -> None:
-        """Retention took what was to be read next; the log begins at ``beginning``."""
+        """Move to ``beginning``, the log's first offset: retention removed the next record."""
         ...
 
     def skip_to(self, offset: int) -> None:
-        """The live consumer went on at ``offset``, beyond the record that was next."""
+        """Move to ``offset``: the live consumer passed the next record."""
         ...
 
 
 L = TypeVar("L")
 C = TypeVar("C", bound=InputCursor)
 Reader: TypeAlias = tuple[LineName, C]
-"""A line, and its cursor in some log."""
+"""A line and its cursor in one log."""
 
 
 @dataclass(slots=True)
 class InputLog(Generic[C]):
-    """One log: the cursors of both lines, and the place of the live consumer.
+    """One log: the cursors of both lines, and the position of the live consumer.
 
-    ``stable`` is None where the stable line does not read the log. ``ahead_max`` says how many
-    offsets a cursor may be ahead of the live consumer and still wait for it; one that is further
-    ahead is parked.
+    ``stable`` is None if the stable line does not read the log. ``ahead_max`` is how many offsets
+    an attached cursor may be ahead of the live consumer; a cursor further ahead is parked.
     """
 
     live: C
     stable: C | None
     ahead_max: int = UNBOUNDED
     position: int = field(init=False)
-    """The offset that the live consumer is to bring next."""
+    """The next offset of the live consumer."""
     readers: tuple[Reader[C], ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,21 +85,21 @@ class InputLog(Generic[C]):
         return self.stable
 
     def attach_at_position(self) -> None:
-        """Attach the cursors that are where the live consumer is, and park the others."""
+        """Attach the cursors at the live consumer's position, and park the others."""
         for _, cursor in self.readers:
             cursor.attached = cursor.offset == self.position
 
     def attach(self, cursor: C) -> None:
-        """Attach the cursor if it has reached the live consumer, else park it."""
+        """Attach the cursor if it has reached the live consumer; else park it."""
         cursor.attached = 0 <= cursor.offset - self.position <= self.ahead_max
 
     def advance(self, position: int) -> int:
-        """The live consumer is at ``position``; returns where it was."""
+        """Raise the live consumer's position to ``position``; return the position before."""
         before, self.position = self.position, max(self.position, position)
         return before
 
     def taking(self, first: int, last: int) -> Sequence[Reader[C]]:
-        """The attached cursors, and those in [first, last], which are attached by that."""
+        """The attached cursors, and the cursors in [first, last], which become attached."""
         found = []
         for reader in self.readers:
             cursor = reader[1]
@@ -111,18 +111,18 @@ class InputLog(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class ProbeEnds(Generic[L]):
-    """Ask the broker for the ends of these logs; answer with ``ends`` (rule-14)."""
+    """Fetch the end offsets of these logs from the broker; answer with ``ends`` (rule-14)."""
 
     logs: tuple[L, ...]
 
 
 class Inputs(Generic[L, C]):
-    """The logs of one stage; ``L`` is how the stage names a log.
+    """The logs of one stage; ``L`` is the stage's type for naming a log.
 
     Args:
-        logs: all of them, with cursors at the positions of the state record.
+        logs: all logs, with cursors at the positions of the state record.
         inputs: the logs that make up each input of the ``Line``, in its order.
-        suppress_until: by log, the end that was seen at the start.
+        suppress_until: by log, the end offset at the start.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Inputs(Generic[L, C]):
         self._unread = dict(suppress_until)
         self._probes: dict[L, EndOffsetProbe] = {}
         self._read_through: dict[L, int] = {}
-        """By log, when the last end was fetched to which the live line has read it."""
+        """By log, the fetch time of the latest end offset that the live line has read to."""
 
     def readers(self, log: L) -> tuple[Reader[C], ...]:
         """The cursors in a log."""
@@ -155,11 +155,11 @@ class Inputs(Generic[L, C]):
 
     @property
     def positions(self) -> dict[L, int]:
-        """The offset that the live consumer is to bring next, by log."""
+        """The next offset of the live consumer, by log."""
         return {log: at.position for log, at in self._logs.items()}
 
     def begin_at(self, beginnings: Mapping[L, int]) -> None:
-        """Before anything is read: retention may have been there first (rule-28)."""
+        """Move cursors below a log's beginning to it, before the first read (rule-28)."""
         for log, beginning in beginnings.items():
             at = self._logs[log]
             for _, cursor in at.readers:
@@ -169,10 +169,10 @@ class Inputs(Generic[L, C]):
             at.attach_at_position()
 
     def live_at(self, log: L, offset: int) -> None:
-        """The live consumer reads the log for others already: its next record is at ``offset``.
+        """Set the position of a live consumer that already reads the log for other fragments.
 
-        A cursor that is not there is parked. What lies before ``offset`` is no loss: the catch-up
-        reader has it (rule-12).
+        A cursor elsewhere than at ``offset`` is parked. Records before ``offset`` are not lost: the
+        catch-up reader reads them (rule-12).
         """
         at = self._logs[log]
         at.position = offset
@@ -182,7 +182,7 @@ class Inputs(Generic[L, C]):
     # Records of the live consumer, and the cursors that they are for (rule-12).
 
     def needs(self, log: L, offset: int) -> bool:
-        """Is a record at ``offset`` for any cursor? Else it need not be decoded."""
+        """True if any cursor needs the record at ``offset``; else it need not be decoded."""
         at = self._logs[log]
         at.position = offset + 1
         return any(
@@ -191,7 +191,7 @@ class Inputs(Generic[L, C]):
         )
 
     def receive(self, log: L, offset: int) -> Sequence[Reader[C]]:
-        """A record at ``offset``."""
+        """The cursors that take the record at ``offset``; passed cursors skip to it."""
         at = self._logs[log]
         at.position = offset + 1
         found = []
@@ -207,16 +207,16 @@ class Inputs(Generic[L, C]):
         return found
 
     def receive_batch(self, log: L, offset: int, next_offset: int) -> Sequence[Reader[C]]:
-        """Records of [offset, next_offset) that count as one, in a log of transactions.
+        """The cursors that take a batch of records [offset, next_offset) of a transactional log.
 
-        Such a log has offsets that no reader sees. Nothing that can be seen lies between what the
-        live consumer brought before and this.
+        Some offsets of such a log are invisible to readers. No visible record lies between the
+        previous batch of the live consumer and this one.
         """
         at = self._logs[log]
         return at.taking(at.advance(next_offset), offset)
 
     def read_to(self, log: L, position: int) -> Sequence[Reader[C]]:
-        """All that can be seen below ``position``, also if it was no record."""
+        """The cursors that take all visible records below ``position``; there may be none."""
         at = self._logs[log]
         return at.taking(at.advance(position), UNBOUNDED)
 
@@ -232,28 +232,28 @@ class Inputs(Generic[L, C]):
     def replaying(self, line: LineName, log: L, offset: int) -> C | None:
         """The cursor that a catch-up reader's record is for.
 
-        None: it was fetched before the cursor was attached, or was parked elsewhere.
+        None if the record was fetched before the cursor was attached or parked elsewhere.
         """
         cursor = self._logs[log].cursor(line)
         return None if cursor.attached or offset != cursor.offset else cursor
 
     def attach(self, line: LineName, log: L) -> None:
-        """A parked cursor has moved: attach it if it has reached the live consumer."""
+        """Attach a parked cursor that has moved, if it has reached the live consumer."""
         at = self._logs[log]
         at.attach(at.cursor(line))
 
     def attach_parked(self, line: LineName, log: L) -> None:
-        """A cursor was parked: it stays attached where the live consumer brings the same next."""
+        """Keep a just parked cursor attached if the live consumer's next offset is the same."""
         at, cursor = self._logs[log], self._logs[log].cursor(line)
         cursor.attached = cursor.offset == at.position
 
     def has_reached_consumer(self, line: LineName, log: L) -> bool:
-        """Has the cursor read all that the live consumer has brought?"""
+        """True if the cursor has read all that the live consumer has read."""
         at = self._logs[log]
         return at.cursor(line).offset >= at.position
 
     def position_gone(self, line: LineName, log: L, beginning: int) -> None:
-        """Retention took the record that a parked cursor needs next (rule-28)."""
+        """Move a parked cursor whose next record was removed by retention (rule-28)."""
         cursor = self._logs[log].cursor(line)
         if not cursor.attached and cursor.offset < beginning:
             cursor.jump(beginning)
@@ -261,26 +261,26 @@ class Inputs(Generic[L, C]):
     # Ends of logs: rule-14.
 
     def probe(self, logs: Iterable[L]) -> tuple[L, ...]:
-        """The logs among these whose ends are to be fetched; ``answer`` brings them."""
+        """The logs among these whose end offsets must be fetched; pass them to ``answer``."""
         wanted = tuple(log for log in logs if log not in self._probes)
         for log in wanted:
             self._probes[log] = EndOffsetProbe(self._logs[log].live.offset)
         return wanted
 
     def is_probed(self, log: L) -> bool:
-        """Has the end been asked for, and not been read to yet?"""
+        """True if the end offset has been requested and is not read to yet."""
         return log in self._probes
 
     def answer(self, ends: Mapping[L, int | None], fetched_at: int) -> None:
-        """The ends of some logs as of ``fetched_at``; None: the broker gave no answer."""
+        """Record end offsets requested at ``fetched_at``; None if the broker gave no answer."""
         for log, end in ends.items():
             probe = self._probes.setdefault(log, EndOffsetProbe(self._logs[log].live.offset))
             probe.answer(end, fetched_at)
 
     def read_through(self, passed_us: int = 0) -> Sequence[tuple[int, int]]:
-        """Inputs that the live line has now read to ends, and when the earliest was fetched.
+        """Inputs that the live line has now read to their ends, with the earliest fetch time.
 
-        ``passed_us`` is the time since the last look.
+        ``passed_us`` is the time since the last call.
         """
         if not self._probes:
             return ()
@@ -299,13 +299,13 @@ class Inputs(Generic[L, C]):
 
     @property
     def has_unread(self) -> bool:
-        """May there be anything left of what lay in the logs at the start?"""
+        """True if records that were in the logs at the start may still be unread."""
         return bool(self._unread)
 
     def is_unread(self, needed_to: int) -> bool:
-        """Is there, of what the live line needs? Its next unit ends at ``needed_to``.
+        """True if unread records of the start may belong to the unit that ends at ``needed_to``.
 
-        A log that has been read as far in event time is read far enough: its cursor may be parked
+        A log that has been read to ``needed_to`` in event time suffices: its cursor may be parked
         there (rule-12).
         """
         self._unread = {
@@ -317,5 +317,5 @@ class Inputs(Generic[L, C]):
 
     @property
     def awaited(self) -> set[L]:
-        """The logs that are still to be read to some end."""
+        """The logs that are still to be read to an end offset."""
         return {*self._probes, *self._unread}

@@ -1,27 +1,27 @@
-"""The two lines of a stage: what may be said for good, and what must be said in time.
+"""The two lines of a stage: the stable line answers finally, the live line answers in time.
 
-DPC (section 4.4.3) keeps two replicas of a query diagram when a failure heals: one goes on
-processing new tuples tentatively, the other reconciles. A stage here always has both, as two
-*lines* over the same inputs. The **stable line** takes the next unit (the orderer's bucket, the
+DPC (section 4.4.3) keeps two replicas of a query diagram when a failure heals: one continues to
+process new tuples tentatively, the other reconciles. A stage here always has both, as two *lines*
+over the same inputs. The **stable line** takes the next unit (the orderer's bucket, the
 root's window) when every input is complete up to its end, however long that takes. The **live
-line** answers every unit by its deadline: normally it is the stable line, and when the bound runs
-out it *forks* and goes on alone, tentatively, until the stable line has caught up and they *join*.
-Nothing is ever rolled back, and neither line waits for the other, but for lines that have met while
+line** answers every unit by its deadline. Normally it is the stable line; when the bound expires it
+*forks* and continues alone, tentatively, until the stable line has caught up and the lines *join*.
+Nothing is rolled back, and neither line waits for the other, except for lines that have met while
 the roots are far behind (``reconcile/downstream.py``).
 
-This module holds the decisions only (rule-14, rule-16, rule-17, rule-18 and rule-20): which unit is
-next for which line, which input has failed, what is due. It is told how far each input has come for
-each line and what time it is; content, positions and bytes belong to its callers. A deadline alone
-does not make an input failed: its log must have been read to an end that was observed after the
-deadline (trace-11), so a process that was itself asleep blames nobody else.
+This module only decides: which unit is next for each line, which input has failed, what is due.
+Callers pass the progress of each input per line and the time, and keep content, positions and
+bytes. A missed deadline alone does not make an input failed: its log must have been read to an end
+offset fetched after the deadline, so that a process that was itself suspended does not fail its
+inputs (rule-14, rule-16, rule-17, rule-18 and rule-20; trace-11).
 
-How long a unit is held back once the lines are apart is the query's *policy* (section 6.1): until
-its deadline, in the hope that it needs no correction, or not at all, and in STABILIZATION also for
-good. Only the stage whose own input is missing delays; one that is handed tentative input passes it
-on at once, else the delays of a chain would add up (trace-13).
+The query's *policy* (section 6.1) sets how long a unit is held back while the lines are forked:
+until its deadline, since the unit may then need no correction, or not at all, and in STABILIZATION
+also indefinitely. Only the stage whose own input is missing delays. A stage with tentative input
+forwards it at once; otherwise the delays of a chain would add up (trace-13).
 
-The paper's alternative, one copy that checkpoints, undoes and redoes (section 4.4.1), needs every
-tentative tuple buffered or a second node for as long as the failure lasts (trace-5).
+The paper's alternative, one copy that checkpoints, undoes and redoes (section 4.4.1), needs all
+tentative tuples buffered, or a second node, for as long as the failure lasts (trace-5).
 """
 
 from __future__ import annotations
@@ -36,55 +36,57 @@ from slackwater.protocols.common.states import LineEvent, LineState, moved
 
 
 class LineName(IntEnum):
-    """Which of a replica's two logs, or of a stage's two lines (rule-8)."""
+    """Names one of a replica's two logs, or of a stage's two lines (rule-8)."""
 
     STABLE = 0
     LIVE = 1
 
 
 LINES: Final = tuple(LineName)
-"""For loops: iterating over an enum costs ten times as much as over a tuple."""
+"""For loops: iteration over an enum costs ten times as much as over a tuple."""
 
 
 class Units(Protocol):
     """The fixed sequence of units: buckets, which touch, or windows, which may overlap."""
 
     def end(self, start: int) -> int:
-        """Where the unit that starts at ``start`` ends (us of event time)."""
+        """End of the unit that starts at ``start`` (us of event time)."""
         ...
 
     def following(self, start: int) -> int:
-        """Where the unit after the one that starts at ``start`` starts."""
+        """Start of the unit after the unit that starts at ``start``."""
         ...
 
     def news_from(self, start: int) -> int:
-        """The end of the unit before: what lies from here on the unit is the first to hold."""
+        """End of the unit before: readings from here on occur first in this unit."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """rule-15. ``normal_time(e)`` is wall(e + lateness) in us, or None while it is unknown.
+    """Normal times and deadlines of units.
 
-    ``answer_within_us`` is X - (n - k + 1)m for stage k of n: the ladder of deadlines (trace-13).
+    ``normal_time(e)`` is wall(e + lateness) in us, or None while it is unknown.
+    ``answer_within_us`` is X - (n - k + 1)m for stage k of n: the ladder of deadlines (rule-15,
+    trace-13).
     """
 
     normal_time: Callable[[int], int | None]
     answer_within_us: int
 
     def deadline(self, end: int) -> int | None:
-        """When a unit that ends at ``end`` must have been answered by this stage."""
+        """The time by which this stage must answer a unit that ends at ``end``."""
         normal = self.normal_time(end)
         return None if normal is None else normal + self.answer_within_us
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What becomes of a unit that is not stable, once the lines are apart (section 6.1).
+    """How units that are not stable are answered while the lines are forked (section 6.1).
 
-    ``failure``: while an input is missing. ``stabilization``: while nothing is missing any more,
-    but the stable line has not caught up. *process* answers as soon as it may (rule-17), *delay*
-    at the deadline, *suspend* not at all: it gives up the bound for fewer corrections.
+    ``failure`` applies while an input is missing, ``stabilization`` while no input is missing but
+    the stable line has not caught up. *process* answers as soon as allowed (rule-17), *delay* at
+    the deadline, *suspend* not at all: it trades the bound for fewer corrections.
     """
 
     failure: FailurePolicy = "process"
@@ -96,14 +98,14 @@ PROCESS: Final = Policy()
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing is due; ask again with new input, or at ``until`` (us of wall time; None: input)."""
+    """Nothing is due: retry on new input or at ``until`` (us of wall time; None: input only)."""
 
     until: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class ReadToEnd:
-    """Before ``inputs`` may be called failed, read their logs to an end fetched from now on."""
+    """Read the logs of ``inputs`` to an end fetched from now on, before the inputs may fail."""
 
     inputs: tuple[int, ...]
 
@@ -122,12 +124,12 @@ class Line:
     """The decisions of one stage. Positions are unit starts in us of event time.
 
     Args:
-        inputs: how many inputs (streams of an orderer, children of a root) there are.
-        units: the grid.
+        inputs: number of inputs (streams of an orderer, children of a root).
+        units: the sequence of units.
         schedule: normal times and deadlines.
         stable_next: first unit without a stable answer (S of rule-22).
         live_next: first unit without any answer (T of rule-22), not before ``stable_next``.
-        policy: of the query.
+        policy: the query's policy.
     """
 
     __slots__ = (
@@ -155,17 +157,18 @@ class Line:
         self.stable_next = stable_next
         self.live_next = live_next
         self.failed: set[int] = set()
-        # What a line that was apart lacked before its restart is found out at the first judgement.
+        # After a restart the first ``judge`` finds what a forked line lacks.
         self.state = LineState.UP_FAILURE if live_next > stable_next else LineState.STABLE
-        """What the heartbeats say of the output (dpc-6)."""
+        """The output's state, as heartbeats report it (dpc-6)."""
 
     def copy(self) -> Line:
-        """Another one at the same place, to decide on: this one is as it was until it is replaced.
+        """A copy to decide on; this line stays unchanged until the copy replaces it.
 
-        What has been read is no decision, and both know it.
+        The record of what has been read is shared: it is no decision.
         """
         other = object.__new__(Line)
-        # Attribute by attribute: once or twice a step, a loop over names costs three times as much.
+        # Attribute by attribute: called once or twice a step, and a loop over names takes three
+        # times as long.
         other._units, other._schedule, other._policy = self._units, self._schedule, self._policy
         other._read_through = self._read_through
         other._event, other._watched = self._event, self._watched
@@ -175,13 +178,13 @@ class Line:
 
     @property
     def forked(self) -> bool:
-        """Are the lines apart?"""
+        """True while the lines are apart."""
         return self.state is not LineState.STABLE
 
     def note_read(self, input_: int, fetched_at: int) -> None:
         """The live line has read ``input_`` to an end that was fetched at ``fetched_at``.
 
-        Also called when the broker gave no answer in time: then there is nothing to wait for.
+        Also called when the broker gave no answer in time: then waiting is pointless.
         """
         before = self._read_through[input_]
         self._read_through[input_] = fetched_at if before is None else max(before, fetched_at)
@@ -189,17 +192,17 @@ class Line:
     # Stable line.
 
     def stable_ready(self, stable_to: int) -> bool:
-        """May the stable line take its next unit (rule-16)? ``stable_to``: the least of inputs."""
+        """True if the stable line may take its next unit; ``stable_to``: least input (rule-16)."""
         return stable_to >= self._units.end(self.stable_next)
 
     def stable_answered(self, following: int) -> None:
-        """The stable line has taken all units before ``following``; the live line skips them."""
+        """Record stable answers to all units before ``following``; the live line skips them."""
         assert following > self.stable_next
         self.stable_next = following
         self.live_next = max(self.live_next, following)
 
     def try_join(self, now: int, stable_to: int, *, attached: bool) -> bool:
-        """Join if the stable line is where the live line is, and in time (rule-18)."""
+        """Join if the stable line has reached the live line before the deadline (rule-18)."""
         if not self.forked or self.stable_next != self.live_next or not attached:
             return False
         end = self._units.end(self.live_next)
@@ -221,14 +224,12 @@ class Line:
         excused: Collection[int] = (),
         start: int | None = None,
     ) -> Verdict:
-        """What is to be done about the live line's next unit (rule-14, rule-17, rule-20).
+        """Decide on the live line's next unit, or on the unit at ``start``.
 
-        ``start`` is another one, if all up to that shall be answered at once.
-
-        ``live_to[i]`` is how far input i has come for the live line. ``tentative(i)`` tells whether
-        input i passes the unit's end only tentatively; then nobody waits for the deadline
-        (trace-13). ``excused`` inputs hold back because the policy says so: their silence is no
-        failure.
+        ``start`` is given if all units up to it are answered together. ``live_to[i]`` is the
+        progress of input i on the live line. ``tentative(i)`` is true if input i passes the unit's
+        end only tentatively; the line then does not wait for the deadline (trace-13). ``excused``
+        inputs are held back by policy: their silence is no failure (rule-14, rule-17, rule-20).
         """
         start = self.live_next if start is None else start
         end = self._units.end(start)
@@ -245,8 +246,8 @@ class Line:
         awaited = tuple(i for i in lagging if i not in self.failed)
         is_tentative = tentative is not None and any(map(tentative, range(len(live_to))))
         if now < normal:
-            # Nothing tentative before its normal time: with every stream silent, or the boundary
-            # of the only living one an hour ahead, the future would be answered at once (trace-36).
+            # No tentative answer before its normal time: with all streams silent, or the watermark
+            # of the only live stream an hour ahead, future units would be answered (trace-36).
             return Wait(normal)
         is_complete = not is_tentative and all(i in excused for i in lagging)
         if is_complete:
@@ -269,14 +270,14 @@ class Line:
         return AnswerTentatively(lagging)
 
     def live_answered(self) -> None:
-        """The live line has answered its next unit: from here on it is alone."""
+        """Record a tentative answer to the live line's next unit; the lines are forked."""
         self.live_next = self._units.following(self.live_next)
         self.state = moved(self.state, self._event)
 
     def live_skipped(self, following: int, *, complete: bool) -> None:
-        """The live line has answered all units before ``following`` at once, and computed none.
+        """Record that all units before ``following`` were answered together and not computed.
 
-        ``complete``: no input lacks any of them; they are only overdue.
+        ``complete``: no input is missing in any of them; they are only overdue.
         """
         assert following > self.live_next
         self.live_next = following
@@ -284,10 +285,10 @@ class Line:
         self.state = moved(self.state, self._event)
 
     def _delays(self, lagging: tuple[int, ...], *, is_complete: bool) -> bool:
-        """Is the unit held back until its deadline, though no input is awaited?
+        """True if the unit is held back until its deadline although no input is awaited.
 
-        If all is there and the lines are one, the stable line will answer, as soon as its own
-        cursors get there. What is tentative already has been held back where that came about.
+        If the unit is complete and the lines are joined, the stable line answers when its own
+        cursors get there. Tentative input was already held back by the stage that made it.
         """
         if is_complete:
             return not self.forked or self._policy.stabilization != "process"
@@ -300,10 +301,10 @@ class Line:
     def _listen_ahead(
         self, now: int, live_to: Sequence[int], excused: Collection[int]
     ) -> Verdict | None:
-        """Suspended: nothing is answered, unless an input fails again in what comes after.
+        """While suspended, watch for an input that fails again in later units.
 
-        The next unit lacks nothing and stays where it is, so the deadlines that count are those of
-        the first unit that some input has not passed. None: one of them is over, speak again.
+        The next unit is complete and stays unanswered, so the deadline that counts is that of the
+        first unit that some input has not passed. None: that deadline has passed, resume answers.
         """
         unit = max(self._watched, self.live_next)
         waited_for = [i for i in range(len(live_to)) if i not in excused]
@@ -321,10 +322,10 @@ class Line:
         return Wait(None)
 
     def _in_time(self, to: int, now: int) -> bool:
-        """Does an input that has come as far as ``to`` keep its deadlines?
+        """True if an input with progress ``to`` keeps its deadlines.
 
-        One whose latency is longer than a unit never passes the beginning of the unit that is due.
-        By that sign alone it would stay failed for good, and so would the whole chain behind it.
+        An input whose latency exceeds a unit never passes the beginning of the unit that is due.
+        By that test alone it would stay failed forever, and so would the chain behind it.
         """
         deadline = self._schedule.deadline(to)
         return deadline is not None and now < deadline

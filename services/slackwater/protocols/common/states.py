@@ -1,11 +1,10 @@
-"""The states of an output stream, and the moves between them, as a table (DPC, Figure 5).
+"""The states of an output stream and the transitions between them, as a table (DPC, Figure 5).
 
-A consumer chooses among replicas by these states (Table II), so they are part of the contract:
-heartbeats carry them. Section 8.2 keeps one for each output instead of one for the whole node;
-here every pair of lines has its own.
+Heartbeats carry these states, and a consumer chooses among replicas by them (Table II). Section 8.2
+keeps one state per output instead of one per node; here every pair of lines has its own.
 
-The table holds all that is legal. A move that it lacks is a mistake of ours and raises, with the
-state and the event named. The diagram in ``docs/protocols/dpc.md`` is drawn from it.
+The table holds all legal transitions. Any other transition is a bug and raises an error that names
+the state and the event. The diagram in ``docs/protocols/dpc.md`` is drawn from the table.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from typing import Final
 
 
 class LineState(Enum):
-    """What an output is at the moment."""
+    """The state of one output."""
 
     STABLE = "STABLE"
-    """Everything answered so far is final: the lines are one."""
+    """Everything answered so far is final; the lines are joined."""
     UP_FAILURE = "UP_FAILURE"
-    """The live line is apart, and some input is missing or tentative."""
+    """The lines are forked, and some input is missing or tentative."""
     STABILIZATION = "STABILIZATION"
-    """The live line is apart, but lacks nothing any more: the stable line is catching up."""
+    """The lines are forked and no input is missing; the stable line is catching up."""
 
     @classmethod
     def of(cls, version: str | None) -> LineState | None:
-        """What a heartbeat says; None if it says nothing, or nothing that there is."""
+        """The state named in a heartbeat; None if absent or unknown."""
         return _STATES.get(version) if version is not None else None
 
 
@@ -36,15 +35,15 @@ _STATES: Final = {state.value: state for state in LineState}
 
 
 class LineEvent(Enum):
-    """What moves an output from state to state."""
+    """The events that move an output between states."""
 
     INPUT_MISSING = "INPUT_MISSING"
-    """A unit is answered without an input, or from a tentative one."""
+    """A unit is answered without some input, or from a tentative input."""
     INPUT_COMPLETE = "INPUT_COMPLETE"
-    """The live line's next unit lacks nothing. It forks on that only where the stable line is
-    behind its own deadline (held up by its reading, not by an input)."""
+    """The live line's next unit lacks nothing. This event forks the lines only if the stable line
+    misses its own deadline, delayed by its reading and not by an input."""
     JOINED = "JOINED"
-    """The stable line has come to where the live line is, in time, and so have its readers."""
+    """The stable line has reached the live line before its deadline, and so have its readers."""
 
 
 Moves = Mapping[tuple[LineState, LineEvent], LineState]
@@ -55,7 +54,7 @@ MOVES: Final[Moves] = MappingProxyType(
         (LineState.STABLE, LineEvent.INPUT_COMPLETE): LineState.STABILIZATION,
         (LineState.UP_FAILURE, LineEvent.INPUT_MISSING): LineState.UP_FAILURE,
         (LineState.UP_FAILURE, LineEvent.INPUT_COMPLETE): LineState.STABILIZATION,
-        # What was missing may come so quickly that the stable line is there at the next look.
+        # A missing input may arrive so quickly that the stable line has caught up by the next step.
         (LineState.UP_FAILURE, LineEvent.JOINED): LineState.STABLE,
         (LineState.STABILIZATION, LineEvent.INPUT_MISSING): LineState.UP_FAILURE,
         (LineState.STABILIZATION, LineEvent.INPUT_COMPLETE): LineState.STABILIZATION,
@@ -65,7 +64,7 @@ MOVES: Final[Moves] = MappingProxyType(
 
 
 class IllegalMoveError(AssertionError):
-    """The table has no such move."""
+    """A transition that is not in the table."""
 
 
 def moved(state: LineState, event: LineEvent) -> LineState:

@@ -1,4 +1,4 @@
-"""Reconciliation without a stop: replicas catch up in turns, lines join when readers are near.
+"""Reconciliation: replicas catch up in turns, and lines join when their readers are near.
 
-DPC, section 4.4.3: at least one replica goes on answering while another one is corrected.
+At least one replica continues to answer while another reconciles (DPC, section 4.4.3).
 """

@@ -1,25 +1,25 @@
-"""How far a replica's stable log has come at the roots: is what was corrected out of the way?
+"""Delays the join of a replica's lines until the roots have read most of its corrections.
 
-DPC joins as soon as it has caught up, since there a node sends to its neighbour through one queue
-that is never long. Here an aggregator reads the logs between them. One that is slower than its
-orderer still has the corrections of a long failure before it when the orderer's lines meet, and a
-live bucket in the stable log would stand behind all of them (trace-33). So the lines stay *apart*
-until the roots have come near: the live line goes on saying each bucket in the live log, which has
-a task of its own, and the stable line says it once more.
+DPC joins as soon as a replica has caught up, because the queue between two nodes is short. Here an
+aggregator reads the logs between them. If it is slower than its orderer, it still has corrections
+of a long failure to read when the orderer's lines meet, and a live bucket appended to the stable
+log would wait behind them (trace-33). So the lines stay *apart* until the roots are near: the live
+line continues to write each bucket to the live log, which has its own task, and the stable line
+writes the bucket again.
 
-What the roots have read of *this* replica's stable log is what counts. The windows they have
-answered would be the wrong measure: another child's silence stops them for hours, a long window or
-a great lateness holds them back by design, and without a window there are none.
+The measure is the roots' read position in *this* replica's stable log. Answered windows would be
+the wrong measure: the silence of another child stops them for hours, a long window or a large
+lateness delays them by design, and a query without a window has none.
 
-Waiting must gain something, or an aggregator that is never near would keep the lines apart for
-good. So it goes in rounds: once the roots have come to where the stable log ended when the round
-began, the distance must have halved, else it is not the corrections that make it. Nothing depends
-on a word: the roots that have said nothing for a lease are not waited for.
+Waiting proceeds in rounds, since an aggregator that is never near would keep the lines apart
+forever. A round ends when the roots reach the position where the stable log ended at its beginning.
+If the distance has not halved by then, corrections are not its cause and the lines join. Roots
+whose last report is older than a lease are not waited for.
 
-Rejected: a credit that keeps a stable line close to the roots all the time it catches up. It would
-be at the pace of heartbeats, and slow a quick aggregator down to mend a slow one.
+Rejected: a credit that keeps a stable line close to the roots during catch-up. The credit would
+move at the pace of heartbeats and slow a fast aggregator to the pace of a slow one.
 
-Pure: words of others and time come in, a yes or no comes out. Times are us.
+Pure: reports and times come in, a decision comes out. Times are us.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from typing import Final
 from slackwater.model.names import replica_letter
 
 NEAR_BUCKETS_DEFAULT: Final = 5
-"""Half a second at the usual w of 100 ms: the way and the heartbeats are one to three, and so few
-live buckets cost an aggregator that keeps pace less than the bound."""
+"""Half a second at the usual w of 100 ms. Transport and heartbeats account for one to three, and so
+few live buckets cost an aggregator that keeps pace less than the bound."""
 
 
 def read_position_key(child: int, replica: int) -> str:
-    """What a root's heartbeat calls its place in a replica's stable log."""
+    """Key of the read position in a replica's stable log, in a root's heartbeat."""
     return f"read_{child}.{replica_letter(replica)}"
 
 
 class Downstream:
-    """The parts of a query's root, in the eyes of one replica.
+    """One replica's view of the parts of a query's root.
 
-    ``near_us`` is the distance (event time) at which nobody waits, ``lease_us`` how long a word
-    counts.
+    ``near_us`` is the distance (event time) within which lines join without waiting, ``lease_us``
+    how long a report is valid.
     """
 
     def __init__(self, near_us: int, lease_us: int) -> None:
@@ -53,11 +53,11 @@ class Downstream:
         self._lag = 0
 
     def update(self, part: int, read_to: int, received_at: int) -> None:
-        """A root's latest heartbeat: how far it has read this replica's stable log."""
+        """Record how far a root has read this replica's stable log, from its latest heartbeat."""
         self._statuses[part] = (read_to, received_at)
 
     def is_awaited(self, now: int, stable_next: int) -> bool:
-        """Shall lines that meet at ``stable_next`` stay apart for now?"""
+        """True if lines that meet at ``stable_next`` must stay apart for now."""
         places = [to for to, at in self._statuses.values() if now - at < self._lease_us]
         if not places:
             return False
@@ -71,5 +71,5 @@ class Downstream:
         return True
 
     def forget(self) -> None:
-        """The lines are one, or the stable line has fallen back again: what comes is new."""
+        """Discard the round: the lines have joined, or the stable line is behind again."""
         self._round_end = None

@@ -1,19 +1,18 @@
-"""Who catches up first: replicas of one output take turns at reconciling (DPC, section 4.4.3).
+"""Staggered reconciliation: the replicas of one output catch up in turns (DPC, section 4.4.3).
 
-A replica that must reconcile asks; another one grants it, unless it reconciles itself, or must too
-and has the lower id (Figure 9). In the paper this keeps one replica free for new tuples. Here every
-replica has a line for those (``common/line.py``), so turns save work and nothing else: the root
-takes the corrections of whichever replica is first, and the others' reading and writing of the same
-can wait until the sources, the broker and the CPU are free again. Hence *nothing depends on it*
-(trace-30): a grant is a lease, renewed by the heartbeats that every process sends anyway, and void
-when they stop. A replica that hears from nobody for that long goes ahead; one that holds a lease
-and gets nowhere gives it up, and is not believed by the others if it does not. With one replica
-there is nobody to ask.
+A replica that must reconcile requests a turn. Another replica grants the turn, unless it reconciles
+itself or must reconcile too and has the lower id (Figure 9). In the paper this keeps one replica
+free for new tuples. Here every replica has a line for new tuples (``common/line.py``), so turns
+only save work: the root takes corrections from the first replica that has them, and the same work
+in other replicas can wait until the sources, the broker and the CPU are free. Hence *correctness
+never depends on turns* (trace-30). A grant is a lease, renewed by regular heartbeats and void when
+they stop. A replica that receives no heartbeats for a lease proceeds. A holder without progress
+releases its turn; if it does not, the others ignore its claim. A single replica needs no grant.
 
-Messages of their own, with answers awaited, were rejected: a lost answer would need a time-out of
-its own, where a heartbeat that is lost is said again after 40 ms.
+Rejected: separate request and reply messages. A lost reply needs its own time-out, whereas a lost
+heartbeat is repeated after 40 ms.
 
-Pure: words of others and time come in, a yes or no and a word to say come out. Times are us.
+Pure: reports and times come in, a decision and a status to send come out. Times are us.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from typing import Final, NamedTuple
 
 LEASE_US_DEFAULT: Final = 1_000_000
 REST_LEASES_MAX: Final = 4
-"""Two replicas that get nowhere and rest for a lease each would take turns for ever, and a third
-one never had its own; hence each turn in vain is followed by a longer rest, up to this."""
+"""Longest rest after turns without progress, in leases. The rest grows with each such turn: with a
+constant rest, two replicas without progress would alternate forever and starve a third."""
 
 
 class PeerStatus(NamedTuple):
-    """What a replica says of its turn. ``grants`` is the replica it lets go first, -1: none."""
+    """A replica's report on its turn; ``grants`` is the replica that may go first, -1 for none."""
 
     asks: bool = False
     holds: bool = False
@@ -37,12 +36,12 @@ class PeerStatus(NamedTuple):
     progress: int = 0
 
     def counters(self) -> dict[str, int]:
-        """For a heartbeat."""
+        """Encode for a heartbeat."""
         return {f"turn_{name}": int(value) for name, value in self._asdict().items()}
 
     @classmethod
     def of(cls, counters: Mapping[str, int]) -> PeerStatus | None:
-        """From a heartbeat; None if its sender takes no turns."""
+        """Decode from a heartbeat; None if its sender takes no turns."""
         values = [counters.get(f"turn_{name}") for name in cls._fields]
         asks, holds, grants, progress = values
         if asks is None or holds is None or grants is None or progress is None:
@@ -52,7 +51,7 @@ class PeerStatus(NamedTuple):
 
 @dataclass(slots=True)
 class _Peer:
-    """What a peer said last, when it was heard, and when it last said something new."""
+    """A peer's last status, when it was received, and when it last changed."""
 
     status: PeerStatus
     last_heartbeat: int
@@ -60,10 +59,10 @@ class _Peer:
 
 
 class Stagger:
-    """One replica's side of the agreement.
+    """One replica's side of the staggering protocol.
 
-    ``replica`` is its id: the lower one goes first. ``lease_us`` is how long a word counts, how
-    long a turn may go without progress, and the unit of the rest after that.
+    ``replica`` is its id; the lowest id goes first. ``lease_us`` is how long a report is valid, how
+    long a turn may last without progress, and the unit of the rest after that.
     """
 
     def __init__(self, replica: int, replicas: int, lease_us: int = LEASE_US_DEFAULT) -> None:
@@ -81,14 +80,14 @@ class Stagger:
         self._grants = -1
 
     def update(self, replica: int, status: PeerStatus, received_at: int) -> None:
-        """A peer's heartbeat."""
+        """Record a peer's heartbeat."""
         before = self._peers.get(replica)
         moved = before is None or before.status[:2] != status[:2] or before.status[3] != status[3]
         moved_at = received_at if before is None or moved else before.moved_at
         self._peers[replica] = _Peer(status, received_at, moved_at)
 
     def may_catch_up(self, now: int, *, needs: bool, progress: int) -> bool:
-        """Is it this replica's turn? ``progress`` is how far its stable line has come."""
+        """True if this replica may catch up; ``progress`` is the position of its stable line."""
         if self._alone or not needs:
             self._asked_at, self._holds = None, False
             self._excuse_those_who_wait(now)
@@ -108,7 +107,7 @@ class Stagger:
         return self._holds
 
     def status(self) -> PeerStatus:
-        """What the next heartbeat shall say."""
+        """The status for the next heartbeat."""
         asks = self._asked_at is not None
         return PeerStatus(asks, self._holds, self._grants, self._progress)
 
@@ -119,7 +118,7 @@ class Stagger:
             self._asked_at = now
 
     def _excuse_those_who_wait(self, now: int) -> None:
-        """While somebody is at it the others have a reason to say nothing new."""
+        """Excuse waiting peers: while a replica holds the turn, their status need not change."""
         active = [p for p in self._peers.values() if self._is_active(p, now)]
         if self._holds or any(p.status.holds for p in active):
             for peer in active:
@@ -127,7 +126,7 @@ class Stagger:
                     peer.moved_at = now
 
     def _has_turn(self, now: int) -> bool:
-        """Granted by anybody; or in nobody's way, and nobody was there to grant it in time."""
+        """True if a fresh peer grants the turn, or none is ahead and no grant came for a lease."""
         if self._asked_at is None:
             return not any(self._is_fresh(peer, now) for peer in self._peers.values())
         if any(
@@ -140,7 +139,7 @@ class Stagger:
         return waited and not self._ahead(now)
 
     def _ahead(self, now: int) -> list[int]:
-        """The peers that go first: those at it, and those that ask with a lower id."""
+        """The peers that go first: holders of a turn, and requesters with a lower id."""
         return [
             replica
             for replica, peer in self._peers.items()
@@ -149,7 +148,7 @@ class Stagger:
         ]
 
     def _choice(self, now: int) -> int:
-        """Whom this replica lets go first: one that is at it, else the lowest that asks."""
+        """The replica to grant: a holder, else the requester with the lowest id; -1 if itself."""
         active = {r: p.status for r, p in self._peers.items() if self._is_active(p, now)}
         at_it = [r for r, status in active.items() if status.holds]
         asking = [r for r, status in active.items() if status.asks]
@@ -162,5 +161,5 @@ class Stagger:
         return now - peer.last_heartbeat < self._lease_us
 
     def _is_active(self, peer: _Peer, now: int) -> bool:
-        """Heard lately, and getting somewhere: who hangs is not waited for."""
+        """True if the peer's report is fresh and changed lately; a stuck peer is not waited for."""
         return self._is_fresh(peer, now) and now - peer.moved_at < self._lease_us

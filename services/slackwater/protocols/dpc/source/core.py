@@ -1,26 +1,24 @@
-"""The persistent source log's writer: ids, promises, and what cannot be used.
+"""The writer of a persistent source log: assigns ids and watermarks, and refuses unusable readings.
 
-DPC's data sources log every tuple durably before anyone sees it (section 2.2), and send boundary
-tuples: a promise that nothing older follows (section 4.2.1). ``SourceCore`` is the part of that
-which needs no clock, disk or broker: readings go in as columns, in the order of their input;
-records go out, each with gap-free ids and the promise that holds after it.
+DPC's data sources log every tuple durably before it is visible (section 2.2) and send boundary
+tuples, which promise that nothing older follows (section 4.2.1). ``SourceCore`` is the part that
+needs no clock, disk or broker. Readings come in as columns, in input order; records go out, each
+with gap-free ids and the watermark that holds after it.
 
-Late, and who decides it. A promise is worth something only if readings below it never follow, so a
-reading below it is late. Where the order of the input is all there is (a file, or a stream that
-makes its boundaries from readings alone), a reading is late exactly if its time lies more than
-``disorder`` below the largest time before it: a function of the input alone, whatever has been
-flushed by then. So a restart decides the same again, and any batch computation can apply the rule.
-Boundaries then never overtake what is still to come: what follows in the input is either above
-(largest time so far) - disorder, or late by itself. For an input whose boundaries follow the clock
-the promise made is the measure.
+A reading below the watermark is late. If watermarks derive from the input alone (a file, or a
+stream whose boundaries come from its readings), a reading is late exactly if its time lies more
+than ``disorder`` below the largest time before it. That is a function of the input alone,
+independent of flushes, so a restart decides the same, and a batch computation can apply the rule.
+The watermark then never passes a usable reading: later input is above (largest time so far) -
+disorder, or late. If watermarks follow the clock, a reading is late if it is below the watermark.
 
-A clock's promise covers only input that was read to an end observed after it (trace-10): the caller
-says so by passing ``clock_us``. Boundaries of a stream with ``expect_every`` never come from a
-clock, whether a duration was declared or is to be learned: then the core counts the gaps between
-its readings (``primitives/lateness.py``), and nothing else is different.
+A clock's watermark covers only input that was read to an end observed after it (trace-10); the
+caller passes ``clock_us`` in that case. Boundaries of a stream with ``expect_every`` never come
+from a clock, whether the duration is declared or learned. If it is learned, the core also counts
+the gaps between readings (``primitives/lateness.py``).
 
-Rejected: deciding lateness when a batch is flushed. It is cheaper by one comparison, and makes the
-set of late readings depend on timing, so that no two runs over one file agree.
+Rejected: deciding lateness when a batch is flushed. That saves one comparison, but the set of late
+readings would depend on timing, and two runs over one file would differ.
 """
 
 from __future__ import annotations
@@ -55,10 +53,10 @@ BYTES_DEFAULT_MAX: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Readings as they came in, in the order of the input.
+    """Readings in input order.
 
-    ``positions[i]`` is where the input goes on behind reading i; ``position`` the same behind all
-    that was read, readings or not.
+    ``positions[i]`` is the input position behind reading i; ``position`` is the input position
+    behind all that was read, readings or not.
     """
 
     stimes: type_i64
@@ -72,7 +70,7 @@ class Arrived:
         return len(self.stimes)
 
     def take(self, which: npt.NDArray[np.bool_] | slice) -> Arrived:
-        """Some of the readings."""
+        """The selected readings."""
         return Arrived(
             self.stimes[which],
             self.key_index[which],
@@ -85,7 +83,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Readings of an ``Arrived`` that are not in the log, or (before_start) in no window."""
+    """Readings of an ``Arrived`` that are not logged, or (before_start) in no window."""
 
     reason: Reason
     indices: npt.NDArray[np.intp]
@@ -93,7 +91,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class SourceRules:
-    """What a stream's declaration says about its log."""
+    """The rules of a source log, from the stream's declaration."""
 
     log: str
     fields: tuple[str, ...]
@@ -104,18 +102,18 @@ class SourceRules:
     readings_max: int = READINGS_DEFAULT_MAX
     bytes_max: int = BYTES_DEFAULT_MAX
     learning: Learning | None = None
-    """With ``expect_every: auto``: how its value is learned from the gaps between readings."""
+    """With ``expect_every: auto``: how the value is learned from gaps between readings."""
 
     @property
     def rows_max(self) -> int:
-        """Readings in one record, before the length of keys is looked at."""
+        """Maximum readings in one record, before key lengths are considered."""
         row_bytes = 8 + 4 + 8 * len(self.fields)
         return max(1, min(self.readings_max, self.bytes_max // row_bytes))
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A core before a flush."""
+    """The state of a core before a flush."""
 
     next_id: int
     watermark: int
@@ -147,14 +145,14 @@ class SourceCore:
     # What comes in.
 
     def read_by(self, grids: Sequence[Grid], start_us: int | None) -> None:
-        """The queries over this stream: their cut points, and the smallest of their starts."""
+        """Set the cut points of the queries over this stream and their smallest start time."""
         self._grids = tuple(grids)
         self._start_us = start_us
 
     def follow(self, stimes: type_i64) -> int:
-        """Readings that an earlier incarnation has dealt with; says how many of them were late.
+        """Replay readings that an earlier incarnation processed; return how many were late.
 
-        Only where lateness is a function of the input: their times decide about what follows.
+        Only if lateness is a function of the input: their times decide which later ones are late.
         """
         assert self.rules.late == "input"
         if not len(stimes):
@@ -163,11 +161,11 @@ class SourceCore:
         return int(np.count_nonzero(late))
 
     def advance_watermark(self, t_us: int) -> None:
-        """The input itself says that no reading below ``t_us`` follows (a boundary message)."""
+        """Raise the input's watermark: a boundary message promises no reading below ``t_us``."""
         self.input_watermark = max(self.input_watermark, t_us)
 
     def offer(self, arrived: Arrived, now_us: int | None = None) -> tuple[Refused, ...]:
-        """Take readings in; ``now_us`` (event clock) turns the rule against the future on."""
+        """Accept readings; ``now_us`` (event clock) enables the check for future readings."""
         self.position = arrived.position
         if not len(arrived):
             return ()
@@ -196,7 +194,7 @@ class SourceCore:
         return late
 
     def _largest_before(self, stimes: type_i64) -> type_i64:
-        """Per reading, the largest time before it in the input; remembers the largest of all."""
+        """Per reading, the largest time before it in the input; updates ``largest``."""
         before = np.empty_like(stimes)
         before[0] = self.largest
         before[1:] = stimes[:-1]
@@ -207,11 +205,11 @@ class SourceCore:
         return before
 
     def lost(self, readings: int) -> None:
-        """The input does not hold these any more: the next record says so (rule-28)."""
+        """Count readings lost from the input; the next record reports the gap (rule-28)."""
         self._lost += readings
 
     def end(self, end_us: int | None) -> None:
-        """The input is exhausted; its boundary is then ``end_us``, however late the clock.
+        """Mark the input as exhausted; its watermark is then ``end_us``, independent of the clock.
 
         See trace-24.
         """
@@ -227,20 +225,20 @@ class SourceCore:
 
     @property
     def is_full(self) -> bool:
-        """Is there enough for a record, whatever the clock says?"""
+        """True if enough readings wait for a full record."""
         return self.waiting >= self.rules.rows_max
 
     def next_flush_us(self, after_us: int, default: Grid) -> int:
-        """When the event clock shows this, the next cut point's boundary is due."""
+        """Event clock time at which the next cut point's watermark is due."""
         disorder = self.rules.disorder_us
         grids = self._grids or (default,)
         return min(grid.next_cut(after_us - disorder) for grid in grids) + disorder
 
     def claim(self, clock_us: int | None, follow_us: int | None = None) -> int:
-        """The promise that could be made now for what is not yet read.
+        """The watermark that may be promised now for unread input.
 
-        ``clock_us``: the input was read to an end observed when the event clock showed this.
-        ``follow_us``: the promise of others, for a log that has never held a reading.
+        ``clock_us``: event clock time at which the end was observed that the input is read to.
+        ``follow_us``: the watermark of other logs, for a log that has never held a reading.
         """
         if self._ended and self._end_us is not None:
             return max(self.watermark, self._end_us)
@@ -256,7 +254,7 @@ class SourceCore:
     def flush(
         self, inc: int, clock_us: int | None = None, follow_us: int | None = None
     ) -> tuple[SourceRecord, ...]:
-        """All that waits, as records; a BOUNDARY alone if nothing waits but the promise grows."""
+        """Records of all waiting readings; a BOUNDARY if none wait and the watermark rises."""
         claim = self.claim(clock_us, follow_us)
         if not self.waiting:
             if claim <= self.watermark:
@@ -265,7 +263,7 @@ class SourceCore:
             return (self._boundary(Kind.BOUNDARY, inc),)
         pieces = self._pieces()
         self._chunks, self.waiting = [], 0
-        # What a record may promise is bounded by the readings that come behind it.
+        # The watermark of a record is bounded by the readings of the records behind it.
         lowest, boundaries = claim, [0] * len(pieces)
         for i in range(len(pieces) - 1, -1, -1):
             boundaries[i] = max(self.watermark, lowest)
@@ -279,11 +277,11 @@ class SourceCore:
         return tuple(records)
 
     def saved(self) -> Saved:
-        """What a flush changes; for a caller that could not keep what it gave."""
+        """The state that a flush changes, for a caller that may fail to store the records."""
         return Saved(self.next_id, self.watermark, tuple(self._chunks), self.waiting, self._lost)
 
     def restore(self, saved: Saved) -> None:
-        """As if the last flush had not been asked for."""
+        """Undo the last flush."""
         self.next_id, self.watermark = saved.next_id, saved.watermark
         self._chunks, self.waiting = list(saved.chunks), saved.waiting
         self._lost = saved.lost
@@ -291,9 +289,8 @@ class SourceCore:
     def start(self, spool: str, affected_until: int = NEVER, *, anew: bool = False) -> SourceRecord:
         """The record that begins an incarnation (rule-6).
 
-        ``affected_until``: what is damaged right before it was promised up to then (trace-15).
-            ``anew``: which
-        ids the log has had nobody knows, and from here on they are counted again.
+        ``affected_until``: watermark of the damaged records right before it (trace-15).
+        ``anew``: the ids used so far are unknown, and are counted again from here on.
         """
         begun = self._boundary(Kind.START, 0, spool)
         affected_until = max(begun.stime_max, affected_until)
@@ -348,7 +345,7 @@ class SourceCore:
         return pieces
 
     def _fit(self, piece: Arrived) -> list[Arrived]:
-        """Halves until long keys fit the limit too."""
+        """Halve the piece until long keys fit the limit too."""
         size = sum(map(len, piece.keys)) + len(piece) * (12 + 8 * len(piece.values))
         if size <= self.rules.bytes_max or len(piece) == 1:
             return [piece]
@@ -363,7 +360,7 @@ def _note(refused: list[Refused], reason: Reason, mask: npt.NDArray[np.bool_]) -
 
 
 def _join(chunks: Sequence[Arrived]) -> Arrived:
-    """Chunks one after the other, over one list of keys."""
+    """Concatenate chunks over one list of keys."""
     first, last = chunks[0], chunks[-1]
     if len(chunks) == 1:
         return first
@@ -389,7 +386,7 @@ def _place(chunk: Arrived, places: dict[str, int]) -> type_i32:
 
 
 def _compact(chunk: Arrived) -> Arrived:
-    """The same readings with the keys that occur in them, and no others."""
+    """The same readings, with only the keys that occur in them."""
     used = np.zeros(len(chunk.keys), np.bool_)
     used[chunk.key_index] = True
     if used.all():

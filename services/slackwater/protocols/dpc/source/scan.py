@@ -1,4 +1,4 @@
-"""What a source log tells its next writer: where the ids go on, and what has been promised."""
+"""Scan of a source log for its next writer: the next id and the watermark in force."""
 
 from __future__ import annotations
 
@@ -11,25 +11,23 @@ from slackwater.primitives.ids import Contiguous
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a log's writer goes on (rule-7 and rule-9)."""
+    """The point at which a log's writer continues (rule-7 and rule-9)."""
 
     next_id: int = 0
     watermark: int = NEVER
     largest: int = NEVER
-    """The largest stime so far in the input."""
+    """The largest stime of the input so far."""
     position: int = 0
-    """Where the input goes on."""
+    """The input position to read on from."""
 
 
 @dataclass(slots=True)
 class LogScan:
-    """What a source log says about its writer, read in the order of its offsets.
+    """The writer's state, recovered from a source log read in offset order.
 
-    It applies the readers' own acceptance rule, so writer and readers agree on where the
-    contiguous prefix ends. ``accepted`` lists, per spool, the runs of ids its records won: two
-    spools may have claimed the same ids (trace-2).
-
-    See rule-6, rule-7, rule-9.
+    The scan applies the readers' acceptance rule, so that writer and readers agree on the end of
+    the contiguous prefix. ``accepted`` lists, per spool, the runs of ids its accepted records have:
+    two spools may have claimed the same ids (rule-6, rule-7, rule-9, trace-2).
     """
 
     ids: Contiguous = field(default_factory=lambda: Contiguous(0))
@@ -44,13 +42,12 @@ class LogScan:
     has_hole: bool = False
     """A record lies beyond the end of the prefix."""
     pending_gap: bool = False
-    """A damaged one does, and no other: behind it the prefix goes on, and a gap is in it
-    (trace-15)."""
+    """Only a damaged record lies there: the prefix continues behind it, with a gap (trace-15)."""
     affected_until: int = NEVER
-    """What is damaged at the log's end, and in no spool any more, was promised up to this time."""
+    """Watermark up to which damaged records at the log's end, in no spool any more, may reach."""
 
     def see(self, offset: int, record: SourceRecord) -> None:
-        """The next record of the log."""
+        """Process the next record of the log."""
         if record.kind is Kind.START:
             self.inc = max(self.inc, offset)
             self.spool = record.spool
@@ -77,11 +74,11 @@ class LogScan:
             self._won(record.first_id, record.last_id)
 
     def give_up(self, spool: str, next_id: int, watermark: int) -> None:
-        """``spool`` has given up what lies below ``next_id``: if that is damaged, it is lost.
+        """Record that ``spool`` no longer holds ids below ``next_id``; damaged ones are lost.
 
-        At the log's end no record's ids tell how much that was. Who read it while it was whole goes
-        on at ``next_id``, so what comes next must not have a smaller id, or it would be a repeat to
-        them, and for others no loss at all.
+        At the log's end no later record's ids show how many were lost. Readers that read them
+        before the damage continue at ``next_id``, so the next record must not have a smaller id:
+        these readers would drop it as a repeat, and others would record no loss.
         """
         if self.pending_gap and spool == self.spool and next_id > self.ids.next_id:
             self.ids = Contiguous(next_id)
@@ -95,11 +92,11 @@ class LogScan:
             runs.append((first, last))
 
     def has(self, spool: str, last_id: int) -> bool:
-        """Did this spool's record that ends with ``last_id`` win its ids?"""
+        """True if this spool's record that ends with ``last_id`` was accepted."""
         return any(first <= last_id <= last for first, last in self.accepted.get(spool, ()))
 
     def resume(self, spool: str) -> Resume:
-        """Where a writer with this spool (or input) goes on."""
+        """The point at which a writer with this spool (or input) continues."""
         return Resume(
             next_id=self.ids.next_id,
             watermark=self.watermark,

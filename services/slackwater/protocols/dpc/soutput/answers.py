@@ -1,33 +1,32 @@
-"""Answers: which results one transaction of a root holds, and in which order.
+"""Plans the transactions of a root: the results in each, and their order.
 
-DPC's SOutput (section 4.4.2) stands at a node's exit: after a reconciliation it drops what it has
-sent as stable before, revokes the tentative rest with one UNDO, and marks the end of the
-corrections with REC_DONE. Here it stands at the root, the only place a consumer sees, and decides
-from two numbers that are in the log, never from a memory of what was computed (rule-22 to rule-24,
-trace-3):
+DPC's SOutput (section 4.4.2) is at a node's output: after a reconciliation it drops tuples already
+sent as stable, revokes the tentative rest with one UNDO, and marks the end of the corrections with
+REC_DONE. Here it is at the root, the only output a consumer sees, and decides from two numbers that
+are in the log, never from a memory of what was computed (rule-22 to rule-24, trace-3):
 
     S   first window without a stable answer           before S: final
     T   first window without any answer, S <= T        [S, T): tentative, not revoked yet
-                                                       from T on: nothing has been said
+                                                       from T on: unanswered
 
     ------- stable -------|------ tentative ------|------ unanswered ------>
                           S                       T
 
-A transaction that moves S revokes the windows it passes and answers them again, and no others:
-the paper's single UNDO would take away answers that a second failure makes irreplaceable (trace-4).
-When S reaches T nothing is unrevoked, and REC_DONE says so.
+A transaction that moves S revokes only the windows it passes and answers them again. The paper's
+single UNDO would also revoke answers that a second failure makes irreplaceable (trace-4). When S
+reaches T all tentative answers have been replaced, and REC_DONE is written.
 
 *Epochs.* The epoch grows by one at a tentative answer given while S = T. So all windows of [S, T)
-were answered in the present epoch: a greater one begins only when that range is empty. One number
-is enough to know the epoch of each answer that a correction replaces.
+were answered in the current epoch: the next one begins only when that range is empty. One number
+suffices for the epoch of every answer that a correction replaces.
 
-*Two-step use.* ``plan`` changes nothing. It returns the transaction and the state after it; when
-the log has it, ``committed`` takes that state over. A secondary calls ``committed`` with what it
-reads in the log, and both go on from there: what the log says counts (rule-24). An aborted
-transaction is forgotten by doing nothing.
+*Two-step use.* ``plan`` changes nothing. It returns the transaction and the state after it; once
+the transaction is in the log, ``committed`` adopts that state. A secondary calls ``committed`` with
+the state it reads in the log, and both continue from there: the log is authoritative (rule-24). An
+aborted transaction needs no action.
 
-What a window contains is opaque here (``content``): only its number of rows matters, for ``seq``
-and for the bounds of rule-23. Times are event times in microseconds.
+A window's ``content`` is opaque here: only its number of rows matters, for ``seq`` and for the
+bounds of rule-23. Times are event times in microseconds.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ STABLE_ROWS_MAX: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The snapshot: what the log says has been answered. Part of ``RootState`` (rule-23)."""
+    """Snapshot of what is answered according to the log; part of ``RootState`` (rule-23)."""
 
     next_seq: int
     epoch: int
@@ -63,7 +62,7 @@ class Answered:
 
     @classmethod
     def start(cls, first_window: int) -> Answered:
-        """Before the first transaction; ``first_window`` is the first that holds E0 (trace-24)."""
+        """The state before the first transaction; ``first_window`` holds E0 (trace-24)."""
         return cls(0, 0, first_window, first_window)
 
 
@@ -71,9 +70,9 @@ class Answered:
 class Ready(Generic[C]):
     """A window whose content is known, or a run of ``windows`` without rows (``rows`` is 0).
 
-    ``missing`` names what a tentative answer lacks; a stable one lacks nothing. ``gap`` is what
-    retention took away from it (rule-28). The windows of a run are empty, or, if it is
-    ``skipped``, overdue and never computed (rule-20).
+    ``missing`` names the inputs a tentative answer lacks; it is empty for a stable one. ``gap``
+    lists readings lost to retention (rule-28). The windows of a run are empty, or, if it is
+    ``skipped``, overdue and not computed (rule-20).
     """
 
     window_start: int
@@ -104,7 +103,7 @@ class Undo:
 
 @dataclass(frozen=True, slots=True)
 class GapNote:
-    """Precedes a stable window that retention has taken readings from (trace-15)."""
+    """Precedes a stable window that lost readings to retention (trace-15)."""
 
     seq: int
     epoch: int
@@ -117,7 +116,7 @@ class GapNote:
 class StableWindow(Generic[C]):
     """The stable answer: rows ``first_seq`` .. ``seq - 1`` in key order, boundary at ``seq``.
 
-    ``epoch`` is that of the tentative answer it replaces, else 0.
+    ``epoch`` is the epoch of the tentative answer it replaces, else 0.
     """
 
     first_seq: int
@@ -149,9 +148,9 @@ class TentativeWindow(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class EmptyRun:
-    """One boundary that answers ``windows`` windows without rows: they are empty, or ``skipped``.
+    """One boundary that answers ``windows`` windows without rows: empty ones, or ``skipped`` ones.
 
-    ``window_end`` is that of the last, and ``due_at`` belongs to it.
+    ``window_end`` and ``due_at`` are those of the last window.
     """
 
     seq: int
@@ -167,7 +166,7 @@ class EmptyRun:
 
 @dataclass(frozen=True, slots=True)
 class RecDone:
-    """All that was undone up to ``epoch`` has been replaced: nothing is unrevoked."""
+    """All tentative answers up to ``epoch`` have been replaced."""
 
     seq: int
     epoch: int
@@ -178,10 +177,10 @@ Effect = Undo | GapNote | StableWindow[C] | TentativeWindow[C] | EmptyRun | RecD
 
 @dataclass(frozen=True, slots=True)
 class Transaction(Generic[C]):
-    """What is written in one transaction, in the order of ``effects``, then the state record.
+    """The contents of one transaction: ``effects`` in order, then the state record.
 
-    ``after`` goes into that record and, once the log has it, into ``AnswerPlanner.committed``.
-    ``more`` says that stable windows were left over for the next one (rule-23).
+    ``after`` goes into that record and, once it is in the log, to ``AnswerPlanner.committed``.
+    ``more`` is true if stable windows are left for the next transaction (rule-23).
     """
 
     effects: tuple[Effect[C], ...]
@@ -190,18 +189,18 @@ class Transaction(Generic[C]):
     more: bool
 
     def __bool__(self) -> bool:
-        """Is there anything to write?"""
+        """True if there is anything to write."""
         return bool(self.effects)
 
 
 def rows_of(transaction: Transaction[C]) -> list[int]:
-    """Of each window that is computed for it; runs cost nothing."""
+    """Row counts of the windows computed for the transaction; runs are not counted."""
     computed = (StableWindow, TentativeWindow)
     return [effect.rows for effect in transaction.effects if isinstance(effect, computed)]
 
 
 class AnswerPlanner(Generic[C]):
-    """Holds the last committed state.
+    """Plans transactions from the last committed state.
 
     ``due_at`` gives the normal time of a window's end (rule-15), None while it is unknown.
     """
@@ -217,11 +216,11 @@ class AnswerPlanner(Generic[C]):
 
     @property
     def state(self) -> Answered:
-        """What the log says."""
+        """The last state in the log."""
         return self._state
 
     def committed(self, snapshot: Answered) -> None:
-        """The log has this state, written by this copy or by another one."""
+        """Adopt the state that is in the log, written by this copy or another."""
         was, now = astuple(self._state), astuple(snapshot)
         if any(new < old for old, new in zip(was, now, strict=True)):
             raise ValueError(f"the log went back from {self._state} to {snapshot}")
@@ -230,16 +229,16 @@ class AnswerPlanner(Generic[C]):
     def plan(
         self, stable: Iterable[Ready[C]], tentative: Iterable[Ready[C]] = ()
     ) -> Transaction[C]:
-        """One transaction; changes nothing.
+        """Plan one transaction, without changing the state.
 
-        Both inputs are in window order without holes: the stable ones from S on, the tentative
-        ones from T on, as far as they are due. What is answered already is skipped, so a caller
-        may offer what it still holds; likewise a tentative window that this transaction answers
-        for good. Offering it as both matters: while corrections are left over, a new window that
-        is stable has to wait for them, and its tentative answer, being due, must not.
+        Both inputs are in window order without holes: the stable windows from S on, the tentative
+        ones from T on, as far as they are due. Answered windows are skipped, and so are tentative
+        windows that this transaction answers finally. A caller should offer a window as both:
+        while corrections remain, a new stable window has to wait for them, but its tentative
+        answer is due and must not wait.
 
-        If new stable windows are left over, no tentative ones follow: those left over are next.
-        A caller whose corrections take long to compute offers none when a live answer is due.
+        If new stable windows are left over, no tentative ones follow, because those left over are
+        next. A caller whose corrections take long to compute offers none if a live answer is due.
         """
         draft = _Draft[C](self._state, self._grid, self._due_at)
         chosen, more = self._within_bounds(_from(stable, self._state.stable_from, self._slide))
@@ -251,15 +250,15 @@ class AnswerPlanner(Generic[C]):
         return Transaction(tuple(draft.effects), self._state, draft.state, more)
 
     def stable_after(self, stable: Iterable[Ready[C]]) -> int:
-        """S behind the transaction that ``plan`` would make of these stable windows."""
+        """S after the transaction that ``plan`` would make of these stable windows."""
         chosen, _ = self._within_bounds(_from(stable, self._state.stable_from, self._slide))
         return _end(chosen, self._slide) if chosen else self._state.stable_from
 
     def _within_bounds(self, stable: Iterable[Ready[C]]) -> tuple[list[Ready[C]], bool]:
         """The first stable windows that fit, cut at T, and whether some are left (rule-23).
 
-        The bound on rows holds for new windows too: a root that starts with a long backlog must
-        not build one huge transaction. Runs of new empty windows cost one record and no bound.
+        The bound on rows applies to new windows too: a root that starts with a long backlog must
+        not build one huge transaction. A run of new empty windows is one record and unbounded.
         """
         chosen: list[Ready[C]] = []
         state, corrected, rows = self._state, 0, 0
@@ -280,7 +279,7 @@ class AnswerPlanner(Generic[C]):
 
 
 class _Draft(Generic[C]):
-    """A transaction in the making: numbers its records and moves S, T and the epoch along."""
+    """A transaction under construction: numbers its records and advances S, T and the epoch."""
 
     def __init__(self, state: Answered, grid: Grid, due_at: Callable[[int], int | None]) -> None:
         assert grid.window is not None
@@ -293,11 +292,11 @@ class _Draft(Generic[C]):
 
     @property
     def state(self) -> Answered:
-        """Where it has come to."""
+        """The state after the effects so far."""
         return Answered(self.next_seq, self.epoch, self.stable_from, self.answered_to)
 
     def answer_stable(self, chosen: Sequence[Ready[C]]) -> None:
-        """rule-22: UNDO of what is replaced, the stable answers, REC_DONE if that is all."""
+        """Append UNDO for replaced windows, the stable answers, and REC_DONE if S = T (rule-22)."""
         before, to = self.state, _end(chosen, self._slide)
         correcting = before.stable_from < before.answered_to
         if correcting:
@@ -311,7 +310,7 @@ class _Draft(Generic[C]):
             self.effects.append(RecDone(self._take(1), before.epoch))
 
     def answer_tentative(self, ready: Ready[C]) -> None:
-        """rule-22: the first tentative answer after all is corrected begins an epoch."""
+        """Append a tentative answer; the first one given while S = T begins an epoch (rule-22)."""
         self.epoch += self.stable_from == self.answered_to
         epoch = self.epoch
         start, end = ready.window_start, self._end_of(ready)
@@ -354,20 +353,20 @@ class _Draft(Generic[C]):
         return self._grid.window_end(ready.window_start + (ready.windows - 1) * self._slide)
 
     def _take(self, records: int) -> int:
-        """The first of the next ``records`` seqs."""
+        """Reserve ``records`` seqs; return the first."""
         first = self.next_seq
         self.next_seq += records
         return first
 
 
 def _end(chosen: Sequence[Ready[C]], slide: int) -> int:
-    """Where the window behind the last of these starts."""
+    """Start of the window after the last of these."""
     last = chosen[-1]
     return last.window_start + last.windows * slide
 
 
 def _from(items: Iterable[Ready[C]], at: int, slide: int) -> Iterable[Ready[C]]:
-    """The items from window ``at`` on: what lies before has been answered. No holes."""
+    """The items from window ``at`` on, without holes; earlier windows have been answered."""
     for ready in items:
         end = ready.window_start + ready.windows * slide
         if end <= at:
@@ -381,7 +380,7 @@ def _from(items: Iterable[Ready[C]], at: int, slide: int) -> Iterable[Ready[C]]:
 
 
 def _cut(items: Iterable[Ready[C]], at: int, slide: int) -> Iterable[Ready[C]]:
-    """A run of empty windows never spans ``at``."""
+    """Split runs of empty windows that span ``at``."""
     for ready in items:
         before = (at - ready.window_start) // slide
         if 0 < before < ready.windows:

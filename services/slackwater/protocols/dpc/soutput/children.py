@@ -1,4 +1,4 @@
-"""The children of a root as it restores them, and how little of them is kept in memory."""
+"""Restores the children of a root from its state record, and bounds their memory."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from slackwater.protocols.dpc.soutput.upstream import Upstream
 
 
 def log_of(state: LogState) -> DeltaLog:
-    """Which log a part of the state record is about."""
+    """The log that a part of the state record describes."""
     return DeltaLog(state.child, state.replica, LineName(state.line))
 
 
 def restore_child(
     config: RootConfig, child: int, state: RootState, contents: Contents[Any]
 ) -> Child:
-    """The child's cursors and panes, at the places that the state record names."""
+    """The child's cursors and panes, at the positions of the state record."""
     grid = config.grid
     logs = {log_of(s): s for s in state.logs}
     pane_of = grid.pane_start
@@ -61,10 +61,10 @@ def restore_child(
 
 
 def settle(config: RootConfig, child: Child, now: int) -> None:
-    """Keep few buckets apart, however long the windows are (guarantee-5).
+    """Release buffered buckets, so that memory is independent of window length (guarantee-5).
 
-    What the stable line has, need not be chosen. In a failure, what lies far back and is past
-    its own deadline is chosen now: what came later would be left to the stable line anyway.
+    Buckets that the stable line has need not be chosen. In a failure, old buckets past their own
+    deadline are chosen now: later versions of them would be left to the stable line anyway.
     """
     settled = child.stable.frontier.bucket_start
     reached = config.grid.bucket_start(child.live.reaches_to - child.live.ahead_us_max)
@@ -85,15 +85,16 @@ def settle(config: RootConfig, child: Child, now: int) -> None:
 
 
 def _bytes_max(config: RootConfig) -> int:
-    """The share of H that the buckets of a child have (rule-12)."""
+    """A child's share of H for buckets (rule-12)."""
     return config.ahead_bytes_max // len(config.children)
 
 
 def check_excess(config: RootConfig, child: Child, now: int) -> None:
-    """Raise if more than a share of H is kept apart without need; behind ``settle`` (rule-12).
+    """Raise if a child buffers more than its share of H without need; call after ``settle``.
 
-    What is chosen has been released, and what is past its deadline has been chosen until no more
-    than the share was left. So beyond the share there is only what may not be chosen yet.
+    ``settle`` has released chosen buckets, and has chosen buckets past their deadline until no more
+    than the share was left. Beyond the share only buckets that may not be chosen yet are allowed
+    (rule-12).
     """
     if child.live.bytes_held <= _bytes_max(config):
         return
@@ -115,7 +116,7 @@ def _choose(child: Child, start: int, end: int) -> None:
 
 
 def input_log(child: Child, log: DeltaLog) -> InputLog[DeltaCursor]:
-    """The cursors that read a log of the child; its live log is read by the live line alone."""
+    """The cursors in a log of the child; only the live line reads its live log."""
     is_stable = log.line is LineName.STABLE
     return InputLog(
         child.live.cursors[log.replica][log.line],
@@ -131,7 +132,7 @@ def take_stable(
     record: BucketRecord,
     needed_to: int,
 ) -> None:
-    """A record of a replica's stable log, for the stable line: folded into panes if it counts."""
+    """Offer a record of a replica's stable log to the stable line; fold it if it counts."""
     before = child.stable.frontier
     is_taken = child.stable.take(log.replica, offset, record, needed_to)
     if child.stable.frontier < before:

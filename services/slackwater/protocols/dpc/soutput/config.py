@@ -1,4 +1,4 @@
-"""What a root copy is told at its start, the effects that it returns, and its first state."""
+"""A root copy's configuration, the effects it returns, and its initial state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DeltaLog(NamedTuple):
     line: LineName
 
     def partition(self, replicas: int) -> int:
-        """Its number."""
+        """The partition's number."""
         return (self.child * replicas + self.replica) * 2 + self.line
 
 
@@ -42,9 +42,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class FetchOrdered:
-    """Ask where the ordered logs behind these delta logs begin and end; answer with ``ordered``.
+    """Fetch beginnings and ends of the ordered logs of these delta logs; answer with ``ordered``.
 
-    No answer is one too: the next question comes behind it.
+    The answer may be empty; the next request is sent only after it.
     """
 
     logs: tuple[DeltaLog, ...]
@@ -55,13 +55,13 @@ Effect = Commit | ProbeEnds[DeltaLog] | FetchOrdered | Switched
 
 @dataclass(frozen=True, slots=True)
 class RootConfig:
-    """What a root copy is told. ``children`` are the stream names of each child (trace-31).
+    """Configuration of a root copy; ``children`` are the stream names of each child (trace-31).
 
-    ``start_time`` is the query's start (trace-24). ``bound_us`` is X, ``tolerance_us`` with what
-    lateness is judged (``overload.py``). ``ahead_buckets_max`` and ``ahead_bytes_max`` are H of
-    rule-12; the bytes are those of all children. ``contents`` says what an answer is made of,
-    figures of deltas or rows as they come (trace-21): the lines, the cursors and the order of what
-    is written are the same for both.
+    ``start_time`` is the query's start (trace-24). ``bound_us`` is X, ``tolerance_us`` the
+    tolerance for late answers (``overload.py``). ``ahead_buckets_max`` and ``ahead_bytes_max`` are
+    H of rule-12; the bytes are for all children together. ``contents`` selects what an answer
+    consists of, aggregates of deltas or plain rows (trace-21); the lines, the cursors and the order
+    of records are the same for both.
     """
 
     fragment: str
@@ -79,14 +79,14 @@ class RootConfig:
     ahead_bytes_max: int = 256 << 20
     contents: Callable[[KeyTable, tuple[str, ...]], Contents[Any]] = Aggregates
     empty_wait_us: int = 0
-    """So long after its normal time an answer without rows may wait for others, to be one run."""
+    """How long after its normal time an answer without rows may wait to join a run."""
     tolerance_us: int = BOUND_TOLERANCE_US
     live_windows_max: int = LIVE_WINDOWS_PER_STEP_MAX
     policy: Policy = PROCESS
     stale_us: int = STALE_US_MAX
-    """How long a replica's last word counts (``upstream.py``)."""
+    """How long a replica's last heartbeat is valid (``upstream.py``)."""
     topics: Names = UNPREFIXED
-    """What the logs are called in which holes are told."""
+    """Topic names, for reporting holes."""
 
     @property
     def logs(self) -> list[DeltaLog]:
@@ -100,7 +100,7 @@ class RootConfig:
 
 
 def initial_state(config: RootConfig) -> RootState:
-    """The state of a part that was never answered: S = T = the first window that holds E0."""
+    """The state of an unanswered part: S = T = the first window that holds E0."""
     first = config.grid.first_window_holding(config.start_time)
     start = Position(config.grid.bucket_start(config.start_time))
     position = LogPosition(0, 0, -1, start)
@@ -134,9 +134,9 @@ def state_after(config: RootConfig, after: Answered, logs: Iterable[LogState]) -
 
 
 def fits(config: RootConfig, state: object) -> bool:
-    """Can this state record be of a copy of this part: has it a place in each of its logs?"""
+    """True if the state record fits this part: it has a position in each of the part's logs."""
     if not isinstance(state, RootState) or state.fragment != config.fragment:
-        return True  # of another fragment: whether it fits is not for this one to say
+        return True  # of another fragment, not checked here
     logs = [(log.child, log.replica, log.line) for log in state.logs]
     return len(state.child_frontiers) == len(config.children) and sorted(logs) == sorted(
         (log.child, log.replica, int(log.line)) for log in config.logs
@@ -144,11 +144,11 @@ def fits(config: RootConfig, state: object) -> bool:
 
 
 def stays_down(state: RootState | None, placement: int) -> bool:
-    """Only a greater placement number may fence (trace-17); ``state`` is the log's."""
+    """True if the log's state forbids a start: only a greater placement may fence (trace-17)."""
     return state is not None and state.placement >= placement
 
 
 def answered_by_all(states: Iterable[RootState | None]) -> int | None:
-    """S of the part that is last: before it nobody needs anything. None while a part is silent."""
+    """The smallest S of all parts; None while a part has no state. Older data is not needed."""
     answered = [None if state is None else state.stable_from for state in states]
     return None if None in answered else min((s for s in answered if s is not None), default=None)

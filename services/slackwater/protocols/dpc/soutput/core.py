@@ -1,16 +1,17 @@
-"""The root: merges the children of one part and answers its windows, within the bound, exactly.
+"""The root: merges the children of one part and answers its windows within the bound.
 
-It is the last SUnion and SOutput of DPC (sections 4.2 and 4.4.2) in one. The same two lines as in
-the orderer, over the children's delta logs: a window is stable when every child's frontier has
-passed its end; it is answered tentatively at its deadline, or earlier when every child that has
-not failed has passed it and waiting would gain nothing (rule-20). What is written, in which order
-and in which transaction is decided by ``answers.py`` from S and T, which are in the log (rule-24).
+The root combines the last SUnion and SOutput of DPC (sections 4.2 and 4.4.2). It has the same two
+lines as the orderer, over the children's delta logs. A window is stable when every child's frontier
+has passed its end. It is answered tentatively at its deadline, or earlier if every child that has
+not failed has passed it and waiting would gain nothing (rule-20). ``answers.py`` decides the order
+of records and transactions from S and T, which are in the log (rule-24).
 
-The stable line folds slices into panes as they come; the live line sees all replicas' logs and
-folds what it has chosen when it must answer. Neither keeps a backlog: positions do (trace-5). A
-step looks at what has come, makes a decision (``decision.py``), and takes it. One transaction is
-under way at a time; a copy whose transaction fails ends, and its restart is the same procedure as a
-take-over (rule-27): restore the state record, read the delta logs to their ends, go on.
+The stable line folds slices into panes as they arrive. The live line reads all replicas' logs and
+folds the chosen slices when it must answer. Neither buffers a backlog: it is read again from
+recorded positions (trace-5). A step processes input, makes a decision (``decision.py``), and
+applies it. One transaction is in flight at a time. A copy whose transaction fails ends; its restart
+is the same procedure as a take-over: restore the state record, read the delta logs to their ends,
+continue (rule-27).
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ from slackwater.protocols.dpc.soutput.upstream import Switched
 
 
 class RootCore:
-    """One copy of one root part. Always built from a state record, the first from the initial one.
+    """One copy of one root part, always built from a state record (at first the initial state).
 
     Args:
-        config: what it is told.
-        state: the state record as the log has it (rule-24).
-        mute_until: per log, its end seen at the start: no tentative answer before they are read.
+        config: the copy's configuration.
+        state: the state record in the log (rule-24).
+        suppress_until: per log, its end offset at the start: no tentative answer before it is read.
     """
 
     def __init__(
@@ -118,20 +119,20 @@ class RootCore:
     # What comes in.
 
     def receive(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
-        """A record from the live consumer."""
+        """Process a record from the live consumer."""
         readers = self._inputs.receive(log, offset)
         self._count(log, offset, record)
         for line, _ in readers:
             self._offer(line, log, offset, record)
 
     def catch_up(self, line: LineName, log: DeltaLog, offset: int, record: BucketRecord) -> None:
-        """A record from the catch-up reader of one line."""
+        """Process a record from the catch-up reader of one line."""
         cursor = self._inputs.replaying(line, log, offset)
         if cursor is None:
             return
         self._count(log, offset, record)
         self._offer(line, log, offset, record)
-        if cursor.offset > offset:  # else it holds the record, and stays parked there
+        if cursor.offset > offset:  # else the cursor holds the record, and stays parked there
             self._inputs.attach(line, log)
 
     def _offer(self, line: LineName, log: DeltaLog, offset: int, record: BucketRecord) -> None:
@@ -142,35 +143,35 @@ class RootCore:
             child.live.take(log.replica, log.line, offset, record)
 
     def update_replica(self, child: int, replica: int, state: LineState, received_at: int) -> None:
-        """What a replica said in its latest heartbeat, and when that was heard (trace-34)."""
+        """Record the state in a replica's latest heartbeat and its arrival time (trace-34)."""
         self._children[child].upstream.update(replica, state, received_at)
 
     def ends(self, ends: Mapping[DeltaLog, int | None], fetched_at: int) -> None:
-        """The ends of some logs as of ``fetched_at``; None: the broker gave no answer."""
+        """Record end offsets requested at ``fetched_at``; None if the broker gave no answer."""
         self._inputs.answer(ends, fetched_at)
         self._note_read()
 
     def begin_at(self, beginnings: Mapping[DeltaLog, int]) -> None:
-        """Before anything is read: retention may have been there first (rule-28)."""
+        """Move cursors below a log's beginning to it, before the first read (rule-28)."""
         self._inputs.begin_at(beginnings)
 
     def live_at(self, log: DeltaLog, offset: int) -> None:
-        """The live consumer reads the log for others already: its next record is at ``offset``."""
+        """Set the position of a live consumer that already reads the log for other fragments."""
         self._inputs.live_at(log, offset)
 
     def position_gone(self, line: LineName, log: DeltaLog, beginning: int) -> None:
-        """Retention took the record that a parked cursor needs next (rule-28).
+        """Move a parked cursor whose next record was removed by retention (rule-28).
 
-        What is left may begin beyond L: then it is a hole, and its writer says it again (rule-11).
+        The rest may begin beyond L: that is a hole, and its writer sends it again (rule-11).
         """
         self._inputs.position_gone(line, log, beginning)
 
     def ordered(self, spans: Mapping[DeltaLog, tuple[int, int]]) -> None:
-        """Where some ordered logs begin and end."""
+        """Record where some ordered logs begin and end."""
         self._lost_seqs.ordered(spans)
 
     def committed(self, now: int) -> None:
-        """The transaction under way is in the log."""
+        """Record that the transaction in flight is in the log."""
         assert self._in_flight is not None, "no transaction is under way"
         self.overload.ends(now)
         self.answers.committed(self._in_flight.after)
@@ -188,7 +189,7 @@ class RootCore:
     # What goes out.
 
     def step(self, now: int) -> list[Effect]:
-        """What is due at ``now`` (us of wall time): at most one transaction."""
+        """Do what is due at ``now`` (us of wall time): at most one transaction."""
         stale_at = self._look(now)
         if self.awaits_commit:
             self.wake_at, self.busy = None, False  # ``committed`` comes first
@@ -196,7 +197,7 @@ class RootCore:
         return self._take(self.decide(now), stale_at)
 
     def _look(self, now: int) -> int | None:
-        """Take account of what has come and of the time; when the next replica's word is stale."""
+        """Process input and time; return when the next replica's heartbeat becomes stale."""
         passed_us = max(now - self._now, 0) if self._now else 0
         self._now = now
         self._note_read(passed_us)
@@ -209,13 +210,13 @@ class RootCore:
         return stale_at
 
     def decide(self, now: int) -> Decision:
-        """What to answer now. Changes nothing: it may be asked twice."""
+        """Decide what to answer now, without changing any state."""
         return self._decider.decide(
             self.line, now, suppress_tentative=self.suppress_tentative, live_alone=self._live_alone
         )
 
     def _take(self, decision: Decision, stale_at: int | None) -> list[Effect]:
-        """Make a decision true."""
+        """Apply a decision."""
         now = self._now
         self.line, self._live_alone = decision.line, decision.live_alone
         for i, (child, chosen) in enumerate(zip(self._children, decision.chosen, strict=True)):
@@ -241,12 +242,12 @@ class RootCore:
         effects.append(Commit(transaction, self._state_after(transaction.after)))
 
     def _normal_time_of(self, start: int, windows: int) -> int | None:
-        """Of the window that is so many behind the one that begins at ``start``."""
+        """Normal time of the window ``windows`` after the window that begins at ``start``."""
         end = self._grid.window_end(start + windows * self._slide)
         return self._config.schedule.normal_time(end)
 
     def _switches(self, now: int, answered_to: int) -> list[Switched]:
-        """This answer is the first out of another replica's words since one was lost (5.1)."""
+        """Switches completed by this answer: the first made without a lost replica (5.1)."""
         found = []
         end = self._grid.window_end(answered_to - self._slide)
         for i, child in enumerate(self._children):
@@ -260,13 +261,13 @@ class RootCore:
 
     @property
     def _needed_to(self) -> int:
-        """What the stable line needs for its next window: only beyond that is it ahead."""
+        """End of the stable line's next window; only input beyond it is ahead."""
         return self._grid.window_end(self.line.stable_next)
 
     # Positions.
 
     def wanted(self) -> dict[tuple[LineName, DeltaLog], int]:
-        """Where the catch-up readers shall read: parked cursors that can go on (rule-12)."""
+        """Offsets for the catch-up readers: parked cursors that need input (rule-12)."""
         wanted: dict[tuple[LineName, DeltaLog], int] = {}
         for log, cursor in self._inputs.parked(LineName.LIVE):
             if self._children[log.child].live.needs_input(cursor):
@@ -279,7 +280,7 @@ class RootCore:
         return wanted
 
     def _state_after(self, after: Answered) -> RootState:
-        """The state record of a transaction: what a restart needs (rule-23, rule-27)."""
+        """The state record of a transaction: all that a restart needs (rule-23, rule-27)."""
         logs = []
         for log in self._logs:
             live = self._inputs.live(log).replay_positions.at(after.answered_to)
@@ -302,7 +303,7 @@ class RootCore:
             self._contiguous_seq[log] = record.seq + 1
 
     def _ask(self, children: tuple[int, ...], effects: list[Effect]) -> None:
-        """Ask for the ends of all logs of these children, but where an answer is awaited."""
+        """Request the ends of all logs of these children, unless a request is pending."""
         is_probed = self._inputs.is_probed
         asked = [child for child in children if not any(map(is_probed, self._logs_of[child]))]
         if asked:
@@ -310,7 +311,7 @@ class RootCore:
             effects.append(ProbeEnds(logs))
 
     def _note_read(self, passed_us: int = 0) -> None:
-        """Tell the line which children have been read to the ends that were asked for."""
+        """Pass to the line the children that have been read to requested ends."""
         for child, fetched_at in self._inputs.read_through(passed_us):
             self.line.note_read(child, fetched_at)
 
@@ -323,34 +324,34 @@ class RootCore:
         assert self._grid.window is not None
         return self._grid.window.slide_us
 
-    # What others want to know.
+    # Status for other components.
 
     @property
     def awaits_commit(self) -> bool:
-        """A transaction is under way: until ``committed`` a step can answer nothing."""
+        """True while a transaction is in flight: no step can answer until ``committed``."""
         return self._in_flight is not None
 
     @property
     def suppress_tentative(self) -> bool:
-        """No tentative answer yet: unread deltas may hold what would be missing (rule-27).
+        """True while tentative answers are suppressed: unread deltas may complete them (rule-27).
 
-        A log that has been read past the next window's end is read far enough: its cursor may be
-        parked there, ahead of its time (rule-12).
+        Reading a log past the next window's end suffices: its cursor may be parked there, ahead of
+        its time (rule-12).
         """
         inputs = self._inputs
         return inputs.has_unread and inputs.is_unread(self._grid.window_end(self.line.live_next))
 
     @property
     def live_offsets(self) -> dict[DeltaLog, int]:
-        """Where the live consumer starts in each log."""
+        """The live consumer's start offset in each log."""
         return self._inputs.positions
 
     @property
     def read_to(self) -> dict[tuple[int, int], int]:
-        """How far each (child, replica) has come in its stable log, as the live line has read it.
+        """Event time up to which the live line has read each (child, replica)'s stable log.
 
-        For the replica, which does not put live buckets behind corrections
-        (``reconcile/downstream.py``).
+        Reported to the replica, which keeps live buckets out of the stable log while corrections
+        are unread (``reconcile/downstream.py``).
         """
         return {
             (log.child, log.replica): self._inputs.live(log).boundary
@@ -360,24 +361,24 @@ class RootCore:
 
     @property
     def held_slices(self) -> int:
-        """How many slices, panes and places are held in memory (guarantee-5)."""
+        """Number of slices, panes and replay positions in memory (guarantee-5)."""
         return sum(
             len(c.panes) + len(c.chosen.panes) + c.live.held + c.stable.held for c in self._children
         )
 
     @property
     def held_bytes(self) -> int:
-        """About what the live line keeps apart, of all children: what H bounds (rule-12)."""
+        """Approximate bytes buffered by the live line for all children; bounded by H (rule-12)."""
         return sum(child.live.bytes_held for child in self._children)
 
     @property
     def connected(self) -> bool:
-        """Every log has brought something, START at least: the way from its orderer is open."""
+        """True if a record (at least START) has arrived from every log."""
         return all(self._contiguous_seq.values())
 
     @property
     def holes(self) -> tuple[Hole, ...]:
-        """Holes in replicas' stable logs and deltas: their writers send again (rule-11)."""
+        """Holes in replicas' stable logs and deltas; their writers send again (rule-11)."""
         query, replicas = self._config.query, self._config.replicas
         topics = self._config.topics
         missing_from = [

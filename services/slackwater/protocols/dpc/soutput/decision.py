@@ -1,14 +1,13 @@
-"""What a root's step decides, as a value: nothing changes before the decision is taken.
+"""A root's decision for one step, as a value; nothing changes until it is applied.
 
-A step finds the windows that are complete and those that are due (rule-20), puts their answers
-together, and plans one transaction of them (rule-22 and rule-23). It works on copies of the two
-things that answers move, the ``Line`` and what each child's live answers are made of (``Chosen``).
-A decision holds the transaction and those copies; its core takes them over, all at once.
+A step finds the windows that are complete and those that are due (rule-20), assembles
+their answers, and plans one transaction (rule-22 and rule-23). It works on copies of the state that
+answers change: the ``Line``, and the ingredients of each child's live answers (``Chosen``). A
+decision holds the transaction and those copies; its core adopts all of them together.
 
-Some decisions come to nothing: windows without rows wait for company for a while, so that an idle
-query does not write all the time. What was tried for them is dropped with the copies. The
-alternative, to change the core and to put back what must not stay, has to name each field that a
-decision may ever touch.
+Some decisions are discarded: windows without rows wait a while to be answered as one run, so that
+an idle query does not write continuously. Discarding a decision drops its copies. The alternative,
+changing the core and reverting, would have to name each field that a decision may touch.
 """
 
 from __future__ import annotations
@@ -48,24 +47,24 @@ from slackwater.protocols.dpc.soutput.upstream import Upstream, suspends
 CORRECTIONS_PER_STEP_MAX: Final = 100
 CORRECTED_ROWS_MAX: Final = 20_000
 LIVE_ROWS_MAX: Final = 20_000
-"""Or one window: a transaction takes time for each row, and may take only so long."""
+"""Rows in a transaction, unless one window has more: each row takes time."""
 LIVE_ALONE_MAX: Final = 10
-"""So many live windows may be answered one after the other while corrections wait: these gain on
-them ten to one, however long a transaction takes."""
+"""Most live windows answered in succession while corrections wait. Corrections then catch up ten to
+one, however long a transaction takes."""
 
 
 @dataclass(slots=True)
 class Windows:
-    """The windows as the Line's units."""
+    """The windows of a query as the units of a ``Line``."""
 
     grid: Grid
 
     def end(self, start: int) -> int:
-        """Where the window that starts at ``start`` ends."""
+        """End of the window that starts at ``start``."""
         return self.grid.window_end(start)
 
     def following(self, start: int) -> int:
-        """Where the next one starts."""
+        """Start of the next window."""
         assert self.grid.window is not None
         return start + self.grid.window.slide_us
 
@@ -76,7 +75,7 @@ class Windows:
 
 
 class Chosen:
-    """What one child's live answers are made of. It is chosen up to ``to``, and not again."""
+    """The ingredients of one child's live answers, chosen once and for all up to ``to``."""
 
     def __init__(self, contents: Contents[Any], panes: LivePanes[Any], to: int) -> None:
         self._contents = contents
@@ -84,11 +83,11 @@ class Chosen:
         self.to = to
 
     def copy(self) -> Chosen:
-        """Another one, to choose on without consequences."""
+        """A copy on which choices are tentative."""
         return Chosen(self._contents, self.panes.copy(), self.to)
 
     def choose(self, live: LiveInput, start: int, end: int) -> None:
-        """Choose the ingredients of [start, end): the last time before they are answered."""
+        """Choose the ingredients of [start, end), immediately before they are answered."""
         for found in live.ingredients(start, end):
             notes = Notes.of(found.missing, found.gap)
             if found.pieces:
@@ -100,7 +99,7 @@ class Chosen:
         self.to = max(self.to, end)
 
     def leave_out(self, live: LiveInput, end: int) -> None:
-        """No answer will be made of what lies before ``end``: keep what it lacks, and no rows."""
+        """Skip up to ``end``, which no answer will use: keep what is missing, and no rows."""
         for found in live.ingredients(self.to, end):
             notes, stop = Notes.of(found.missing, found.gap), min(found.end, end)
             self.panes.put_empty(found.start, stop, notes, stable=found.stable)
@@ -109,7 +108,7 @@ class Chosen:
 
 @dataclass(slots=True)
 class Child:
-    """One child of a part, in the eyes of its root."""
+    """A root's view of one child of its part."""
 
     stable: StableInput
     panes: PaneStore[Any]
@@ -120,25 +119,25 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one step does, and where that leaves its core."""
+    """The effects of one step and the resulting state of the core."""
 
     transaction: Transaction[PaneShare[Any]]
     line: Line
     chosen: Sequence[Chosen]
-    """Of each child; the core's own where no live answer was made."""
+    """Per child; the core's own object if no live answer was made."""
     unread: tuple[int, ...]
-    """Children whose logs must be read to their ends before these count as failed (rule-14)."""
+    """Children whose logs must be read to their ends before they count as failed (rule-14)."""
     doubted: frozenset[int]
-    """Children that have missed a deadline which a replica's word promised to keep."""
+    """Children that missed a deadline although a replica reported STABLE."""
     live_alone: int
-    """So many live windows have been answered while corrections waited."""
+    """Live windows answered in succession while corrections waited."""
     wake_at: int | None
     busy: bool
 
 
 @dataclass(slots=True)
 class _Live:
-    """The live part of a decision in the making."""
+    """The live part of a decision under construction."""
 
     line: Line
     chosen: Sequence[Chosen]
@@ -151,7 +150,7 @@ class _Live:
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """Makes decisions. It reads the state that it is given, and changes nothing of it.
+    """Makes decisions from the given state, without changing it.
 
     ``empty_wait_us`` is how long after its normal time an answer without rows may wait for others.
     """
@@ -168,11 +167,11 @@ class Decider:
     def decide(
         self, line: Line, now: int, *, suppress_tentative: bool, live_alone: int
     ) -> Decision:
-        """What is to be done at ``now`` about the windows from where ``line`` is."""
+        """Decide at ``now`` about the windows from the positions of ``line`` on."""
         line = line.copy()
         over = self._passed_over(line, now, suppress_tentative=suppress_tentative)
-        # Where windows are shorter than a transaction takes, a live answer is always due: then
-        # corrections come first once in a while, or the lines would never join.
+        # If windows are shorter than a transaction takes, a live answer is always due: corrections
+        # must come first from time to time, or the lines would never join.
         stable_first = (_have_met(line) and not over) or live_alone >= LIVE_ALONE_MAX
         stable, held_until = self._complete(line, now) if stable_first else ([], None)
         if stable:
@@ -180,7 +179,7 @@ class Decider:
         live = self._due(line, over, now, suppress_tentative=suppress_tentative)
         if live.answers:
             held_until = self._held_until(live.answers, now)
-            if held_until is not None:  # what comes until then counts too
+            if held_until is not None:  # input until then counts too
                 live.answers, live.line, live.chosen = [], line, self._chosen
         tentative = self._in_runs(live.answers) if self.empty_wait_us else live.answers
         if not (stable or tentative or stable_first):
@@ -202,7 +201,7 @@ class Decider:
     def _complete(self, line: Line, now: int) -> tuple[list[Ready[PaneShare[Any]]], int | None]:
         """The next stable answers, as many as one transaction holds (rule-23).
 
-        If they are held back for others, until when. Moves ``line`` behind them.
+        If they are held back to form a run, the time until when. Moves ``line`` past them.
         """
         stable_to = min(c.stable.frontier.bucket_start for c in self.children)
         if not line.stable_ready(stable_to):
@@ -216,7 +215,7 @@ class Decider:
         return found, None
 
     def _complete_windows(self, start: int, stable_to: int) -> Iterator[Ready[PaneShare[Any]]]:
-        """Complete windows in order, some more than a transaction may hold, not across T."""
+        """Complete windows in order, up to slightly more than a transaction holds, not across T."""
         rows = 0
         answered_to = self.answers.state.answered_to
         for _ in range(self.overload.fitting(CORRECTIONS_PER_STEP_MAX)):
@@ -242,9 +241,9 @@ class Decider:
         return Ready(start, share, len(share.slice), gap=share.notes.lost)
 
     def _held_until(self, found: Sequence[Ready[PaneShare[Any]]], now: int) -> int | None:
-        """Nothing but emptiness, and not long due: idle queries must not write all the time.
+        """The time until which new empty windows wait, so that idle queries write rarely.
 
-        Corrections never wait, and nothing that has rows does: what is empty before it goes along.
+        Corrections and windows with rows never wait; empty windows before them are included.
         """
         if not self.empty_wait_us or not found:
             return None
@@ -259,7 +258,7 @@ class Decider:
     # Tentative answers.
 
     def _due(self, line: Line, over: int, now: int, *, suppress_tentative: bool) -> _Live:
-        """The windows that are due on the live line, the ``over`` first of them passed over."""
+        """The windows due on the live line; the first ``over`` of them are skipped."""
         live = _Live(line.copy() if self.empty_wait_us else line, self._chosen)
         line, rows = live.line, 0
         stable_to = min(c.stable.frontier.bucket_start for c in self.children)
@@ -267,7 +266,7 @@ class Decider:
             if rows >= LIVE_ROWS_MAX:
                 break
             if _have_met(line) and not over and line.stable_ready(stable_to):
-                break  # the stable line will say it
+                break  # the stable line answers it
             if suppress_tentative:
                 return live
             match self._verdict(live, over, now):
@@ -288,7 +287,7 @@ class Decider:
         return live
 
     def _verdict(self, live: _Live, over: int, now: int) -> Verdict:
-        """What is to be done about the next window, or about the last of those passed over."""
+        """The line's verdict on the next window, or on the last of the skipped ones."""
         start = live.line.live_next + max(over - 1, 0) * self._slide
         end = self.grid.window_end(start)
         states = [
@@ -313,7 +312,7 @@ class Decider:
         )
 
     def _live_window(self, live: _Live) -> Ready[PaneShare[Any]]:
-        """Put together what is known now of the window, and name what it lacks (rule-20)."""
+        """Assemble the window from present input, and name what is missing (rule-20)."""
         start = live.line.live_next
         end = self.grid.window_end(start)
         for child, chosen in zip(self.children, live.chosen, strict=True):
@@ -324,7 +323,7 @@ class Decider:
         return Ready(start, share, len(share.slice), missing=missing, gap=share.notes.lost)
 
     def _in_runs(self, answers: Sequence[Ready[PaneShare[Any]]]) -> list[Ready[PaneShare[Any]]]:
-        """Neighbours without rows that lack the same are one run."""
+        """Merge neighbouring windows without rows and with equal ``missing`` into runs."""
         runs: list[Ready[PaneShare[Any]]] = []
         for ready in answers:
             last = runs[-1] if runs else None
@@ -341,9 +340,9 @@ class Decider:
     # What is overdue.
 
     def _passed_over(self, line: Line, now: int, *, suppress_tentative: bool) -> int:
-        """How many windows, all overdue, the live line passes over before it computes one.
+        """Number of overdue windows that the live line skips before it computes one.
 
-        Where it lacks nothing and is suspended it answers nothing, however late (section 6.1).
+        A suspended line whose input is complete answers nothing, however late (section 6.1).
         """
         start = line.live_next
         if _have_met(line) and (suppress_tentative or self.policy.stabilization == "suspend"):
@@ -351,7 +350,7 @@ class Decider:
         return self.overload.passed_over(now, start, lambda n: self._to_compute(line, n))
 
     def _to_compute(self, line: Line, windows: int) -> int:
-        """How many of them are not known to be empty for good; many is as good as too many."""
+        """How many of the windows are not known to be finally empty, counted up to the limit."""
         start = line.live_next
         end, count = start + windows * self._slide, 0
         if not _have_met(line):
@@ -363,9 +362,9 @@ class Decider:
         return count
 
     def _pass_over(self, live: _Live, windows: int) -> Ready[PaneShare[Any]]:
-        """One answer for so many overdue windows, of which nothing is computed.
+        """One answer without rows for a run of overdue windows.
 
-        The buckets that only they need are not folded, but what these lack is named.
+        The buckets needed only by them are not folded, but their missing inputs are named.
         """
         start = live.line.live_next
         following = start + windows * self._slide
@@ -398,5 +397,5 @@ def _have_met(line: Line) -> bool:
 
 
 def earliest(*times: int | None) -> int | None:
-    """The earliest of the times that there are."""
+    """The earliest of the times that are not None."""
     return min((at for at in times if at is not None), default=None)

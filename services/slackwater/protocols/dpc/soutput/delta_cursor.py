@@ -1,7 +1,7 @@
-"""A line's place in one delta log: which records count, and where to read them again.
+"""A line's cursor in one delta log: accepts records, and records positions for replay.
 
 An aggregator may send a record twice (rule-19), and a writer that was replaced may still write. The
-cursor accepts the next seq only, and drops what is of an older incarnation than the highest START
+cursor accepts only the next seq, and drops records of an older incarnation than the highest START
 read (rule-10).
 """
 
@@ -18,19 +18,19 @@ UNKNOWN_SEQ: Final = -1
 
 
 def damaged_delta(child: int, replica: int) -> DeltaRecord:
-    """What does not decode stands as VOID in the place of one seq, or of none.
+    """A VOID record in place of an undecodable one, which may have had one seq or none.
 
-    It may have been the next one, a copy of another, or nothing that an aggregator has written:
-    the seq that comes behind it tells. If it was the next one it leaves a hole, and the orderer
-    says it again (rule-11).
+    The damaged record may have been the next one, a repeat, or not an aggregator's at all; the seq
+    after it decides. If it was the next one it leaves a hole, and the orderer sends it again
+    (rule-11).
     """
     return DeltaRecord(Kind.VOID, child, replica, 0, 0, 0, UNKNOWN_SEQ)
 
 
 class ReplayPositions:
-    """Where a log stood each time it crossed a window's edge, to know where to read again from.
+    """Positions of a log at window edges, to replay from.
 
-    A line that must rebuild its windows from time t reads a log again from the last place at
+    A line that must rebuild its windows from time t reads a log again from the last position at
     which the log had not yet passed t.
     """
 
@@ -39,7 +39,7 @@ class ReplayPositions:
         self._places: deque[LogPosition] = deque([position])
 
     def mark(self, position: LogPosition) -> None:
-        """The log stands here; only the first place in each pane counts."""
+        """Record the log's position; only the first one in each pane is kept."""
         last = self._places[-1].frontier
         if position.frontier <= last:
             return
@@ -48,13 +48,13 @@ class ReplayPositions:
             self._places.append(position)
 
     def reset(self, position: LogPosition) -> None:
-        """The log's frontier was set back by a START: what it passed before counts no more."""
+        """Drop positions beyond a frontier that a START has set back."""
         while len(self._places) > 1 and self._places[-1].frontier >= position.frontier:
             self._places.pop()
         self.mark(position)
 
     def at(self, start: int) -> LogPosition:
-        """Where to read from to see all of event time from ``start`` on."""
+        """The position from which a replay covers event time from ``start`` on."""
         best = self._places[0]
         for place in self._places:
             if place.frontier > Position(start):
@@ -63,20 +63,20 @@ class ReplayPositions:
         return best
 
     def __len__(self) -> int:
-        """How many places are remembered."""
+        """Number of positions kept."""
         return len(self._places)
 
     def forget_before(self, start: int) -> None:
-        """Nothing below ``start`` will be asked for again."""
+        """Drop positions that only serve event times below ``start``."""
         while len(self._places) > 1 and self._places[1].frontier <= Position(start):
             self._places.popleft()
 
 
 class DeltaCursor:
-    """One line's place in one deltas partition: offset, next seq, incarnation, and L of rule-11.
+    """One line's cursor in a deltas partition: offset, next seq, incarnation, and L of rule-11.
 
     ``strict`` is the stable line's cursor: only the next seq counts (rule-10). The live line's
-    skips holes, and after a seek takes what comes (rule-13).
+    skips holes, and after a seek accepts any seq (rule-13).
     """
 
     def __init__(
@@ -89,27 +89,27 @@ class DeltaCursor:
         self.frontier = position.frontier
         self.attached = False
         self.pending_gap: LogPosition | None = None
-        """Where a seq beyond the next one was dropped, as long as the next has not come."""
+        """Position at which a seq beyond the next one was dropped, until the next one arrives."""
         self.undecoded = 0
-        """Records since the last one that counted that did not decode: so many seqs may be gone."""
+        """Undecodable records since the last accepted one: at most so many seqs are missing."""
         self._undecoded_from: LogPosition | None = None
         self.replay_positions = ReplayPositions(position, pane_of)
 
     def position(self) -> LogPosition:
-        """Where to read on: behind the last record that is known to count, or to be none."""
+        """Where to read on: behind the last record that is accepted or known not to count."""
         return self._undecoded_from or LogPosition(
             self.offset, self.next_seq, self.inc, self.frontier
         )
 
     def reaches(self, offset: int, contiguous_seq: int, seq: int) -> bool:
-        """Is ``seq``, read next, what follows ``contiguous_seq``, but for what did not decode?"""
+        """True if ``seq`` follows ``contiguous_seq`` here, undecodable records aside."""
         is_next = (
             self.offset == offset and self.next_seq == contiguous_seq and self.pending_gap is None
         )
         return is_next and contiguous_seq <= seq <= contiguous_seq + self.undecoded
 
     def admits(self, record: BucketRecord) -> bool:
-        """rule-10, and START: sets the incarnation and L. Moves past the record if it counts."""
+        """True if the record counts; START sets the incarnation and L (rule-10)."""
         if record.seq == UNKNOWN_SEQ:
             if self.next_seq >= 0 and self.pending_gap is None:
                 self._undecoded_from = self.position()
@@ -130,11 +130,11 @@ class DeltaCursor:
             return False
         if record.kind is Kind.VOID or record.inc < self.inc:
             return False
-        self.inc = record.inc  # its START may be gone, but a hole must be named by who can mend it
+        self.inc = record.inc  # its START may be lost; a hole names the writer that can fill it
         return True
 
     def jump_to_seq(self, seq: int) -> None:
-        """Nobody can send what lies below ``seq``: what was dropped may be next now (rule-28)."""
+        """Skip to ``seq``: lower ones are lost, and the dropped record may be next (rule-28)."""
         assert self.pending_gap is not None
         assert self.next_seq < seq
         self.return_to(replace(self.pending_gap, next_seq=seq))
@@ -142,13 +142,13 @@ class DeltaCursor:
         self.attached = False
 
     def jump(self, beginning: int) -> None:
-        """Retention took what was to be read next: go on with what comes at ``beginning``."""
+        """Continue at ``beginning``, with any seq: retention removed the next record."""
         assert self.offset < beginning
         self.offset, self.next_seq, self.pending_gap = beginning, -1, None
         self._all_is_known()
 
     def skip_to(self, offset: int) -> None:
-        """Nothing: the seqs of records tell what is lacking."""
+        """Does nothing: the seqs of records show what is missing."""
 
     @property
     def boundary(self) -> int:

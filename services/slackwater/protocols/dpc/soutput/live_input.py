@@ -1,9 +1,9 @@
 """The live line's view of one child: both logs of every replica, read as one.
 
-The line sees what every replica has of a bucket, and picks per bucket what the paper's Table II
-would choose: stable if any replica has it, else the tentative bucket of the replica that has come
-furthest (rule-13, rule-20, rule-21; trace-7, trace-34). Slices replace each other and are never
-added, so nothing is counted twice however often a bucket is sent.
+The line sees all replicas' versions of a bucket and chooses per bucket as in the paper's Table II:
+the stable version if any replica has it, else the tentative version of the replica that has
+progressed furthest. Slices replace each other and are never added, so a bucket that is sent again
+is not counted twice (rule-13, rule-20, rule-21; trace-7, trace-34).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor, next_posi
 
 @dataclass(slots=True)
 class BucketVersion:
-    """What one replica says of one bucket, or of a run of empty ones, tentatively or for good."""
+    """One replica's stable or tentative version of a bucket, or of a run of empty buckets."""
 
     start: int
     end: int
@@ -32,12 +32,12 @@ class BucketVersion:
 
     @property
     def rank(self) -> int:
-        """Stable is better than stable with a gap (trace-15), and that than tentative."""
+        """Order of preference: stable, stable with a gap (trace-15), tentative."""
         return (2 - bool(self.gap)) if self.stable else 0
 
     @property
     def complete(self) -> bool:
-        """An incomplete set of pieces is no slice (rule-13)."""
+        """True if all pieces are present; an incomplete set is no slice (rule-13)."""
         return len(self.pieces) == self.pieces_count
 
     @property
@@ -48,7 +48,7 @@ class BucketVersion:
 
 @dataclass(slots=True)
 class _ReplicaView:
-    """One replica in the live line's eyes: what it said, by bucket start."""
+    """The live line's view of one replica: its versions by bucket start."""
 
     stable_to: int
     tentative_to: int
@@ -57,7 +57,7 @@ class _ReplicaView:
     bytes_held: int = 0
 
     def put(self, record: BucketRecord, *, stable: bool) -> None:
-        """A stable slice replaces any; a tentative one what was said before it (rule-13)."""
+        """Store a piece: stable slices replace any, tentative only tentative ones (rule-13)."""
         start = record.bucket_start
         old = self.versions.get(start)
         if old is not None and old.stable and not stable:
@@ -90,14 +90,14 @@ class _ReplicaView:
                 self._drop_within(old)
 
     def come_to(self, end: int, *, stable: bool) -> None:
-        """The replica has said all of the buckets before ``end``."""
+        """Record that the replica has sent all buckets before ``end``."""
         if stable:
             self.stable_to = max(self.stable_to, end)
         else:
             self.tentative_to = max(self.tentative_to, end)
 
     def _drop_within(self, run: BucketVersion) -> None:
-        """A run of empty buckets replaces also the later buckets it covers."""
+        """Drop the later buckets covered by a run of empty buckets."""
         first = bisect_right(self.starts, run.start)
         last = bisect_left(self.starts, run.end, first)
         for start in self.starts[first:last]:
@@ -112,7 +112,7 @@ class _ReplicaView:
         del self.starts[:kept]
 
     def before(self, is_past: Callable[[int], bool]) -> Iterable[BucketVersion]:
-        """What comes before the first that does not end in the past."""
+        """The versions before the first one whose end is not past."""
         return takewhile(
             lambda version: is_past(version.end), (self.versions[at] for at in self.starts)
         )
@@ -121,7 +121,7 @@ class _ReplicaView:
         self.bytes_held -= self.versions.pop(start).nbytes
 
     def between(self, start: int, end: int) -> Iterable[BucketVersion]:
-        """Everything complete that was said of [start, end), in order."""
+        """All complete versions in [start, end), in order."""
         i = max(bisect_right(self.starts, start) - 1, 0)
         for at in self.starts[i:]:
             if at >= end:
@@ -133,7 +133,7 @@ class _ReplicaView:
 
 @dataclass(frozen=True, slots=True)
 class Ingredient:
-    """What a child contributes to [start, end): the pieces of one bucket, or emptiness."""
+    """A child's contribution to [start, end): the pieces of one bucket, or an empty run."""
 
     start: int
     end: int
@@ -146,9 +146,9 @@ class Ingredient:
 class LiveInput:
     """The live line's view of one child: both logs of every replica (rule-13, rule-20, rule-21).
 
-    ``low`` is where choosing has come to: below it nothing is kept. A cursor that is twice
-    ``ahead_us_max`` beyond it is parked: a child whose sources run ahead of time must not fill the
-    memory (rule-12).
+    ``low`` is the time up to which versions have been chosen; nothing below it is kept. A cursor
+    more than twice ``ahead_us_max`` beyond it is parked, so that a child whose sources run ahead
+    of time does not fill the memory (rule-12).
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class LiveInput:
         self._views = [_ReplicaView(start, start) for _ in cursors]
 
     def take(self, replica: int, line: int, offset: int, record: BucketRecord) -> None:
-        """A record of a replica's stable (line 0) or live log (line 1)."""
+        """Process a record of a replica's stable (line 0) or live log (line 1)."""
         cursor = self.cursors[replica][line]
         if offset < cursor.offset:
             return
@@ -180,25 +180,25 @@ class LiveInput:
         if record.bucket_end > self.low:
             self._views[replica].put(record, stable=line == 0)
         elif record.piece + 1 == record.pieces:
-            # Too late for an answer, but it tells how far the replica has come. Where a unit is one
-            # bucket, a child that failed once would else be behind, hence failed, for ever.
+            # Too late for an answer, but it shows the replica's progress. Otherwise, if a unit is
+            # one bucket, a child that failed once would stay behind, hence failed, forever.
             self._views[replica].come_to(record.bucket_end, stable=line == 0)
 
     def needs_input(self, cursor: DeltaCursor) -> bool:
-        """Shall a parked cursor be read on?"""
+        """True if a parked cursor should be read on."""
         return cursor.frontier.bucket_start - self.low <= self.ahead_us_max
 
     def forget_before(self, start: int) -> None:
-        """Buckets before ``start`` will not be chosen any more."""
+        """Drop the buckets before ``start``: they have been chosen."""
         self.low = start
         for view in self._views:
             view.forget_before(start)
 
     def live_to(self, healthy: Sequence[bool]) -> int:
-        """How far the child has come: stably, or tentatively if nobody here says STABLE (trace-34).
+        """The child's progress: stable, or tentative if no replica is healthy (trace-34).
 
-        ``healthy[r]``: replica r's heartbeat is fresh and says STABLE. A tentative passing counts
-        only if no replica says so: the stable bucket is on its way.
+        ``healthy[r]``: replica r's heartbeat is fresh and reports STABLE. Tentative progress does
+        not count while a healthy replica may still send the stable bucket.
         """
         stable_to = self.stable_to
         for is_stable, view in zip(healthy, self._views, strict=True):
@@ -208,44 +208,44 @@ class LiveInput:
 
     @property
     def held(self) -> int:
-        """How many buckets, runs and places are held in memory."""
+        """Number of buckets, runs and replay positions in memory."""
         places = sum(len(cursor.replay_positions) for pair in self.cursors for cursor in pair)
         return places + sum(len(view.versions) for view in self._views)
 
     @property
     def bytes_held(self) -> int:
-        """About what these buckets take in memory."""
+        """Approximate size of the buffered buckets in memory."""
         return sum(view.bytes_held for view in self._views)
 
     def bytes_before(self, is_past: Callable[[int], bool]) -> int:
-        """About what those take that come before the first that does not end in the past."""
+        """Approximate size of the versions before the first one whose end is not past."""
         return sum(version.nbytes for view in self._views for version in view.before(is_past))
 
     @property
     def stable_to(self) -> int:
-        """How far some replica has come stably."""
+        """The furthest stable progress of any replica."""
         return max(self.each_stable_to)
 
     @property
     def each_stable_to(self) -> list[int]:
-        """How far each replica has come stably."""
+        """The stable progress of each replica."""
         return [v.stable_to for v in self._views]
 
     def passes_without(self, replica: int, end: int) -> bool:
-        """Has another replica come as far as ``end``, stably or not?"""
+        """True if another replica has reached ``end``, stably or tentatively."""
         others = (v for r, v in enumerate(self._views) if r != replica)
         return any(max(v.stable_to, v.tentative_to) >= end for v in others)
 
     @property
     def reaches_to(self) -> int:
-        """How far ahead anything is buffered."""
+        """The largest event time that is buffered."""
         return max(max(v.stable_to, v.tentative_to) for v in self._views)
 
     def ingredients(self, start: int, end: int) -> list[Ingredient]:
-        """What there is to answer [start, end) with, in bucket order; holes are absent.
+        """The ingredients of [start, end) at present, in bucket order; holes are absent.
 
-        Per bucket: stable, whoever says it, else the one replica whose tentative frontier is
-        furthest (Table II); never a sum of two.
+        Per bucket: the stable version of any replica, else the version of the replica whose
+        tentative frontier is furthest (Table II); never a sum of two.
         """
         order = sorted(self._views, key=lambda v: (v.tentative_to, v.stable_to), reverse=True)
         chosen: dict[int, BucketVersion] = {}
@@ -257,7 +257,7 @@ class LiveInput:
         return self._without_overlaps(chosen, start)
 
     def _without_overlaps(self, chosen: dict[int, BucketVersion], start: int) -> list[Ingredient]:
-        """Runs of empty buckets may overlap other replicas' buckets: take what adds time."""
+        """Trim versions that overlap: runs of empty buckets may overlap other replicas' buckets."""
         found: list[Ingredient] = []
         reached = start
         for version in sorted(chosen.values(), key=lambda s: (s.start, not s.stable)):

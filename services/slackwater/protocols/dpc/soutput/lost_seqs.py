@@ -1,8 +1,8 @@
-"""Seqs that a delta log seems to lack: can their writer still send them?
+"""Detects seqs missing from delta logs, and whether their writer can still send them.
 
 The delta log of a replica has a record for each record of the replica's ordered log, with the same
-seq. Where a seq is missing, the ordered log's extent tells what to do: a seq below its beginning is
-sent by nobody any more, one that is still there can be sent again (rule-11 and rule-28).
+seq. Where a seq is missing, the ordered log's extent decides: a seq below its beginning is lost, a
+seq still in it can be sent again (rule-11 and rule-28).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from slackwater.protocols.dpc.soutput.decision import Child
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
 
 ORDERED_PERIOD_US: Final = 200_000
-"""How often the extent of ordered logs is asked for."""
+"""Minimum time between requests for the extent of ordered logs."""
 
 
 class LostSeqs:
-    """Finds stable delta logs that lack something, and asks for what the ordered logs have.
+    """Finds stable delta logs with missing seqs, and requests the extent of the ordered logs.
 
     Args:
-        children: whose stable cursors are looked at.
+        children: the children whose stable cursors are checked.
         inputs: how far the logs have been read.
-        whole: per log, how far each of its seqs has been read; what is lost for good is passed.
+        contiguous_seq: per log, the seq below which all have been read or are lost.
     """
 
     def __init__(
@@ -44,14 +44,13 @@ class LostSeqs:
         self._unsent: dict[DeltaLog, int] = {}
 
     def ordered(self, spans: Mapping[DeltaLog, tuple[int, int]]) -> None:
-        """Take account of where some ordered logs begin and end.
+        """Process the beginnings and ends of some ordered logs.
 
-        A seq below the beginning is sent by nobody any more: whoever waits for it at the end of
-        its deltas goes on at the beginning (rule-28). One that is still there can be sent again:
-        retention of the deltas was quicker than this root, and their writer goes on as if nothing
-        were missing until a heartbeat says so (rule-11). And a log of which every seq has been read
-        has nothing to offer in the place of a record with a gap (trace-15). Logs may be lacking:
-        the broker gave no answer.
+        A seq below the beginning is lost: a cursor that waits for it at the end of its deltas
+        continues at the beginning (rule-28). A seq still in the ordered log can be sent again:
+        retention removed the delta before this root read it, and its writer learns of the hole
+        from a heartbeat (rule-11). A log whose seqs have all been read has no alternative to a
+        record with a gap (trace-15). Logs without an answer from the broker are absent.
         """
         self._is_awaited = False
         for log, (beginning, end) in spans.items():
@@ -66,9 +65,9 @@ class LostSeqs:
                 stable.exhausted[log.replica] = stable.frontier
 
     def look(self, now: int, effects: list[Effect]) -> int | None:
-        """Ask for the extent of ordered logs that a delta log seems to lack something of.
+        """Request the extent of ordered logs whose delta logs seem to lack seqs.
 
-        If it is too soon to ask again, when it will not be.
+        If it is too soon for another request, return the time at which it is allowed.
         """
         logs = () if self._is_awaited else self._doubtful
         if not logs:
@@ -81,7 +80,7 @@ class LostSeqs:
 
     @property
     def _doubtful(self) -> tuple[DeltaLog, ...]:
-        """Logs that have a later seq than the next, or are waited for in the place of a gap."""
+        """Logs with a seq beyond the next one, or awaited as an alternative to a gap."""
         found = []
         for child, of in enumerate(self._children):
             awaited = of.stable.awaited
@@ -94,7 +93,7 @@ class LostSeqs:
 
     @property
     def unsent(self) -> Iterator[tuple[DeltaLog, int]]:
-        """Logs that still lack a seq that their writer can send again, with the incarnation."""
+        """Logs that lack a seq which their writer can send again, with its incarnation."""
         for log, seq in self._unsent.items():
             cursor = self._inputs.stable(log)
             if cursor.pending_gap is not None and cursor.next_seq == seq:

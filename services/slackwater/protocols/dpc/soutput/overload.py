@@ -1,23 +1,22 @@
-"""Overload: which overdue windows a root passes over, so that newer ones are answered in time.
+"""Overload handling: selects overdue windows to skip, so that newer ones are answered in time.
 
-A root that computes slower than windows become due falls behind, and if it answers them in order it
-stays behind: each window is later than the one before, and when the load ends, all that has piled
-up stands in front of the present. What is *overdue*, later than X, cannot be in time any more. So a
-run of overdue windows is answered by one tentative boundary line without rows (rule-20), the
-windows behind it are computed next, and the stable line answers those of the run when nothing newer
-is due.
+A root that computes slower than windows become due falls behind. If it answers in order it stays
+behind: each window is later than the one before, and after the load ends the whole backlog still
+precedes current windows. An *overdue* window, later than X, cannot be answered in time. So a run of
+overdue windows is answered by one tentative boundary line without rows (rule-20), the windows after
+it are computed next, and the stable line answers those of the run when nothing newer is due.
 
-A late answer with figures is worth more than one without, as long as no other window waits for it.
-Hence a run that can be computed together, in one transaction that takes no longer than the
-*tolerance* with which lateness is judged, gets its figures. So does one overdue window alone. The
-same time bounds every transaction, corrections too: how many windows it holds follows from how long
-the last ones took. A broker that was away makes one of them long and says nothing of the root, so
-of the last two the faster counts.
+A late answer with rows is better than one without, as long as no other window waits for it. Hence
+a run is computed if one transaction can hold it and takes no longer than the *tolerance* for late
+answers. A single overdue window is computed too. The same time bounds every transaction, including
+corrections: the duration of the last transactions determines how many windows the next may hold.
+The faster of the last two counts, since an unavailable broker makes one of them long regardless of
+the root's speed.
 
-DPC sheds no load: section 2.3.1 promises the bound while processing keeps up with the input. To
-leave windows out of the tentative answers alone sheds work from the live line and nothing from the
-results. Rejected: to pass over also what is not overdue yet but will be, by the same estimate. A
-guess that fails takes an answer from a window that could have had it, and nobody can check it.
+DPC sheds no load: section 2.3.1 promises the bound while processing keeps up with the input.
+Skipping windows only in tentative answers sheds work of the live line and loses no results.
+Rejected: skipping windows that are not overdue yet but will be by the same estimate. A wrong
+estimate would drop an answer that could have been given, and the error could not be detected.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 RUN_WINDOWS_MIN: Final = 2
-"""One overdue window alone is computed: it keeps the others waiting for no longer than they do."""
+"""A single overdue window is computed: it delays the others no more than any window does."""
 
 
 class Overload:
-    """What a root knows of its own pace.
+    """Measures a root's processing speed and derives which windows to skip.
 
     Args:
-        normal_time: of the i-th window from a start on, None while it is unknown.
+        normal_time: normal time of the i-th window from a start on, None while unknown.
         bound_us: X.
-        tolerance_us: so long a transaction may take, as far as that can be foreseen.
-        windows_max: so many windows it holds at most.
-        rows_max: so many rows, about.
+        tolerance_us: the target duration of a transaction at most.
+        windows_max: most windows in a transaction.
+        rows_max: approximate number of rows in a transaction at most.
     """
 
     def __init__(
@@ -59,15 +58,15 @@ class Overload:
         self._window_us: deque[float] = deque(maxlen=2)
         self._window_rows = 0
 
-    # The pace.
+    # Speed.
 
     def begins(self, now: int, rows: Sequence[int]) -> None:
-        """A transaction begins, with so many rows in each window that is computed for it."""
+        """Record the start of a transaction; ``rows`` are those of each computed window."""
         self._began = (now, len(rows)) if rows else None
         self._window_rows = max(rows, default=self._window_rows)
 
     def ends(self, now: int) -> None:
-        """It is in the log."""
+        """Record that the transaction is in the log."""
         if self._began is not None:
             began, windows = self._began
             self._window_us.append(max(now - began, 0) / windows)
@@ -75,11 +74,11 @@ class Overload:
 
     @property
     def windows_max(self) -> int:
-        """So many live windows may be computed for one transaction."""
+        """Most live windows to compute for one transaction at the current speed."""
         return self.fitting(self._windows_max)
 
     def fitting(self, windows: int) -> int:
-        """How many of so many windows one transaction holds by its pace, at least one."""
+        """How many of ``windows`` fit into one transaction at the current speed, at least one."""
         window_us = min(self._window_us, default=0)
         if windows * window_us <= self._tolerance_us:
             return windows
@@ -88,7 +87,7 @@ class Overload:
     # What is overdue.
 
     def overdue(self, now: int, start: int) -> int:
-        """How many windows from ``start`` on are overdue; no loop over them, there may be many."""
+        """Number of overdue windows from ``start`` on, by bisection since there may be many."""
         if not self._is_overdue(now, start, 0):
             return 0
         high = 1
@@ -97,10 +96,10 @@ class Overload:
         return bisect_left(range(high), True, key=lambda i: not self._is_overdue(now, start, i))
 
     def passed_over(self, now: int, start: int, to_compute: Callable[[int], int]) -> int:
-        """How many windows from ``start`` on to pass over now.
+        """Number of windows from ``start`` on to skip now.
 
-        ``to_compute`` tells how many of the next so many cost more than a part of a line: those
-        that are known to be empty for good do not.
+        ``to_compute(n)`` is how many of the next n windows must be computed; windows known to be
+        finally empty need not be.
         """
         count = self.overdue(now, start)
         if count < RUN_WINDOWS_MIN:

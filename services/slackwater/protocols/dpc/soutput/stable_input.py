@@ -1,13 +1,12 @@
 """The stable line's view of one child: R replicas' stable logs, read as one.
 
 DPC section 4.3 lets a node switch between the replicas of an upstream neighbour and asks the new
-one to go on behind the last stable tuple. Here every replica's log is read all the time, and
-progress is by event time, so there is nothing to ask for: the line follows whichever replica's
-stable log continues the child's frontier. Content there is the same in all replicas; a record that
-is ahead waits, one that is behind is a repeat (rule-10 to rule-12; trace-8). Only a bucket that
-lost readings to retention may come in two versions (trace-15): one without the gap is better, and a
-version that has been begun and that no replica can complete is dropped for one that some replica
-can.
+one to continue behind the last stable tuple. Here every replica's log is always read, and progress
+is by event time, so no request is needed: the line follows any replica's stable log that continues
+the child's frontier. Stable content is the same in all replicas; a record ahead of the frontier
+waits, a record behind it is a repeat. Only a bucket that lost readings to retention may exist in
+two versions: a version without the gap is preferred, and a begun version that no replica can
+complete is dropped for one that some replica can (rule-10 to rule-12; trace-8, trace-15).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor, next_posi
 
 
 def _version(record: BucketRecord) -> tuple[int, tuple[Gap, ...]]:
-    """What the pieces of one version of a bucket have in common."""
+    """Identifies the version of a bucket that a piece belongs to."""
     return record.pieces, record.gap
 
 
@@ -36,21 +35,21 @@ class StableInput:
     holes: dict[int, int] = field(default_factory=dict)
     """Replica -> incarnation of the writer that left a hole in its stable log."""
     deferred: dict[int, Position] = field(default_factory=dict)
-    """Replica -> the frontier at which its record is the second choice (trace-15): it has a gap, or
-    it is of another version of the bucket than what has been begun."""
+    """Replica -> the frontier at which its record is deferred: the record has a gap, or belongs to
+    another version of the bucket than the begun one (trace-15)."""
     exhausted: dict[int, Position] = field(default_factory=dict)
-    """Replica -> the frontier at which its log was found to hold nothing more."""
+    """Replica -> the frontier at which its log held no further record."""
     _version: tuple[int, tuple[Gap, ...]] = (1, ())
-    """Of what was taken last."""
+    """The version of the record taken last."""
     _begun: dict[int, LogPosition] = field(default_factory=dict)
-    """Replica -> where the bucket begins in its log that it has said last."""
+    """Replica -> position in its log at which its latest bucket begins."""
 
     def take(self, replica: int, offset: int, record: BucketRecord, low: int) -> bool:
         """Offer a record of a replica's stable log; True if it moved the frontier.
 
-        ``low`` is where the stable line stands: too far ahead of it the cursor is parked, which
-        is also what becomes of a record ahead of the frontier (rule-12). A parked cursor stays at
-        the record's offset, to read it again.
+        ``low`` is the stable line's position. The cursor is parked if the record is too far ahead
+        of it, or ahead of the frontier (rule-12). A parked cursor stays at the record's offset, to
+        read it again.
         """
         cursor = self.cursors[replica]
         if offset < cursor.offset:
@@ -72,7 +71,7 @@ class StableInput:
         end, here = next_position(record), self.frontier
         holds_it = record.bucket_start <= here.bucket_start < record.bucket_end
         if here.piece and holds_it and _version(record) != self._version:
-            # Two versions are cut between other keys: what has been begun must go on, or end here.
+            # Versions are cut at different keys: the begun one must continue, or be dropped here.
             self.deferred[replica] = here
             self._hold(cursor, before)
             if not self.alternatives(replica):
@@ -83,7 +82,7 @@ class StableInput:
             return False
         is_ahead = start > here
         if is_ahead and replica in self.missing_from:
-            self.holes[replica] = cursor.inc  # nobody will bring the frontier here: read on
+            self.holes[replica] = cursor.inc  # no replica can move the frontier here: read on
             return False
         too_far = record.bucket_start - low > self.ahead_us_max
         if is_ahead or too_far or not self._may_take(replica, record):
@@ -94,25 +93,25 @@ class StableInput:
         return True
 
     def _may_take(self, replica: int, record: BucketRecord) -> bool:
-        """With a gap only if nobody has the bucket without."""
+        """A record with a gap may be taken only if no replica may have it without."""
         if not record.gap or self.frontier.piece:
             return True
         self.deferred[replica] = self.frontier
         return not self.alternatives(replica)
 
     def _begin_again(self) -> None:
-        """With the bucket, for those who have another version of it than what has been begun."""
+        """Restart the bucket, for replicas with another version of it than the begun one."""
         bucket = Position(self.frontier.bucket_start)
         for replica, place in self._begun.items():
             if self.deferred.get(replica) == self.frontier and place.frontier <= bucket:
                 self._hold(self.cursors[replica], place)
         self.frontier = bucket
-        # What was found out of this bucket's positions was found out of the other version's.
+        # What was recorded at this bucket's positions was about the dropped version.
         self.deferred.clear()
         self.exhausted.clear()
 
     def alternatives(self, replica: int) -> list[int]:
-        """The other replicas whose logs may yet deliver what is better at the frontier.
+        """The other replicas whose logs may yet deliver a better record at the frontier.
 
         See trace-15.
         """
@@ -128,7 +127,7 @@ class StableInput:
 
     @property
     def _unanswered(self) -> list[int]:
-        """Replicas whose logs go on elsewhere than where the frontier is, or as a second choice."""
+        """Replicas whose logs continue beyond the frontier, or with a deferred record."""
         return [
             replica
             for replica, cursor in enumerate(self.cursors)
@@ -137,7 +136,7 @@ class StableInput:
 
     @property
     def awaited(self) -> list[int]:
-        """Replicas that others wait for: have their logs got what goes on at the frontier?"""
+        """Replicas that others wait for: their logs may continue at the frontier."""
         return sorted(
             {
                 alternative
@@ -148,25 +147,25 @@ class StableInput:
 
     @property
     def missing_from(self) -> dict[int, int]:
-        """Replica -> incarnation of the writer in whose stable log there is a hole.
+        """Replica -> incarnation of the writer whose stable log has a hole.
 
-        Seen as such; or because its START names a place beyond the frontier, and nobody's log has
-        what lies between: then it must say that again too.
+        The hole was read as such, or the writer's START names a position beyond the frontier and
+        no replica's log has the records between: the writer must send these again too.
         """
         if self.frontier in self.deferred.values():
-            return self.holes  # somebody has it, as a second choice
+            return self.holes  # some replica has it, deferred
         ahead = [r for r, cursor in enumerate(self.cursors) if cursor.frontier > self.frontier]
         return self.holes | {r: self.cursors[r].inc for r in ahead if not self.alternatives(r)}
 
     def wants(self, replica: int) -> bool:
-        """Shall the replica's log be read on? Not what is ahead, nor while there may be better."""
+        """True if the replica's log should be read on: not if ahead, or deferred to others."""
         if self.deferred.get(replica) == self.frontier:
             return not self.alternatives(replica)
         return self.cursors[replica].frontier <= self.frontier or replica in self.missing_from
 
     @property
     def held(self) -> int:
-        """How many places its cursors remember."""
+        """Number of replay positions kept by its cursors."""
         return sum(len(cursor.replay_positions) for cursor in self.cursors)
 
     def _hold(self, cursor: DeltaCursor, place: LogPosition) -> None:

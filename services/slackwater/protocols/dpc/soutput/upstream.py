@@ -1,25 +1,25 @@
-"""The replicas of one upstream output: what each said last, and for how long that counts.
+"""Tracks the replicas of one upstream output: the last reported state, and its validity.
 
-DPC, section 4.3: a consumer knows of each replica whether it is STABLE, in UP_FAILURE, in
-STABILIZATION, or gone, and Table II says whom it listens to. Here it hears all replicas' logs at
-once (``live_input.py``), so a switch costs nothing; what takes time is to find out that there is
-nothing more to wait for. A tentative bucket of one replica is not used as long as another one says
-STABLE (trace-34): if that one has just died, every answer waits until its last word is stale.
+In DPC, section 4.3, a consumer tracks whether each replica is STABLE, in UP_FAILURE, in
+STABILIZATION, or gone, and chooses a replica by Table II. Here all replicas' logs are read at once
+(``live_input.py``), so a switch costs nothing; only detecting a failed replica takes time. A
+tentative bucket of one replica is not used while another reports STABLE (trace-34). If the latter
+has just died, every answer waits until its last heartbeat is stale.
 
-So the word of a replica counts for ``STALE_US_MAX``, three of its heartbeats. A replica that is
-only slow and is taken for dead costs some tentative answers that would have been stable a moment
-later, and only while another one is tentative anyway: hence a short limit, where one that started
-processes anew would have to be long. The rejected alternative, a limit of some 100 ms periods as
-others use it for take-over, held answers back for 350 ms.
+A heartbeat is therefore valid for ``STALE_US_MAX``, three heartbeat periods. If a slow replica is
+taken for dead, some answers become tentative that would have been stable a moment later, and only
+while another replica is tentative anyway. Hence the limit can be short, whereas a limit that
+restarts processes must be long. Rejected: a limit of several 100 ms periods, as is usual for
+take-over; it delayed answers by 350 ms.
 
-A word is also *doubted* when a unit had to be answered without what it promises: who says STABLE
-and misses a deadline is late or dead, and what the others say tentatively is better than nothing.
-Its stable log going on takes the doubt away. Without it a replica that died just before the
-deadlines of a long silence was believed for as long as its last word counted, and whole runs of
-units were answered empty while another replica's buckets were arriving.
+A replica is *doubted* if it reports STABLE and a unit had to be answered without its bucket: it is
+late or dead, and another replica's tentative bucket is better than none. Progress of its stable log
+ends the doubt. Without doubt, a replica that died just before the deadlines of a long silence
+counted as STABLE until its heartbeat was stale, and whole runs of units were answered empty while
+another replica's buckets arrived.
 
-A *switch* is told once it has shown: when the loss was noticed, and when the first answer after it
-was given out of what another replica says (section 5.1 measures the time between the two).
+A *switch* is reported once complete: when the loss was detected, and when the first answer from
+another replica's input followed (section 5.1 measures the time between the two).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from slackwater.protocols.common.states import LineState
 
 STALE_US_MAX: Final = 120_000
 ONLY_STALE_US_MAX: Final = 400_000
-"""Where there is one replica, which speaks less often, since nobody can turn to another."""
+"""Limit for a single replica, which sends heartbeats less often: no other can replace it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A replica that said STABLE is gone, or says so no more."""
+    """The loss of a replica: it was STABLE, and is gone or in another state."""
 
     replica: int
     last_heartbeat: int
@@ -46,7 +46,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """The first answer after a loss, from what another replica says."""
+    """A completed switch: the first answer after a loss, from another replica's input."""
 
     child: int
     replica: int
@@ -56,7 +56,7 @@ class Switched:
 
 
 class Upstream:
-    """All replicas of one child, in the eyes of one consumer. Times are us of wall time."""
+    """One consumer's view of all replicas of one child. Times are us of wall time."""
 
     def __init__(self, replicas: int, stale_us: int = STALE_US_MAX) -> None:
         self._stale_us = stale_us
@@ -65,14 +65,14 @@ class Upstream:
         self._stable_to = [0] * replicas
         self._doubted_at: list[int | None] = [None] * replicas
         self.lost: Loss | None = None
-        """The latest loss that no answer has followed yet."""
+        """The latest loss that has not been followed by an answer."""
 
     def update(self, replica: int, state: LineState, received_at: int) -> None:
-        """The replica's latest heartbeat, and when it was heard."""
+        """Record the state in a replica's latest heartbeat, and its arrival time."""
         self._statuses[replica] = (state, received_at)
 
     def has_come(self, stable_to: Sequence[int]) -> None:
-        """How far each replica has come stably: who goes on is not doubted any more."""
+        """Record the stable progress of each replica; progress ends a doubt."""
         self._stable_to = list(stable_to)
         self._doubted_at = [
             at if at is not None and to <= at else None
@@ -80,16 +80,16 @@ class Upstream:
         ]
 
     def doubt(self, now: int) -> None:
-        """A deadline is over, and nobody has passed it stably: those who say STABLE are not."""
+        """Doubt the replicas that report STABLE: no stable bucket met the deadline."""
         for replica, state in enumerate(self.states(now)):
             if state is LineState.STABLE:
                 self._doubted_at[replica] = self._stable_to[replica]
         self.notice(now)
 
     def states(self, now: int, *, doubting: bool = False) -> list[LineState | None]:
-        """What each replica is; None: not heard lately, or in doubt (FAILURE in the paper).
+        """The state of each replica; None if stale or doubted (FAILURE in the paper).
 
-        ``doubting``: as it will be after ``doubt``.
+        ``doubting``: the states as after ``doubt``.
         """
         states: list[LineState | None] = []
         for status, doubted_at in zip(self._statuses, self._doubted_at, strict=True):
@@ -99,11 +99,11 @@ class Upstream:
         return states
 
     def stable(self, now: int) -> list[bool]:
-        """Who says STABLE, and was heard lately."""
+        """Per replica, true if a fresh heartbeat reports STABLE and is not doubted."""
         return [state is LineState.STABLE for state in self.states(now)]
 
     def notice(self, now: int) -> int | None:
-        """Look who is lost; returns when somebody's last word will be stale."""
+        """Detect lost replicas; return when the next heartbeat becomes stale."""
         next_stale: int | None = None
         for replica, state in enumerate(self.states(now)):
             status, is_ = self._statuses[replica], state is LineState.STABLE
@@ -112,7 +112,7 @@ class Upstream:
             if self._was_stable[replica] and not is_:
                 self.lost = Loss(replica, status[1], now)
             elif is_ and self.lost is not None and self.lost.replica == replica:
-                self.lost = None  # it is back before anybody has taken its place
+                self.lost = None  # it is back before another has taken its place
             self._was_stable[replica] = is_
             stale_at = status[1] + self._stale_us
             if stale_at > now and (next_stale is None or stale_at < next_stale):
@@ -121,7 +121,7 @@ class Upstream:
 
 
 def suspends(states: Sequence[LineState | None]) -> bool:
-    """Does the best of the replicas hold tentative buckets back, until it has caught up?
+    """True if the best replica withholds tentative buckets until it has caught up.
 
     See dpc-10.
     """

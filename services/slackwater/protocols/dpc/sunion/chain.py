@@ -1,21 +1,20 @@
-"""A query as another's source: cursors in result topics (trace-20), for a chain of queries.
+"""Cursors in the result topics of another query, for chains of queries (trace-20).
 
 DPC's diagrams are chains of nodes whose SUnions read the outputs of others (sections 2.1 and 4.2);
-tentative tuples and tentative boundaries travel downstream, so that a failure costs the whole
-chain one X (section 6.3). Here part p of a query is one stream, ``<query>/<p>``, kept in two logs:
-the stable line reads the stable topic alone, the live line both, and per window the stable version
+tentative tuples and tentative boundaries are forwarded, so that a failure delays the whole chain by
+one X (section 6.3). Here part p of a query is one stream, ``<query>/<p>``, stored in two logs. The
+stable line reads only the stable topic. The live line reads both, and per window the stable version
 replaces the tentative one. Corrections need not be forwarded: the stable answer of an undone
-window is in the stable topic, and what this query revokes its own root decides (trace-3).
+window is in the stable topic, and the reading query's own root decides what it revokes (trace-3).
 
-These logs are written in fenced transactions (rule-22 and rule-23), so most of what a source log's
-cursor must mistrust cannot occur in them: no repeats, no zombies, no incarnations. What is left is
-order between two logs, and holes: a seek of the live line, or retention. Both are seen in what the
-batches say of themselves. Each accounts for the event times [floor, boundary), neighbouring windows
-touch, so a line has come as far as the batches it has read cover its way without a hole
-(``reach``). Offsets prove nothing here: commit markers take some, and readers never see them.
+These logs are written in fenced transactions (rule-22 and rule-23), so they have no repeats, no
+zombies and no incarnations. What remains is the order between two logs, and holes, from a seek of
+the live line or from retention. Both are detected from the event times [floor, boundary) that each
+batch covers: neighbouring windows touch, so a line's progress is the range covered without a hole
+(``reach``). Offsets are no evidence: commit markers occupy some, and readers never see them.
 
-Rejected: forwarding UNDO and tentative rows as events that patch the reader's state. It is what
-the paper does, and needs every tentative tuple kept until it is patched (trace-5).
+Rejected: forwarding UNDO and tentative rows as events that patch the reader's state, as in the
+paper. Every tentative tuple would be kept until it is patched (trace-5).
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ from slackwater.model.records import Gap, ResultBatch, SourceColumns, SourcePosi
 from slackwater.protocols.dpc.sunion.chunks import bytes_from
 
 _CHUNK_BYTES: Final = 512
-"""What a batch without rows takes in memory, about."""
+"""Approximate size of a batch without rows in memory."""
 
 
 @dataclass(slots=True)
 class ResultChunk:
-    """A batch that the line has not passed yet, and what is missing in its time for good."""
+    """A batch that the line has not passed yet, and the losses in its event time."""
 
     batch: ResultBatch
     prev_watermark: int
     gaps: tuple[tuple[int, int, Gap], ...] = ()
     is_loaded: bool = False
-    """Its rows have been read once, so ``gaps`` has those that cannot be."""
+    """True if the rows have been read once, so that ``gaps`` includes unreadable ones."""
 
     @property
     def boundary(self) -> int:
-        """The end of its time."""
+        """The end of the batch's event time."""
         return self.batch.boundary
 
     @property
@@ -56,12 +55,12 @@ class ResultChunk:
 
 
 class ResultCursor:
-    """One line's place in one result topic of one part.
+    """One line's cursor in one result topic of one part.
 
     Args:
-        position: where to go on; its boundary is how far the way is covered without the buffer.
-        name: of the query that is read.
-        strict: the stable line's: a hole can only be retention's, and is recorded as a gap.
+        position: where to continue; its boundary is the event time covered without the buffer.
+        name: name of the query that is read.
+        strict: true for the stable line: a hole is a loss to retention, recorded as a gap.
     """
 
     def __init__(self, position: SourcePosition, name: str, *, strict: bool) -> None:
@@ -73,7 +72,7 @@ class ResultCursor:
         self.boundary = position.boundary
         self.attached = False
         self.hole_inc: int | None = None
-        """Always None: a log of transactions has no holes that its writer could fill."""
+        """Always None: a transactional log has no holes that its writer could fill."""
         self.bytes_held = 0
         self.passed_bytes = self.future_bytes = 0
         self._low = NEVER
@@ -82,14 +81,14 @@ class ResultCursor:
     # What comes in.
 
     def offer(self, offset: int, record: ResultBatch) -> bool:
-        """Take the batch that begins at ``offset`` into account; says whether it counted.
+        """Process the batch that begins at ``offset``; True if it counts.
 
-        The cursor may be in the middle of it, where damage was taken for the end of a window.
+        The cursor may be inside the batch, if damage was taken for the end of a window.
         """
         if record.next_offset <= self.offset:
             return False
         self.offset = record.next_offset
-        before, self._next_id = self._next_id, record.last_id + 2  # the batch's boundary has one
+        before, self._next_id = self._next_id, record.last_id + 2  # the boundary has an id too
         if record.boundary <= self.boundary:
             return False
         prev_watermark, gaps = record.prev_watermark, []
@@ -108,19 +107,19 @@ class ResultCursor:
         return True
 
     def read_to(self, position: int) -> None:
-        """No record that a reader can see lies between here and ``position`` (rule-13)."""
+        """Advance to ``position``: no visible record lies between (rule-13)."""
         self.offset = max(self.offset, position)
 
     def jump(self, beginning: int) -> None:
-        """Retention took what was to be read next; the batch that comes tells what was in it."""
+        """Move to ``beginning`` after a loss to retention; the next batch shows its extent."""
         assert beginning > self.offset
         self.offset = beginning
 
     def skip_to(self, offset: int) -> None:
-        """Nothing: offsets without a record are usual, and batches tell what they cover."""
+        """Does nothing: offsets without a record are usual, and batches show what they cover."""
 
     def seek(self, end: int) -> None:
-        """Live line only: leave out a backlog (rule-13); what it covered is then not covered."""
+        """Skip a backlog, live line only (rule-13); its event times are then not covered."""
         assert not self._strict
         self.offset = max(self.offset, end)
         self.attached = False
@@ -135,7 +134,7 @@ class ResultCursor:
                 yield self.load(chunk), chunk.prev_watermark
 
     def load(self, chunk: ResultChunk) -> SourceColumns:
-        """The rows of a batch that has any; what of them cannot be read is lost (rule-28)."""
+        """The rows of a batch that has rows; unreadable rows count as lost (rule-28)."""
         batch = chunk.batch
         assert batch.columns is not None
         loaded = batch.columns.load()
@@ -155,17 +154,17 @@ class ResultCursor:
 
     @property
     def gaps(self) -> list[tuple[int, int, Gap]]:
-        """(from, to, gap): what retention took, and the event times it may have lain in."""
+        """(from, to, gap): losses to retention, and the event times they may lie in."""
         return [gap for chunk in self._chunks for gap in chunk.gaps]
 
     def missing(self, start: int, end: int) -> Iterator[str]:
-        """What the batches that account for [start, end) lack."""
+        """The missing inputs of the batches that cover [start, end)."""
         for chunk in self._chunks:
             if chunk.batch.missing and chunk.prev_watermark < end and chunk.batch.boundary > start:
                 yield from chunk.batch.missing
 
     def pass_to(self, start: int) -> None:
-        """The line has taken everything below ``start``: forget it."""
+        """Drop everything below ``start``, which the line has passed."""
         self._low = max(self._low, start)
         chunks = self._chunks
         while chunks and chunks[0].batch.boundary <= self._low:
@@ -174,7 +173,7 @@ class ResultCursor:
             self._base = max(self._base, chunk.batch.boundary)
 
     def excess_bytes(self, start: int, end: int) -> int:
-        """About what a line whose next bucket is [start, end) does not need (rule-12)."""
+        """Approximate bytes a line whose next bucket is [start, end) does not need (rule-12)."""
         overdue = takewhile(lambda chunk: chunk.boundary <= start, self._chunks)
         return bytes_from(self._chunks, end) + sum(chunk.bytes_held for chunk in overdue)
 
@@ -186,7 +185,7 @@ class ResultCursor:
     # Where it is.
 
     def reach(self, e: int) -> int:
-        """How far the batches cover event time from ``e`` on without a hole; e: not at all."""
+        """The end of event time covered without a hole from ``e`` on; ``e`` if none is."""
         e = max(e, self._base)
         for chunk in self._chunks:
             if chunk.prev_watermark > e:
@@ -195,30 +194,30 @@ class ResultCursor:
         return e
 
     def passed(self, start: int) -> int:
-        """How far the log is complete, for a line whose next bucket begins at ``start``."""
+        """The end of complete event time, for a line whose next bucket begins at ``start``."""
         return passed(start, (self,))
 
     @property
     def base(self) -> int:
-        """How far the line has come by what it has passed."""
+        """The line's progress by the batches it has passed."""
         return self._base
 
     @property
     def next(self) -> SourcePosition:
-        """Where to read from to have all that the line has not passed yet (rule-5, rule-25)."""
+        """Where to read from for all that the line has not passed yet (rule-5, rule-25)."""
         if not self._chunks:
-            # Behind a hole nothing is covered, and a restart must know no better.
+            # Behind a hole nothing is covered, and a restart must not assume otherwise.
             return SourcePosition(self.offset, self._next_id, -1, self._base)
         head = self._chunks[0].batch
         return SourcePosition(head.offset, head.first_id, -1, self._base)
 
     @property
     def rebuild(self) -> SourcePosition:
-        """The same: nobody looks back into results yet."""
+        """Same as ``next``: no operator looks back into results."""
         return self.next
 
     def park(self) -> None:
-        """Forget what is buffered; a catch-up reader reads it again from there."""
+        """Drop the buffer; a catch-up reader reads it again."""
         place = self.next
         self.offset, self._next_id = place.offset, place.next_id
         self._clear()
@@ -231,15 +230,15 @@ class ResultCursor:
 
     @property
     def buffered_to(self) -> int:
-        """The largest event time of which rows are held.
+        """The largest event time of buffered rows.
 
-        Not the last window's promise: that lies a whole window ahead, and holds no memory.
+        The last window's watermark lies a whole window ahead and takes no memory.
         """
         return max(self._low, self._chunks[-1].batch.prev_watermark if self._chunks else self._low)
 
 
 class NullCursor:
-    """The stable line's cursor in a tentative topic: it never looks at one (trace-20)."""
+    """The stable line's cursor in a tentative topic, which ignores all records (trace-20)."""
 
     offset = 0
     boundary = FOREVER
@@ -250,30 +249,30 @@ class NullCursor:
 
     @property
     def attached(self) -> bool:
-        """Always: nothing keeps it from being where the line is."""
+        """Always true."""
         return True
 
     @attached.setter
     def attached(self, _: bool) -> None: ...
 
     def offer(self, offset: int, record: ResultBatch) -> bool:
-        """Looks away."""
+        """Ignores the record."""
         return False
 
     def jump(self, beginning: int) -> None:
-        """Nowhere."""
+        """Does nothing."""
 
     def skip_to(self, offset: int) -> None:
-        """Nowhere."""
+        """Does nothing."""
 
     @property
     def next(self) -> SourcePosition:
-        """Nowhere: a state record has the live line's in its place."""
+        """A placeholder: the state record holds the live line's position instead."""
         return SourcePosition(0, 0, -1, NEVER)
 
     @property
     def rebuild(self) -> SourcePosition:
-        """Nowhere."""
+        """Same as ``next``."""
         return self.next
 
     def columns(self, start: int, end: int) -> tuple[tuple[SourceColumns, int], ...]:
@@ -288,17 +287,17 @@ class NullCursor:
         return 0
 
     def pass_to(self, start: int) -> None:
-        """Nothing to forget."""
+        """Does nothing."""
 
     def park(self) -> None:
-        """Nothing to forget."""
+        """Does nothing."""
 
 
 def passed(start: int, cursors: Iterable[ResultCursor]) -> int:
-    """How far several logs of one part are complete together, from ``start`` on.
+    """The end of event time covered by several logs of one part together, from ``start`` on.
 
-    Below ``start`` if they do not even cover what comes next. Windows may be covered by turns:
-    tentative ones between two stretches of stable ones.
+    Below ``start`` if even the next window is not covered. Coverage may alternate between logs:
+    tentative windows between two runs of stable ones.
     """
     cursors = tuple(cursors)
     reached, before = start, None
@@ -314,7 +313,7 @@ def passed(start: int, cursors: Iterable[ResultCursor]) -> int:
 def live_columns(
     stable: ResultCursor, tentative: ResultCursor, start: int, end: int
 ) -> Iterator[tuple[SourceColumns, int]]:
-    """Both logs' rows of [start, end): of a window that has two versions the stable one."""
+    """Both logs' rows of [start, end); the stable version of a window that has two."""
     yield from stable.columns(start, end)
     for chunk in tentative._within(start, end):
         if chunk.batch.readings and not _is_stable_in(chunk.batch, stable):
@@ -322,7 +321,7 @@ def live_columns(
 
 
 def live_gaps(stable: ResultCursor, tentative: ResultCursor) -> Iterator[tuple[int, int, Gap]]:
-    """What the answers have lost that ``live_columns`` takes the rows of."""
+    """The losses in the answers whose rows ``live_columns`` yields."""
     yield from stable.gaps
     for chunk in tentative._chunks:
         if chunk.gaps and not _is_stable_in(chunk.batch, stable):
@@ -330,10 +329,10 @@ def live_gaps(stable: ResultCursor, tentative: ResultCursor) -> Iterator[tuple[i
 
 
 def _is_stable_in(batch: ResultBatch, stable: ResultCursor) -> bool:
-    """Has the stable topic the same window, or run of empty ones?
+    """True if the stable topic has the same window, or run of empty ones.
 
-    Its end counts, not its beginning: where a log is read for the first time a window may have
-    begun before the position.
+    Only the end is compared: when a log is first read, a window may have begun before the
+    position.
     """
     return stable.reach(batch.prev_watermark) >= batch.boundary
 
@@ -341,7 +340,7 @@ def _is_stable_in(batch: ResultBatch, stable: ResultCursor) -> bool:
 def live_missing(
     stable: ResultCursor, tentative: ResultCursor, start: int, end: int
 ) -> tuple[str, ...]:
-    """What the tentative answers lack that [start, end) is made of."""
+    """The missing inputs of the tentative answers used for [start, end)."""
     if stable.reach(start) >= end:
         return ()
     return tuple(tentative.missing(start, end))

@@ -1,8 +1,8 @@
-"""What a cursor keeps of a source log: records with readings that its line still needs.
+"""The buffer of a source log's cursor: records with readings that its line still needs.
 
-A sensor's clock may be wrong, and a reading stamped hours ahead of its stream's watermark. What the
-line needs is not a stretch of the log then. Such readings are kept in ``FutureBuffer``, without the
-rest of their records, until their time comes: the records around them are released all the same.
+A sensor with a wrong clock may stamp a reading hours ahead of its stream's watermark; the needed
+readings are then no contiguous range of the log. Such readings are kept in ``FutureBuffer`` until
+their time comes, without the rest of their records, which is released.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from slackwater.model.records import SourceColumns, SourceRecord
 
 @dataclass(slots=True)
 class SourceChunk:
-    """A record with readings, or a promise, that the line has not passed yet.
+    """A record with readings, or a watermark, that the line has not passed yet.
 
-    ``prev_watermark`` is the promise that held before it: a reading below it broke the promise, and
-    is skipped by everybody alike (trace-23).
+    ``prev_watermark`` is the watermark before the record: all readers skip a reading below it
+    (trace-23).
     """
 
     offset: int
@@ -39,16 +39,16 @@ class SourceChunk:
 
     @property
     def boundary(self) -> int:
-        """The promise that it carries itself."""
+        """The watermark of the record."""
         return self.record.boundary
 
     @property
     def bytes_held(self) -> int:
-        """About what the record takes in memory."""
+        """Approximate size of the record in memory."""
         return 24 + self.record.readings * 24
 
     def since(self, low: int) -> SourceChunk:
-        """The same without the readings below ``low``; as it is if it cannot be read."""
+        """A copy without the readings below ``low``; unchanged if undecodable."""
         try:
             columns_all = self.load()
         except MalformedRecordError:
@@ -64,23 +64,23 @@ class SourceChunk:
 
 
 class Buffered(Protocol):
-    """What a cursor keeps of one record, or of one window."""
+    """A buffered record or window of a cursor."""
 
     @property
     def boundary(self) -> int:
-        """The promise that it carries."""
+        """The watermark it carries."""
         ...
 
     @property
     def bytes_held(self) -> int:
-        """About what it takes in memory."""
+        """Approximate size in memory."""
         ...
 
 
 def bytes_from(chunks: Reversible[Buffered], end: int) -> int:
-    """What lies behind the first chunk whose promise reaches ``end``.
+    """Bytes of the chunks behind the first one whose watermark reaches ``end``.
 
-    Looks at these chunks, from the last one on, and at no other.
+    Visits only these chunks, from the last one on.
     """
     held = behind = 0
     for chunk in reversed(chunks):
@@ -92,16 +92,16 @@ def bytes_from(chunks: Reversible[Buffered], end: int) -> int:
 
 @dataclass(slots=True)
 class FutureBuffer:
-    """Readings that the promises have passed and whose time has not come, by their times."""
+    """Readings of passed records whose event time is still ahead of the line, by time."""
 
     chunks: list[SourceChunk] = field(default_factory=list)
 
     def put(self, chunk: SourceChunk, low: int) -> None:
-        """What the record holds from ``low`` on."""
+        """Add the record's readings from ``low`` on."""
         insort(self.chunks, chunk.since(low), key=_time_of)
 
     def pass_to(self, low: int) -> None:
-        """Forget what lies below ``low``."""
+        """Drop the readings below ``low``."""
         passed = 0
         while passed < len(self.chunks) and _time_of(self.chunks[passed]) < low:
             passed += 1
@@ -111,7 +111,7 @@ class FutureBuffer:
                 self.put(chunk, low)
 
     def within(self, start: int, end: int) -> Iterator[SourceChunk]:
-        """What may have readings in [start, end)."""
+        """The chunks that may have readings in [start, end)."""
         for chunk in self.chunks:
             if _time_of(chunk) >= end:
                 return
@@ -120,11 +120,11 @@ class FutureBuffer:
 
     @property
     def bytes_held(self) -> int:
-        """About what it takes in memory."""
+        """Approximate size in memory."""
         return sum(24 + 24 * len(c.loaded.stimes) for c in self.chunks if c.loaded is not None)
 
     def keep_below(self, offset: int) -> None:
-        """Forget what is read again from ``offset`` on."""
+        """Drop the chunks that are read again from ``offset`` on."""
         self.chunks = [chunk for chunk in self.chunks if chunk.offset < offset]
 
 
@@ -133,5 +133,5 @@ def _time_of(chunk: SourceChunk) -> int:
 
 
 def offset_of(chunk: SourceChunk) -> int:
-    """Where the record lies in its log."""
+    """The record's offset in its log."""
     return chunk.offset

@@ -1,4 +1,4 @@
-"""What an orderer is told at its start, and the effects that it returns."""
+"""An orderer's configuration, and the effects it returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slackwater.protocols.dpc.reconcile.staggering import LEASE_US_DEFAULT
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Append ``record`` to the stable or the live log, after all that was appended before."""
+    """Append ``record`` to the stable or the live log, in order."""
 
     line: LineName
     record: OrderedRecord
@@ -24,7 +24,7 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class SaveState:
-    """Write the state record soon: the line has parked (rule-5)."""
+    """Write the state record soon, since a line's cursors were parked (rule-5)."""
 
 
 Effect = Emit | ProbeEnds[int] | SaveState
@@ -32,13 +32,12 @@ Effect = Emit | ProbeEnds[int] | SaveState
 
 @dataclass(frozen=True, slots=True)
 class OrdererConfig:
-    """What an orderer is told at its start.
+    """Configuration of an orderer.
 
     ``logs`` names each log it reads (``sw.source.<log>``), ``names`` the stream or query of the
-    deployment file that ``missing`` shall name. A part of a query is two logs, the stable and then
-    the tentative topic; ``results`` has the number of the first, and what is promised of the part
-    before its first record: no row below that time. The bounds are rule-12's H and the size of a
-    piece (trace-32).
+    deployment file to name in ``missing``. A part of a query is two logs, the stable and then the
+    tentative topic; ``results`` maps the number of the first to the part's watermark before its
+    first record. The bounds are rule-12's H and the size of a piece (trace-32).
     """
 
     fragment: str
@@ -56,31 +55,31 @@ class OrdererConfig:
     seek_period_us: int = 100_000
     policy: Policy = PROCESS
     replicas: int = 1
-    """Of the child: they take turns at catching up (``reconcile/staggering.py``)."""
+    """Number of the child's replicas, which catch up in turns (``reconcile/staggering.py``)."""
     turn_lease_us: int = LEASE_US_DEFAULT
     near_buckets_max: int = NEAR_BUCKETS_DEFAULT
-    """So far behind the stable line the roots may be when the lines join
+    """Maximum lag of the roots behind the stable line when the lines join
     (``reconcile/downstream.py``)."""
     disorders_us: tuple[int, ...] = ()
-    """The ``disorder`` of each log's stream, how far a skipped reading may lie ahead; (): none."""
+    """``disorder`` of each log's stream: how far ahead a skipped reading may lie; (): none."""
     lateness: Callable[[int], int] = field(default=lambda _e: 0)
-    """How far apart the promises of healthy inputs may be (rule-15): so much more is held of those
-    that are ahead. A cursor that had to let go of it would never be attached, nor the lines one."""
+    """Maximum skew between the watermarks of healthy inputs (rule-15), buffered in addition for
+    inputs ahead. Without that buffer their cursors would never be attached, nor the lines joined."""
     in_time_us: int = 0
-    """Event time that goes by until a deadline: so late an input is still healthy (rule-14)."""
+    """Event time until a deadline: an input this late is still healthy (rule-14)."""
     results: Mapping[int, int] = field(default_factory=dict)
     backlog_rows_max: int = 100_000
-    """In a result topic each row is a record, and a window may have many."""
+    """Backlog limit of a result topic, where each row is a record and a window may have many."""
     topics: Names = UNPREFIXED
-    """What the logs are called in which holes are told."""
+    """Topic names, for reporting holes."""
 
     def max_skew_us(self, e: int) -> int:
-        """How far inputs may be apart at event time e that all are in time."""
+        """Maximum event-time skew between healthy inputs at event time e."""
         return self.lateness(e) + self.in_time_us
 
     @property
     def inputs(self) -> tuple[tuple[int, ...], ...]:
-        """The logs of each input, in order: one of a stream, two of a query's part."""
+        """The logs of each input, in order: one for a stream, two for a query's part."""
         behind = {log + 1 for log in self.results}
         return tuple(
             (i, i + 1) if i in self.results else (i,)
@@ -91,7 +90,7 @@ class OrdererConfig:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What an orderer's own logs say of it (rule-25): the end of their contiguous prefixes."""
+    """The ends of the contiguous prefixes of an orderer's own logs (rule-25)."""
 
     frontier: Position
     next_id: int

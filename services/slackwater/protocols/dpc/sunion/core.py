@@ -11,10 +11,10 @@ the live line emits while the lines are apart goes to the live log (rule-8). So 
 need neither UNDO nor REC_DONE: those are written at the root, where a consumer can see them
 (trace-3).
 
-No clock, no Kafka: ``receive`` and ``catch_up`` take records, ``step`` takes the time and returns
-effects, to be carried out in their order. What surrounds it in a process, its start, its state
-records and its logs, is ``slackwater.sessions.orderer``; whoever runs that polls the input before
-each step (trace-11), and steps again at ``wake_at``, or at once while ``busy``.
+The core uses no clock and no Kafka: ``receive`` and ``catch_up`` take records, ``step`` takes the
+time and returns effects, to be executed in order. ``slackwater.sessions.orderer`` holds its start,
+its state records and its logs. The caller polls the input before each step (trace-11), and steps
+again at ``wake_at``, or at once while ``busy``.
 """
 
 from __future__ import annotations
@@ -65,17 +65,16 @@ class _Counters:
 class OrdererCore:
     """One replica of one child's orderer.
 
-    Built from a state record and what the own logs add to it, always: a first start is the
-    recovery of ``initial_state``.
+    Always built from a state record and its own logs; a first start recovers ``initial_state``.
 
     Args:
-        config: what it is told.
+        config: the orderer's configuration.
         operators: Filter and Map, and how a bucket is packed.
         state: the state record.
-        recovered: where the own logs end.
+        recovered: the ends of its own logs.
         inc: offset of this writer's START in its stable log.
-        mute_until: per stream, the end of its log seen at START; until the live line has read all
-            of them nothing is sent (trace-6).
+        suppress_until: per stream, the end of its log at START; until the live line has read all
+            of them nothing tentative is sent (trace-6).
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class OrdererCore:
     # What comes in.
 
     def ends(self, ends: Mapping[int, int | None], fetched_at: int) -> None:
-        """The ends of some logs as of ``fetched_at``; None: the broker gave no answer."""
+        """Record end offsets requested at ``fetched_at``; None if the broker gave no answer."""
         self.counters.skipped += self.logs.ends(ends, fetched_at)
         self._note_read()
 
@@ -126,12 +125,12 @@ class OrdererCore:
 
     @property
     def is_in_normal_operation(self) -> bool:
-        """The lines are one, and nothing else is to be done than the next bucket."""
+        """True if the lines are joined and only the next bucket is to be done."""
         return not (self.line.forked or self.suppress_tentative or self.busy)
 
     @property
     def awaits_input(self) -> bool:
-        """In normal operation: does the next bucket lack an input?"""
+        """True if the next bucket lacks an input; valid in normal operation."""
         start = self.line.live_next
         end = self._config.grid.next_cut(start)
         return any(self._live.passed_to(logs, start) < end for logs in self._config.inputs)
@@ -155,7 +154,7 @@ class OrdererCore:
         return effects
 
     def _answer(self, now: int, effects: list[Effect]) -> None:
-        """Emit, in order, what both lines have at the live line's place."""
+        """Emit, in order, the buckets due at the live line's position."""
         for _ in range(self._config.buckets_per_step_max):
             self._adopt_stable_state()
             if self._may_be_one(now) and self._take_stable(now, effects):
@@ -180,10 +179,10 @@ class OrdererCore:
         self.busy = True
 
     def _may_be_one(self, now: int) -> bool:
-        """May the stable line say the live line's next bucket, so that nobody says it tentatively?
+        """True if the stable line may emit the live line's next bucket instead of the live line.
 
-        Not while the roots have corrections to read in front of it (trace-33). A live line that
-        says nothing, because it is mute or suspended, has nothing to gain by that.
+        Not while the roots have corrections to read before it (trace-33). Waiting is pointless if
+        the live line emits nothing, because it is suppressed or suspended.
         """
         line = self.line
         if line.stable_next != line.live_next or not line.forked:
@@ -193,9 +192,9 @@ class OrdererCore:
         return not self.downstream.is_awaited(now, line.stable_next)
 
     def _adopt_stable_state(self) -> None:
-        """Where the lines have met, the stable one has what the live one once left out (rule-13).
+        """Give the live line the records it skipped, once the lines have met (rule-13).
 
-        It would else miss it for as long as a stream's readings may be out of order.
+        Otherwise they stay missing for as long as a stream's readings may be out of order.
         """
         if self.line.forked and self.line.stable_next == self.line.live_next:
             self.logs.adopt_stable_state()
@@ -210,7 +209,7 @@ class OrdererCore:
             effects.append(ProbeEnds(wanted))
 
     def _note_read(self, passed_us: int = 0) -> None:
-        """Tell the line which inputs have been read to ends that were asked for."""
+        """Pass to the line the inputs that have been read to requested ends."""
         for input_, fetched_at in self.logs.inputs.read_through(passed_us):
             self.line.note_read(input_, fetched_at)
 
@@ -229,7 +228,7 @@ class OrdererCore:
         if nearest >= end:
             end = max(end, self._config.grid.bucket_start(min(stable_to, nearest)))
             if start < self.line.live_next:
-                end = min(end, self.line.live_next)  # what is beyond may be the live line's
+                end = min(end, self.line.live_next)  # the rest may belong to the live line
             records = []
         else:
             back = start - self._lookback_us
@@ -257,7 +256,7 @@ class OrdererCore:
     def _gap(
         self, affected: Iterable[Iterable[tuple[int, int, Gap]]], start: int, end: int
     ) -> Iterator[Gap]:
-        """Readings that retention took, of each log, and [start, end) may have needed (rule-28)."""
+        """Per log, readings lost to retention that may belong to [start, end) (rule-28)."""
         for name, gaps in zip(self._config.names, affected, strict=True):
             for low, high, gap in gaps:
                 if low < end and high > start - self._lookback_us:
@@ -321,24 +320,24 @@ class OrdererCore:
         return OrderedRecord(Kind.BOUNDARY, config.child, config.replica, self._inc, start, end)
 
     def wanted(self) -> dict[tuple[LineName, int], int]:
-        """Where the catch-up readers shall read: (line, stream) -> offset, for hungry cursors."""
+        """Offsets for the catch-up readers: (line, stream) -> offset, for cursors that need input."""
         return self.logs.wanted(held_back=self._held_back)
 
     def _look_for_backlog(self, now: int, effects: list[Effect]) -> None:
-        """Ask how far a returning stream's log reaches, to seek past a backlog (rule-13)."""
+        """Request the end of a returning stream's log, to seek past a backlog (rule-13)."""
         if not self.line.forked or now - self._seek_asked_at < self._config.seek_period_us:
             return
         self._seek_asked_at = now
         self._ask_logs(self.logs.behind_the_live_line(), effects)
 
-    # What others want to know.
+    # Status for other components.
 
     @property
     def suppress_tentative(self) -> bool:
-        """Says nothing tentative yet: unread input may hold what would be missing.
+        """True while tentative output is suppressed: unread input may complete it.
 
-        What is stable is said at once, it cannot be wrong. A stream that the live line has read
-        past its next bucket is read far enough: its cursor may be parked there (rule-12).
+        Stable output is sent at once: it is final. Reading a stream past the live line's next
+        bucket suffices: its cursor may be parked there (rule-12).
 
         See trace-6, trace-11.
         """
@@ -347,19 +346,19 @@ class OrdererCore:
 
     @property
     def held_bytes(self) -> int:
-        """About what the cursors hold in memory (guarantee-5)."""
+        """Approximate bytes held by the cursors (guarantee-5)."""
         return self.logs.held_bytes
 
     @property
     def holes(self) -> tuple[Hole, ...]:
-        """Holes in the source logs: their writers send again (rule-11)."""
+        """Holes in the source logs; their writers send again (rule-11)."""
         return self.logs.holes
 
     def snapshot(self, stable_offset: int, live_offset: int) -> OrdererState:
-        """The state record; what was appended so far is in the own logs when it is written.
+        """The state record, written after everything appended so far is in the own logs.
 
-        The offsets are the ends of what has been delivered. The last record before the end is the
-        first that ``recover`` reads: it tells the incarnation that holds there.
+        The offsets are the ends of delivered records. The last record before the end is the first
+        that ``recover`` reads: it carries the incarnation in force there.
         """
         return OrdererState(
             self._config.fragment,

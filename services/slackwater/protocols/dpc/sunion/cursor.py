@@ -1,28 +1,26 @@
-"""A line's cursor in one source log: which records count, and the readings they leave.
+"""A line's cursor in one source log: accepts records and buffers their readings.
 
 The source log is DPC's persistent log of a data source (section 2.2): any replica can replay it.
-What is in it may be repeated, written by a zombie, or have a hole; the cursor's acceptance rules
-make one sequence out of it, the same for everybody who reads from any position (rule-10, rule-12,
-rule-13).
+It may hold repeats, records of zombies, and holes. The cursor's acceptance rules yield one
+sequence, the same for all readers from any position (rule-10, rule-12, rule-13).
 
 A cursor is *attached* when the live consumer feeds it, or *parked* at an offset from which a
-catch-up reader feeds it; memory is bounded because a cursor that has read too far ahead is parked:
-it forgets what it has buffered and keeps the position to read it again from. Kafka is the buffer.
+catch-up reader feeds it. Memory is bounded because a cursor that has read too far ahead is parked:
+it drops its buffer and keeps the position to read it again from. Kafka is the buffer.
 
-The stable line's cursor is strict: only the next id counts. The live line's never waits: it skips
-holes, looks at headers only while records lie below its line, and may seek to the log's end. It
-has its own next id and incarnation, so what it sees never reaches the stable line (trace-35). What
-it has skipped it must not forget: the boundary behind a skipped stretch says that nothing older
-*follows*, not that what was skipped has been read. Until the line is past everything that may lie
-there (``complete_from``) the stream stays incomplete, and is named in ``missing`` (guarantee-3).
+The stable line's cursor is strict: only the next id counts. The live line's cursor never waits: it
+skips holes, reads only headers of records below its line, and may seek to the log's end. It has its
+own next id and incarnation, so that its input never reaches the stable line (trace-35). It records
+what it has skipped: the watermark behind a skipped range promises that nothing older *follows*, not
+that the skipped range has been read. Until the line is past all event times of that range
+(``complete_from``) the stream is incomplete, and is named in ``missing`` (guarantee-3).
 
-A sensor's clock may be wrong, and a reading stamped hours ahead of its stream's promise. What the
-line needs is not a stretch of the log then. Such readings are put *aside*, without the rest of
-their records, until their time comes: what follows them is let go of all the same.
+A sensor with a wrong clock may stamp a reading hours ahead of its stream's watermark. Such readings
+are put *aside* until their time comes, without the rest of their records, which is released.
 
-An operator may look back: a join needs what was passed up to ``lookback_us`` ago. A cursor keeps it
-*behind* the line, and names the place where replay must begin to have it again (trace-26); what was
-skipped or lost is then felt for that much longer.
+An operator may look back: a join needs readings passed up to ``lookback_us`` ago. A cursor keeps
+them *behind* the line, and reports the position from which replay restores them (trace-26). Skipped
+or lost readings affect answers for that much longer.
 """
 
 from __future__ import annotations
@@ -39,13 +37,13 @@ from slackwater.protocols.dpc.sunion.chunks import FutureBuffer, SourceChunk, by
 
 
 class SourceCursor:
-    """One line's place in one source log.
+    """One line's cursor in one source log.
 
     Args:
-        position: where to go on (rule-5); ``next_id`` -1 takes whatever comes first.
-        strict: the stable line's rules; otherwise the live line's.
+        position: where to continue (rule-5); ``next_id`` -1 accepts any first record.
+        strict: true for the stable line's rules, false for the live line's.
         disorder_us: how far below the largest time before it a reading may lie.
-        lookback_us: how long what the line has passed is still needed.
+        lookback_us: how long passed readings are still needed.
     """
 
     def __init__(
@@ -67,9 +65,9 @@ class SourceCursor:
         self.hole_inc: int | None = None
         """Incarnation of the writer that left a hole here, until the hole is filled (rule-11)."""
         self.bytes_held = 0
-        """About what is buffered ahead of the line; what is behind it is not in it."""
+        """Approximate bytes buffered ahead of the line."""
         self.passed_bytes = 0
-        """About what the line has passed, but for what is put aside."""
+        """Approximate bytes kept behind the line, without readings put aside."""
         self._low = NEVER
         self._passed: deque[SourceChunk] = deque()
         self._chunks: deque[SourceChunk] = deque()
@@ -81,14 +79,14 @@ class SourceCursor:
         # A live cursor without a next id has left something out, unless it never read a thing.
         self._skipped = not strict and position.next_id < 0 <= position.inc
         self.complete_from: int | None = None
-        """From here on nothing that was skipped can be missing; None: nothing was skipped."""
+        """Event time from which on no skipped reading is missing; None if none was skipped."""
         self.gaps: list[tuple[int, int, Gap]] = []
         """(from, to, gap): readings lost to retention, and the event times they may lie in."""
 
     # What comes in.
 
     def offer(self, offset: int, record: SourceRecord) -> bool:
-        """Take the record at ``offset`` into account; says whether it counted (rule-10)."""
+        """Process the record at ``offset``; True if it counts (rule-10)."""
         if offset < self.offset:
             return False
         if record.kind is Kind.VOID and self._strict and self.hole_inc is None:
@@ -101,7 +99,7 @@ class SourceCursor:
         elif record.inc < self.inc or record.kind is Kind.VOID:
             return False
         elif record.inc > self.inc:
-            # Its START lies where this cursor never was: before a jump, or before the beginning.
+            # Its START was never read: it lies before a jump, or before the beginning.
             self.inc = record.inc
         if not self._is_next(record):
             return False
@@ -110,7 +108,7 @@ class SourceCursor:
         self.boundary = max(self.boundary, record.boundary)
         for gap in record.gap if record.kind is not Kind.START else ():
             affected = (prev_watermark, self.boundary, gap)
-            if affected not in self.gaps:  # it was read before, and forgotten when it was parked
+            if affected not in self.gaps:  # it may have been read before the cursor was parked
                 self.gaps.append(affected)
         low = max(self._low - self._lookback_us, prev_watermark)
         if self.boundary > low or (record.readings and record.stime_max >= low):
@@ -125,7 +123,7 @@ class SourceCursor:
             self._keep_passed(chunk)
 
     def _keep_passed(self, chunk: SourceChunk) -> None:
-        """The promises have passed it; what it holds may lie ahead all the same."""
+        """Keep a chunk below the line's position; its readings may still lie ahead."""
         if chunk.record.readings and chunk.record.stime_max >= self._low:
             self._future.put(chunk, self._low - self._lookback_us)
         else:
@@ -158,13 +156,13 @@ class SourceCursor:
         return True
 
     def _affected_until(self, record: SourceRecord) -> int:
-        """What was lost or skipped may lie ``disorder`` above what follows it, and no higher."""
+        """Upper bound of lost or skipped event times: ``disorder`` above the next record."""
         return max(record.stime_max, record.boundary) + self._disorder_us
 
     def _begin_ids_anew(self, start: SourceRecord) -> None:
-        """Retention took the log's last records, and its new writer cannot know their ids.
+        """Restart ids: retention removed the log's last records, so their ids are unknown.
 
-        Who has read them goes on; who has not lacks some, and nobody can say how many.
+        Readers past the loss continue; others record a gap of unknown size.
         """
         if self._lost_from is not None:
             lost = Gap(start.stream, 1)
@@ -173,7 +171,7 @@ class SourceCursor:
         self.next_id, self.hole_inc = start.first_id, None
 
     def jump(self, beginning: int) -> None:
-        """Retention took what was to be read next: go on at ``beginning``, and say so (rule-28)."""
+        """Continue at ``beginning`` and record the loss to retention (rule-28)."""
         assert beginning > self.offset
         if not self._strict:
             self.seek(beginning)
@@ -182,15 +180,15 @@ class SourceCursor:
         self.offset = beginning
 
     def skip_to(self, offset: int) -> None:
-        """Each offset has a record: what lies before ``offset`` is not in the log any more."""
+        """Jump: each offset has a record, so those before ``offset`` are lost."""
         self.jump(offset)
 
     def _expect_loss(self) -> None:
-        """What the next record's ids leave out is lost; a restart goes back and finds the same.
+        """Treat ids skipped by the next record as lost; a restart goes back and finds the same.
 
-        So it is behind a position that is gone, and behind a record that is damaged (VOID): what a
-        source log does not hold nobody may have any more. Where a hole is being filled it is not
-        so: all behind it is sent again.
+        This applies behind a removed position and behind a damaged record (VOID): readings absent
+        from a source log may be gone. It does not apply while a hole is being filled: everything
+        behind the hole is sent again.
         """
         if self._before_loss is None:
             self._before_loss = self.rebuild
@@ -199,7 +197,7 @@ class SourceCursor:
         self.next_id = max(self.next_id, 0)  # nothing was read yet, and ids begin at 0
 
     def seek(self, end: int) -> None:
-        """Live line only: leave out a backlog (rule-13). The first record there is next."""
+        """Skip a backlog, live line only (rule-13); the first record at ``end`` is next."""
         assert not self._strict
         self.offset = max(self.offset, end)
         self.next_id = -1
@@ -209,12 +207,11 @@ class SourceCursor:
         self._future = FutureBuffer()
 
     def adopt_stable_state(self, stable: SourceCursor) -> None:
-        """Live line only: have what was skipped after all, from ``stable``, the stable line's.
+        """Take over skipped readings from the stable line's cursor, live line only.
 
-        To be called where the two lines have met. If the stable line's cursor has read as far, what
-        it holds ahead of them is all there is, and nothing needs to be missed any longer. Not so
-        where it feels a loss itself; and a cursor that has just left something out waits for its
-        first record.
+        Call where the two lines have met. If the stable cursor has read as far, its buffer is
+        complete, and nothing is missing any longer. The exceptions are a stable cursor with a loss
+        or a hole, and a live cursor that has skipped and not yet read its first record.
         """
         assert not self._strict
         is_complete = stable._before_loss is None and stable.hole_inc is None
@@ -252,7 +249,7 @@ class SourceCursor:
         yield from future
 
     def _lose(self, record: SourceRecord) -> None:
-        """Its header told what it holds, and now it cannot be read."""
+        """Record a gap for a record whose header is readable and whose readings are not."""
         affected = (record.stime_min, record.stime_max + 1, Gap(record.stream, record.readings))
         if affected not in self.gaps:
             self.gaps.append(affected)
@@ -271,7 +268,7 @@ class SourceCursor:
         return best
 
     def pass_to(self, start: int) -> None:
-        """The line has taken everything below ``start``: forget what nobody looks back to."""
+        """Advance to ``start``; drop readings that no operator looks back to."""
         if start <= self._low:
             return
         self._low = start
@@ -293,16 +290,16 @@ class SourceCursor:
 
     @property
     def future_bytes(self) -> int:
-        """About what is kept of readings that are stamped ahead of what was promised."""
+        """Approximate bytes of readings stamped ahead of the watermark."""
         return self._future.bytes_held
 
     def excess_bytes(self, start: int, end: int) -> int:
-        """About what a line whose next bucket is [start, end) does not need (rule-12)."""
+        """Approximate bytes a line whose next bucket is [start, end) does not need (rule-12)."""
         overdue = sum(chunk.bytes_held for chunk in self._overdue(start))
         return bytes_from(self._chunks, end) + overdue
 
     def _overdue(self, start: int) -> Iterator[SourceChunk]:
-        """What ``pass_to`` should have released, or put behind."""
+        """Chunks that ``pass_to`` should have released or moved behind the line."""
         needed_from = start - self._lookback_us
         yield from takewhile(lambda chunk: self._is_done(chunk, needed_from), self._passed)
         yield from takewhile(lambda chunk: chunk.boundary <= start, self._chunks)
@@ -310,10 +307,10 @@ class SourceCursor:
     # Where it is.
 
     def passed(self, start: int) -> int:
-        """How far the stream is complete, for a line whose next bucket begins at ``start``.
+        """The end of complete event time, for a line whose next bucket begins at ``start``.
 
-        Where the line still feels what it has skipped that is nowhere, however far the log is read:
-        an input whose boundary keeps its deadlines must not be waited for (rule-14).
+        NEVER while skipped readings still affect the line, however far the log is read: an input
+        whose watermark keeps its deadlines must not be waited for (rule-14).
         """
         if self.complete_from is None or start - self._lookback_us >= self.complete_from:
             return self.boundary
@@ -321,14 +318,14 @@ class SourceCursor:
 
     @property
     def next(self) -> SourcePosition:
-        """Where what the line has not passed yet begins (rule-5)."""
+        """Position of the first record that the line has not passed yet (rule-5)."""
         return self._before_loss or self._place(self._chunks, self._future.chunks)
 
     @property
     def rebuild(self) -> SourcePosition:
-        """Where to read from to have all again that the line still needs (rule-25, trace-26).
+        """Position to replay from for all that the line still needs (rule-25, trace-26).
 
-        While a loss is still felt that is before it: a restart finds it gone again, and says so.
+        While a loss affects the line it lies before the loss, so that a restart records it again.
         """
         chunks = self._passed or self._chunks
         place = self._before_loss or self._place(chunks, self._future.chunks)
@@ -337,7 +334,7 @@ class SourceCursor:
     def _place(
         self, chunks: deque[SourceChunk], future: Sequence[SourceChunk] = ()
     ) -> SourcePosition:
-        """Where to read from to have all of these."""
+        """Position to read from for all of these chunks."""
         if not chunks and not future:
             return SourcePosition(self.offset, self.next_id, self.inc, self.boundary)
         head = min([*future, *([chunks[0]] if chunks else [])], key=offset_of)
@@ -345,13 +342,13 @@ class SourceCursor:
 
     @property
     def _has_skipped(self) -> bool:
-        """Has it skipped what the line still needs? Without a next id a restart knows it too."""
+        """True if it skipped readings still needed; ``next_id`` -1 passes that to a restart."""
         return self.complete_from is not None and self._low - self._lookback_us < self.complete_from
 
     def park(self) -> None:
-        """Forget what is buffered; a catch-up reader reads it again from where it begins.
+        """Drop the buffer; a catch-up reader reads it again from its beginning.
 
-        But for what is put aside, perhaps hours of the log before.
+        Readings put aside are kept: they may lie hours earlier in the log.
         """
         place = self._place(self._passed or self._chunks)
         self._forget()
@@ -364,8 +361,8 @@ class SourceCursor:
 
     @property
     def buffered_to(self) -> int:
-        """How far the promises in the buffer reach.
+        """The largest watermark in the buffer.
 
-        Not the readings: however far ahead they are stamped, until the promise they are needed.
+        Readings stamped further ahead do not count: they are needed until the watermark passes.
         """
         return max(self.boundary, self._low)

@@ -1,8 +1,8 @@
 """The logs of an orderer: a cursor of each line in every source log and result topic.
 
 A cursor is fed by the live consumer while it is attached, and by a catch-up reader while it is
-parked. One that has read too far ahead of its line is parked, so that memory is bounded however far
-a stream runs ahead or however long a failure lasts (rule-12).
+parked. A cursor too far ahead of its line is parked, so that memory is bounded however far a stream
+runs ahead or however long a failure lasts (rule-12).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class OrdererLogs:
     """Feeds the cursors of both lines, and parks those that are too far ahead.
 
     Args:
-        config: what the orderer is told.
-        line: where the two lines stand; only read here.
+        config: the orderer's configuration.
+        line: the positions of the two lines; only read here.
         state: the state record, with a position of each line in each log.
-        lookback_us: how long what a line has passed is still needed.
-        mute_until: per log, its end seen at START (trace-6).
+        lookback_us: how long passed readings are still needed.
+        suppress_until: per log, its end at START (trace-6).
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class OrdererLogs:
         for log, positions in enumerate(state.streams):
             self._open(log, positions.rebuild, positions.live if line.forked else positions.rebuild)
         self._excess: dict[tuple[LineName, int], int] = {}
-        """By line and log: what exceeds a share of H, unless the cursor has been parked since."""
+        """By line and log: bytes beyond a share of H, unless the cursor was parked since."""
         cursors = zip(self.live, self.stable, strict=True)
         self.inputs: Inputs[int, Cursor] = Inputs(
             {i: InputLog(live, of, self._backlog_max(i)) for i, (live, of) in enumerate(cursors)},
@@ -83,15 +83,15 @@ class OrdererLogs:
     # Records.
 
     def begin_at(self, beginnings: Sequence[int]) -> None:
-        """Before anything is read: retention may have been there first (rule-28)."""
+        """Move cursors below a log's beginning to it, before the first read (rule-28)."""
         self.inputs.begin_at(dict(enumerate(beginnings)))
 
     def live_at(self, stream: int, offset: int) -> None:
-        """The live consumer reads the log for others already: its next record is at ``offset``."""
+        """Set the position of a live consumer that already reads the log for other fragments."""
         self.inputs.live_at(stream, offset)
 
     def needs(self, stream: int, offset: int) -> bool:
-        """Would a record of the live consumer at ``offset`` be looked at? Else need not be read."""
+        """True if any cursor needs the record at ``offset``; else it need not be decoded."""
         return self.inputs.needs(stream, offset)
 
     def receive(self, stream: int, offset: int, record: SourceRecord) -> None:
@@ -123,26 +123,26 @@ class OrdererLogs:
             self.inputs.attach(line, stream)
 
     def read_to(self, stream: int, position: int) -> None:
-        """The live consumer has handed over all that can be seen below ``position`` (trace-11)."""
+        """Record that the live consumer has read all visible records below ``position`` (trace-11)."""
         for _, cursor in self.inputs.read_to(stream, position):
             if isinstance(cursor, ResultCursor):
                 cursor.read_to(position)
 
     def caught_up_to(self, line: LineName, stream: int, position: int) -> None:
-        """The catch-up reader of one line has handed over all below ``position``."""
+        """Record that the catch-up reader of one line has read all below ``position``."""
         cursor = self.cursors(line)[stream]
         if isinstance(cursor, ResultCursor) and not cursor.attached:
             cursor.read_to(position)
             self.inputs.attach(line, stream)
 
     def position_gone(self, line: LineName, stream: int, beginning: int) -> None:
-        """Retention took the record a parked cursor needs next (rule-28)."""
+        """Move a parked cursor whose next record was removed by retention (rule-28)."""
         self.inputs.position_gone(line, stream, beginning)
 
     def ends(self, ends: Mapping[int, int | None], fetched_at: int) -> int:
-        """The ends of some logs as of ``fetched_at``; None: the broker gave no answer.
+        """Record end offsets requested at ``fetched_at``; None if the broker gave no answer.
 
-        A live cursor with a backlog leaves it out (rule-13); the sum of the records left out.
+        A live cursor with a backlog skips it (rule-13). Returns the number of skipped records.
         """
         self.inputs.answer(ends, fetched_at)
         skipped = 0
@@ -173,14 +173,14 @@ class OrdererLogs:
         return self._line.stable_next if line is LineName.STABLE else self._line.live_next
 
     def nearest_reading(self, start: int) -> int:
-        """Nothing that is buffered lies between ``start`` and this time, and no gap does."""
+        """A time up to which no buffered reading and no gap lies, from ``start`` on."""
         times = [t for c in self.stable if (t := c.next_reading(start)) is not None]
         back = start - self._lookback_us
         times += [max(g[0], start) for c in self.stable for g in c.gaps if g[1] > back]
         return min(times, default=FOREVER)
 
     def park(self, line: LineName, stream: int) -> None:
-        """Forget what the cursor has buffered; a catch-up reader reads it again."""
+        """Park a cursor: drop its buffer, which a catch-up reader reads again."""
         self.cursors(line)[stream].park()
         self._excess.pop((line, stream), None)
         self.inputs.attach_parked(line, stream)
@@ -194,7 +194,7 @@ class OrdererLogs:
     def _bound(self, stream: int) -> None:
         """Park the cursors that have read too far ahead of their line (rule-12, guarantee-5).
 
-        What they keep behind it for a join does not count: to park would read it again.
+        Readings kept behind the line for a join do not count: parking would read them again.
         """
         for line in LINES:
             cursor = self.cursors(line)[stream]
@@ -213,11 +213,10 @@ class OrdererLogs:
     def check_excess(self) -> None:
         """Raise if a cursor holds more than its share of H without need, once a step (rule-12).
 
-        A cursor is not read on beyond its share: one that the live consumer feeds is parked with
-        the record that exceeds it, and one that is parked is not asked for. What a catch-up reader
-        brings in one turn may exceed it, for it comes in one go. So, unless the cursor has been
-        parked since the step before and is read again, an excess does not grow. If it does, what
-        should be released is kept, or what should be parked is read on.
+        A cursor is not read beyond its share: an attached cursor is parked at the record that
+        exceeds it, and a parked cursor is not requested. One batch of a catch-up reader may exceed
+        the share. So an excess does not grow between steps, unless the cursor was parked and is
+        read again. Growth means that a buffer is not released, or a cursor not parked.
         """
         before, self._excess = self._excess, {}
         for line in LINES:
@@ -233,9 +232,9 @@ class OrdererLogs:
                 self._excess[line, log] = excess
 
     def wanted(self, *, held_back: bool) -> dict[tuple[LineName, int], int]:
-        """Where the catch-up readers shall read: (line, stream) -> offset, for hungry cursors.
+        """Offsets for the catch-up readers: (line, stream) -> offset, for cursors that need input.
 
-        ``held_back``: the stable line is not caught up now, it is another replica's turn (dpc-12).
+        ``held_back``: the stable line must wait, since it is another replica's turn (dpc-12).
         """
         wanted = {}
         for line in LINES:
@@ -257,20 +256,20 @@ class OrdererLogs:
 
     @property
     def has_to_catch_up(self) -> bool:
-        """Are the lines apart, and is there in the logs what the stable line waited for?"""
+        """True if the lines are forked and the input the stable line waited for has arrived."""
         if not self._line.forked or all(cursor.attached for cursor in self.stable):
             return False
         end = self._config.grid.next_cut(self._line.stable_next)
         return all(cursor.boundary >= end for cursor in self.live)
 
     def pass_all(self) -> None:
-        """Let every cursor forget what its line has passed."""
+        """Drop from every cursor what its line has passed."""
         for line in LINES:
             for cursor in self.cursors(line):
                 cursor.pass_to(self._next_of(line))
 
     def behind_the_live_line(self) -> tuple[int, ...]:
-        """Logs that the live line waits for, and whose end is not being asked for."""
+        """Logs that the live line waits for, without a pending end offset request."""
         return tuple(
             i
             for i, cursor in enumerate(self.live)
@@ -280,7 +279,7 @@ class OrdererLogs:
     def far_ahead(self) -> list[int]:
         """Streams whose live cursor is parked ahead of a line that is suspended (rule-12).
 
-        They are not read on, so nothing can be said of their silence.
+        They are not read on, so their silence is no evidence of a failure.
         """
         if self._config.policy.stabilization != "suspend":
             return []
@@ -295,11 +294,11 @@ class OrdererLogs:
 
     @property
     def asks_positions(self) -> bool:
-        """Does it matter now how far the readers of result topics are, beyond the last record?"""
+        """True if positions of result topic readers beyond the last record are needed now."""
         return any(isinstance(self.live[log], ResultCursor) for log in self.inputs.awaited)
 
     def adopt_stable_state(self) -> None:
-        """Give the live line what it once left out; the lines have met (rule-13)."""
+        """Give the live line the records it skipped, once the lines have met (rule-13)."""
         for log, (live, stable) in enumerate(zip(self.live, self.stable, strict=True)):
             if isinstance(live, SourceCursor) and isinstance(stable, SourceCursor):
                 live.adopt_stable_state(stable)
@@ -307,15 +306,15 @@ class OrdererLogs:
 
     @property
     def ahead_bytes(self) -> int:
-        """About what the cursors hold ahead of their lines: what H bounds (rule-12)."""
+        """Approximate bytes buffered ahead of the lines; bounded by H (rule-12)."""
         return sum(cursor.bytes_held for line in LINES for cursor in self.cursors(line))
 
     @property
     def held_bytes(self) -> int:
-        """About what the cursors hold in memory (guarantee-5).
+        """Approximate bytes held by the cursors (guarantee-5).
 
-        Besides what H bounds: what a join looks back to (decision 22), and readings that are
-        stamped ahead of what was promised.
+        Beyond the bytes bounded by H: readings kept for a join (decision 22), and readings
+        stamped ahead of the watermark.
         """
         cursors = (cursor for line in LINES for cursor in self.cursors(line))
         return self.ahead_bytes + sum(c.passed_bytes + c.future_bytes for c in cursors)
@@ -330,7 +329,7 @@ class OrdererLogs:
         )
 
     def positions(self) -> tuple[StreamPositions, ...]:
-        """Where to go on in each log after a restart (rule-5)."""
+        """The positions to continue from after a restart (rule-5)."""
         return tuple(
             StreamPositions(log, of.next, of.rebuild, live.rebuild)
             for log, stable, live in zip(self._config.logs, self.stable, self.live, strict=True)
