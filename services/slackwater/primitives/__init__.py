@@ -1,1 +1,1 @@
-"""Pure parts that several protocols need: windows and slices, delta-CRDTs, contiguous ids."""
+"""Pure data structures shared by protocols: windows, slices, delta-CRDTs, contiguous ids."""

@@ -1,4 +1,4 @@
-"""Delta-CRDTs over columns: what a child says of a bucket, and how such values combine.
+"""Delta-CRDTs over columns: a child's partial aggregates per bucket, and their merge.
 
 Fargo (section 3.5) sends window aggregates up its tree as delta-CRDTs, whose join may be applied
 again, late, or in another order (Enes et al., as summed up in its section 2.5.4). A sum is no join
@@ -52,7 +52,7 @@ FIGURES: Final = 5
 
 
 class KeyTableFull(SlackwaterError):
-    """More different keys than the bound allows: a query whose keys never repeat."""
+    """The key table exceeds its bound, as with a query whose keys never repeat."""
 
 
 class KeyTable:
@@ -156,7 +156,7 @@ class KeyTable:
         if known is not None and known[0] is keys:
             return known[1]
         numbers = self.indices(keys)
-        size = numbers.nbytes + _text_bytes(keys)  # nobody else may hold these strings any more
+        size = numbers.nbytes + _text_bytes(keys)  # this may be the last reference to these strings
         full = self._shared_bytes + size > self._lists_bytes_max
         if full or len(self._shared) >= self._lists_max:
             self._shared.clear()

@@ -1,12 +1,12 @@
-"""The event clock: when, in wall time, an event time is due (rule-15, trace-12).
+"""The event clock: maps event time to wall time (rule-15, trace-12).
 
 The normal time of an event time e is wall(e + lateness), where ``wall`` is one function for the
-whole deployment. It depends on no arrival, so a window is due also when every source is silent,
-and a source whose clock is an hour ahead hurries nobody. The DPC paper measures the delay from a
+whole deployment. It is independent of arrivals: a window is due even if all sources are silent, and
+a source whose clock is an hour ahead advances no deadline. The DPC paper measures the delay from a
 tuple's arrival (section 4.2); with that, a silence of all sources would never end a wait, and a
 chain would wait once a stage.
 
-Three of them: live (``WallClock``), accelerated replay (``AnchoredClock``), and replay of an old
+Three kinds: live (``WallClock``), accelerated replay (``AnchoredClock``), and replay of an old
 topic at whatever speed it can be read (``DataClock``), where nothing is due while all are silent.
 None reads a clock: wall time comes in as an argument, from a slewed monotonic clock.
 
@@ -29,15 +29,15 @@ class EventClock(Protocol):
     """Wall time of an event time, and back. All times are whole microseconds since the epoch."""
 
     def wall(self, e: int) -> int | None:
-        """When the event clock shows e; None while that is not known."""
+        """Wall time at which the event clock shows e; None while unknown."""
         ...
 
     def event(self, wall: int) -> int | None:
-        """What the event clock shows at a wall time; None before it has begun."""
+        """Event time that the clock shows at a wall time; None before it has begun."""
         ...
 
     def to_json(self) -> dict[str, Any]:
-        """What another process needs in order to have the same clock."""
+        """Encode the clock for another process."""
         ...
 
 
@@ -116,7 +116,7 @@ class DataClock:
         return len(self._boundaries)
 
     def observe(self, boundary: int, now: int) -> None:
-        """A boundary of some stream was read at wall time ``now``."""
+        """Record that a boundary of some stream was read at wall time ``now``."""
         if self._boundaries and boundary <= self._boundaries[-1]:
             return
         if self._walls:

@@ -1,4 +1,4 @@
-"""An expression's tree as SQL, for an engine that computes it once more.
+"""Writes an expression tree as SQL, for verification in another engine.
 
 Rehearsal and audit compare the pipeline's results with those of SQLite and of Spark. What a text
 means is decided once, by ``expressions``; here its tree is written out for the other engine.

@@ -1,11 +1,10 @@
-"""Contiguous ids: how far a log's own sequence reaches without a hole.
+"""Contiguous ids: tracks the end of a log's sequence without holes.
 
 Every stable stream numbers what it carries without gaps (rule-4). A log may hold more than its
-sequence: repeats after a restart, a dead writer's leftovers, records beyond a hole. What counts is
-decided by one comparison, the same for the writer that resumes and for everybody who reads: a run
-of ids belongs to the sequence exactly if its first id is the next one (rule-7 and rule-10). The
-last record of a log says nothing about that; a writer that resumed there would leave a hole that no
-reader can ever pass (trace-1).
+sequence: repeats after a restart, records of a dead writer, records beyond a hole. One comparison,
+the same for the resuming writer and all readers, decides: a run of ids belongs to the sequence
+exactly if its first id is the next one (rule-7 and rule-10). The last record of a log is no
+evidence; a writer that resumed there would leave a hole that no reader can pass (trace-1).
 
 Rejected: remembering runs that came too early and joining them when the hole fills. The writer
 sends them again anyway, and the memory would have no bound.
@@ -29,7 +28,7 @@ class Contiguous:
         self.next_id = next_id
 
     def is_next(self, first_id: int) -> bool:
-        """Would a run that begins there go on with the sequence?"""
+        """True if a run that begins at ``first_id`` continues the sequence."""
         return self.next_id in (ANY, first_id)
 
     def accept(self, first_id: int, last_id: int) -> bool:

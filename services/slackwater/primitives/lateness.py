@@ -1,8 +1,8 @@
-"""How much later than wall(e) an event time is due (rule-15), and what of it is learned.
+"""Lateness: how much later than wall(e) an event time is due (rule-15), partly learned.
 
-A stream that keeps its word has passed e by wall(e + its ``disorder`` + its ``expect_every``).
-Where the deployment file says ``expect_every: auto`` nobody has given a word, so it is learned: as
-long as nearly all gaps between the stream's readings. A learned value takes part in the normal
+A stream within its declaration has passed e by wall(e + its ``disorder`` + its ``expect_every``).
+With ``expect_every: auto`` the value is learned, to cover nearly all gaps between the stream's
+readings. A learned value takes part in the normal
 time, which must be one function for all processes, so it is a *step* that its proxy records in the
 registry: a value, and the event time from which it holds. The lateness of e is made of the steps
 that hold at e and before. More steps can only raise it, in whatever order they are read, so it
@@ -14,8 +14,8 @@ comes late with its own times has no gap, and whoever reads the same input finds
 Only gaps longer than the first value matter, in whole seconds and up to the most, so 57 counts are
 the whole memory.
 
-Rejected: to learn from arrivals. A cut-off would then teach patience for the next one, and no two
-runs over the same input would agree.
+Rejected: learning from arrivals. An outage would then raise the tolerance for the next one, and no
+two runs over the same input would agree.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Learning:
 
     @property
     def values_max(self) -> int:
-        """How many values there are: a stream has fewer steps than that."""
+        """Number of possible values; a stream has fewer steps."""
         return -((self.first_us - self.most_us) // self.step_us) + 1
 
 
@@ -56,7 +56,7 @@ LEARNING: Final = Learning()
 
 @dataclass(frozen=True, slots=True, order=True)
 class Step:
-    """From this event time on a stream is missing only after so long a silence."""
+    """From ``from_us`` on, a stream is missing only after a silence of ``expect_every_us``."""
 
     from_us: int
     expect_every_us: int
@@ -80,14 +80,14 @@ class Gaps:
         self._counts += np.bincount(places, minlength=len(self._counts))
 
     def __add__(self, other: Gaps) -> Gaps:
-        """Both: of two logs of a stream."""
+        """Combine the counts of two logs of a stream."""
         both = Gaps(self.learning)
         both._counts = self._counts + other._counts
         return both
 
     @property
     def expect_every_us(self) -> int:
-        """The least value that all but one gap in ``rare`` are within."""
+        """The least value that covers all but one in ``rare`` gaps."""
         learning, within = self.learning, np.cumsum(self._counts)
         n = int(within[-1])
         if n < learning.gaps_min:
@@ -111,13 +111,13 @@ class Lateness:
                 self._us.append(lateness_us)
 
     def at(self, e: int) -> int:
-        """Of event time e."""
+        """The lateness at event time e."""
         held = bisect_right(self._from, e)
         return self._us[held - 1] if held else self._base_us
 
     @property
     def steps(self) -> tuple[tuple[int, int], ...]:
-        """From when on it is greater than before, and how great."""
+        """The event times at which the lateness rises, with the new values."""
         return tuple(zip(self._from, self._us, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Panes: how a child's slices become windows, always in the same shape.
+"""Panes: fold a child's slices into windows, always in the same order of operations.
 
 Floating-point addition is not associative, so "the sum of the slices" means nothing until the
 brackets are set. They are set by the grid alone (rule-21, trace-28): within a child the buckets of
@@ -18,8 +18,8 @@ added (trace-7), on top of whatever the stable store has already. It is bounded 
 slices beyond ``cells_max`` or ``bytes_max`` are folded from the oldest on, after which they can no
 more be replaced; what would have come is left to the stable line.
 
-Both are for one child of one query. Neither knows what a slice is made of: that is the word of a
-``Contents``, figures to be merged (``slackwater.primitives.deltas``) or, without a window, rows to
+Both are for one child of one query. The type of a slice is defined by a
+``Contents``: figures to be merged (``slackwater.primitives.deltas``) or, without a window, rows to
 be put behind each other (``slackwater.primitives.rows``).
 """
 
@@ -178,7 +178,7 @@ class PaneStore(Generic[V]):
         self._move(bucket_end)
 
     def begin_again(self) -> None:
-        """The bucket that has been begun will not be completed: another version of it comes."""
+        """Drop the pieces of the begun bucket: another version of it follows."""
         self._pieces.clear()
         self._frontier = Position(self._frontier.bucket_start)
 
@@ -219,7 +219,7 @@ class PaneStore(Generic[V]):
         return min(rows + noted, default=None)
 
     def drop_before(self, e: int) -> None:
-        """Forgets the panes before a window's start: all windows that hold them are answered."""
+        """Drop the panes before ``e``: all windows that hold them are answered."""
         count = bisect_left(self._starts, e)
         for start in self._starts[:count]:
             del self._panes[start]
@@ -306,9 +306,9 @@ class LivePanes(Generic[V]):
         self._needed_from = stable.frontier.bucket_start
 
     def copy(self) -> LivePanes[V]:
-        """Another one, to choose on without consequences.
+        """A copy on which choices are tentative.
 
-        What the two share changes in ``seal`` alone: once one has sealed, the other is void.
+        Shared state changes only in ``seal``: once one of the two has sealed, the other is void.
         """
         other: LivePanes[V] = object.__new__(LivePanes)
         for name in LivePanes.__slots__:
@@ -375,7 +375,7 @@ class LivePanes(Generic[V]):
         return notes if at >= end else self._with_notes(notes, max(at, start), end)
 
     def drop_before(self, e: int) -> None:
-        """Forgets what lies before a window's start: all windows that hold it are answered."""
+        """Drop everything before ``e``: all windows that hold it are answered."""
         self._needed_from = max(self._needed_from, e)
         self._forget_overtaken()
         if self._sealed is not None:

@@ -1,4 +1,4 @@
-"""Rows: what a query without a window answers with, the readings themselves in their order.
+"""Rows: the answers of a query without a window, which are its readings in order.
 
 DPC's Filter, Map and Union (section 4.2) pass tuples on one by one, each labelled by the input it
 was made from; only the order is made, by SUnion. So there is nothing to merge here: the pieces of a

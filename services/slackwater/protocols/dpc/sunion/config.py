@@ -63,8 +63,8 @@ class OrdererConfig:
     disorders_us: tuple[int, ...] = ()
     """``disorder`` of each log's stream: how far ahead a skipped reading may lie; (): none."""
     lateness: Callable[[int], int] = field(default=lambda _e: 0)
-    """Maximum skew between the watermarks of healthy inputs (rule-15), buffered in addition for
-    inputs ahead. Without that buffer their cursors would never be attached, nor the lines joined."""
+    """Maximum skew between watermarks of healthy inputs (rule-15), buffered for inputs ahead.
+    Without it their cursors would never be attached, and the lines never join."""
     in_time_us: int = 0
     """Event time until a deadline: an input this late is still healthy (rule-14)."""
     results: Mapping[int, int] = field(default_factory=dict)

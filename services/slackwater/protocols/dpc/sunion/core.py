@@ -320,7 +320,7 @@ class OrdererCore:
         return OrderedRecord(Kind.BOUNDARY, config.child, config.replica, self._inc, start, end)
 
     def wanted(self) -> dict[tuple[LineName, int], int]:
-        """Offsets for the catch-up readers: (line, stream) -> offset, for cursors that need input."""
+        """Offsets for catch-up readers: (line, stream) -> offset, for cursors in need of input."""
         return self.logs.wanted(held_back=self._held_back)
 
     def _look_for_backlog(self, now: int, effects: list[Effect]) -> None:

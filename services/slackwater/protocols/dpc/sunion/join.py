@@ -1,11 +1,11 @@
-"""SJoin: the pairs of two streams' readings that lie close to each other in event time.
+"""SJoin: joins two streams' readings that are close in event time.
 
 DPC section 2.1 has a Join over a window of time, section 3 makes it deterministic: SUnion puts the
 input in one order, and SJoin processes it in that order. Here a bucket is that order, so the join
 of a bucket is a function of its readings and of those up to ``within`` before it: a pair belongs to
 the bucket that holds the *later* of its two times, and each pair to exactly one. The paper's SJoin
-keeps the window as operator state; here it stays with the cursors, which hold back what they have
-read until it can join no more, so a fork or a restart needs no copy of anything (trace-26).
+keeps the window as operator state; here it stays with the cursors, which keep readings until
+they can join no more, so a fork or a restart copies no state (trace-26).
 
 Nothing runs once per reading: one side is sorted by (key, time), the other asks it for a range by
 binary search, and the ranges are spread into pairs. The order of the result (time, place in the
@@ -46,7 +46,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SJoin:
-    """What is joined: equal key, and times at most ``within_us`` apart.
+    """Join of readings with equal keys and times at most ``within_us`` apart.
 
     ``left_of[i]`` says whether input i of the orderer belongs to the left stream.
     """

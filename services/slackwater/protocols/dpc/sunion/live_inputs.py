@@ -1,4 +1,4 @@
-"""What an orderer's live line has of its inputs: how far each has come, what it holds and lacks.
+"""An orderer's live view of its inputs: progress, buffered readings, and what is missing.
 
 A stream is one log. A part of another query is two result topics, the stable and the tentative one;
 the live line reads both as one input (``chain.py``).
@@ -26,7 +26,7 @@ class LiveInputs:
     Args:
         config: which logs make an input.
         cursors: the live line's, one for each log.
-        lookback_us: how long what the line has passed is still needed.
+        lookback_us: how long passed readings are still needed.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class LiveInputs:
         self._lookback_us = lookback_us
 
     def passed_to(self, logs: tuple[int, ...], start: int) -> int:
-        """How far an input is complete for the live line, tentatively or not."""
+        """The end of an input's complete event time on the live line, tentative or stable."""
         if len(logs) == 1:
             return self._cursors[logs[0]].passed(start)
         return passed(start, self._pair(logs))
@@ -74,7 +74,7 @@ class LiveInputs:
         return tuple(sorted(names))
 
     def gaps(self) -> Iterator[Iterable[tuple[int, int, Gap]]]:
-        """What each log has lost, where the live line has no better version of it."""
+        """The losses of each log for which the live line has no better version."""
         for logs in self._config.inputs:
             if len(logs) == 1:
                 yield self._cursors[logs[0]].gaps

@@ -1,4 +1,4 @@
-"""What a line needs of a cursor, whatever the log holds: readings, or results of another query."""
+"""Interfaces of a line's cursors, for logs of readings and for results of another query."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slackwater.model.records import Gap, SourceColumns, SourcePosition
 
 
 class Cursor(Protocol):
-    """A line's place in one log, whatever the log holds; see ``SourceCursor``."""
+    """A line's cursor in one log of any kind; see ``SourceCursor``."""
 
     offset: int
     boundary: int
@@ -35,15 +35,15 @@ class Cursor(Protocol):
         ...
 
     def offer(self, offset: int, record: Any) -> bool:
-        """Take the record at ``offset`` into account; says whether it counted."""
+        """Process the record at ``offset``; True if it counts."""
         ...
 
     def jump(self, beginning: int) -> None:
-        """Retention took what was to be read next."""
+        """Move to ``beginning``: retention removed the next record."""
         ...
 
     def skip_to(self, offset: int) -> None:
-        """The live consumer went on at ``offset``, beyond the record that was next."""
+        """Move to ``offset``: the live consumer passed the next record."""
         ...
 
     def columns(self, start: int, end: int) -> Iterable[tuple[SourceColumns, int]]:
@@ -55,7 +55,7 @@ class Cursor(Protocol):
         ...
 
     def pass_to(self, start: int) -> None:
-        """The line has taken everything below ``start``: forget it."""
+        """Drop everything below ``start``, which the line has passed."""
         ...
 
     @property
@@ -65,16 +65,16 @@ class Cursor(Protocol):
 
     @property
     def rebuild(self) -> SourcePosition:
-        """Where to read from to have all again that the line still needs."""
+        """Position to replay from for all that the line still needs."""
         ...
 
     def park(self) -> None:
-        """Forget what is buffered; a catch-up reader reads it again."""
+        """Drop the buffer; a catch-up reader reads it again."""
         ...
 
     @property
     def gaps(self) -> Sequence[tuple[int, int, Gap]]:
-        """What retention took, and the event times it may have lain in."""
+        """Losses to retention, and the event times they may lie in."""
         ...
 
     @property
@@ -84,10 +84,10 @@ class Cursor(Protocol):
 
 
 class LiveCursor(Cursor, Protocol):
-    """The live line's, which may leave things out (rule-13)."""
+    """A cursor of the live line, which may skip records (rule-13)."""
 
     def seek(self, end: int) -> None:
-        """Leave out a backlog."""
+        """Skip a backlog."""
         ...
 
     def passed(self, start: int) -> int:

@@ -123,7 +123,7 @@ class OrdererLogs:
             self.inputs.attach(line, stream)
 
     def read_to(self, stream: int, position: int) -> None:
-        """Record that the live consumer has read all visible records below ``position`` (trace-11)."""
+        """Record that the live consumer has read all visible below ``position`` (trace-11)."""
         for _, cursor in self.inputs.read_to(stream, position):
             if isinstance(cursor, ResultCursor):
                 cursor.read_to(position)

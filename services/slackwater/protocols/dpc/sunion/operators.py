@@ -1,4 +1,4 @@
-"""Join, Filter, Map and the packing of a bucket: what lies between SUnion and SOutput.
+"""Operators between SUnion and SOutput: Join, Filter, Map and the packing of a bucket.
 
 DPC section 2.1 asks operators to be deterministic functions of their input order. A bucket's
 readings are put in the order (stime, stream, id), or joined (``join.py``), filtered and mapped as
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 KEY_BYTES: Final = 40
-"""What a key takes in a record at least, with its offset."""
+"""Minimum size of a key in a record, with its offset."""
 KEY_TEXT_BYTES: Final = 24
-"""So long a text is in that; what is longer takes more."""
+"""Length of key text included in ``KEY_BYTES``."""
 FIGURES_BYTES: Final = 5 * 8
-"""What the aggregator makes of a key's readings of one field, however few they are."""
+"""Size of the aggregate of one key and field, independent of the number of readings."""
 
 
 @dataclass(frozen=True, slots=True)

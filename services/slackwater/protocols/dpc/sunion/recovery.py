@@ -1,10 +1,10 @@
-"""How an orderer begins, and begins again (DPC section 4.5).
+"""Start and recovery of an orderer (DPC section 4.5).
 
-A crashed node of the paper comes back with empty buffers and has its upstream neighbours send
-what they kept. Here the logs keep all of it, so that an orderer needs to know only where it was:
-its state record says so, roughly, and what its own logs hold behind that says it exactly (trace-1).
-The record alone would not do: it is written now and then, and what was appended since would be said
-twice. Where the own logs do not tell, the peers do (rule-26), and else the results (rule-11).
+A crashed node of the paper restarts with empty buffers and its upstream neighbours send what they
+kept. Here the logs keep everything, so an orderer needs only its position: its state record holds
+an approximate one, and its own logs behind that the exact one (trace-1). The record alone does not
+suffice: it is written periodically, and records appended since would be repeated. Without own logs
+the position comes from peers (rule-26), else from the results (rule-11).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def initial_state(config: OrdererConfig, start_time: int, offsets: Sequence[int]
 
 
 def is_within(state: OrdererState, logs: Sequence[str], ends: Sequence[int]) -> bool:
-    """Is it a state of an orderer of these logs, at places that they have reached?"""
+    """True if the state is of these logs, and its positions are within them."""
     if [positions.stream for positions in state.streams] != [*logs]:
         return False
     return all(
@@ -71,13 +71,13 @@ def recover(
 ) -> Recovered:
     """Find the end of the contiguous prefix of the own logs, from the state record on (trace-1).
 
-    ``stable`` and ``live`` yield (offset, record) from the state record's offsets to the end. What
-    a zombie wrote there counts for nobody (rule-10), so it must not count here either: a writer
-    that went on behind it would leave a hole for its readers. The START that tells may lie before
-    the state record's offset, so the first record read is one of the state's own writer.
+    ``stable`` and ``live`` yield (offset, record) from the state record's offsets to the end.
+    Records of a zombie do not count (rule-10): a writer that continued behind them would leave a
+    hole for its readers. The START that fences the zombie may lie before the state record's offset,
+    so the first record read is one of the state's own writer.
 
-    A bucket of which only some pieces are there is said once more, all of it: if retention has
-    taken some of its readings meanwhile, what follows would not be the rest of it (trace-15).
+    An incomplete bucket is emitted again as a whole: if retention has removed some of its readings
+    meanwhile, the remaining pieces would not match (trace-15).
     """
     frontier = Position(state.frontier)
     next_id = begun_id = state.last_id + 1
@@ -130,13 +130,13 @@ def replay_from(
     own_log: Iterable[OrderedRecord],
     own_end: int,
 ) -> OrdererState:
-    """The state of a replica in whose log a reader sees a hole (rule-11).
+    """The state to replay from for a replica whose log has a hole (rule-11).
 
     Its own state record may lie beyond the hole, where a record was damaged or retention took what
-    no aggregator had read. All that anybody still needs begins where the results end: at
-    ``answered_to``, S of the root's part that is last (None: no part has answered). From there on
-    it is made once more, out of the sources, and appended to ``own_log``, of which nothing is
-    counted any more.
+    no aggregator had read. All records still needed begin where the results end: at
+    ``answered_to``, the smallest S of the root's parts (None: no part has answered). From there on
+    they are computed again from the sources and appended to ``own_log``, whose old records no
+    longer count.
     """
     first = initial_state(config, start_time, beginnings)
     wanted = config.grid.bucket_start(start_time if answered_to is None else answered_to)
@@ -165,7 +165,7 @@ def first_state(
     peers: Iterable[OrdererState],
     answered_to: int | None,
 ) -> OrdererState:
-    """Where a replica without a state record begins (rule-26).
+    """The initial state of a replica without a state record (rule-26).
 
     At the frontier of the peer that has come furthest: what lies before is in that peer's log. Else
     at the sources' beginnings; but a stable log that has an end and no records is not new, and goes
@@ -189,7 +189,7 @@ def first_state(
 
 @dataclass(slots=True)
 class SoleWriter:
-    """Is anybody else writing this incarnation's stable log? Its own delivery reports tell.
+    """Detects another writer of the stable log from its own delivery offsets.
 
     A log has one writer (rule-6), so the offsets of its deliveries follow each other. A zombie that
     does not see its successor in the heartbeats sees a step here, at the latest where the
@@ -200,7 +200,7 @@ class SoleWriter:
     next_offset: int
 
     def delivered(self, offset: int) -> bool:
-        """A record was delivered at ``offset``; False if somebody wrote before it."""
+        """Record a delivery at ``offset``; False if another writer wrote before it."""
         alone = offset == self.next_offset
         self.next_offset = offset + 1
         return alone

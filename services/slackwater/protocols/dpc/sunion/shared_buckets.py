@@ -1,9 +1,9 @@
-"""Buckets that several orderers of one process make of the same readings.
+"""Cache of buckets that several orderers of one process compute from the same readings.
 
 A bucket's content is a pure function of its readings (``operators.py``). Queries over the same
-streams, with the same ``where`` and ``select``, differ in what their roots make of it, not in the
-content: with twenty of them in a host, making it was a third of what the host did. The first
-orderer that needs a bucket makes it, and the others take it.
+streams, with the same ``where`` and ``select``, differ only in their roots, not in the
+content: with twenty of them in a host, computing it took a third of the host's work. The first
+orderer that needs a bucket computes it, and the others reuse it.
 
 *The same readings* means the same objects: a host decodes each record once and hands it to all who
 read its log, so an entry is found by the identity of the columns that went into it, their floors,
@@ -36,7 +36,7 @@ class _Entry(Generic[T]):
     content: T
     given: Given
     takers: int
-    """So many have not taken it yet."""
+    """Number of orderers that have not taken it yet."""
 
 
 class SharedBuckets(Generic[T]):
@@ -44,15 +44,15 @@ class SharedBuckets(Generic[T]):
 
     def __init__(self) -> None:
         self.users = 0
-        """Orderers that use it."""
+        """Number of registered orderers."""
         self._entries: OrderedDict[_Key, _Entry[T]] = OrderedDict()
 
     def join(self) -> None:
-        """One more orderer uses it."""
+        """Register an orderer."""
         self.users += 1
 
     def leave(self) -> None:
-        """One less; what was made for it is replaced by what comes."""
+        """Unregister an orderer; entries made for it are replaced by later ones."""
         self.users -= 1
         if self.users < 2:
             self._entries.clear()
