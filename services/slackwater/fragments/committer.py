@@ -1,8 +1,8 @@
-"""How a root's session commits: fenced transactions of aiokafka's producer.
+"""Commits of a root: fenced Kafka transactions through aiokafka's producer.
 
-Kafka's transactional id of the part is the fence (rule-27): starting a producer ends whatever an
-older copy had open, and that copy's next commit fails. It is aiokafka's because its fencing takes
-15 ms where librdkafka's takes a second.
+The part's transactional id is the fence: starting a producer aborts the open transaction of an
+older copy, and the next commit of that copy fails. aiokafka is used because its fencing takes
+15 ms, against a second in librdkafka (rule-27).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BATCH_BYTES_MAX: Final = 1 << 20
 
 
 class PartCommitter:
-    """Of one copy; ``aggregate`` names the figures that its results carry."""
+    """Committer of one copy of a part; ``aggregate`` names the figures that its results carry."""
 
     def __init__(
         self, cluster: Cluster, names: Names, session: RootSession, aggregate: tuple[str, ...]
@@ -52,7 +52,7 @@ class PartCommitter:
         """Those that may hold connections and tasks."""
 
     async def fence(self) -> None:
-        """Start a producer, and stop it again."""
+        """Fence older copies by starting and stopping a producer."""
         probe_before_connect()  # this producer is before Faust
         producer = self._producer()
         async with self._within_bound("a producer does not start"):
@@ -61,7 +61,7 @@ class PartCommitter:
         self._started.remove(producer)
 
     async def open(self) -> None:
-        """Start the one that will commit, in the event loop that it will be used in."""
+        """Start the committing producer in the event loop that uses it."""
         follow_closely()
         producer = self._producer()
         async with self._within_bound("a producer does not start"):
@@ -73,7 +73,7 @@ class PartCommitter:
         self._transactions = Transactions(producer, results, config.fragment, self._names)
 
     async def commit(self, commit: Commit, emitted_at: int) -> None:
-        """One transaction, each batch of it within a bound."""
+        """Commit one transaction; each batch has a time limit."""
         assert self._transactions is not None, "transactions have not been opened"
         transaction = commit.transaction
         records = transaction.after.next_seq - transaction.before.next_seq
@@ -86,7 +86,7 @@ class PartCommitter:
             )
 
     async def close(self) -> None:
-        """Give back what is left of the producers, within a bound; never raises.
+        """Close the remaining producers within a time limit; never raises.
 
         A producer that is stopped waits until it is rid of its batches, and what it cannot write is
         why a root ends. So nobody may wait for this; the next copy fences what is in flight.

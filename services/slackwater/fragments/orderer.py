@@ -1,4 +1,4 @@
-"""One replica of one child's orderer, from its name: the session that a host runs."""
+"""Builds the session of one orderer replica from its fragment name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from slackwater.sessions.requests import Log
 
 
 def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
-    """The orderer ``name``, QUERY.CHILD.REPLICA. Waits for its query, and for those it reads."""
+    """Make the orderer ``name`` (QUERY.CHILD.REPLICA); waits for its query and inputs."""
     of = OrdererName.parse(name)
     definition = known.query(of.query)
     time = known.normal_time(definition.spec)
@@ -50,7 +50,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
 def what_buckets_are_made_of(
     deployment: Deployment, spec: QuerySpec, logs: Sequence[SourceInput]
 ) -> Hashable:
-    """Where this is equal, two orderers make the same buckets of the same readings."""
+    """Key of bucket contents: orderers with equal keys make equal buckets from equal readings."""
     return (
         tuple(log.name for log in logs),
         deployment.input_fields(spec),
@@ -70,7 +70,7 @@ def make_session(
     shared: SharedBuckets[list[BucketPiece]],
     names: Names,
 ) -> OrdererSession:
-    """Its session."""
+    """Make the orderer's session."""
     deployment = known.deployment
     config = config_of(of, deployment, definition, time, logs, names)
     topic = names.ordered(of.query, of.child)
@@ -91,10 +91,10 @@ def make_session(
 
 
 def lag_us(spec: QuerySpec, replica: int) -> int:
-    """Replicas make a bucket one after the other, spread over the time until the next one.
+    """Delay of a replica's buckets: replicas take turns, spread over one bucket interval.
 
-    At most a tenth of the bound goes by meanwhile: if the first one has died, the others' buckets
-    are still in time.
+    The delay is at most a tenth of the bound, so that the other replicas' buckets are still in time
+    if the first replica has failed.
     """
     return min(replica * spec.bucket_us() // spec.replicas, spec.bound_us // 10)
 
@@ -107,7 +107,7 @@ def config_of(
     logs: Sequence[SourceInput],
     names: Names,
 ) -> OrdererConfig:
-    """What the orderer's core is told."""
+    """Configuration of the orderer's core."""
     spec = definition.spec
     return OrdererConfig(
         fragment=of.process,
@@ -179,7 +179,7 @@ class SourceInput:
     watermark: int | None = None
 
     def place(self, names: Names) -> Log:
-        """Where it lies."""
+        """The log of this input."""
         if self.results is None:
             return names.source(self.name), 0
         kind: ResultKind = "tentative" if self.watermark is None else "stable"
@@ -192,7 +192,7 @@ def inputs(
     known: RegistryView,
     transport: KafkaTransport,
 ) -> Iterator[SourceInput]:
-    """The logs of streams and queries, in the order that all replicas have."""
+    """Input logs of streams and queries, in the same order in all replicas."""
     for source in sources:
         if source in deployment.queries:
             yield from result_logs(deployment, known.query(source))
@@ -203,7 +203,7 @@ def inputs(
 
 
 def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator[SourceInput]:
-    """Of each part of a query the stable and then the tentative topic (trace-20)."""
+    """Result logs of a query: for each part the stable topic, then the tentative one (trace-20)."""
     spec, grid = definition.spec, definition.grid
     window = spec.window
     if window is None:

@@ -45,7 +45,7 @@ Lines = list[tuple[bytes | None, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class ResultsWriter:
-    """What every line of a part's results says."""
+    """Writer of a part's result records, with the fields common to all of them."""
 
     query: str
     part: int

@@ -1,7 +1,7 @@
-"""One copy of one root part, from its name: the session that a host runs.
+"""Builds the session of one copy of a root part from its fragment name.
 
-Each start of it has a placement number from the registry's log (decision 32), greater than all
-before, wherever it starts.
+Each start takes a placement number from the registry's log, greater than all earlier ones on any
+machine (decision 32).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EMPTY_WAIT_US_MAX: Final = 100_000
 
 
 def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
-    """The root ``name``, QUERY.PART, under a new placement number. Waits for its query."""
+    """Make the root ``name`` (QUERY.PART) under a new placement number; waits for its query."""
     of = RootName.parse(name)
     deployment, definition = known.deployment, known.query(of.query)
     spec = definition.spec

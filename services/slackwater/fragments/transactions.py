@@ -30,10 +30,10 @@ from slackwater.model.names import Names, ResultKind
 from slackwater.protocols.dpc.soutput.config import Commit
 
 MARKERS_S: Final = 0.002
-"""So long a transaction waits before it asks again whether the markers of the last one are down."""
+"""Retry interval of a transaction while the previous one's markers are not yet written."""
 
 Delivery = asyncio.Future[Any]
-"""Done when the broker has a batch, or has refused it."""
+"""Completes when the broker has accepted or rejected a batch."""
 
 
 def follow_closely() -> None:
@@ -53,7 +53,7 @@ class Transactions:
     async def write(
         self, commit: Commit, emitted_at: int, progress: Callable[[], None] = lambda: None
     ) -> None:
-        """All of it, or nothing (rule-23). Calls ``progress`` whenever a batch has been taken."""
+        """Commit atomically; calls ``progress`` whenever a batch has been taken (rule-23)."""
         producer = self.producer
         await producer.begin_transaction()
         open_batches: dict[ResultKind, Any] = {}
