@@ -66,9 +66,9 @@ from slackwater.runtime.service.registry import Registry
 _log = logging.getLogger(__name__)
 
 THREADS_MAX: Final = 16
-"""That wait for the broker's answers to what fragments ask when they begin."""
+"""Threads for the broker requests of starting fragments."""
 Make = Mapping[str, Callable[[str, RegistryView, KafkaTransport], Fragment]]
-"""Begins a life of a fragment, by its kind."""
+"""Factories of fragments, by kind."""
 MAKE: Final[Make] = {
     "orderer": orderer.make,
     "root": root.make,
@@ -80,7 +80,7 @@ NAMES: Final[Mapping[str, Callable[[str], FragmentName]]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The host's own."""
+    """Add the host's own arguments."""
     parser.add_argument(
         "--fragments", required=True, help="their full names, with commas between them"
     )
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(context: ProcessContext, make: Make = MAKE) -> None:
-    """Run the fragments until told to stop."""
+    """Run the fragments until a stop is requested."""
     names = _names(context.arguments.fragments)
     run = partial(_run, context, names, make)
     run_consumer(context.process, context.cluster, run, context.stopping)

@@ -60,25 +60,25 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 IN_FLIGHT_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Of all fragments together."""
+"""Limit for all fragments together."""
 FRAGMENT_IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
 PREFETCH_KIB_MAX: Final = 64 * 1024
-"""Of all catch-up readers together: two a fragment."""
+"""Limit for all catch-up readers together, two per fragment."""
 READER_PREFETCH_KIB_MIN: Final = 512
 READER_PREFETCH_KIB_MAX: Final = 8 * 1024
 JOIN_S: Final = 1.0
 """How long a fragment that is ready to read waits for others that are starting."""
 REMOVE_AGAIN_S: Final = 1.0
-"""After so long a log that nobody wants, and that could not be removed, is removed again."""
+"""Retry interval for removing an unused log whose removal failed."""
 
 
 class DroppedFragment(Exception):
-    """The fragment's life is to end as if its process had been killed."""
+    """Ends a fragment's life as if its process had been killed."""
 
 
 @dataclass(frozen=True)
 class HostShared:
-    """What the fragments of a host have in common."""
+    """Resources shared by the fragments of a host."""
 
     transport: Transport
     producer: SharedProducer
@@ -91,7 +91,7 @@ class HostShared:
 
 
 class Host:
-    """See above. For one event loop; ``run`` runs beside the live consumer.
+    """Runs fragments in one event loop; ``run`` runs beside the live consumer.
 
     Args:
         shared: what the fragments have in common.
@@ -110,24 +110,24 @@ class Host:
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._endless = EndlessTurn()
         self._coming = 0
-        """Lives that have begun and do not read yet, but for those in ``_joining``."""
+        """Lives that have begun and do not read yet, except those in ``_joining``."""
         self._joining: list[Driven] = []
         self._all_here = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def fragments(self) -> tuple[str, ...]:
-        """The names of those that it runs."""
+        """Names of the fragments that run here."""
         return tuple(self._hosted)
 
     def take_on(self, name: str) -> None:
-        """Run this fragment too, from now on; one that is just leaving leaves first."""
+        """Start running a fragment; a fragment that is being removed is removed first."""
         assert name not in self._hosted, f"{name} is here already"
         hosted = self._hosted[name] = Hosted(name, self)
         hosted.start(self._leaving.get(name))
 
     def remove(self, name: str) -> asyncio.Task[None]:
-        """Run this fragment no more; the others go on. The task ends when nothing of it is left."""
+        """Stop a fragment; the others continue. The task ends when it is gone."""
         leaving = asyncio.get_running_loop().create_task(self._hosted.pop(name).stop())
         self._leaving[name] = leaving
         leaving.add_done_callback(partial(self._has_left, name))
@@ -142,15 +142,15 @@ class Host:
         self._hosted[name].drop()
 
     def pause(self, name: str) -> None:
-        """Let this fragment stand still, as a process does after SIGSTOP."""
+        """Suspend a fragment, as SIGSTOP does a process."""
         self._hosted[name].hold()
 
     def resume(self, name: str) -> None:
-        """Let it go on."""
+        """Resume a suspended fragment."""
         self._hosted[name].release()
 
     async def run(self) -> None:
-        """Take turns, for ever."""
+        """Run the turns of all fragments without end."""
         await self.driver.run()
 
     def wake_listeners(self) -> None:
@@ -237,7 +237,7 @@ class Host:
             await asyncio.sleep(REMOVE_AGAIN_S)
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this too; nobody waits for it."""
+        """Run a coroutine in the background; its result is not awaited."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -253,7 +253,7 @@ class Host:
 
 
 class Hosted:
-    """A fragment of a host, over all its lives."""
+    """One fragment of a host across all its lives."""
 
     def __init__(self, name: str, host: Host) -> None:
         self.name = name
@@ -275,13 +275,13 @@ class Hosted:
         self._running = asyncio.get_running_loop().create_task(self._run(behind))
 
     async def stop(self) -> None:
-        """End; there is no other life."""
+        """End the fragment for good; no further life begins."""
         assert self._running is not None, "it has not been started"
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
 
     def drop(self) -> None:
-        """End this life; a fragment that stands still, too."""
+        """End the current life, also of a suspended fragment."""
         self._released.set()
         if self._beat is not None:
             self._beat.release()
@@ -292,7 +292,7 @@ class Hosted:
             self._beat.begin_again()
 
     def hold(self) -> None:
-        """Stand still; nothing is read for it meanwhile."""
+        """Suspend the fragment; nothing is read for it meanwhile."""
         self._released.clear()
         if self._driven is not None:
             self._driven.hold()
@@ -314,12 +314,12 @@ class Hosted:
                 self._host.read_on(self._driven)
 
     def failed(self, driven: Driven, error: BaseException) -> None:
-        """This life of it has ended."""
+        """Record that the current life has ended."""
         if driven is self._driven and self._ended is not None and not self._ended.done():
             self._ended.set_exception(error)
 
     def took(self, driven: Driven, lasted_us: int) -> None:
-        """A long turn of it has ended."""
+        """Record that a long turn has ended."""
         clock, long = self._host.shared.clock, self._long
         if long.note(lasted_us, clock.monotonic_us()):
             _log.warning("%s: its turns are too long: one took %d ms", self.name, lasted_us // 1000)
