@@ -1,4 +1,4 @@
-"""Whether a part's first answers come within their bound, as its root sees it.
+"""Monitors whether a part's first answers meet their bound, measured at its root.
 
 The root knows when each window was due and when the transaction with its answer was committed; it
 runs in every deployment, with or without an exporter. One line is logged when answers begin to be
@@ -35,7 +35,7 @@ class Spell:
 
 
 class BoundWatch:
-    """Of one part. ``normal_time`` is rule-15's for an event time, None while it is not known."""
+    """Lateness of one part. ``normal_time`` is rule-15's for an event time, None while it is not known."""
 
     def __init__(self, bound_us: int, grid: Grid, normal_time: Callable[[int], int | None]) -> None:
         self._bound_us = bound_us
@@ -48,7 +48,7 @@ class BoundWatch:
         self._commit_us, self._commit_at = 0, 0
 
     def committing(self, now: int) -> None:
-        """A transaction begins."""
+        """Note the start of a transaction."""
         self._committing_since = now
 
     def committed(self, effects: Iterable[Any], now: int) -> None:

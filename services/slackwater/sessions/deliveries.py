@@ -17,7 +17,7 @@ from slackwater.protocols.dpc.sunion.recovery import SoleWriter
 
 
 class Deliveries:
-    """Of one incarnation of an orderer.
+    """Delivery progress of one incarnation of an orderer.
 
     Args:
         inc: the offset of its START in the stable log.
@@ -34,7 +34,7 @@ class Deliveries:
         self._waiting: tuple[OrdererState, int] | None = None
 
     def appended(self) -> None:
-        """One more record is on its way."""
+        """Count one more record in flight."""
         self._appended += 1
 
     def delivered(self, line: LineName, offset: int) -> None:
@@ -70,7 +70,7 @@ class Deliveries:
 
     @property
     def is_waiting(self) -> bool:
-        """Is there a state record that may not be written yet?"""
+        """Whether a state record waits for deliveries."""
         return self._waiting is not None
 
     def keep(self, state: OrdererState) -> None:

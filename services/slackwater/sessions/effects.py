@@ -1,7 +1,7 @@
-"""What a session wants done, as values: carried out by its host, in their order.
+"""Effects: the actions that a session requests, as values its host carries out in order.
 
-A host encodes, sends and reads; it decides nothing. What comes of an effect comes back as input of
-the session, by the method that the effect names.
+A host encodes, sends and reads; it decides nothing. The result of an effect returns to the session
+through the method that the effect names.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The session has ended, and is to be built anew from its logs."""
+    """End the session; it is rebuilt from its logs."""
 
     reason: str
 

@@ -70,14 +70,14 @@ the same time, and a turn for each would do nothing."""
 
 
 class OrdererSession:
-    """One incarnation of one replica.
+    """Session of one incarnation of one orderer replica.
 
     Args:
         query: name of the query.
-        config: what the core is told.
+        config: configuration of the core.
         operators: of the query; not shared with another session.
-        sources: where the logs of the config lie.
-        own: where its stable and its live log lie.
+        sources: locations of the configured logs.
+        own: locations of its stable and its live log.
         e0: the query's start.
         parts: of the query's results.
         results: those of the sources that are result topics of another query, by their number.
@@ -148,7 +148,7 @@ class OrdererSession:
 
     @property
     def fragment(self) -> str:
-        """Its name."""
+        """Name of the fragment."""
         return self._config.fragment
 
     @property
@@ -252,7 +252,7 @@ class OrdererSession:
 
     @property
     def live_offsets(self) -> Mapping[Log, int]:
-        """Where the live consumer is to begin."""
+        """Start offsets of the live consumer."""
         return dict(zip(self._sources, self.core.logs.live_offsets, strict=True))
 
     def live_at(self, log: Log, offset: int) -> None:
@@ -265,7 +265,7 @@ class OrdererSession:
     # Input.
 
     def needs(self, log: Log, offset: int) -> bool:
-        """Rows of results are all needed: only together they are a window."""
+        """Whether a record is used; all result rows are, since a window needs all its rows."""
         stream = self._stream_of[log]
         return stream in self._arriving or self.core.logs.needs(stream, offset)
 
@@ -378,7 +378,7 @@ class OrdererSession:
 
     @property
     def hole(self) -> Hole:
-        """As a root names a hole in the stable log."""
+        """The hole in the stable log, in the form that roots report."""
         topic, partition = self._own[LineName.STABLE]
         return Hole(topic, partition, self.inc)
 
@@ -473,7 +473,7 @@ class OrdererSession:
 
     @property
     def busy(self) -> bool:
-        """Is there more to do at once?"""
+        """Whether more work is due immediately."""
         looks = bool(self._deliveries.others) and not self._looks_between
         return bool(self._queued) or (not self._is_ending and (looks or self.core.busy))
 

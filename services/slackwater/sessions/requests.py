@@ -1,4 +1,4 @@
-"""What a procedure of a session asks for: values, answered by whoever runs the session.
+"""Requests of a session's procedures: values answered by the host or the simulator.
 
 A *procedure* is a generator. It yields requests, each is answered by what its docstring says, and
 its value is what it returns in the end. A host answers a request in a thread and goes on with the

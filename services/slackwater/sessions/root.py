@@ -70,10 +70,10 @@ class SupersededRootError(SlackwaterError):
 
 
 class RootSession:
-    """One copy of one part.
+    """Session of one copy of one root part.
 
     Args:
-        config: what the core is told.
+        config: configuration of the core.
         windowed: whether it reads the aggregators' deltas. A query without a window has none: its
             root reads what the orderers wrote (trace-21).
     """
@@ -116,17 +116,17 @@ class RootSession:
 
     @property
     def config(self) -> RootConfig:
-        """What it is told."""
+        """Configuration of the core."""
         return self._config
 
     @property
     def fragment(self) -> str:
-        """Its name."""
+        """Name of the fragment."""
         return self._config.fragment
 
     @property
     def inc(self) -> int:
-        """Its placement number."""
+        """Placement number of this copy."""
         return self._config.placement
 
     @property
@@ -147,7 +147,7 @@ class RootSession:
     # Start and take-over: rule-27.
 
     def start(self) -> Procedure[Sequence[Effect]]:
-        """Fence whoever answered this part before, then read how far the answers have come."""
+        """Fence earlier copies of this part, then read the progress of its answers."""
         config, logs = self._config, tuple(self._log_at)
         found: RootState | None = yield self._newest()
         if found is not None and stays_down(found, config.placement):
@@ -190,7 +190,7 @@ class RootSession:
 
     @property
     def live_offsets(self) -> Mapping[Log, int]:
-        """Where the live consumer is to begin."""
+        """Start offsets of the live consumer."""
         return {self._places[log]: offset for log, offset in self.core.live_offsets.items()}
 
     def live_at(self, log: Log, offset: int) -> None:
@@ -236,7 +236,7 @@ class RootSession:
         return replace(record, kind=Kind.VOID)
 
     def wanted(self) -> Mapping[tuple[LineName, Log], int]:
-        """Where the catch-up readers are to read."""
+        """Start offsets of the catch-up readers."""
         wanted = self.core.wanted()
         return {(line, self._places[log]): offset for (line, log), offset in wanted.items()}
 
@@ -291,7 +291,7 @@ class RootSession:
 
     @property
     def hole(self) -> Hole | None:
-        """Nobody can see one: transactions are whole."""
+        """Always None: transactions are atomic, so no hole is visible."""
         return None
 
     def hole_reported(self) -> None:
@@ -306,7 +306,7 @@ class RootSession:
         self.core.committed(now)
 
     def commit_failed(self, why: str) -> None:
-        """It may be in the log nevertheless, and the log alone counts: begin again (rule-24)."""
+        """Restart: the transaction may still be in the log, and the log decides (rule-24)."""
         self._fail(f"{self.fragment}: {why}")
 
     # Output.
@@ -360,7 +360,7 @@ class RootSession:
 
     @property
     def busy(self) -> bool:
-        """Is there more to do at once?"""
+        """Whether more work is due immediately."""
         return bool(self._queued) or (self._is_open and not self._is_ending and self.core.busy)
 
     @property

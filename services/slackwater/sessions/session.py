@@ -6,7 +6,7 @@ writes its log, when it must send again. A *host* decides nothing: it reads, han
 carries out, and waits. So the product, the simulator and the experiments of the papers run the same
 sessions, and one process may run many.
 
-A session lives once. One that fails is dropped, and a new one is built in its place from the logs.
+A session runs once. A failed session is discarded and a new one is built from the logs.
 
 What a host does, in this order:
 
@@ -49,7 +49,7 @@ Record: TypeAlias = SourceRecord | BucketRecord | bytes | None
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a fragment's heartbeat tells the others; see ``model.records.Heartbeat``."""
+    """Session state published in a fragment's heartbeat; see ``model.records.Heartbeat``."""
 
     ready: bool
     states: dict[str, str]
@@ -58,7 +58,7 @@ class Report:
 
 
 class Session(Protocol):
-    """See above. Times are us of wall time."""
+    """Interface between a session and its host. Times are us of wall time."""
 
     @property
     def fragment(self) -> str:
@@ -72,7 +72,7 @@ class Session(Protocol):
 
     @property
     def inputs(self) -> Mapping[Log, Form]:
-        """The logs that it reads."""
+        """Input logs and the forms of their records."""
         ...
 
     @property
@@ -82,18 +82,18 @@ class Session(Protocol):
 
     @property
     def listens_to(self) -> Sequence[str]:
-        """The fragments whose heartbeats it needs."""
+        """Fragments whose heartbeats the session needs."""
         ...
 
     # Start.
 
     def start(self) -> Procedure[Sequence[Effect]]:
-        """What must be read and written before anything else."""
+        """Procedure of the initial reads and writes; runs before anything else."""
         ...
 
     @property
     def live_offsets(self) -> Mapping[Log, int]:
-        """Where the live consumer is to begin."""
+        """Start offsets of the live consumer."""
         ...
 
     def live_at(self, log: Log, offset: int) -> None:
@@ -106,7 +106,7 @@ class Session(Protocol):
     # Input.
 
     def needs(self, log: Log, offset: int) -> bool:
-        """Would ``receive`` look at the live consumer's record at ``offset``?"""
+        """Whether ``receive`` uses the live consumer's record at ``offset``."""
         ...
 
     def receive(self, log: Log, offset: int, record: Record) -> int | None:
@@ -114,7 +114,7 @@ class Session(Protocol):
         ...
 
     def wanted(self) -> Mapping[tuple[LineName, Log], int]:
-        """Which logs catch-up readers shall read for each line, and from where."""
+        """Logs and start offsets for the catch-up readers of each line."""
         ...
 
     def catch_up(self, line: LineName, log: Log, offset: int, record: Record) -> None:
@@ -146,7 +146,7 @@ class Session(Protocol):
         ...
 
     def commit_failed(self, why: str) -> None:
-        """It was refused, or nobody knows what came of it."""
+        """The transaction was rejected, or its outcome is unknown."""
         ...
 
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
@@ -169,12 +169,12 @@ class Session(Protocol):
     # Output.
 
     def step(self, now: int) -> Sequence[Effect]:
-        """Do what is due at ``now``."""
+        """Run everything due at ``now`` and return the effects."""
         ...
 
     @property
     def busy(self) -> bool:
-        """Is there more to do at once?"""
+        """Whether more work is due immediately."""
         ...
 
     @property
@@ -188,5 +188,5 @@ class Session(Protocol):
         ...
 
     def report(self) -> Report:
-        """For the next heartbeat."""
+        """Report for the next heartbeat."""
         ...
