@@ -80,11 +80,11 @@ _log = logging.getLogger(__name__)
 
 
 class SessionEndedError(SlackwaterError):
-    """A session has ended itself, and is to be started anew."""
+    """Raised when a session has ended itself and must be restarted."""
 
 
 class HeartbeatPublisher(Protocol):
-    """Who tells the others of a session, in heartbeats."""
+    """Publishes a session's state in heartbeats."""
 
     def update(
         self,
@@ -104,7 +104,7 @@ Positions = Callable[[], Awaitable[Mapping[Log, int]]]
 
 
 class Driven:
-    """A session, and what is between it and Kafka. For the event loop's thread.
+    """One session and its connection to Kafka. For the event loop's thread.
 
     Args:
         session: not started yet.
@@ -191,22 +191,22 @@ class Driven:
 
     @property
     def is_root(self) -> bool:
-        """Does it answer?"""
+        """Whether the session is a root."""
         return self._committer is not None
 
     @property
     def turn_at(self) -> int:
-        """When it takes its next turn."""
+        """Time of the next turn."""
         return max(self.due_at, self.not_before)
 
     @property
     def forms(self) -> Mapping[Log, Form]:
-        """Of its inputs."""
+        """Record forms of the inputs."""
         return self._forms
 
     @property
     def is_held(self) -> bool:
-        """Does it stand still?"""
+        """Whether the session is suspended."""
         return self._is_held
 
     @property
@@ -233,7 +233,7 @@ class Driven:
     # Its end, and standing still.
 
     def fail(self, error: BaseException) -> None:
-        """End it with this, at its next turn; the first error counts."""
+        """End the session with this error at its next turn; the first error counts."""
         self._failed = self._failed or error
         self._make_due()
 
@@ -253,7 +253,7 @@ class Driven:
             reader.close()
 
     def hold(self) -> None:
-        """Stand still, as a paused process does: no turn, no record."""
+        """Suspend the session as a paused process: no turn, no record."""
         self._is_held = True
 
     def release(self) -> None:
@@ -363,7 +363,7 @@ class Driven:
     # Turns.
 
     def turn(self) -> None:
-        """Once round the loop; raises what ends the session."""
+        """Take one turn; raises the error that ends the session."""
         if self._failed is not None:
             raise self._failed
         if self._is_held:
@@ -529,17 +529,17 @@ class Driver:
         """The number of the turn that is being taken, and whose it is."""
 
     def add(self, driven: Driven) -> None:
-        """From now on it takes its turns; it has been started."""
+        """Schedule a started session."""
         self._driven.append(driven)
         self._turns.wake()
 
     def remove(self, driven: Driven) -> None:
-        """It takes no turn any more."""
+        """Stop scheduling a session."""
         if driven in self._driven:
             self._driven.remove(driven)
 
     async def run(self) -> None:
-        """For ever."""
+        """Run the loop without end."""
         wait = ThreadWait()
         while True:
             now = self._clock.now_us()

@@ -24,7 +24,7 @@ from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 
 class RegistryView:
-    """From any thread."""
+    """Registry contents shared by a host's fragments. For any thread."""
 
     def __init__(self, registry: Registry, deployment: Deployment) -> None:
         self.registry = registry
@@ -44,7 +44,7 @@ class RegistryView:
 
     @property
     def follows_data(self) -> bool:
-        """Does the event clock follow the data?"""
+        """Whether the event clock follows the data."""
         return self.deployment.clock == "data"
 
     def normal_time(self, spec: QuerySpec) -> NormalTime:

@@ -33,7 +33,7 @@ ENDLESS_LOOKS: Final = 125
 
 
 class LongTurns:
-    """Those of one fragment."""
+    """Long turns of one fragment."""
 
     def __init__(self) -> None:
         self._level_us = 0

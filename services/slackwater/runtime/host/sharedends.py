@@ -21,7 +21,7 @@ _Question: TypeAlias = tuple[frozenset[Log], Isolation, float]
 
 
 class EndOffsets(Protocol):
-    """What is needed of a transport."""
+    """Interface of the transport for end offsets."""
 
     async def end_offsets_async(
         self, logs: Iterable[Log], *, isolation: Isolation = ..., timeout_s: float
@@ -31,7 +31,7 @@ class EndOffsets(Protocol):
 
 
 class SharedEnds:
-    """For one event loop."""
+    """Combines end-offset requests of one event loop's turn. For one event loop."""
 
     def __init__(self, transport: EndOffsets) -> None:
         self._transport = transport

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class Consumer(Protocol):
-    """What is needed of the live consumer; see ``faust_worker.LiveConsumer``."""
+    """Interface of the live consumer; see ``faust_worker.LiveConsumer``."""
 
     async def add(
         self, offsets: Mapping[Log, int], receive: Receive, *, isolation: Isolation = ...
@@ -64,7 +64,7 @@ class _Shared:
 
 
 class SharedLogs:
-    """Who reads what. For the event loop's thread."""
+    """Subscriptions of sessions to logs. For the event loop's thread."""
 
     def __init__(self, consumer: Consumer, decode: Decode = decode) -> None:
         self._consumer = consumer
@@ -99,7 +99,7 @@ class SharedLogs:
             shared.readers += joining
 
     def reads(self, driven: Driven) -> bool:
-        """Is it handed what is read?"""
+        """Whether the session receives the records that are read."""
         return any(driven in shared.readers for shared in self._logs.values())
 
     def leave(self, driven: Driven) -> None:
@@ -134,7 +134,7 @@ class SharedLogs:
 
     @property
     def is_settled(self) -> bool:
-        """Does the consumer read nothing that nobody wants?"""
+        """Whether the consumer reads only subscribed logs."""
         return self._read.keys() <= self._logs.keys()
 
     async def _settle(self) -> None:

@@ -166,5 +166,5 @@ class AssignedConsumer:
         }
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Close the consumer."""
         await self._consumer.stop()

@@ -128,11 +128,11 @@ class CatchUpReader:
 
     @property
     def wanted(self) -> frozenset[Log]:
-        """The logs being read."""
+        """Logs being read."""
         return frozenset() if self._made is None else self._made.assigned
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close the reader."""
         if self._made is not None:
             self._made.close()
 

@@ -15,7 +15,7 @@ from slackwater.runtime.security.security_file import read_kafka_file
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Printed, it is its address."""
+    """A Kafka cluster and its security settings; its string form is the address."""
 
     bootstrap: str
     security: Security = field(default=PLAINTEXT, repr=False)

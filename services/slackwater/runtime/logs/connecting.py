@@ -1,7 +1,7 @@
 """aiokafka soon gives up connecting to a broker whose machine is gone.
 
-A machine that is gone answers nothing, so an attempt to connect to it ends when somebody loses
-patience. aiokafka has one time for that and for the answer to a request, 40 s, and it connects to
+A machine that is gone does not answer, so an attempt to connect to it ends by
+time-out. aiokafka has one time for that and for the answer to a request, 40 s, and it connects to
 one broker at a time: a root that wants to reach the transaction coordinator on a dead machine
 commits nothing meanwhile, long after another broker has taken over (25 s were seen, until the dead
 one was back). A shorter time for requests would be wrong: a write that waits for its copies is in
@@ -35,5 +35,5 @@ async def _probe_and_connect(connection: AIOKafkaConnection) -> Any:
 
 
 def probe_before_connect() -> None:
-    """From now on, in this process."""
+    """Enable the connection probe in this process."""
     AIOKafkaConnection.connect = _probe_and_connect

@@ -1,4 +1,4 @@
-"""When transactions became readable: the times in their markers.
+"""Commit times of transactions, read from their markers.
 
 A reader of committed records gets a transaction once the broker has written the marker behind it.
 The marker carries the time, by the broker's clock, at which it was written: from then on everybody

@@ -1,4 +1,4 @@
-"""Records that are not ours: skipped, counted and named.
+"""Skipped records: foreign or unreadable ones, counted and logged.
 
 Whoever may write to a topic may write anything to it: a stray producer, a test that took the wrong
 broker, a program of a later version. A reader of an internal topic therefore never fails because

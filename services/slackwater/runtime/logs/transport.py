@@ -71,7 +71,7 @@ class Marker(NamedTuple):
 
 
 class LogError(SlackwaterError):
-    """What a log cannot do for us."""
+    """An operation on a log failed."""
 
 
 class PositionGoneError(LogError):
@@ -128,7 +128,7 @@ class Writer(Protocol):
 
     @property
     def in_flight_bytes_max(self) -> int:
-        """Their bound."""
+        """Limit of the bytes in flight."""
         ...
 
     def close(self, timeout_s: float = 5.0) -> None:
@@ -173,7 +173,7 @@ class Reader(Protocol):
         ...
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close the reader."""
         ...
 
 
