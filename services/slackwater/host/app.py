@@ -4,8 +4,8 @@
         --data-dir D [--commands] [--own]
 
 ``N`` is its number; fragments have the names that ``slackwater status`` prints
-(``orderer/climate.0.a``, ``root/climate.0``). Which of them share a host is for whoever starts it
-to say: replicas of one child and copies of one part never do (``runtime.local.layout``).
+(``orderer/climate.0.a``, ``root/climate.0``). The caller decides which of them share a host:
+replicas of one child and copies of one part never do (``runtime.local.layout``).
 
 It may begin without any (``--fragments ''``), and has a heartbeat of its own until it has one.
 
@@ -17,8 +17,8 @@ What is loaded before the first fragment is kept from the garbage collector: som
 all of which stay. A full collection that looks at them takes 50 ms of a core, in which no fragment
 takes a turn. There are few: it is no more than that.
 
-It ends when it is told to, at once, and when its consumer cannot read any more. What befalls a
-fragment while the others go on is told by its heartbeat.
+The host ends at once on a stop request, and when its consumer cannot read any more. Failures of
+a single fragment are reported by its heartbeat.
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ nothing is flushed or noted. What it has handed to the client that writes may st
 a killed process has handed to the kernel may; a new life writes through the same client, so its
 START is behind all of that (rule-6 and rule-7).
 
-So ends one that keeps more in memory than rule-12 lets it: its session finds that itself, and the
-host tells how much it was.
+A life also ends when its session detects that it keeps more in memory than rule-12 allows; the
+host reports the amount.
 
 One whose turns are too long (``runtime.host.longturns``) is held back, so that the others have
-nearly all of the time, and its heartbeat tells of it: whoever keeps the host may give it one of its
-own.
+nearly all of the time, and its heartbeat reports it: the host's supervisor may give it a host of
+its own.
 
 What has no owner is shared: the live consumer and its logs, the client that writes, the one that
 asks for ends, the heartbeats' sender and listener, what the registry has told. Whatever waits for
@@ -154,7 +154,7 @@ class Host:
         await self.driver.run()
 
     def wake_listeners(self) -> None:
-        """Somebody's output has changed its state; from any thread."""
+        """The state of an output has changed; from any thread."""
         for hosted in tuple(self._hosted.values()):
             hosted.on_heartbeat()
         self.turns.wake_from_thread()
