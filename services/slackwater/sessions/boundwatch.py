@@ -4,7 +4,7 @@ The root knows when each window was due and when the transaction with its answer
 runs in every deployment, with or without an exporter. One line is logged when answers begin to be
 late and one when they are in time again, with the count and the worst; heartbeats carry the same as
 numbers, for ``slackwater status``. A window that is overdue and has no answer yet counts as
-lateness that has begun, so a root that hangs is told too.
+lateness that has begun, so a root that hangs is reported too.
 
 Pure: transactions and times come in, lines come out.
 """
@@ -35,7 +35,7 @@ class Spell:
 
 
 class BoundWatch:
-    """Lateness of one part. ``normal_time`` is rule-15's for an event time, None while it is not known."""
+    """Lateness of one part. ``normal_time`` maps an event time, None while unknown (rule-15)."""
 
     def __init__(self, bound_us: int, grid: Grid, normal_time: Callable[[int], int | None]) -> None:
         self._bound_us = bound_us

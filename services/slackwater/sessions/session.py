@@ -1,10 +1,10 @@
 """A session: one fragment, an orderer or a copy of a root, as a value that does no I/O.
 
-All that a fragment decides is in its session: how it starts and what is written first (rule-6,
-rule-25, rule-27), which records count, when a state record may be written, whether somebody else
-writes its log, when it must send again. A *host* decides nothing: it reads, hands over, steps,
-carries out, and waits. So the product, the simulator and the experiments of the papers run the same
-sessions, and one process may run many.
+All decisions of a fragment are in its session: its start and first writes (rule-6, rule-25,
+rule-27), which records count, when a state record may be written, whether another writer has
+appended to its log, and when records must be sent again. A *host* decides nothing: it reads, hands
+over, steps, carries out, and waits. So the product, the simulator and the experiments of the papers
+run the same sessions, and one process may run many.
 
 A session runs once. A failed session is discarded and a new one is built from the logs.
 
