@@ -1,10 +1,10 @@
-"""Runs sessions on Kafka: hand over, step, carry out the effects, wait. It holds no rule.
+"""Runs sessions on Kafka: hand over, step, carry out the effects, wait. No rule is here.
 
 A ``Driven`` is one session with all that stands between it and the broker. A ``Driver`` is the loop
 over any number of them: each takes a turn when something has come for it, or when it is due. What a
 session may be handed, and in which order, is told in ``slackwater.sessions.session``.
 
-The live consumer is somebody else's (``runtime.host.sharedlogs``): it reads and decodes for all
+The live consumer is shared (``runtime.host.sharedlogs``): it reads and decodes for all
 sessions at once, and calls ``take`` in the event loop. Beside it a catch-up reader for each line
 reads from parked positions.
 
@@ -110,7 +110,7 @@ class Driven:
         session: not started yet.
         transport: where the logs are.
         heartbeats: its sender, begun already.
-        listener: whoever hears the others.
+        listener: receives the heartbeats of other fragments.
         end_timeout_us: how long the broker may take to name an end (half a margin, trace-11).
         wake: begins the next turn of the loop.
         write: makes its writer, from what is told when a record cannot be written; it is asked when
@@ -121,7 +121,7 @@ class Driven:
         committer: for a root.
         heartbeat_period_us: how often the sender is told what the session reports.
         prefetch_kib_max: of each of its catch-up readers.
-        clock: tells the time.
+        clock: the current time.
         decode: of what it reads itself; what the host remembers is not decoded again.
         recent: what the live consumer has brought lately, for its catch-up readers.
     """

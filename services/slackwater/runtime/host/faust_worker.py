@@ -53,7 +53,7 @@ class LiveConsumer:
     """The live consumer of a process: logs are added and removed while the others are read.
 
     Logs of different isolation have a client each, in the same thread: a log without transactions
-    does not wait for a transaction that somebody has left open in it. Its methods are for the
+    does not wait for a transaction that another writer has left open in it. Its methods are for the
     event loop of the app, once that runs.
 
     Args:
@@ -153,7 +153,7 @@ class LiveConsumer:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
     async def pump(self) -> None:
-        """Bring to the agent what the clients fetch, for ever."""
+        """Pass the clients' fetched records to the agent, without end."""
         async with asyncio.TaskGroup() as pumps:
             while True:
                 pumps.create_task(self._pump(await self._opened.get()))
@@ -175,7 +175,7 @@ class LiveConsumer:
             self._on_error(error)
 
     def hand_over(self, batches: Iterable[RecordBatch]) -> None:
-        """Give records to those that read their logs."""
+        """Pass records to the receivers of their logs."""
         try:
             for log, since, records in batches:
                 for record in records:

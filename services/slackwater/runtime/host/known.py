@@ -1,7 +1,7 @@
-"""What the registry has told a host, read once for all its fragments.
+"""Registry contents of a host, read once for all its fragments.
 
-Reading it may take long: a query that is not registered yet is waited for. So whoever asks is a
-thread of its own, and what one has read the others have too. A definition never changes under its
+Reading may take long, since it waits for a query that is not registered yet. So each request runs
+in a thread of its own, and the result is shared. A definition never changes under its
 name (trace-27).
 
 Normal times are shared by the fragments of a query where they follow the wall clock. A clock that

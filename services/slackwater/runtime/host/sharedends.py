@@ -1,9 +1,9 @@
-"""Where logs end, asked for several sessions at once.
+"""End offsets of logs, requested for several sessions at once.
 
-A stream that falls silent is due in all fragments over it at the same instant, and each asks the
-broker where the log ends (rule-14). Those who ask the same in one turn of the event loop have one
-answer. Nobody has an answer to a question that was sent before it asked: what was appended between
-the two would count as read, and is not (trace-11).
+A stream that falls silent is due in all fragments over it at the same instant, and each requests
+the end offset of the log (rule-14). Equal requests in one turn of the event loop share one answer.
+No session receives an answer to a request sent before its own: records appended between the two
+would wrongly count as read (trace-11).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A consumer whose logs change while it reads: each begins where it is told, the others go on.
+"""A consumer whose logs change while it reads: added logs start at given offsets, others continue.
 
 No consumer group: positions live in state records (rule-5), so nothing is committed, nothing is
 balanced, and no start waits for a dead member's session. What is to be read is assigned.
@@ -62,7 +62,7 @@ class RecordBatch(NamedTuple):
 
 
 class AssignedConsumer:
-    """An aiokafka consumer that is told what to read. For one event loop."""
+    """An aiokafka consumer with explicit assignment. For one event loop."""
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self._consumer = consumer

@@ -3,8 +3,8 @@
 What the live consumer has brought lately is handed out again from memory (``recent.py``); a client
 of the broker reads what is older.
 
-A parked cursor is a position and nothing else. Whoever holds parked cursors says after each step
-which positions it wants next; what is unchanged goes on undisturbed, so the steady state costs a
+A parked cursor is a position and nothing else. The owner of parked cursors requests after each
+step the positions to read next; unchanged logs continue undisturbed, so the steady state costs a
 comparison of two small dictionaries. The alternative, seeking the live consumer back and forth,
 starves the live line (trace-14) and throws away what was fetched ahead at each turn.
 """
@@ -39,7 +39,7 @@ class Gone:
 
 
 class CatchUpReader:
-    """An assigned reader that is told what is wanted. For one thread; never blocks long."""
+    """A reader of requested positions. For one thread; never blocks long."""
 
     def __init__(
         self,

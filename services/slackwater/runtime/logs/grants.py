@@ -1,7 +1,7 @@
 """Writes access control lists into a Kafka: what ``slackwater acl`` prints, for who may do it here.
 
-Rights are added and never taken away: what somebody else allowed is not ours to know. The
-controller has them first; a broker's own authorizer learns of them a moment later.
+Rights are added and never removed, since other rights may have been granted independently. The
+controller has them first; a broker's own authorizer receives them a moment later.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def allow(cluster: Cluster, principal: str, rules: Iterable[Rule]) -> None:
 
 
 def _allowed(admin: Admin, principal: str) -> set[AclBinding]:
-    """What a broker knows of the rights of this principal."""
+    """Rights of this principal according to a broker."""
     wanted = AclBindingFilter(
         ResourceType.ANY,
         None,  # type: ignore[arg-type]

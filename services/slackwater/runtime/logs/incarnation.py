@@ -1,8 +1,8 @@
-"""How a writer takes its log over: rule-6.
+"""Take-over of a log by a new writer (rule-6).
 
 One process writes a log at a time, but a paused one may wake up when its successor is at work
 (trace-2). No lock can exclude that. So a new writer reads its log, appends START, and the offset
-that START gets *is* its incarnation: unique, rising, and the same for everybody who reads the log.
+that START gets *is* its incarnation: unique, rising, and the same for every reader of the log.
 What an older one appends behind START carries a smaller number and is dropped by all readers
 (rule-10). Between the first reading and START a zombie may have appended more, which readers did
 accept; therefore the log is read on up to START before any data is written.
@@ -68,10 +68,10 @@ def append_and_wait(
 def has_begun(
     transport: Transport, log: Log, inc: int, is_start: Callable[[RawRecord], bool]
 ) -> bool:
-    """Is there an incarnation of this number in the log: is its START at that offset (rule-6)?
+    """Whether the incarnation has begun: whether its START is at that offset (rule-6).
 
-    Heartbeats claim incarnations, and whoever may write to their topic may claim any. Where
-    retention has taken the record nobody can tell, and the claim is believed: whoever ends for it
+    Heartbeats claim incarnations, and any client that may write to their topic may claim any one.
+    Where retention has removed the record the claim is accepted: a writer that ends for it
     starts again behind it. ``LogError`` when the broker does not answer.
     """
     if inc < transport.beginning_offsets([log], timeout_s=ASK_S)[log]:

@@ -62,7 +62,7 @@ _REPEAT_S_MIN = 30.0
 
 
 class _OncePerOutage(logging.Filter):
-    """A client that cannot connect says so at each attempt; twenty lines a second tell no more."""
+    """Limits connection errors, which a client logs at each attempt, twenty lines a second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class KafkaTransport:
 
     @property
     def bootstrap(self) -> str:
-        """Where its brokers answer."""
+        """Bootstrap addresses of the brokers."""
         return self.cluster.bootstrap
 
     def writer(
@@ -202,7 +202,7 @@ class KafkaTransport:
         return fetch_markers(self.cluster, log, start, end, timeout_s)
 
     def delete_records(self, before: Mapping[Log, int], *, timeout_s: float = 30.0) -> None:
-        """Give up what lies below these offsets (an offset beyond the end is the end)."""
+        """Delete the records below these offsets (an offset beyond the end is the end)."""
         if not before:
             return
         ends = self.end_offsets(before, timeout_s=timeout_s)

@@ -1,4 +1,4 @@
-"""Where logs begin and end: questions to the broker, with a time-out that may pass.
+"""Beginning and end offsets of logs: requests to the broker that may time out.
 
 Asked often (at each deadline that a source misses, trace-11), with time-outs of a few milliseconds,
 and just when the broker is slow. The admin client's ``list_offsets`` is made for this and cannot be
@@ -41,7 +41,7 @@ class OffsetsClient:
         self._lock = threading.Lock()
 
     def ends(self, logs: Iterable[Log], isolation: Isolation, timeout_s: float) -> dict[Log, int]:
-        """Where they end; under read_committed the last stable offset."""
+        """End offsets; under read_committed the last stable offset."""
         return self._ask(OFFSET_END, logs, isolation, timeout_s)
 
     def beginnings(self, logs: Iterable[Log], timeout_s: float) -> dict[Log, int]:

@@ -108,7 +108,7 @@ class RecentRecords:
         """The next records from ``offset`` on; None if they are not all held any more.
 
         Without ``is_nearly_enough`` also None where they may soon be dropped: in the older half.
-        Who has another reader then does not change back and forth between the two.
+        A cursor with another reader then does not alternate between the two.
         """
         held = self._logs.get(log)
         if held is None or offset < held.begin:

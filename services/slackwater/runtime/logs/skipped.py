@@ -1,10 +1,11 @@
 """Skipped records: foreign or unreadable ones, counted and logged.
 
-Whoever may write to a topic may write anything to it: a stray producer, a test that took the wrong
-broker, a program of a later version. A reader of an internal topic therefore never fails because
-of a record. What it cannot use it passes over, and tells it here: the count by topic is part of the
-process's heartbeat, and so of ``slackwater status``; the place and the reason are in its log, once
-a minute for each topic and reason, since a stray producer may write a thousand records a second.
+A client that may write to a topic may write anything to it: a stray producer, a test that took the
+wrong broker, a program of a later version. A reader of an internal topic therefore never fails
+because of a record. Unusable records are skipped and reported here: the count by topic is part of
+the process's heartbeat, and so of ``slackwater status``; the place and the reason are in its log,
+once a minute for each topic and reason, since a stray producer may write a thousand records a
+second.
 
 The counts belong to the process, as its log does: ``SKIPPED`` is the one that readers use.
 """

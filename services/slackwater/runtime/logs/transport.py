@@ -1,10 +1,10 @@
 """A log as the protocols see it, and the three things that are done with one.
 
 A *log* is one partition of a topic. Writers append to it and learn the offset, readers are placed
-at an offset and go on from there, and anybody may ask where it begins and ends. That is all the
-protocols need of Kafka, so it is all they get: no consumer groups, no committed offsets, no
-rebalance (positions live in state records, rule-5). Two implementations pass one behaviour suite:
-``slackwater.runtime.logs.kafka`` and, for tests of shells without a broker,
+at an offset and continue from there, and any client may request its beginning and end. The
+protocols need nothing else of Kafka, so the interface has nothing else: no consumer groups, no
+committed offsets, no rebalance (positions live in state records, rule-5). Two implementations pass
+one behaviour suite: ``slackwater.runtime.logs.kafka`` and, for tests of shells without a broker,
 ``slackwater.runtime.logs.memory``. The alternative, to let each shell use a Kafka client directly,
 was tried by others and drifts: each picks other time-outs, and one of them leaves a hole.
 
