@@ -187,16 +187,16 @@ class Host:
         self._all_here.clear()
 
     def is_here(self) -> None:
-        """It joins now, or has failed before: nobody waits for it any more."""
+        """The life joins now or has failed; other lives stop waiting for it."""
         self._coming -= 1
         if not self._coming:
             self._all_here.set()
 
     async def join(self, driven: Driven) -> None:
-        """Let it be handed what is read, together with those that begin at the same time.
+        """Hand live records to a session, together with the sessions that begin at the same time.
 
-        A log that nobody reads yet is then read from where the first of them needs it, and none has
-        to read alone what the others have been handed.
+        A log not read yet is then read from the smallest position needed, and no session has to
+        read by itself records that the others have been handed.
         """
         self._joining.append(driven)
         try:
@@ -214,7 +214,7 @@ class Host:
         await self.logs.settle()
 
     def part(self, driven: Driven) -> None:
-        """It is handed nothing any more, and takes no turn."""
+        """Stop handing records to a session and scheduling it."""
         self.driver.remove(driven)
         self.stop_reading(driven)
 
@@ -368,7 +368,7 @@ class Hosted:
                 await asyncio.sleep(wait_s)
 
     def _noted(self, error: BaseException) -> Mapping[str, int]:
-        """Log it; what the heartbeat tells of it."""
+        """Count the failure; returns its counters for the heartbeat."""
         self._failures += 1
         reported = {
             FAILURES: self._failures,
