@@ -262,7 +262,7 @@ class RootSession:
         """Never: it writes in transactions only."""
 
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
-        """What a replica is, by its own account (trace-34)."""
+        """Update the state that a replica reports of itself (trace-34)."""
         of = self._orderers.get(beat.process)
         if of is None:
             return
