@@ -8,9 +8,9 @@ The live consumer is shared (``runtime.host.sharedlogs``): it reads and decodes 
 sessions at once, and calls ``take`` in the event loop. Beside it a catch-up reader for each line
 reads from parked positions.
 
-What a session raises ends that session alone, wherever it is raised: in a turn, while a record is
-handed over, in a task that it has asked for, or in the client that writes for it. It takes no turn
-any more, and whoever has added it is told.
+An error raised by a session ends that session alone, wherever it is raised: in a turn, while a
+record is handed over, in a task that it has asked for, or in the client that writes for it. It
+takes no turn any more, and whoever has added it is told.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ class Driven:
         self._make_due()
 
     def drop(self) -> None:
-        """Let it be as if its process had been killed: no turn, no record, no word any more.
+        """Stop the session as if its process had been killed: no turn, no record, no heartbeat.
 
         What it has handed to the client that writes may still arrive, before all that a session in
         its place will write through the same client.

@@ -211,7 +211,7 @@ class _Thread(driver.AIOKafkaConsumerThread):
 
     @Service.task
     async def _thread_keepalive(self) -> None:
-        """None: whoever has something for its event loop wakes it."""
+        """Disabled: callers wake the event loop when they have work for it."""
 
     async def _keepalive2(self) -> None:
         """The same for that of the app."""

@@ -103,7 +103,7 @@ class SharedLogs:
         return any(driven in shared.readers for shared in self._logs.values())
 
     def leave(self, driven: Driven) -> None:
-        """It is handed nothing any more; call ``settle`` some time behind it."""
+        """Stop handing records to a session; call ``settle`` later."""
         for log, shared in list(self._logs.items()):
             if driven in shared.readers:
                 shared.readers.remove(driven)
@@ -124,8 +124,8 @@ class SharedLogs:
     async def settle(self) -> None:
         """Let the consumer read what is wanted, and nothing else.
 
-        A change goes on to its end though nobody waits for it any more: half of one would be a log
-        that everybody takes to be read.
+        A change runs to its end even if its caller is cancelled: half a change would leave a
+        log that is taken to be read and is not.
         """
         doing = asyncio.get_running_loop().create_task(self._settle())
         self._changes.add(doing)

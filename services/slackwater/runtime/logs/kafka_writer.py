@@ -65,7 +65,7 @@ class LogProducer:
         return self._writer(on_fatal, self._in_flight_bytes_max, is_sole=True)
 
     def writer(self, on_fatal: Callable[[str], None], *, in_flight_bytes_max: int) -> LogWriter:
-        """One of several."""
+        """Make one of several writers."""
         return self._writer(on_fatal, in_flight_bytes_max, is_sole=False)
 
     def close(self) -> None:
