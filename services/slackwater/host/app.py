@@ -15,7 +15,7 @@ whose turns were too long for the others of its host; the fragment's heartbeat t
 
 What is loaded before the first fragment is kept from the garbage collector: some 100,000 objects,
 all of which stay. A full collection that looks at them takes 50 ms of a core, in which no fragment
-takes a turn. There are few: it is no more than that.
+takes a turn.
 
 The host ends at once on a stop request, and when its consumer cannot read any more. Failures of
 a single fragment are reported by its heartbeat.

@@ -1,10 +1,11 @@
 """The records of the internal logs, as values.
 
-Every log of the pipeline holds one of three kinds: *source* records (written by a sensor proxy),
-*ordered* records (written by an orderer) or *delta* records (written by an aggregator, one per
-ordered record). They are columnar: a header of a few numbers, and one numpy array per column.
-``slackwater.codec`` defines the bytes; rule-1 to rule-5 of ``docs/protocols/rules.md`` and section
-4.1 of the DPC paper, whose tuple types they carry, define the fields.
+Each data log of the pipeline holds one of three types of record: *source* records (written by a
+sensor proxy), *ordered* records (written by an orderer) or *delta* records (written by an
+aggregator, one per ordered record). They are columnar: a header of a few numbers, and one numpy
+array per column. ``slackwater.codec`` defines the bytes; rule-1 to rule-5 of
+``docs/protocols/rules.md`` and section 4.1 of the DPC paper, whose tuple types they carry, define
+the fields.
 
 Times are int microseconds since the Unix epoch (event time), offsets and ids plain ints.
 """

@@ -2,7 +2,7 @@
 
 Fargo (section 3.5) sends window aggregates up its tree as delta-CRDTs, whose join may be applied
 again, late, or in another order (Enes et al., as summed up in its section 2.5.4). A sum is no join
-by itself: added twice it is wrong, and "take the larger", Fargo's own way out, holds only for
+by itself: added twice it is wrong, and "take the larger", Fargo's solution, holds only for
 values that never shrink. So nothing is ever added on arrival. The lattice here is a *map of
 identified slices*: it takes (child, replica, bucket) to the pieces that were written for
 it, each under a version, and joining two maps keeps the pieces of the greatest versions. Sums are

@@ -1,18 +1,17 @@
 """Lateness: how much later than wall(e) an event time is due (rule-15), partly learned.
 
-A stream within its declaration has passed e by wall(e + its ``disorder`` + its ``expect_every``).
-With ``expect_every: auto`` the value is learned, to cover nearly all gaps between the stream's
-readings. A learned value takes part in the normal
-time, which must be one function for all processes, so it is a *step* that its proxy records in the
-registry: a value, and the event time from which it holds. The lateness of e is made of the steps
-that hold at e and before. More steps can only raise it, in whatever order they are read, so it
-never shrinks; and a step holds from an event time that is still to come, so no deadline that has
-gone by moves.
+A stream that keeps its declared ``disorder`` and ``expect_every`` has passed e by wall(e +
+``disorder`` + ``expect_every``). With ``expect_every: auto`` the value is learned, to cover nearly
+all gaps between the stream's readings. A learned value takes part in the normal time, which must be
+one function for all processes, so it is a *step* that its proxy records in the registry: a value,
+and the event time from which it holds. The lateness of e is made of the steps that hold at e and
+before. More steps can only raise it, in whatever order they are read, so it never shrinks. A step
+holds from an event time in the future, so no past deadline moves.
 
 A gap is what a reading adds to the largest time of its source log. It is event time: a backlog that
-comes late with its own times has no gap, and whoever reads the same input finds the same gaps.
-Only gaps longer than the first value matter, in whole seconds and up to the most, so 57 counts are
-the whole memory.
+comes late with its own times has no gap, and every reader of the same input finds the same
+gaps. Only gaps longer than the first value count, in whole seconds up to the maximum, so 57
+counters are all the memory.
 
 Rejected: learning from arrivals. An outage would then raise the tolerance for the next one, and no
 two runs over the same input would agree.

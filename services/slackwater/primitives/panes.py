@@ -1,13 +1,13 @@
 """Panes: fold a child's slices into windows, always in the same order of operations.
 
-Floating-point addition is not associative, so "the sum of the slices" means nothing until the
-brackets are set. They are set by the grid alone (rule-21, trace-28): within a child the buckets of
-a *pane* (the stretch between neighbouring window edges) fold left into the pane, the panes of a
-window fold left into the child's share, and the children's shares fold left in index order. Two
-copies that read the same slices therefore agree bit for bit, whenever each was restarted and
-however its input came in pieces; the pieces of a bucket hold disjoint keys (rule-3), so taking
-them in turn adds no bracket. An incremental sum that follows a sliding window, add the new and
-subtract the old, would cost less and remember every restart in its last bits.
+Floating-point addition is not associative, so the order of additions must be fixed. The grid alone
+fixes it (rule-21, trace-28): within a child the buckets of a *pane* (the stretch between
+neighbouring window edges) fold left into the pane, the panes of a window fold left into the child's
+share, and the children's shares fold left in index order. Two copies that read the same slices
+therefore agree bit for bit, whenever each was restarted and however its input came in pieces; the
+pieces of a bucket hold disjoint keys (rule-3), so taking them in turn adds no bracket. An
+incremental sum that follows a sliding window, add the new and subtract the old, would cost less,
+but its last bits would depend on every restart.
 
 ``PaneStore`` is the stable line's: slices come once, in order, and are folded as they come; it
 keeps one open fold and the panes of windows still to be answered, and takes no snapshot, because
@@ -15,8 +15,8 @@ reading again from the first open window's start builds the same.
 
 ``LivePanes`` is the live line's: per bucket the slice that was chosen last, replaced and never
 added (trace-7), on top of whatever the stable store has already. It is bounded (trace-5): chosen
-slices beyond ``cells_max`` or ``bytes_max`` are folded from the oldest on, after which they can no
-more be replaced; what would have come is left to the stable line.
+slices beyond ``cells_max`` or ``bytes_max`` are folded from the oldest on, after which they cannot
+be replaced; later versions are ignored, and the stable line corrects.
 
 Both are for one child of one query. The type of a slice is defined by a
 ``Contents``: figures to be merged (``slackwater.primitives.deltas``) or, without a window, rows to

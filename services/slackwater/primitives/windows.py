@@ -10,7 +10,7 @@ instant is in a window. This is slicing by panes (Li et al., "No pane, no gain",
 All cut points are the union of three arithmetic progressions: k * w, k * slide, and the window
 ends, k * slide + size % slide. The neighbours of any instant are found with a remainder each, so
 nothing is enumerated or remembered, a jump of a month costs what a jump of a bucket costs, and
-replicas agree without speaking. The alternative, a list of edges that grows with time, has to be
+replicas agree without messages. The alternative, a list of edges that grows with time, has to be
 pruned, and restored after a restart.
 
 Floor division rounds towards minus infinity, in Python and for numpy's integers, so times before

@@ -1,8 +1,8 @@
-"""What of an incarnation is in its logs, and so when its state record may be written (rule-5).
+"""Tracks which appended records are delivered, and so when a state record may be written (rule-5).
 
-A state record says how far its writer has come. Written before the records that it counts are in
-the logs, it would be read by a successor that goes on behind records which never came: a hole. So
-a snapshot waits until all that was appended before it is delivered.
+A state record holds the positions of its writer. If it were written before the records that it
+counts are in the logs, a successor could continue after records that were never written: a hole. So
+a snapshot waits until every record appended before it is delivered.
 
 A delivery may reveal somebody else's record before it (``SoleWriter``). From there on nothing
 counts as delivered until it is known what that record is: behind another writer's START no reader

@@ -256,7 +256,7 @@ class OrdererSession:
         return dict(zip(self._sources, self.core.logs.live_offsets, strict=True))
 
     def live_at(self, log: Log, offset: int) -> None:
-        """The live consumer is there already; the cursors are not."""
+        """Accept the live consumer's position; cursors elsewhere are parked (rule-12)."""
         stream = self._stream_of[log]
         self.core.logs.live_at(stream, offset)
         if stream in self._arriving:
@@ -343,7 +343,7 @@ class OrdererSession:
         self._deliveries.delivered(LineName(self._own.index(log)), offset)
 
     def committed(self, now: int) -> None:
-        """Never: it has no transactions."""
+        """Not called: orderers write no transactions."""
 
     def commit_failed(self, why: str) -> None:
         """Never: it has no transactions."""

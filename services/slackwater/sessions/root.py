@@ -5,10 +5,11 @@ the start, which is also the take-over (rule-27), transactions one at a time and
 means (rule-24), which records of a log its orderer cannot have written, and whether answers are in
 time.
 
-Only one copy of a part may answer. Kafka's transactional id of the part is the fence: whoever
-begins to use it ends what an older copy had open, and that copy's next commit fails. So what a copy
-goes on from is read behind the fence. A host fences twice, first to find out where to read from,
-then to commit; between the two another copy may have been placed, so the state is read once more.
+Only one copy of a part may answer. Kafka's transactional id of the part is the fence: a copy that
+starts to use it aborts the older copy's open transaction, and the older copy's next commit fails.
+So a copy fences first, and then reads the state from which it continues. A host fences twice, first
+to find out where to read from, then to commit; between the two another copy may have been placed,
+so the state is read once more.
 """
 
 from __future__ import annotations

@@ -23,11 +23,10 @@ What is handed over:
   first, of every record, and decodes those that some session needs, once for all sessions: as
   ``inputs`` says, and None for what cannot be decoded. It returns whether a turn is worth while.
 - ``catch_up``: records read from where ``wanted`` says; then ``caught_up_to`` with the reader's
-  position, or ``position_gone`` where retention has been there.
+  position, or ``position_gone`` where retention deleted the wanted position.
 - ``ends``, ``positions``, ``delivered``, ``committed`` and ``commit_failed``: what came of effects.
-  ``on_heartbeat``: the heartbeats of those in ``listens_to``; ``claimed``: somebody claims a
-      greater
-  incarnation of this fragment; ``hole_reported``: a reader names ``hole``.
+  ``on_heartbeat``: the heartbeats of those in ``listens_to``; ``claimed``: a heartbeat names a
+  greater incarnation of this fragment; ``hole_reported``: a reader names ``hole``.
 """
 
 from __future__ import annotations

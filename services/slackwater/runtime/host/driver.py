@@ -335,10 +335,10 @@ class Driven:
     def _pass_unseen(
         self, line: LineName, positions: Mapping[Log, int], found: Sequence[RawRecord]
     ) -> None:
-        """Nothing that a reader sees lies between a parked cursor and the first record for it.
+        """Move parked cursors past offsets without records, up to the first record read.
 
-        We write these logs without transactions, but others may have: their markers take offsets.
-        Whether a record of ours is gone is told by the ids in what follows, as after a retention.
+        These offsets are markers of foreign transactions; slackwater writes these logs without
+        transactions. Lost records show as missing ids in the records that follow.
         """
         firsts = {raw.log: raw.offset for raw in reversed(found)}
         for log, offset in firsts.items():

@@ -4,10 +4,10 @@ Reading may take long, since it waits for a query that is not registered yet. So
 in a thread of its own, and the result is shared. A definition never changes under its
 name (trace-27).
 
-Normal times are shared by the fragments of a query where they follow the wall clock. A clock that
-follows the data follows what its own fragment has read (rule-12), in one life of it.
+Normal times are shared by the fragments of a query where they follow the wall clock. With
+``clock: data`` each fragment has a clock of its own, which starts anew with it (rule-12).
 
-Orderers that make the same buckets of the same logs find each other here, too.
+Orderers that make the same buckets of the same logs share them through this module, too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The logs of a host: each is read once, and each record decoded once, for all who read the log.
 
 A host's fragments read the same logs: two queries over one stream, a root's live and stable line.
-Here the live consumer's records are handed to every session that wants them. What one of them
-raises is its own affair (``Driven.take``).
+The live consumer's records are handed to every session that needs them. An exception ends only
+the session that raised it (``Driven.take``).
 
 Who joins while a log is read already is told where the consumer is, in the step of the event loop
 from which on it is handed records; what lies before it reads by itself (rule-12, decision 57). Who

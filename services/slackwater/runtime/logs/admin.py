@@ -4,7 +4,7 @@ An admin request first waits, inside the client library, for a connection to the
 wait can be in vain: it was seen to last until its time-out of 60 s while the same broker answered
 all other requests at once. So no one request is relied on. What is not answered within
 ``ASK_AGAIN_S`` is asked again, by a fresh client with a connection of its own and beside the first
-request, and the first answer counts. So a broker that is slow is not asked in vain either.
+request, and the first answer counts. So the late answer of a slow broker counts, too.
 
 For this a request must be one that may be repeated. Creation is: the second answer is that it is
 there, and the caller takes it as success. The alternative, a shorter time-out and a new attempt

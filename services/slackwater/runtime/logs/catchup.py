@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Retention took what was wanted of a log; what is left begins at ``beginning`` (rule-28)."""
+    """Retention deleted the wanted position; the log begins at ``beginning`` (rule-28)."""
 
     log: Log
     beginning: int

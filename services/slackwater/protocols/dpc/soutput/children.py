@@ -63,8 +63,9 @@ def restore_child(
 def settle(config: RootConfig, child: Child, now: int) -> None:
     """Release buffered buckets, so that memory is independent of window length (guarantee-5).
 
-    Buckets that the stable line has need not be chosen. In a failure, old buckets past their own
-    deadline are chosen now: later versions of them would be left to the stable line anyway.
+    Buckets that the stable line has taken are not chosen for the live line. In a failure, old
+    buckets past their own deadline are chosen now: later versions of them would be left to the
+    stable line anyway.
     """
     settled = child.stable.frontier.bucket_start
     reached = config.grid.bucket_start(child.live.reaches_to - child.live.ahead_us_max)

@@ -171,7 +171,10 @@ class SourceCursor:
         self.next_id, self.hole_inc = start.first_id, None
 
     def jump(self, beginning: int) -> None:
-        """Continue at ``beginning`` and record the loss to retention (rule-28)."""
+        """Continue at ``beginning``: retention deleted the records before it (rule-28).
+
+        A stable cursor records the loss. A live cursor seeks without a record.
+        """
         assert beginning > self.offset
         if not self._strict:
             self.seek(beginning)
