@@ -361,7 +361,7 @@ async def test_a_session_is_told_the_positions_that_it_asked_for() -> None:
     """The live consumer reads other logs for others."""
     driven, reported = Process(1).driven[0], list[dict[Log, int]]()
 
-    async def positions() -> dict[Log, int]:
+    async def positions(_: Driven) -> dict[Log, int]:
         return {SOURCE: 4, ("sw.source.s2", 0): 9}
 
     driven.session = cast(Any, SimpleNamespace(positions=reported.append))

@@ -33,6 +33,7 @@ def test_hands_out_what_came_from_an_offset_on() -> None:
     assert seen(recent.read(LOG, 5, 10)) == [(6, b"6")]
     assert seen(recent.read(LOG, 4, 1)) == [(4, b"4")]
     assert recent.read(LOG, 7, 10) == []
+    assert recent.read(LOG, 8, 10) is None, "the live consumer is not there yet"
     assert recent.read(LOG, 2, 10) is None, "it began behind that"
     assert recent.read(OTHER, 0, 10) is None
 
@@ -48,6 +49,19 @@ def test_what_is_dropped_is_asked_of_the_broker() -> None:
     assert recent.read(LOG, 0, 10) is None
     assert seen(recent.read(LOG, 1, 10)) == [(1, b"x"), (2, b"x")]
     assert seen(recent.read(OTHER, 1, 10)) == [(1, b"y"), (2, b"y")]
+
+
+def test_a_log_that_is_left_keeps_no_bytes_while_others_have_many_records() -> None:
+    recent = RecentRecords()
+    recent.begin(OTHER, 0)
+    for offset in range(100):
+        recent.note(OTHER, offset, b"y")
+    recent.begin(LOG, 0)
+    recent.note(LOG, 0, bytes(1000))
+    held = recent._logs[LOG]
+    recent.forget(LOG)
+    assert held in recent._arrivals
+    assert not held.values
 
 
 def test_a_log_that_is_left_gives_its_memory_back_and_begins_empty() -> None:
@@ -144,6 +158,16 @@ def test_a_catch_up_reader_asks_the_broker_only_for_what_is_older() -> None:
         if len(found) > 8:
             assert not reader.wanted, "from the newer half on it comes from memory"
     assert found == list(range(10))
+
+
+def test_a_cursor_ahead_of_the_live_consumer_is_fed_by_the_broker() -> None:
+    """rule-13: the live line seeks to the end of a backlog."""
+    recent = RecentRecords()
+    recent.begin(LOG, 0)
+    recent.note(LOG, 0, b"0")
+    records = CatchUpReader(broker_with(10), recent=recent).read({LOG: 9}, 10)
+    assert not isinstance(records, Gone)
+    assert [record.offset for record in records] == [9]
 
 
 def test_a_catch_up_reader_of_what_is_held_makes_no_client() -> None:

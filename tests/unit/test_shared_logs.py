@@ -79,6 +79,10 @@ def join(logs: SharedLogs, *readers: Reader) -> None:
     logs.join(cast(list[Driven], readers))
 
 
+async def positions(logs: SharedLogs, reader: Reader) -> dict[Log, int]:
+    return await logs.positions(cast(Driven, reader))
+
+
 def leave(logs: SharedLogs, reader: Reader) -> None:
     logs.leave(cast(Driven, reader))
 
@@ -103,13 +107,15 @@ async def test_a_position_is_known_when_all_that_was_read_is_handed_over() -> No
     assert consumer.receive is not None
     consumer.receive(RESULTS, 3, b"x")
     consumer.at = {RESULTS: (7, 5), SOURCE: (4, -1)}
-    assert await logs.positions() == {SOURCE: 4}, "record 5 is on its way"
+    assert await positions(logs, reader) == {SOURCE: 4}, "record 5 is on its way"
     consumer.receive(RESULTS, 5, b"x")
-    assert await logs.positions() == {SOURCE: 4, RESULTS: 7}
+    assert await positions(logs, reader) == {SOURCE: 4, RESULTS: 7}
     newcomer = Reader(results=6)
     join(logs, newcomer)
     assert newcomer.reported == [(SOURCE, 0), (RESULTS, 6)]
-    assert await logs.positions() == {SOURCE: 4, RESULTS: 7}, "it was handed over before it came"
+    assert await positions(logs, reader) == {SOURCE: 4, RESULTS: 7}, (
+        "it was handed over before it came"
+    )
 
 
 async def test_each_record_reaches_all_who_read_its_log() -> None:
@@ -241,3 +247,35 @@ async def test_what_was_read_is_remembered_while_the_log_is_read_but_no_results(
     leave(logs, reader)
     assert logs.recent.read(SOURCE, 3, 10) is None
     assert logs.recent.bytes == 0
+
+
+async def test_who_leaves_while_positions_are_fetched_is_not_taken_past_what_it_misses() -> None:
+    consumer, stays, leaves = Consumer(), Reader(), Reader()
+    logs = SharedLogs(consumer)
+    join(logs, stays, leaves)
+    await logs.settle()
+    receive = consumer.receive
+    assert receive is not None
+
+    async def fetched() -> dict[Log, tuple[int, int]]:
+        leave(logs, leaves)
+        receive(RESULTS, 0, b"x")
+        return {RESULTS: (1, 0)}
+
+    consumer.positions = fetched  # type: ignore[method-assign]
+    assert await positions(logs, leaves) == {}
+    assert await positions(logs, stays) == {RESULTS: 1}
+
+
+async def test_positions_of_an_older_reading_are_not_those_of_the_new_one() -> None:
+    consumer, one, other = Consumer(), Reader(results=50), Reader(results=5)
+    logs = SharedLogs(consumer)
+    join(logs, one)
+    await logs.settle()
+    consumer.at = {RESULTS: (60, -1)}
+    leave(logs, one)
+    join(logs, other)
+    assert await positions(logs, other) == {}, "the consumer still reads for the other"
+    await logs.settle()
+    consumer.at = {RESULTS: (5, -1)}
+    assert await positions(logs, other) == {RESULTS: 5}

@@ -99,7 +99,7 @@ class HeartbeatPublisher(Protocol):
         ...
 
 
-Positions = Callable[[], Awaitable[Mapping[Log, int]]]
+Positions = Callable[["Driven"], Awaitable[Mapping[Log, int]]]
 """The live consumer's, in those logs of which all that it has read has been handed over."""
 
 
@@ -486,7 +486,7 @@ class Driven:
         self.session.ends({log: None if ends is None else ends[log] for log in logs}, asked_at)
 
     async def _fetch_positions(self, logs: Sequence[Log]) -> None:
-        found = {} if self._positions is None else await self._positions()
+        found = {} if self._positions is None else await self._positions(self)
         self.session.positions({log: at for log, at in found.items() if log in logs})
 
 

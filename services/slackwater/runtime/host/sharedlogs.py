@@ -60,6 +60,8 @@ class _Shared:
     form: Form
     next: int
     handed: int = -1
+    is_read: bool = False
+    """The consumer has begun it: its positions are of this reading, and of no older one."""
     readers: list[Driven] = field(default_factory=list)
 
 
@@ -154,6 +156,8 @@ class SharedLogs:
                     if offsets:
                         receive = partial(self._receive, begun)
                         await self._consumer.add(offsets, receive, isolation=isolation)
+                        for log in offsets:
+                            begun[log].is_read = True
             except SlackwaterError as error:
                 # Nobody knows which of them are read: all who wait for them begin anew.
                 for log, shared in begun.items():
@@ -170,12 +174,25 @@ class SharedLogs:
         else:
             self._read = {log: at for log, at in self._read.items() if log not in left}
 
-    async def positions(self) -> dict[Log, int]:
-        """The consumer's, in those logs of which all that it has read has been handed over."""
+    async def positions(self, driven: Driven) -> dict[Log, int]:
+        """The consumer's positions in logs of which the session was handed all records read.
+
+        A session that leaves a log while the positions are fetched misses records, so it must have
+        been a reader of the same reading all the time.
+        """
+        before = {
+            log: shared
+            for log, shared in self._logs.items()
+            if shared.is_read and driven in shared.readers
+        }
+        found = await self._consumer.positions()
         return {
-            log: position
-            for log, (position, read_to) in (await self._consumer.positions()).items()
-            if (shared := self._logs.get(log)) is not None and shared.handed >= read_to
+            log: found[log][0]
+            for log, shared in before.items()
+            if log in found
+            and self._logs.get(log) is shared
+            and driven in shared.readers
+            and shared.handed >= found[log][1]
         }
 
     def _receive(self, begun: Mapping[Log, _Shared], log: Log, offset: int, value: bytes) -> None:

@@ -38,6 +38,11 @@ class _Held:
     values: list[bytes] = field(default_factory=list)
     first: int = 0
     is_forgotten: bool = False
+    end: int = field(init=False)
+    """The live consumer's next record is at this offset or beyond."""
+
+    def __post_init__(self) -> None:
+        self.end = self.begin
 
     def drop_oldest(self) -> int:
         """Returns how many bytes that gives back."""
@@ -82,6 +87,8 @@ class RecentRecords:
         kept = held.values[held.first :]
         self.bytes -= sum(map(len, kept)) + RECENT_RECORD_BYTES * len(kept)
         self._arrivals_forgotten += len(kept)
+        # ``_arrivals`` still refers to the log, once for each of its records.
+        held.offsets, held.values, held.first = [], [], 0
         if self._arrivals_forgotten * 2 > len(self._arrivals):
             self._arrivals = deque(each for each in self._arrivals if not each.is_forgotten)
             self._arrivals_forgotten = 0
@@ -91,6 +98,7 @@ class RecentRecords:
         held = self._logs.get(log)
         if held is None:
             return
+        held.end = offset + 1
         held.offsets.append(offset)
         held.values.append(value)
         self._arrivals.append(held)
@@ -105,13 +113,15 @@ class RecentRecords:
     def read(
         self, log: Log, offset: int, records_max: int, *, is_nearly_enough: bool = True
     ) -> list[RawRecord] | None:
-        """The next records from ``offset`` on; None if they are not all held any more.
+        """The next records from ``offset`` on; None if they are not all held.
 
+        Records after those of the live consumer are not held: a cursor may be parked ahead of it,
+        at the end of a backlog (rule-13).
         Without ``is_nearly_enough`` also None where they may soon be dropped: in the older half.
         A cursor with another reader then does not alternate between the two.
         """
         held = self._logs.get(log)
-        if held is None or offset < held.begin:
+        if held is None or not held.begin <= offset <= held.end:
             return None
         at = bisect_left(held.offsets, offset, held.first)
         if not is_nearly_enough and at < (held.first + len(held.offsets)) // 2:
