@@ -94,7 +94,7 @@ HOSTING_MUTANTS: Final = (
     Mutant(
         "what is on its way counts as handed over", "trace-11",
         (Edit(f"{_runtime_host}.sharedlogs:SharedLogs.positions",
-              "and shared.handed >= read_to", ""),),
+              "and shared.handed >= found[log][1]", ""),),
         f"{_of_logs}:test_a_position_is_known_when_all_that_was_read_is_handed_over",
     ),
     Mutant(
