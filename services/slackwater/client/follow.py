@@ -88,7 +88,7 @@ class Follower:
         self._present = transport.end_offsets(logs, isolation="read_committed")
         begins, first = transport.beginning_offsets(logs), dict.fromkeys(range(parts), 0)
         if from_ == "end":
-            begins, first = dict(self._present), self._next_windows(begins)
+            begins, first = dict(self._present), self._next_seqs(begins)
         topics = list(self._kinds)
         self._merges = [PartMerge[Seen](p, topics, first.get(p)) for p in range(parts)]
         self._reader = transport.reader(
@@ -136,7 +136,7 @@ class Follower:
         """Close the reader."""
         self._reader.close()
 
-    def _next_windows(self, beginnings: Mapping[Log, int]) -> dict[int, int]:
+    def _next_seqs(self, beginnings: Mapping[Log, int]) -> dict[int, int]:
         """Return per part the seq after all records that the topics hold up to the present end."""
         last = last_records(self._transport, beginnings, self._present, isolation="read_committed")
         ends = self._transport.end_offsets(beginnings)
