@@ -31,6 +31,8 @@ BROKER_STAMP := $(JARS)/broker/.complete
 SPARK_STAMP  := $(JARS)/spark/.complete
 SPARK_CLASSES := $(JARS)/spark/classes.jsa
 BROKER_CLASSES := $(JARS)/broker/classes.jsa
+SCANNER_STAMP := $(VENV)/.scanner-compiled
+SCANNER_FILES := $(wildcard services/slackwater/proxy/scan/*.py)
 BROKER_POM   := services/slackwater/runtime/local/broker-pom/pom.xml
 SPARK_POM    := spark/pom.xml
 
@@ -44,7 +46,7 @@ help: ## this list
 	@echo
 	@echo "Begin with 'make setup' (needs Python 3.11 or newer, Java 17 and Maven), then 'make demo'."
 
-setup: $(VENV_STAMP) $(BROKER_CLASSES) $(SPARK_CLASSES) ## create .venv, install the locked dependencies, fetch the jars
+setup: $(VENV_STAMP) $(SCANNER_STAMP) $(BROKER_CLASSES) $(SPARK_CLASSES) ## create .venv, install the locked dependencies, fetch the jars
 
 $(VENV_STAMP): pyproject.toml locks/python.txt locks/build.txt
 	@command -v $(PYTHON) >/dev/null || { echo "setup: no $(PYTHON); install Python 3.11 or newer" >&2; exit 3; }
@@ -90,6 +92,12 @@ $(SPARK_CLASSES): $(VENV_STAMP) $(SPARK_STAMP)
 	@echo "setup: archiving the aggregator's classes, for a quick start"
 	@$(BIN)/python -m slackwater_spark.warm \
 	  || echo "setup: no class archive; aggregators will start more slowly" >&2
+
+# Seven seconds of the first proxy that reads a topic; without it all works, only later.
+$(SCANNER_STAMP): $(VENV_STAMP) $(SCANNER_FILES)
+	@echo "setup: compiling the scanner of JSON messages"
+	@$(BIN)/python -m slackwater.proxy.scan.warm && touch $@ \
+	  || echo "setup: no scanner; JSON topics will be read at a lower rate" >&2
 
 demo: setup ## a source falls silent, on real Kafka, Faust and Spark; ends in under two minutes
 	@$(BIN)/slackwater demo $(ARGS)

@@ -1,116 +1,149 @@
 """How fast a topic of JSON readings becomes records of a source log, the consumer included.
 
-    python bench/json_input.py [MESSAGES]
+    python -m bench.json_input [MESSAGES]
 
-Fills a topic of an embedded broker, then reads it as the sensor proxy does: consume, parse, give
-ids, encode. Prints readings per second of wall time and of CPU time (all threads of the process:
-what one core could do), and the share of each step.
+Fills topics of an embedded broker, with each codec and over one and three partitions, then reads
+each as the sensor proxy does, pinned to one core: fetch, parse, give ids, encode. Prints readings
+per second of wall time and of CPU time (all threads of the process), and the share of each step,
+for both clients of the proxy.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
-import numpy as np
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from slackwater.codec import encode_source
 from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
-from slackwater.protocols.dpc.source.core import Arrived, SourceCore, SourceRules
+from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
 from slackwater.proxy.json_input import JsonReader
+from slackwater.proxy.topic.batch import Batch
+from slackwater.proxy.topic.client import Fetched, TopicClient
+from slackwater.proxy.topic.objects import ConfluentClient
+from slackwater.proxy.topic.opening import consumer_config
+from slackwater.proxy.topic.queue import QueueClient
 from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.logs.topics import TopicLayout, confluent_consumer, ensure_topics
+from slackwater.runtime.logs.cluster import cluster_of
+from slackwater.runtime.logs.topics import TopicLayout, ensure_topics
 
-TOPIC = "bench-readings"
-SPEC = StreamSpec(
+SPEC: Final = StreamSpec(
     "lab",
     KeySpec(field="mote"),
     TimeSpec(field="at", unit="ms"),
     (FieldSpec("temperature", "temperature"),),
 )
-
-
-def fill(bootstrap: str, messages: int) -> float:
-    """Write the readings; the mean length of a message."""
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
-    )
-    size = 0
-    for i in range(messages):
-        value = b'{"mote":"m%d","at":%d,"temperature":%.2f}' % (
-            i % 1000,
-            1458031648545 + i // 100,
-            20 + i % 700 / 100,
-        )
-        size += len(value)
-        producer.produce(TOPIC, value)
-        if i % 10_000 == 0:
-            producer.poll(0)
-    producer.flush()
-    return size / messages
-
-
-def drain(bootstrap: str, messages: int) -> dict[str, float]:
-    """Seconds of each step."""
-    consumer = Consumer(confluent_consumer(bootstrap, queued_min_messages=200_000))
-    consumer.assign([TopicPartition(TOPIC, 0, 0)])
-    reader = JsonReader(SPEC)
-    core = SourceCore(SourceRules("lab", ("temperature",), 0, "input", clock_boundaries=False))
-    spent = dict.fromkeys(("consume", "values", "parse", "core", "encode"), 0.0)
-    bytes_out = read = 0
-    began, cpu_began = time.perf_counter(), time.process_time()
-    while read < messages:
-        t0 = time.perf_counter()
-        some = consumer.consume(50_000, 1.0)
-        t1 = time.perf_counter()
-        values = [value or b"" for value in map(Message.value, some)]
-        first = some[0].offset() if some else 0
-        t2 = time.perf_counter()
-        parsed = reader.parse(values)
-        t3 = time.perf_counter()
-        read += len(values)
-        offsets = np.arange(len(values), dtype=np.int64) + (first or 0)
-        core.offer(
-            Arrived(
-                parsed.stimes,
-                parsed.key_index,
-                parsed.keys,
-                parsed.values,
-                offsets + 1,
-                read,
-            )
-        )
-        records = core.flush(1) if core.is_full else ()
-        t4 = time.perf_counter()
-        bytes_out += sum(len(encode_source(record)) for record in records)
-        t5 = time.perf_counter()
-        for step, seconds in zip(spent, (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4), strict=True):
-            spent[step] += seconds
-    spent["wall"], spent["cpu"] = time.perf_counter() - began, time.process_time() - cpu_began
-    assert core.next_id + core.waiting == messages, "a reading was lost"
-    consumer.close()
-    return spent
+CODECS: Final = ("none", "lz4", "zstd")
+PARTITIONS: Final = (1, 3)
+CLIENTS: Final[dict[str, Callable[..., TopicClient]]] = {
+    "places": QueueClient,
+    "objects": ConfluentClient,
+}
+STEPS: Final = ("fetch", "parse", "core", "encode", "release")
+ROUNDS: Final = 3
 
 
 def main() -> None:
-    """Fill, drain three times, print the best."""
-    messages = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000_000
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        EmbeddedBroker(Path(folder) / "broker") as broker,
-    ):
-        ensure_topics(broker.bootstrap, [TopicLayout(TOPIC, 1, {})])
-        size = fill(broker.bootstrap, messages)
-        runs = [drain(broker.bootstrap, messages) for _ in range(3)]
+    """Fill, drain, print a row for each topic and client: the best of three rounds."""
+    messages = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "b") as broker:
+        print(f"{messages:,} messages; ns a reading by step\n")
+        print("| codec | partitions | client | M/s wall | M/s CPU |", " | ".join(STEPS), "|")
+        print("|---" * (5 + len(STEPS)) + "|")
+        for codec in CODECS:
+            for partitions in PARTITIONS:
+                topic = f"bench-{codec}-{partitions}"
+                ensure_topics(broker.bootstrap, [TopicLayout(topic, partitions, {})])
+                fill(broker.bootstrap, topic, partitions, codec, messages)
+                for client, make in CLIENTS.items():
+                    some = messages if client == "places" else messages // 4
+                    runs = [
+                        drain(broker.bootstrap, topic, partitions, make, some)
+                        for _ in range(ROUNDS)
+                    ]
+                    print(row(codec, partitions, client, some, runs), flush=True)
+
+
+def row(codec: str, partitions: int, client: str, n: int, runs: list[dict[str, float]]) -> str:
+    """One line of the table."""
     best = min(runs, key=lambda spent: spent["cpu"])
-    print(f"{messages} messages of {size:.0f} bytes")
-    print(f"{messages / best['wall']:,.0f} readings/s of wall time")
-    print(f"{messages / best['cpu']:,.0f} readings/s of CPU time, librdkafka's threads included")
-    for step in ("consume", "values", "parse", "core", "encode"):
-        print(f"  {step:8} {best[step] / messages * 1e9:6.0f} ns a reading")
+    rates = f"{n / best['wall'] / 1e6:.2f} | {n / best['cpu'] / 1e6:.2f}"
+    steps = " | ".join(f"{best[step] / n * 1e9:.0f}" for step in STEPS)
+    return f"| {codec} | {partitions} | {client} | {rates} | {steps} |"
+
+
+def fill(bootstrap: str, topic: str, partitions: int, codec: str, messages: int) -> None:
+    """Write the readings, in turn to the partitions."""
+    config = {"linger.ms": 20, "queue.buffering.max.messages": 1_000_000, "compression.type": codec}
+    producer = Producer({"bootstrap.servers": bootstrap} | config)
+    for i in range(messages):
+        reading = (i % 1000, 1458031648545 + i // 100, 20 + i % 700 / 100)
+        value = b'{"mote":"m%d","at":%d,"temperature":%.2f}' % reading
+        producer.produce(topic, value, partition=i % partitions)
+        if i % 10_000 == 0:
+            producer.poll(0)
+    producer.flush()
+
+
+def drain(
+    bootstrap: str, topic: str, partitions: int, make: Callable[..., TopicClient], messages: int
+) -> dict[str, float]:
+    """Seconds of each step, on one core."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # threads of the client that is opened inherit it
+    try:
+        client = make(topic, consumer_config(cluster_of(bootstrap), "bench", 100))
+        client.assign(dict.fromkeys(range(partitions), 0))
+        spent = _drain(client, partitions, messages)
+        client.close()
+        return spent
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def _drain(client: TopicClient, partitions: int, messages: int) -> dict[str, float]:
+    reader = JsonReader(SPEC)
+    reader.parse([b'{"mote":"m","at":1,"temperature":1}'])
+    rules = SourceRules("lab", ("temperature",), 0, "promise", clock_boundaries=True)
+    cores = [SourceCore(rules) for _ in range(partitions)]
+    spent = dict.fromkeys(STEPS, 0.0)
+    read = 0
+    began, cpu_began = time.perf_counter(), time.process_time()
+
+    def passed(step: str, since: float) -> float:
+        now = time.perf_counter()
+        spent[step] += now - since
+        return now
+
+    while read < messages:
+        at = time.perf_counter()
+        found = client.read(1.0)
+        at = passed("fetch", at)
+        for one in found:
+            if not isinstance(one, Fetched):
+                continue
+            parsed = reader.parse(one.values)
+            at = passed("parse", at)
+            core = cores[one.partition]
+            for arrived, _, _ in Batch(one.values, one.offsets, parsed, lambda _: str).runs():
+                assert not core.offer(arrived)
+            records = core.flush(1) if core.is_full else ()
+            at = passed("core", at)
+            for record in records:
+                encode_source(record)
+            at = passed("encode", at)
+            read += len(parsed.indices)
+        client.release()
+        passed("release", at)
+    spent["wall"], spent["cpu"] = time.perf_counter() - began, time.process_time() - cpu_began
+    assert sum(core.next_id + core.waiting for core in cores) == read, "a reading was lost"
+    return {step: seconds * messages / read for step, seconds in spent.items()}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python -m bench.json_parse [MESSAGES]
 
-The readers are total, so each batch is looked through before pyarrow sees it, and how much there is
+With the scanner, from places in memory as the usual client hands them over, and without it. There
+the readers are total, so each batch is looked through before pyarrow sees it, and how much there is
 to look at depends on the messages: an ``e`` between digits may be an exponent, a bracket may be the
 sixty-fifth. Prints the best of twenty rounds.
 """
@@ -12,11 +13,12 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.proxy.json_input import JsonReader
+from slackwater.proxy.messages import Messages, Parsed
 
 ROUNDS: Final = 20
 PAD: Final = b"x" * 300
@@ -59,21 +61,24 @@ SHAPES: Final[dict[str, tuple[Literal["s", "ms"], str, Callable[[int], bytes]]]]
 
 def main() -> None:
     """A table, one line a shape."""
-    messages = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000
-    print("| messages with | bytes | ns a reading |\n|---|---|---|")
+    messages = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    print("| messages with | bytes | scanner, ns a reading | pyarrow, ns a reading |")
+    print("|---|---|---|---|")
     for name, (unit, field, make) in SHAPES.items():
         batch = [make(i) for i in range(messages)]
         spec = StreamSpec(
             "lab", KeySpec(field="mote"), TimeSpec(field="at", unit=unit), (FieldSpec("t", field),)
         )
-        best = min(_seconds(JsonReader(spec), batch) for _ in range(ROUNDS))
+        reader, places = JsonReader(spec), Messages.of(batch)
+        ways = ((reader.parse, places), (reader.parse_without_scanner, batch))
+        best = [min(_seconds(parse, some) for _ in range(ROUNDS)) for parse, some in ways]
         size = sum(map(len, batch)) / messages
-        print(f"| {name} | {size:.0f} | {best / messages * 1e9:.0f} |")
+        print(f"| {name} | {size:.0f} |", *(f"{s / messages * 1e9:.0f} |" for s in best))
 
 
-def _seconds(reader: JsonReader, batch: list[bytes]) -> float:
+def _seconds(parse: Callable[[Sequence[bytes]], Parsed], batch: Sequence[bytes]) -> float:
     began = time.process_time()
-    parsed = reader.parse(batch)
+    parsed = parse(batch)
     spent = time.process_time() - began
     assert len(parsed.stimes) == len(batch), "a reading was lost"
     return spent

@@ -4,6 +4,9 @@ Each row is one `slackwater rehearse` with a silence of 5 s in one stream, so ev
 query is compared with a batch computation. The processes below it are sampled from /proc meanwhile.
 A row that fails is printed with the reason: overload is a result, too. The second table has how
 often the processes of each kind wake, all of a kind together, over the steady part.
+
+The queries have the same sources, so they share their children (decision 93). With ``--distinct``
+each has a ``where`` of its own, and with it children of its own.
 """
 
 from __future__ import annotations
@@ -62,10 +65,12 @@ def main() -> int:
     parser.add_argument("--queries", default="1,3,10,20,30")
     parser.add_argument("--rate", type=int, default=400, help="readings/s of all streams together")
     parser.add_argument("--seconds", type=int, default=40)
+    parser.add_argument("--distinct", action="store_true", help="queries that share no children")
     options = parser.parse_args()
     print(
         f"{options.rate} readings/s over {len(STREAMS)} streams, {KEYS} keys, X = 2 s,"
-        f" two replicas, one stream silent for {SILENT_S:g} s\n"
+        f" two replicas, one stream silent for {SILENT_S:g} s,"
+        f" {'children of their own' if options.distinct else 'children shared'}\n"
     )
     print(
         "| queries | processes | memory MB | cores, steady | ready after s | exact | clean p50 ms"
@@ -75,7 +80,8 @@ def main() -> int:
     worst, usages = 0, {count: Usage() for count in map(int, options.queries.split(","))}
     for count, usage in usages.items():
         with tempfile.TemporaryDirectory(prefix="slackwater-queries-") as folder:
-            worst |= row(Path(folder), count, options.rate, options.seconds, usage)
+            text = deployment(count, distinct=options.distinct)
+            worst |= row(Path(folder), count, text, options.rate, options.seconds, usage)
     print(f"\n{wakeups(usages)}")
     return worst
 
@@ -96,12 +102,12 @@ def wakeups(usages: Mapping[int, Usage]) -> str:
     return "\n".join(lines)
 
 
-def row(folder: Path, queries: int, rate: int, seconds: int, usage: Usage) -> int:
+def row(folder: Path, queries: int, text: str, rate: int, seconds: int, usage: Usage) -> int:
     """One rehearsal, one line of the table; 1 if its results were not exact."""
-    (folder / "deployment.yaml").write_text(deployment(queries))
+    (folder / "deployment.yaml").write_text(text)
     for number, stream in enumerate(STREAMS):
-        text = "".join(readings(number, rate // len(STREAMS), seconds))
-        (folder / f"{stream}.csv").write_text(text)
+        rows = "".join(readings(number, rate // len(STREAMS), seconds))
+        (folder / f"{stream}.csv").write_text(rows)
     command = [
         *(sys.executable, "-m", "slackwater.cli.app", "rehearse", "--speed", "1"),
         *("--deployment", str(folder / "deployment.yaml"), "--wait", "240s"),
@@ -159,7 +165,7 @@ def wrongs(query: dict[str, Any]) -> int:
     return int(sum(query[word] for word in ("lost", "doubled", "uncorrected", "wrong")))
 
 
-def deployment(queries: int) -> str:
+def deployment(queries: int, *, distinct: bool = False) -> str:
     """The deployment file: tumbling and sliding windows by turns, over all four streams."""
     stream = "{key: {column: k}, time: {column: t, unit: us}, fields: [v], disorder: 100ms}"
     lines = ["apiVersion: slackwater/v1", "clock: wall", "streams:"]
@@ -173,6 +179,8 @@ def deployment(queries: int) -> str:
             "    aggregate: [count, avg, min, max]",
             "    bound: 2s",
         ]
+        if distinct:
+            lines.append(f"    where: v > {-number - 1}")
     return "\n".join(lines) + "\n"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slackwater.runtime.host.decoding import decode
-from slackwater.runtime.host.driver import Driven
+from slackwater.runtime.host.driven import Driven
 from slackwater.runtime.logs.transport import Log
 
 

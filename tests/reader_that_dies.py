@@ -1,4 +1,4 @@
-"""A double for both readers that ends its process for good at a magic word.
+"""A double for all readers that ends its process for good at a magic word.
 
 ``FOLDER`` on PYTHONPATH makes every Python process of a test import it at its start.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,30 @@ RAISING = b"the-reader-raises"
 
 
 def patch() -> None:
-    """Both readers die of one word, and raise at the other."""
+    """All readers die of one word, and raise at the other."""
     from slackwater.proxy.csvfile import CsvFile
+    from slackwater.proxy.formats.json_array import JsonArrayReader
+    from slackwater.proxy.formats.json_columns import JsonColumnsReader
     from slackwater.proxy.json_input import JsonReader
 
-    parse_json, parse_csv = JsonReader.parse, CsvFile._parse
-
-    def json(self: JsonReader, messages: Sequence[bytes]) -> Any:
-        _die_of(*messages)
-        return parse_json(self, messages)
+    parse_csv = CsvFile._parse
 
     def csv(self: CsvFile, data: bytes, first_line: int, *, last: bool) -> Any:
         _die_of(data)
         return parse_csv(self, data, first_line, last=last)
 
-    JsonReader.parse = json  # type: ignore[method-assign]
     CsvFile._parse = csv  # type: ignore[method-assign]
+    readers: tuple[Any, ...] = (JsonReader, JsonArrayReader, JsonColumnsReader)
+    for reader in readers:
+        reader.parse = _mortal(reader.parse)
+
+
+def _mortal(parse: Callable[[Any, Sequence[bytes]], Any]) -> Callable[[Any, Sequence[bytes]], Any]:
+    def parse_or_die(self: Any, messages: Sequence[bytes]) -> Any:
+        _die_of(*messages)
+        return parse(self, messages)
+
+    return parse_or_die
 
 
 def _die_of(*some: bytes) -> None:
@@ -46,4 +54,4 @@ def install(folder: Path) -> str:
     root = Path(__file__).parents[1]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sitecustomize.py").write_text("from tests.reader_that_dies import patch\npatch()\n")
-    return os.pathsep.join((str(folder), str(root)))
+    return os.pathsep.join((str(folder), str(root / "services"), str(root)))

@@ -22,6 +22,7 @@ LEFT_OUT = {
         "typer",
         "rich",
         "prometheus-client",
+        "numba",
     },
 }
 

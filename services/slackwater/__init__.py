@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slackwater.client import Client
+    from slackwater.producer import Producer
 
-__all__ = ["Client"]
+__all__ = ["Client", "Producer"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +17,8 @@ def __getattr__(name: str) -> Any:
         from slackwater.client import Client
 
         return Client
+    if name == "Producer":
+        from slackwater.producer import Producer
+
+        return Producer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

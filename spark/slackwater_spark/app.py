@@ -65,7 +65,7 @@ def main(context: ProcessContext) -> None:
         aggregator = Aggregator(spark, transport, context.cluster, of_all, clock)
         registry = Registry(transport)
         for name in fragments:
-            aggregator.add(fragment_of(name, registry, transport.names))
+            aggregator.add(fragment_of(name, context.deployment, registry, transport.names))
         _keep(aggregator, sender, listener, context.stopping)
 
 
@@ -89,10 +89,10 @@ def _keep(
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--fragments", required=True, help="such as climate.0.a,climate.1.a")
+    parser.add_argument("--fragments", required=True, help="names, as in climate.0.a,climate.1.a")
     parser.add_argument("--master", default=LOCAL_MASTER, help="a Spark master")
     parser.add_argument(
-        "--conf", action="append", default=[], help="a setting of Spark's, as in spark.cores.max=8"
+        "--conf", action="append", default=[], help="a Spark setting, as in spark.cores.max=8"
     )
     parser.add_argument(
         "--workers-alike",
@@ -103,10 +103,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--secret-file",
         type=Path,
         metavar="FILE",
-        help="what all processes of the master's cluster share; without one nobody is asked",
+        help="the cluster's shared secret; without it processes do not authenticate",
     )
-    parser.add_argument("--mode", choices=("real-time", "micro-batch"), help="how queries run")
-    parser.add_argument("--batch-ms", type=int, default=3_600_000, help="length of a batch")
+    parser.add_argument(
+        "--mode", choices=("real-time", "micro-batch"), help="execution mode of queries"
+    )
+    parser.add_argument("--batch-ms", type=int, default=3_600_000, help="length of a batch, ms")
 
 
 if __name__ == "__main__":

@@ -4,12 +4,12 @@ Fragments added at the same time share a query: starting one costs 1.5 CPU secon
 and for twenty. A fragment added later gets a separate query, without effect on the others (a
 running query cannot be assigned further partitions).
 
-A fragment continues at the smallest ``contiguous_seq`` in the roots' state records, over all parts,
-else at the beginning of the ordered logs, also where retention has deleted that position (rule-26).
-Deltas written twice are dropped by the roots by seq. So a restart, a take-over and a false alarm
-are handled alike, and a failed query is restarted from the roots' current states. A query that
-fails twice in a row is restarted as two halves: a fragment whose logs cannot be read ends up alone,
-and the others run.
+A fragment continues at the smallest ``contiguous_seq`` in the roots' state records, over all parts
+of all queries that read its deltas, else at the beginning of the ordered logs, also where retention
+has deleted that position (rule-26). Deltas written twice are dropped by the roots by seq. So a
+restart, a take-over and a false alarm are handled alike, and a failed query is restarted from the
+roots' current states. A query that fails twice in a row is restarted as two halves: a fragment
+whose logs cannot be read ends up alone, and the others run.
 
 A reader that misses a record gets it from a *replay* (rule-11): a second query over the fragments
 concerned, from their roots' positions, which runs as long as records are missing and some time
@@ -28,7 +28,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from slackwater.codec import FIGURES
 from slackwater.codec.results import figures_of
+from slackwater.model.deployment import Deployment
 from slackwater.model.errors import SlackwaterError, UsageError
 from slackwater.model.names import Names, OrdererName, RootName
 from slackwater.model.records import RootState
@@ -73,8 +75,8 @@ def start_offsets(
 ) -> dict[int, int]:
     """Return the start offset in each line's ordered log (rule-26).
 
-    ``states`` has the state record of each part, None before its first; ``begins`` and ``ends``
-    are the offsets that the two logs still hold.
+    ``states`` has the state record of each root that reads the deltas, None before its first;
+    ``begins`` and ``ends`` are the offsets that the two logs still hold.
     """
     starts = {}
     for line in LINES:
@@ -103,6 +105,8 @@ class SparkFragment:
 
     name: OrdererName
     route: Route
+    readers: tuple[str, ...]
+    """The queries whose roots read the deltas."""
 
     @property
     def ordered_logs(self) -> list[Log]:
@@ -120,21 +124,31 @@ class SparkFragment:
         return frozenset((topic, p) for topic in self.route.delta_topics for p in partitions)
 
 
-def fragment_of(name: OrdererName, registry: Registry, names: Names) -> SparkFragment:
+def fragment_of(
+    name: OrdererName, deployment: Deployment, registry: Registry, names: Names
+) -> SparkFragment:
     """Wait until the query is registered; reject a child or replica that it does not have."""
     from slackwater_spark.transforms import Route
 
     spec = registry.wait_for_query(name.query).spec
+    if not spec.has_children:
+        raise UsageError(
+            f"query {spec.name} reads the children of query {spec.child_query}: there is no {name}"
+        )
     if name.child >= spec.children or name.replica >= spec.replicas:
         raise UsageError(
             f"query {spec.name} has {spec.children} children with {spec.replicas} replicas:"
             f" there is no {name}"
         )
+    readers = registry.wait_for_readers(spec.name, deployment.queries.values())
+    # The root of a query that comes back to the file reads what was written without it.
+    registered = registry.registered_readers(spec.name)
+    needed = {figure for reader in registered for figure in figures_of(reader.aggregate)}
+    figures = tuple(figure for figure in FIGURES if figure in needed)
     deltas = tuple(names.deltas(name.query, part) for part in range(spec.parts))
     ordered = names.ordered(name.query, name.child)
-    return SparkFragment(
-        name, Route(ordered, deltas, name.child, spec.replicas, figures_of(spec.aggregate))
-    )
+    route = Route(ordered, deltas, name.child, spec.replicas, figures)
+    return SparkFragment(name, route, tuple(reader.name for reader in readers))
 
 
 @dataclass(eq=False)
@@ -321,7 +335,7 @@ class Aggregator:
         again = group.back_off_s > _BACK_OFF_S_MIN
         if group.query is not None and now_us - group.begun_us > _RAN_WELL_US:
             group.back_off_s, again = _BACK_OFF_S_MIN, False
-        _log.warning("started again in %.1f s: %s: %s", group.back_off_s, group, reason)
+        _log.warning("restarting in %.1f s: %s: %s", group.back_off_s, group, reason)
         group.not_before_us = now_us + int(group.back_off_s * 1_000_000)
         group.back_off_s = min(2 * group.back_off_s, _BACK_OFF_S_MAX)
         group.query, group.running = None, False
@@ -385,9 +399,12 @@ class Aggregator:
         return starts
 
     def _root_states(self, fragment: SparkFragment) -> list[RootState | None]:
-        query, parts = fragment.name.query, len(fragment.route.delta_topics)
-        states = read_root_states(self._transport, query, parts)
-        return [states.get(RootName(query, part).process) for part in range(parts)]
+        found: list[RootState | None] = []
+        parts = len(fragment.route.delta_topics)
+        for query in fragment.readers:
+            states = read_root_states(self._transport, query, parts)
+            found += [states.get(RootName(query, part).process) for part in range(parts)]
+        return found
 
 
 def _reason(query: StreamingQuery) -> str:

@@ -321,6 +321,9 @@ def _make_session(settings: SessionSettings) -> SparkSession:
         ),
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         "spark.sql.streaming.metricsEnabled": "false",
+        # How a query is known to be at work: the count of its running tasks. By default a change
+        # less than 100 ms after another is published with the next heartbeat, up to 10 s later.
+        "spark.ui.liveUpdate.period": "0",
         "spark.sql.streaming.numRecentProgressUpdates": "2",
         "spark.sql.streaming.realTimeMode.minBatchDuration": "1s",
         "spark.sql.streaming.stopTimeout": "1s",

@@ -1,6 +1,6 @@
 """Feeds both readers what no sound producer sends.
 
-    python -m tests.fuzz [json|csv] [--messages N] [--from SEED]
+    python -m tests.fuzz [json|near|csv] [--messages N] [--from SEED]
 
 An example has 1,000 messages or lines, and one seed. Two children read at a time. The full size is
 ten million messages: ``make drills ARGS="-k fuzz"``.
@@ -31,7 +31,7 @@ def main() -> int:
         worker(kind, *arguments.worker)
         return 0
     if arguments.part is not None:
-        one_message(*arguments.part)
+        one_message(kind, *arguments.part)
         return 0
     read, failed = 0, False
     with ThreadPoolExecutor(2) as pool:

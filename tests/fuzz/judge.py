@@ -12,16 +12,26 @@ from typing import Any
 from slackwater.judge.readings import read_stream
 from slackwater.model.deployment import StreamSpec
 from slackwater.proxy.csvfile import CsvFile
-from slackwater.proxy.json_input import Bad, JsonReader, MessageReading
+from slackwater.proxy.json_input import JsonReader, MessageReading
+from slackwater.proxy.messages import Bad, Parsed
 
 Findings = list[str]
 SHOWN_CHARS_MAX = 300
 
 
 def judge_messages(spec: StreamSpec, messages: list[bytes]) -> Findings:
-    """What a batch was read as, against each message read by itself."""
+    """What a batch was read as, with the scanner and without, against each message by itself."""
     reader = JsonReader(spec)
-    parsed = reader.parse(messages)
+    wanted = [_defined(reader.reading_of(message)) for message in messages]
+    ways = {"parse": reader.parse, "parse_without_scanner": reader.parse_without_scanner}
+    return [
+        f"{name}: {finding}"
+        for name, parse in ways.items()
+        for finding in _judge(parse(messages), messages, wanted)
+    ]
+
+
+def _judge(parsed: Parsed, messages: list[bytes], wanted: list[Any]) -> Findings:
     read: dict[int, Any] = {}
     for bad in parsed.bad:
         read[bad.index] = ("malformed", bad.detail, bad.stime)
@@ -35,9 +45,8 @@ def judge_messages(spec: StreamSpec, messages: list[bytes]) -> Findings:
         return [f"{len(messages)} messages were read as {total}"]
     found = []
     for i, message in enumerate(messages):
-        wanted = _defined(reader.reading_of(message))
-        if read[i] != wanted:
-            found.append(f"{message[:SHOWN_CHARS_MAX]!r}: read as {read[i]}, is {wanted}")
+        if read[i] != wanted[i]:
+            found.append(f"{message[:SHOWN_CHARS_MAX]!r}: read as {read[i]}, is {wanted[i]}")
     return found
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from tests.fuzz import grammar
+from tests.fuzz import grammar, near
 from tests.fuzz.judge import SHOWN_CHARS_MAX, judge_file, judge_messages
 
-Kind = Literal["json", "csv"]
-KINDS: tuple[Kind, ...] = ("json", "csv")
+Kind = Literal["json", "near", "csv"]
+KINDS: tuple[Kind, ...] = ("json", "near", "csv")
+MESSAGES = {"json": grammar.messages, "near": near.messages}
 SIZE = 1_000
 ROOT = Path(__file__).parents[2]
 
@@ -59,15 +60,15 @@ def worker(kind: Kind, first: int, end: int) -> None:
                 print(f"{kind} seed {seed}: {finding}"[:1_000].replace("\n", " "), flush=True)
 
 
-def one_message(seed: int, start: int, end: int) -> None:
+def one_message(kind: Kind, seed: int, start: int, end: int) -> None:
     """In a child: some messages of an example, to find the one that ends it."""
-    batch = grammar.messages(seed, SIZE)
+    batch = MESSAGES[kind](seed, SIZE)
     judge_messages(batch.spec, batch.messages[start:end])
 
 
 def _try(kind: Kind, seed: int, path: Path) -> list[str]:
-    if kind == "json":
-        batch = grammar.messages(seed, SIZE)
+    if kind != "csv":
+        batch = MESSAGES[kind](seed, SIZE)
         return judge_messages(batch.spec, batch.messages)
     file = grammar.file(seed, SIZE)
     path.write_bytes(file.data)
@@ -87,7 +88,7 @@ def _culprit(kind: Kind, seed: int) -> str:
                 break
         else:
             return f"messages {start} to {end} together"
-    return repr(grammar.messages(seed, SIZE).messages[start][:SHOWN_CHARS_MAX])
+    return repr(MESSAGES[kind](seed, SIZE).messages[start][:SHOWN_CHARS_MAX])
 
 
 def _child(kind: Kind, *arguments: str) -> subprocess.CompletedProcess[str]:

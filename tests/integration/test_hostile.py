@@ -28,7 +28,8 @@ from slackwater.model.deployment import StreamSpec
 from slackwater.proxy.columns import time_of
 from slackwater.proxy.csvfile import CsvFile
 from slackwater.proxy.csvtext import read_rows
-from slackwater.proxy.json_input import Bad, JsonReader
+from slackwater.proxy.json_input import JsonReader
+from slackwater.proxy.messages import Bad
 from slackwater.proxy.sensors import hand_over
 from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.local.stack import StackOptions, StackThread

@@ -167,8 +167,8 @@ def test_two_deployments_share_a_broker_and_nothing_else(plants: list[Plant]) ->
     for plant in plants:
         plant.is_exact()
     assert [text.partition("holds a deployment with ")[2] for text in reported] == [
-        f"prefix plant-7., and the file says {other}: choose another --data-dir, or give the"
-        " prefix back that it had"
+        f"prefix plant-7., but the file has {other}: choose another --data-dir, or restore the"
+        " prefix in the file"
         for other in ("prefix plant-9.", "no prefix")
     ]
     own = {seventh.topic, eighth.topic}

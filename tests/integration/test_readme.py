@@ -300,12 +300,12 @@ def uses(shell: Shell, produce: str, reading: list[list[str]], names: set[str]) 
     ingest = inline("slackwater ingest room-1")
     for command in (ingest, ingest.replace("-1", "-2").replace(".csv", ".csv.gz")):
         done = shell.run(command)
-        assert "is handed to proxy/room-" in done.stdout, done.stderr
+        assert "is passed to proxy/room-" in done.stdout, done.stderr
     for command, watermark_made in (
         ("slackwater status", {"proxy/lab ", "root/climate.0 "}),
         ("slackwater query list", names),
         ("slackwater query show climate", {'"bound_us": 2000000'}),
-        ("slackwater topics --deployment rooms.yaml", {"are there"}),
+        ("slackwater topics --deployment rooms.yaml", {"all topics of"}),
         ("slackwater doctor", {"ok   broker"}),
     ):
         done = shell.run(command)

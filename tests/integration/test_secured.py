@@ -305,7 +305,7 @@ def test_up_secure_lets_nobody_in_without_its_file(tmp_path: Path) -> None:
         stack.stop()
     opened = StackThread(StackOptions(deployment, load_deployment(deployment), data))
     try:
-        with pytest.raises(UsageError, match="say --secure again"):
+        with pytest.raises(UsageError, match="add --secure"):
             opened.open()
     finally:
         opened.stop()

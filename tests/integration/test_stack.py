@@ -28,9 +28,10 @@ from slackwater.runtime.local.datadir import read_run
 from slackwater.runtime.local.stack import Stack, StackOptions, StackThread
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import partition_counts
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.parts import FAILED_CODE, FAILURES
-from slackwater.runtime.service.registry import Registry
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 FAKE = Path(__file__).with_name("fake_process.py")
 FILE = """\
@@ -136,7 +137,7 @@ async def test_up_with_an_embedded_broker_and_again(tmp_path: Path) -> None:
     changed = deployment(queries={"q": replace(query("q", "s1", "s2"), bound_us=1_000_000)})
     refused = Stack(options(tmp_path, changed, None))
     assert await refused.open() == bootstrap, "the port is kept"
-    with pytest.raises(DeploymentError, match=r"query q .* begin anew with another --data-dir"):
+    with pytest.raises(DeploymentError, match=r"query q .* start anew with another --data-dir"):
         await refused.start_up()
     await refused.stop()
     again = Stack(options(tmp_path, deployment(), None))
@@ -144,6 +145,47 @@ async def test_up_with_an_embedded_broker_and_again(tmp_path: Path) -> None:
     await again.start_up()
     assert Registry(again.transport).queries()["q"] == registered, "E0 is fixed at registration"
     await again.stop()
+
+
+@pytest.mark.slow
+async def test_queries_share_children_unless_they_are_registered_without(
+    tmp_path: Path, bootstrap_of_its_own: str
+) -> None:
+    """A deployment of an earlier version goes on with the fragments and topics that it has."""
+    before = query("q", "s1", "s2")
+    known = {"q": before, "old": replace(before, name="old")}
+    many = {**known, "new": replace(before, name="new"), "newer": replace(before, name="newer")}
+
+    def orderers(stack: Stack) -> list[str]:
+        names = stack.process_names
+        return [n for n in names if n.startswith("orderer/") and n.endswith(".a")]
+
+    old = Stack(options(tmp_path, deployment(queries=known), bootstrap_of_its_own))
+    await old.open()
+    assert orderers(old) == ["orderer/q.0.a"], "nothing is registered yet"
+    assert partition_counts(bootstrap_of_its_own, ["sw.ordered.old.0"]) == {}
+    registry = Registry(old.transport)
+    # An earlier version registered them so.
+    registry.publish_queries(*(QueryDefinition(n, 0, 1_000, 250_000, q) for n, q in known.items()))
+    await old.stop()
+    again = Stack(options(tmp_path, deployment(queries=many), bootstrap_of_its_own))
+    await again.open()
+    try:
+        assert orderers(again) == ["orderer/q.0.a", "orderer/old.0.a", "orderer/new.0.a"]
+        assert partition_counts(bootstrap_of_its_own, ["sw.ordered.old.0"]).keys()
+        await again.start_up()
+        registered = registry.queries()
+        assert {n: d.spec.child_query for n, d in registered.items()} == {
+            "q": "q",
+            "old": "old",
+            "new": "new",
+            "newer": "new",
+        }
+        assert registered["q"].e0_us == registered["old"].e0_us == 1_000
+        assert registered["new"].e0_us == registered["newer"].e0_us > 1_000
+        await again.wait_ready([n for n in again.process_names if n != "broker"], WAIT_S_MAX)
+    finally:
+        await again.stop()
 
 
 @pytest.mark.slow
@@ -348,7 +390,7 @@ async def test_status_compares_with_what_should_run(
         stack.supervisor.kill("proxy")
         await latest(stack, lambda beats: FAILURES in beats["proxy/s2"].detail)
         shown = await shown_with(1, *here)
-        assert "not at work: proxy/s2" in shown
+        assert "not working: proxy/s2" in shown
         assert "proxy/s1," not in shown
         assert f"{FAILED_CODE}=3" in shown
 

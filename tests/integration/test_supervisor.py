@@ -187,14 +187,14 @@ async def test_one_that_dies_again_and_again_waits_longer_each_time(
     supervisor: Supervisor,
 ) -> None:
     await supervisor.start(ProcessSpec("proxy/s", ("sh", "-c", "exit 3")))
-    await eventually_async(lambda: sum("starts again" in e.event for e in supervisor.events) >= 2)
+    await eventually_async(lambda: sum("restarts" in e.event for e in supervisor.events) >= 2)
     emitted = [event.event.split(",")[0] for event in supervisor.events]
     assert emitted[:7] == [
         "started",
         "ended with code 3",
         "started",  # the first time at once
         "ended with code 3",
-        "starts again in 0.5 s",
+        "restarts in 0.5 s",
         "started",
         "ended with code 3",
     ]

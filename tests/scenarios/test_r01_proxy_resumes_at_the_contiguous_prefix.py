@@ -1,4 +1,4 @@
-"""trace-1 for a proxy: it resumes at the end of the contiguous prefix, never at the log's tail."""
+"""trace-1 for a proxy: it resumes at the end of the contiguous prefix, not at the log's end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trace-1: a hole in the middle of a log, behind which its writer's last sends arrived."""
+"""trace-1: a hole in the middle of a log, after which later records of its writer were written."""
 
 from __future__ import annotations
 

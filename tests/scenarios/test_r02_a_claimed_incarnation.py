@@ -1,4 +1,4 @@
-"""trace-2: somebody's heartbeat names a greater incarnation, and there is none (rule-6).
+"""trace-2: a forged heartbeat claims a greater incarnation that does not exist (rule-6).
 
 Whoever may write to ``sw.heartbeats`` may speak in a fragment's name. An orderer that believes it
 ends, is started again, and is told once more; a proxy stays down. The log knows better: an

@@ -1,4 +1,4 @@
-"""trace-2 for proxies: another spool on the stream, and readings that were acknowledged."""
+"""trace-2 for proxies: a second spool on the stream, and acknowledged readings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_unaccepted_readings_follow_the_other_spools_under_new_ids(tmp_path: Pat
     world = World(tmp_path)
     first = world.sensors("a")
     world.ingest([1100, 1101, 1102], "mine")
-    first._log.append = lambda *_: None  # type: ignore[method-assign]
+    first._spooled.log.append = lambda *_: None  # type: ignore[method-assign]
     world.run(first, 1)
     assert first._context.spool.bytes_held > 0
     first.close()
@@ -42,7 +42,7 @@ def test_what_the_other_spools_promise_forbids_is_superseded_and_counted(tmp_pat
     world = World(tmp_path)
     first = world.sensors("a")
     world.ingest([1001, 1002, 1100], "mine")
-    first._log.append = lambda *_: None  # type: ignore[method-assign]
+    first._spooled.log.append = lambda *_: None  # type: ignore[method-assign]
     world.run(first, 1)
     first.close()
 
@@ -65,7 +65,7 @@ def test_own_readings_that_were_accepted_are_not_sent_again(tmp_path: Path, hint
     world = World(tmp_path)
     first = world.sensors("a")
     world.ingest([1100, 1101], "mine")
-    first._acknowledge = lambda: None  # type: ignore[method-assign]
+    first._spooled.acknowledge = lambda: None  # type: ignore[method-assign]
     world.run(first, 1)
     assert first._context.spool.bytes_held > 0, "killed before the report was noted"
     if hinted:
@@ -87,16 +87,16 @@ def test_a_report_that_comes_while_another_is_noted_is_not_lost(
     world = World(tmp_path)
     proxy = world.sensors("a")
     world.ingest([1100, 1101], "mine")
-    monkeypatch.setattr(proxy, "_acknowledge", lambda: None)
+    monkeypatch.setattr(proxy._spooled, "acknowledge", lambda: None)
     world.run(proxy, 1)
     monkeypatch.undo()
-    last, acknowledge = proxy._acknowledged, Spool.acknowledge
+    last, acknowledge = proxy._spooled._acknowledged, Spool.acknowledge
     assert last == 1
-    proxy._acknowledged = 0
+    proxy._spooled._acknowledged = 0
 
     def slow(spool: Spool, last_id: int) -> None:
         monkeypatch.undo()
-        proxy._acknowledged = last
+        proxy._spooled._acknowledged = last
         acknowledge(spool, last_id)
 
     monkeypatch.setattr(Spool, "acknowledge", slow)

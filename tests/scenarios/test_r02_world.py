@@ -1,4 +1,4 @@
-"""trace-2: a zombie shares its successor's log; what it writes there counts for nothing."""
+"""trace-2: records that a zombie writes into its successor's log do not count."""
 
 from __future__ import annotations
 

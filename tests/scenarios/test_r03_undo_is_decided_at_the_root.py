@@ -1,7 +1,4 @@
-"""The root decides UNDO and REC_DONE from S and T, for whatever reason it was tentative.
-
-See trace-3.
-"""
+"""trace-3: the root decides UNDO and REC_DONE from S and T, whatever the cause of the failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trace-3: the root answers tentatively for causes no orderer sees, and undoes that itself."""
+"""trace-3: the root answers tentatively for causes no orderer observes, and undoes the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trace-4: a source flaps; what cannot be replaced yet keeps its tentative answer."""
+"""trace-4: a source flaps; answers without a replacement stay tentative."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A flapping source, an overlap, a root's restart: no answer is revoked without its next.
-
-See trace-4.
-"""
+"""trace-4: a flapping source, an overlap, a root's restart: no answer is revoked unreplaced."""
 
 from __future__ import annotations
 

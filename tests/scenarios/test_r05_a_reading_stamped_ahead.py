@@ -1,4 +1,4 @@
-"""trace-5: readings stamped hours ahead of their stream's promise make nothing grow.
+"""trace-5: readings stamped hours ahead of their stream's watermark take no memory.
 
 A sensor's clock is wrong, by its time zone say; only what is a day ahead is kept out. A stream
 whose boundaries follow the clock promises no more for it. The record that holds such a reading is

@@ -1,4 +1,4 @@
-"""trace-5: hours of silence, and every process's memory is where it was."""
+"""trace-5: after hours of silence the memory of every process is unchanged."""
 
 from __future__ import annotations
 

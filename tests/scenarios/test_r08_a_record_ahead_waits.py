@@ -1,4 +1,4 @@
-"""trace-8: a replica that begins ahead of the root's frontier is held, not dropped."""
+"""trace-8: the records of a replica that starts ahead of the root's frontier are held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trace-9: empty parts, control records and damaged ones: each seq is there, each counts once."""
+"""trace-9: empty parts, control records and damaged ones: each seq exists and counts once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trace-10: a boundary says no more than the proxy can know."""
+"""trace-10: a boundary covers only input that the proxy has read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.proxy_world import SPEC, S, World, anchored, grids
 
@@ -15,8 +16,9 @@ from slackwater.codec import decode_source
 from slackwater.model.deployment import TopicSpec
 from slackwater.model.records import SourceRecord
 from slackwater.primitives.windows import Grid
-from slackwater.proxy import topic
 from slackwater.proxy.shell import Silence
+from slackwater.proxy.topic import input as topic_input
+from slackwater.proxy.topic.client import Fetched, Notice
 from slackwater.runtime.logs.transport import read_to_end
 
 
@@ -92,37 +94,20 @@ def test_nothing_is_promised_when_the_disk_could_not_keep_the_promise(tmp_path: 
 
 
 @dataclass
-class Message:
-    """One of an existing topic, as the client hands it over."""
+class Client:
+    """Reads such a topic; it needs some time until it brings what is there."""
 
-    at: int
-    text: bytes
-
-    def error(self) -> None: ...
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self.at
-
-    def value(self) -> bytes:
-        return self.text
-
-
-@dataclass
-class Consumer:
-    """Of such a topic; it needs some time until it brings what is there."""
-
-    waiting: list[Message] = field(default_factory=list)
+    waiting: list[Fetched | Notice] = field(default_factory=list)
 
     def assign(self, _: object) -> None: ...
 
-    def consume(self, _most: int, _timeout: float) -> list[Message]:
+    def read(self, _wait_s: float) -> list[Fetched | Notice]:
         brought, self.waiting = self.waiting, []
         return brought
 
-    def poll(self, _timeout: float) -> None: ...
+    def release(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class AtOnce:
@@ -133,31 +118,34 @@ class AtOnce:
         done.set_result(act(*arguments))
         return done
 
+    def shutdown(self, **_: object) -> None: ...
+
 
 THEIRS = TopicSpec("theirs")
 
 
 @dataclass
 class Fed:
-    """A proxy that reads an existing topic of one partition, with one reading a second."""
+    """A proxy that reads an existing topic, with one reading a second in its first partition."""
 
     world: World
     monkeypatch: pytest.MonkeyPatch
-    consumer: Consumer = field(default_factory=Consumer)
+    client: Client = field(default_factory=Client)
     brought: int = 0
+    partitions: int = 1
 
     def __post_init__(self) -> None:
-        for name in (THEIRS.name, "sw.source.room.0", "sw.registry"):
+        self.world.broker.create_topic(THEIRS.name, self.partitions)
+        for name in (*(f"sw.source.room.{p}" for p in range(self.partitions)), "sw.registry"):
             self.world.broker.create_topic(name)
         for name, stand_in in {
-            "partition_count": lambda *_: 1,
+            "partition_count": lambda *_: self.partitions,
             "ensure_topics": lambda *_: None,
-            "Consumer": lambda _: self.consumer,
-            "Message": Message,
+            "open_client": lambda *_: self.client,
             "ThreadPoolExecutor": lambda *_, **__: AtOnce(),
         }.items():
-            self.monkeypatch.setattr(topic, name, stand_in)
-        self.proxy = topic.TopicInput(self.world.context(), THEIRS)
+            self.monkeypatch.setattr(topic_input, name, stand_in)
+        self.proxy = topic_input.TopicInput(self.world.context(), THEIRS)
 
     def put(self, times: Iterable[int]) -> None:
         """Into the topic; the consumer does not bring it yet."""
@@ -168,7 +156,9 @@ class Fed:
     def bring(self) -> None:
         """What is in the topic comes to the proxy."""
         raw = list(read_to_end(self.world.broker, (THEIRS.name, 0)))
-        self.consumer.waiting = [Message(r.offset, r.value) for r in raw[self.brought :]]
+        if new := raw[self.brought :]:
+            offsets = np.array([r.offset for r in new], np.int64)
+            self.client.waiting = [Fetched(0, offsets, [r.value for r in new])]
         self.brought = len(raw)
 
     def log(self) -> Sequence[SourceRecord]:
@@ -244,7 +234,7 @@ def test_a_log_that_followed_the_clock_goes_on_by_its_readings(
     assert watermark_made > 1_009 * S
 
     world.spec = replace(world.spec, expect_every_us=5 * S, learns_gaps=learns_gaps)
-    successor = topic.TopicInput(world.context(), THEIRS)
+    successor = topic_input.TopicInput(world.context(), THEIRS)
     successor.begin()
     world.run(successor, 10)
     assert fed.log()[-1].boundary == watermark_made, (

@@ -1,4 +1,4 @@
-"""rule-11: a delta is damaged in the log, before the root has read it.
+"""rule-11: a delta is damaged in the log before the root has read it.
 
 1. A record of a deltas partition turns into bytes that do not decode.
 2. The root ends at it, is started again, begins before it, and ends at it: for ever.

@@ -1,4 +1,4 @@
-"""rule-11: a stable record is damaged in the log, and its writer's state record is past it.
+"""rule-11: a damaged stable record, and a writer's state record that lies after it.
 
 1. One replica. A stable record turns into bytes that do not decode: the aggregator gives VOID.
 2. The next record begins beyond L: a hole. The root names it in its heartbeat.

@@ -1,4 +1,4 @@
-"""trace-11: who was asleep itself blames nobody."""
+"""trace-11: a process that was paused does not declare its sources missing."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ from slackwater.codec.ordered_records import decode_ordered
 from slackwater.primitives.eventclock import DataClock
 from slackwater.protocols.common.line import Schedule
 from slackwater.protocols.dpc.sunion.config import OrdererConfig
-from slackwater.runtime.host.driver import Driven, Driver
+from slackwater.runtime.host.driven import Driven
+from slackwater.runtime.host.driver import Driver
 from slackwater.runtime.host.wake_signal import WakeSignal
 from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import read_to_end

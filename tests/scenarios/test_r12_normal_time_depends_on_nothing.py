@@ -1,4 +1,4 @@
-"""trace-12: with every source silent, windows are answered all the same, and on time."""
+"""trace-12: with every source silent, windows are still answered in time."""
 
 from __future__ import annotations
 

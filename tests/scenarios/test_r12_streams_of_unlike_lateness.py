@@ -1,4 +1,4 @@
-"""trace-12: a cursor is attached again though its stream promises long before another one does."""
+"""trace-12: a cursor is attached again although its stream's watermark is far ahead of others."""
 
 from tests.simulator.readings import Habits
 from tests.simulator.story import Story

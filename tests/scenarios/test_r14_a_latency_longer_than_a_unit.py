@@ -1,4 +1,4 @@
-"""trace-14: a stream fails and heals whose way to the orderer takes longer than a bucket.
+"""trace-14: a stream fails and heals whose latency to the orderer exceeds a bucket.
 
 Its boundary never passes the beginning of the bucket that is due. It must be failed no more all the
 same once it keeps its deadlines again: else each bucket would be answered tentatively at its normal

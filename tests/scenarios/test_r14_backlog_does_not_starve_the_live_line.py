@@ -1,4 +1,4 @@
-"""trace-14: a source returns with hours behind it; answers about the present stay on time."""
+"""trace-14: a source returns with a backlog of hours; live answers stay in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trace-14, the other way round: live answers without a pause must not starve the corrections.
+"""trace-14, reversed: continuous live answers do not starve the corrections.
 
 A transaction takes 50 ms here and windows are of 20 ms, so at every step a live answer is due.
 Nor may they make a transaction that never ends.

@@ -1,4 +1,4 @@
-"""A stream returns with a backlog of hours, which its proxy sends bit by bit.
+"""trace-14: a stream returns with a backlog of hours, which its proxy sends in small batches.
 
 The live line must not read through it: it seeks to the log's end, and takes what comes there as
 next, with counters of its own. The stable line reads everything, from where it parked.

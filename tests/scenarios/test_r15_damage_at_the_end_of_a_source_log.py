@@ -1,4 +1,4 @@
-"""trace-15, rule-28: the last records of a source log are damaged, and its proxy is started again.
+"""trace-15, rule-28: the last records of a source log are damaged, and its proxy restarts.
 
 1. The last two readings of a sensor turn into bytes that nobody can read. One replica has read them
    while they were whole, another has not.
@@ -52,7 +52,7 @@ def test_ids_of_a_sensor_s_readings_are_not_used_again(
     world.run(first, 1)
     world.ingest([1102, 1103], "two")
     if not given_up:
-        monkeypatch.setattr(first, "_acknowledge", lambda: None)
+        monkeypatch.setattr(first._spooled, "acknowledge", lambda: None)
     world.run(first, 1, hints=hinted)
     first._context.spool.close()
     complete = damaged(world)

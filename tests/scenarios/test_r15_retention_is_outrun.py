@@ -1,4 +1,4 @@
-"""trace-15, rule-28: a log has lost what a reader needs next.
+"""trace-15, rule-28: retention has removed the record that a reader needs next.
 
 A position that is gone is no reason to stand still, and none to pass over the loss. What is lost in
 a log that was made of another one is made again; what is lost in a source log is a gap, which the

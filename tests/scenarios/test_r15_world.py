@@ -1,4 +1,4 @@
-"""trace-15: retention is outrun before the first reader came: the results say so."""
+"""trace-15: retention removes records before the first reader starts; the results report it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trace-16: replicas that were restarted, or catch up, cut their records at the same places."""
+"""trace-16: replicas that restart or catch up cut their records at the same positions."""
 
 from __future__ import annotations
 

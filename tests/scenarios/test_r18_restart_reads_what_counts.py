@@ -1,7 +1,4 @@
-"""A root restarted at any moment of a transaction answers nothing twice and skips nothing.
-
-See trace-18.
-"""
+"""trace-18: a root restarted at any point of a transaction repeats and skips no answer."""
 
 from __future__ import annotations
 

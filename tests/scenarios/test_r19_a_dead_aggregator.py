@@ -1,4 +1,4 @@
-"""trace-19: the aggregator is a single point unless replicas have one each.
+"""trace-19: one aggregator for both replicas is a single point of failure.
 
 One Spark application runs the fragments of A and B, and dies. Both orderers live, and for as long
 as a new JVM takes, every window is tentative and lacks everything. With an aggregator for each

@@ -1,4 +1,4 @@
-"""trace-20: a query reads another: which row falls where, what is missing, and who corrects it."""
+"""trace-20: a query reads another: placement of rows, what is missing, who corrects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trace-21: a query without a window has a root too, a pass-through that everybody reads.
+"""trace-21: a query without a window has a root too, which passes its rows on.
 
 Its R ordered logs have different tentative contents and no common seq; the root selects, merges the
 children, and writes each bucket at most once tentatively and exactly once for good (rule-22).

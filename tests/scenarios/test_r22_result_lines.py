@@ -1,4 +1,4 @@
-"""trace-22: the likely mistakes of who reads the three result topics as one stream."""
+"""trace-22: likely mistakes of a reader that merges the three result topics."""
 
 from __future__ import annotations
 

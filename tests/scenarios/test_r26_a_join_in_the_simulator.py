@@ -1,7 +1,4 @@
-"""A join goes on after a restart with what it looks back to, also at the head of a chain.
-
-See trace-26.
-"""
+"""trace-26: a join continues after a restart with what it looks back to, also in a chain."""
 
 from __future__ import annotations
 

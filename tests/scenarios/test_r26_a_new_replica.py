@@ -1,4 +1,4 @@
-"""rule-26: where a replica begins that has no state record.
+"""rule-26: where a replica without a state record starts.
 
 From the sources' start it would work through their whole retention, and say what its peer said days
 ago. It goes on at a peer's frontier: what lies before is in the peer's log (trace-8). Without a

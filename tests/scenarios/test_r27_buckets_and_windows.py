@@ -1,4 +1,4 @@
-"""trace-27: w that does not divide the window, sliding windows that do not meet: still exact."""
+"""trace-27: w that does not divide the window, unaligned edges of sliding windows: still exact."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Two copies agree bit for bit, though one was restarted in the middle of sliding windows.
-
-See trace-28.
-"""
+"""trace-28: two copies agree bit for bit, although one restarted within sliding windows."""
 
 from __future__ import annotations
 

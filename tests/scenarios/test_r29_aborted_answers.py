@@ -1,4 +1,4 @@
-"""trace-29: aborted answers lie in the log, their seqs come again; who reads committed is well."""
+"""trace-29: aborted answers stay in the log, their seqs are reused; committed readers skip them."""
 
 from __future__ import annotations
 

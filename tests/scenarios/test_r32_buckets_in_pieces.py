@@ -1,7 +1,4 @@
-"""A bucket that takes several records is whole, also when its writer dies between them.
-
-See trace-32.
-"""
+"""trace-32: a bucket of several records stays complete when its writer dies between them."""
 
 from __future__ import annotations
 

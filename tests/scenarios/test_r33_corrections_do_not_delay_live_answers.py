@@ -1,4 +1,4 @@
-"""trace-33: while the past is corrected, the present is answered within X."""
+"""trace-33: while corrections are computed, live answers come within X."""
 
 from __future__ import annotations
 

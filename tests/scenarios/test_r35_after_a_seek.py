@@ -1,4 +1,4 @@
-"""trace-35: the live line has its own counters, and hears a stream again after a seek."""
+"""trace-35: the live line has its own counters, and reads a stream again after a seek."""
 
 from __future__ import annotations
 

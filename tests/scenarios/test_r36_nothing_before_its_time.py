@@ -1,4 +1,4 @@
-"""trace-36: with all sources failed, or one an hour ahead, the future is not answered."""
+"""trace-36: with all sources failed, or one an hour ahead, no future window is answered."""
 
 from __future__ import annotations
 

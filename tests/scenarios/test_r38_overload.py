@@ -1,4 +1,4 @@
-"""trace-38: a root that cannot keep up passes over what is overdue, and the present is answered.
+"""trace-38: a root that cannot keep up skips overdue windows and answers the current ones.
 
 A window takes the root 0.5 s here and 0.2 s is its due, so it never catches up by itself.
 """

@@ -117,7 +117,7 @@ class SimAggregator(Process):
         self._busy_until: dict[tuple[object, ...], int] = {}
 
     def start(self) -> None:
-        """rule-26: from the smallest ``contiguous_seq`` over the parts' state records."""
+        """rule-26: from the smallest ``contiguous_seq`` over the state records of all readers."""
         if not self.world.broker.up:
             self.later(20_000, self.start)
             return
@@ -131,7 +131,8 @@ class SimAggregator(Process):
         self.turn_in(0)
 
     def _begin(self, log: Log[object], query: SimQuery, at: tuple[int, int, int]) -> None:
-        offset = min((contiguous_seq_of(state, *at) for state in query.root_states()), default=0)
+        states = [state for reader in query.readers for state in reader.root_states()]
+        offset = min((contiguous_seq_of(state, *at) for state in states), default=0)
         self._next[log.name] = max(offset, log.beginning)
         self._begun[log.name] = self.now
 

@@ -1,7 +1,9 @@
-"""What is simulated: one deployment with one query, or two that make a chain, as plain values.
+"""What is simulated: one deployment with one query, or with two, as plain values.
 
 A ``WorldConfig`` describes query q and its surroundings. Where q is read by another query, p,
 ``reader`` is the same from p's point of view (trace-20): other inputs and windows, the same X.
+Where another query, r, reads q's children (``deployment/sharing.py``), ``reader`` is r: other
+windows and roots, all else the same.
 
 ``pace`` scales the times of the surroundings (restarts, heartbeats, state records): a world whose
 bound is a tenth of a real one's lives ten times as fast, and has as many faults in a tenth of the
@@ -47,6 +49,14 @@ class Chain:
     window_us: int = 1 * SECOND
     slide_us: int = 1 * SECOND
     rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Query r: it reads q's children, and has windows of its own."""
+
+    window_us: int = 2 * SECOND
+    slide_us: int = 2 * SECOND
 
 
 @dataclass(frozen=True)
@@ -102,14 +112,26 @@ class WorldConfig:
     it."""
     chain: Chain | None = None
     """Who reads the results."""
+    sharing: Sharing | None = None
+    """Who reads the children; a world has one of the two at most."""
     name: str = "q"
     reads: WorldConfig | None = None
-    """Of ``reader``: the query whose results it reads."""
+    """Of p: the query whose results it reads."""
+    children_of: str = ""
+    """Of r: the query whose children it reads; empty: its own."""
+    cut_windows: tuple[WindowSpec, ...] = ()
+    """Of r: the windows of all queries that read them."""
 
     @cached_property
     def reader(self) -> WorldConfig | None:
-        """The query that reads this one's results."""
-        chain = self.chain
+        """The query that reads this one's results or children."""
+        chain, sharing = self.chain, self.sharing
+        if sharing is not None:
+            assert chain is None, "a world has two queries at most"
+            return replace(
+                self, name="r", children_of=self.name, cut_windows=self.others, sharing=None,
+                window_us=sharing.window_us, slide_us=sharing.slide_us,
+            )  # fmt: skip
         if chain is None:
             return None
         return replace(
@@ -127,7 +149,25 @@ class WorldConfig:
     @cached_property
     def grid(self) -> Grid:
         """Buckets and windows."""
-        return Grid(self.w_us, WindowSpec(self.window_us, self.slide_us))
+        return Grid(self.w_us, WindowSpec(self.window_us, self.slide_us), self.others)
+
+    @property
+    def others(self) -> tuple[WindowSpec, ...]:
+        """The windows of all queries that read the same children, if there are several."""
+        if self.sharing is None:
+            return self.cut_windows
+        own = WindowSpec(self.window_us, self.slide_us)
+        return own, WindowSpec(self.sharing.window_us, self.sharing.slide_us)
+
+    @property
+    def child_query(self) -> str:
+        """The query that its children are named after."""
+        return self.children_of or self.name
+
+    @property
+    def is_alone(self) -> bool:
+        """Has the world no other query?"""
+        return self.reader is None and self.reads is None and not self.children_of
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
@@ -246,7 +286,7 @@ class WorldConfig:
 
     def orderer_name(self, child: int, replica: int) -> str:
         """As status prints it."""
-        return OrdererName(self.name, child, replica).process
+        return OrdererName(self.child_query, child, replica).process
 
     @property
     def aggregator_names(self) -> list[str]:
@@ -258,7 +298,7 @@ class WorldConfig:
 
     @property
     def orderer_names(self) -> list[str]:
-        """All replicas of all children."""
+        """All replicas of all children that it reads."""
         at = [(c, r) for c in range(len(self.children)) for r in range(self.replicas)]
         return [self.orderer_name(c, r) for c, r in at]
 
@@ -273,7 +313,9 @@ class WorldConfig:
         proxies = [f"proxy/{s}" for s in self.all_streams]
         own = [*proxies, *self.orderer_names, *self.aggregator_names, *self.root_names]
         reader = self.reader
-        return own if reader is None else [*own, *reader.orderer_names, *reader.root_names]
+        if reader is None:
+            return own
+        return list(dict.fromkeys([*own, *reader.orderer_names, *reader.root_names]))
 
     @property
     def query(self) -> QuerySpec:
@@ -282,7 +324,8 @@ class WorldConfig:
             self.name, self.inputs, None, None,
             None if self.rows else WindowSpec(self.window_us, self.slide_us),
             () if self.rows else AGGREGATE, self.bound_us, self.margin_us, replicas=self.replicas,
-            children=len(self.children), parts=self.parts,
+            children=len(self.children), parts=self.parts, children_of=self.children_of,
+            cut_windows=self.others,
         )  # fmt: skip
 
 

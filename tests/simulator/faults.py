@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Final
 from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import WorldConfig
 
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.config import DeltaLog
+
 if TYPE_CHECKING:
     from tests.simulator.world import World
 
@@ -141,6 +144,45 @@ def plan_chain(rng: Random, reader: WorldConfig, until_us: int) -> tuple[Fault, 
     return tuple(faults)
 
 
+def plan_sharing(rng: Random, reader: WorldConfig, until_us: int) -> list[Fault]:
+    """Faults of a query that reads another's children, and some that befall its roots alone."""
+    draw = _Drawing(rng, reader)
+    faults = [*plan(rng, reader, until_us, rng.choice([0, 1, 2]))]
+    at = rng.randrange(reader.bound_us, until_us) // MS * MS
+    alone = ["kill", "pause", "replace", "overload", "behind", "lost", "lost", "unread"]
+    match rng.choice(["", "damage", *alone]):
+        case "kill" as kind:
+            root = rng.choice(reader.root_names)
+            faults += [Fault(at, kind, root), Fault(at + draw.between(0, 2), kind, root)]
+        case "pause" | "replace" as kind:
+            faults.append(Fault(at, kind, rng.choice(reader.root_names), draw.between(0.5, 4)))
+        case "damage":
+            faults += plan_damage(rng, reader, until_us)
+        case "overload":
+            faults += plan_overload(rng, reader, until_us)
+        case "behind" | "lost" | "unread" as kind:
+            faults += _reader_lacks(rng, reader, at, kind)
+    return faults
+
+
+def _reader_lacks(rng: Random, reader: WorldConfig, at: int, kind: str) -> list[Fault]:
+    """The other query's root reads on; what this one lacks must stay, or come again."""
+    draw, part, child = _Drawing(rng, reader), rng.randrange(reader.parts), 0
+    root, length = reader.root_names[part], draw.between(0.8, 4)
+    logs = [DeltaLog(child, replica, LineName.STABLE) for replica in range(reader.replicas)]
+    deltas = [f"sw.deltas.{reader.child_query}.{part}:{log.partition(len(logs))}" for log in logs]
+    if kind == "behind":
+        aggregator = Fault(at + length * 3 // 4, "kill", rng.choice(reader.aggregator_names))
+        truncated = draw.truncate(at + length // 2, "truncate")
+        return [Fault(at, "pause", root, length), *truncated, aggregator]
+    if kind == "lost":
+        away = Fault(at, rng.choice(["pause", "replace"]), root, length)
+        return [away, *(Fault(at + length // 2, "damage", log) for log in deltas)]
+    deaf = [Fault(at, "deaf-root", f"{root} {child}.{log.replica}", length) for log in logs]
+    soon, keep = at + length - 10 * MS, rng.randint(1, 6)
+    return [*deaf, *(Fault(soon, "cut", log, 0, keep) for log in deltas)]
+
+
 def plan_overload(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
     """A root or an orderer has to do more than it can, a little or by far."""
     draw, at = _Drawing(rng, config), rng.randrange(config.bound_us, until_us) // MS * MS
@@ -160,7 +202,7 @@ def plan_damage(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
     reader = config.orderer_name(child, rng.randrange(config.replicas))
     if not config.rows and (not logs or rng.randrange(2)):
         partitions = range(len(config.children) * 2 * config.replicas)
-        logs = [f"sw.deltas.{config.name}.{part}:{partition}" for partition in partitions]
+        logs = [f"sw.deltas.{config.child_query}.{part}:{partition}" for partition in partitions]
         reader = config.root_names[part]
     if not logs:
         return []
@@ -252,7 +294,7 @@ class _Drawing:
     def damage(self, at: int, kind: str) -> list[Fault]:
         child = self._rng.randrange(len(self._config.children))
         partition = self._rng.randrange(2 * self._config.replicas)
-        return [Fault(at, kind, f"sw.ordered.{self._config.name}.{child}:{partition}")]
+        return [Fault(at, kind, f"sw.ordered.{self._config.child_query}.{child}:{partition}")]
 
     def step(self, at: int, kind: str) -> list[Fault]:
         by = self._rng.choice([-1, 1]) * self._rng.choice([self.between(0.2, 3), 5 * SECOND])
@@ -270,12 +312,12 @@ class _Drawing:
         config, rng = self._config, self._rng
         child, partitions = rng.randrange(len(config.children)), 2 * config.replicas
         if rng.random() < 0.5:
-            return f"sw.ordered.{config.name}.{child}:{rng.randrange(partitions)}"
+            return f"sw.ordered.{config.child_query}.{child}:{rng.randrange(partitions)}"
         if config.reads is not None and rng.random() < 0.5:
             kind, part = rng.choice(["stable", "tentative"]), rng.randrange(config.reads.parts)
             return f"sw.results.{config.reads.name}.{kind}:{part}"
         partition = rng.randrange(len(config.children) * partitions)
-        return f"sw.deltas.{config.name}.{rng.randrange(config.parts)}:{partition}"
+        return f"sw.deltas.{config.child_query}.{rng.randrange(config.parts)}:{partition}"
 
     def _stream(self) -> str:
         return self._rng.choice(self._config.sources)

@@ -107,7 +107,7 @@ class History(OfQuery):
     """Within the margin, all the time (trace-12)."""
     ended_at: int = 0
     reader: OfQuery | None = None
-    """Of the query that reads this one's results."""
+    """Of the query that reads this one's results or children."""
 
     @property
     def of_reader(self) -> History | None:

@@ -42,14 +42,16 @@ _never_reported = Edit(
 _sessions = "slackwater.sessions"
 _session = "tests.unit.test_orderer_session"
 _root_session = "tests.unit.test_root_session"
-_newcomer = f"{_scenarios}.test_r08_a_newcomer_to_a_host"
+_newcomer = f"{_scenarios}.test_r08_a_fragment_added_to_a_host"
 _chains = f"{_scenarios}.test_r20_a_query_as_a_source"
-_losses = f"{_scenarios}.test_r15_every_answer_says_what_is_lost"
+_losses = f"{_scenarios}.test_r15_answers_report_lost_readings"
 _gaps = f"{_scenarios}.test_r15_retention_is_outrun"
-_held = f"{_scenarios}.test_r05_what_is_held_for_nothing"
+_held = f"{_scenarios}.test_r05_records_held_without_need"
 _joins = f"{_scenarios}.test_r26_stateful_operators"
-_turns = f"{_scenarios}.test_r30_replicas_take_turns"
+_turns = f"{_scenarios}.test_r30_replicas_catch_up_one_at_a_time"
 _overload = f"{_scenarios}.test_r38_overload"
+_sharing = f"{_scenarios}.test_r39_queries_that_share_children"
+_truncation = "slackwater.runtime.service.truncation"
 
 MUTANTS = (
     Mutant(
@@ -143,7 +145,7 @@ MUTANTS = (
         (Edit(f"{_sunion}.core:OrdererCore.suppress_tentative",
               "return inputs.has_unread and inputs.is_unread(grid.next_cut(self.line.live_next))",
               "return self.line.forked and self.counters.forks == 0"),),
-        f"{_scenarios}.test_r06_the_last_copy_speaks:test_both_replicas_at_once",
+        f"{_scenarios}.test_r06_restarted_replicas_answer:test_both_replicas_at_once",
     ),
     Mutant(
         "tentative buckets of two replicas are added", "trace-7",
@@ -153,7 +155,7 @@ MUTANTS = (
               "                more = {p + 100: r for p, r in version.pieces.items()}\n"
               "                best.pieces.update(more)\n"
               "            elif best is None or version.rank > best.rank:"),),
-        f"{_scenarios}.test_r07_replicas_replace_each_other:test_a_replica_dies_while_both_speak_tentatively",
+        f"{_scenarios}.test_r07_a_switch_between_replicas:test_a_replica_dies_while_both_speak_tentatively",
     ),
     Mutant(
         "what is ahead is dropped", "trace-8",
@@ -197,7 +199,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is sent again has ids that were taken", "trace-1",
-        (Edit(f"{_sessions}.orderer:OrdererSession._begin_after_results",
+        (Edit(f"{_sessions}.orderer_start:OrdererStart.after_results",
               "own_log=[record for _, record in own]", "own_log=[]"),),
         f"{_session}:test_behind_a_hole_ids_go_on_behind_those_that_lie_before_the_results_end",
     ),
@@ -210,7 +212,7 @@ MUTANTS = (
     Mutant(
         "a state record names a place in the other log", "trace-6",
         (Edit(f"{_sessions}.orderer:OrdererSession.start",
-              "Deliveries(self.inc, live_from)", "Deliveries(self.inc, self.inc)"),),
+              "Deliveries(self.inc, begun.live_from)", "Deliveries(self.inc, self.inc)"),),
         f"{_session}:test_a_state_record_points_into_both_logs_though_nothing_is_delivered_yet",
     ),
     Mutant(
@@ -289,7 +291,7 @@ MUTANTS = (
         "all stages wait until the same instant", "trace-13",
         (Edit("tests.simulator.world:WorldConfig.answer_within_us",
               "(stages - stage + 1) * self.margin_us", "self.margin_us"),),
-        f"{_scenarios}.test_r13_the_ladder_of_deadlines:test_only_the_silent_source_is_missing_not_its_child",
+        f"{_scenarios}.test_r13_deadlines_are_one_margin_apart:test_only_the_silent_source_is_missing_not_its_child",
     ),
     Mutant(
         "all corrections go into one transaction", "trace-14",
@@ -368,7 +370,7 @@ MUTANTS = (
         "Table II is forgotten", "trace-34",
         (Edit(f"{_soutput}.live_input:LiveInput.live_to",
               "if is_stable and view.tentative_to <= view.stable_to:", "if False:"),),
-        f"{_scenarios}.test_r34_one_sick_replica:test_the_healthy_replica_is_waited_for", (2,),
+        f"{_scenarios}.test_r34_one_faulty_replica:test_the_healthy_replica_is_waited_for", (2,),
     ),
     Mutant(
         "the live line's seek moves the stable line's counters", "trace-35",
@@ -388,7 +390,7 @@ MUTANTS = (
         "what was skipped is missed after it was read", "trace-35",
         (Edit(f"{_sunion}.logs:OrdererLogs.adopt_stable_state",
               "live.adopt_stable_state(stable)", "pass"),),
-        f"{_scenarios}.test_r35_what_was_skipped_is_there_again"
+        f"{_scenarios}.test_r35_skipped_records_read_by_the_stable_line"
         ":test_a_stream_that_is_whole_again_is_not_missed_for_its_disorder",
     ),
     Mutant(
@@ -553,7 +555,7 @@ MUTANTS = (
         "what is learned shrinks", "trace-37",
         (Edit("slackwater.primitives.lateness:Lateness.__init__",
               "if lateness_us > self.at(from_us):", "if lateness_us != self.at(from_us):"),),
-        f"{_scenarios}.test_r37_a_patience_that_is_learned:"
+        f"{_scenarios}.test_r37_learned_expect_every:"
         "test_two_writers_steps_are_one_function_in_whatever_order_they_are_read",
         ((0, 1, 2),),
     ),
@@ -571,7 +573,7 @@ MUTANTS = (
     ),
     Mutant(
         "with auto the clock promises", "trace-10",
-        (Edit("slackwater.proxy.topic:TopicInput._rules",
+        (Edit("slackwater.proxy.topic.input:TopicInput._follows_clock",
               "spec.expect_every_us is None and",
               "(spec.expect_every_us is None or spec.learns_gaps) and"),),
         "tests.simulator.mutants:a_backlog_of_a_stream_that_learns",
@@ -593,20 +595,20 @@ MUTANTS = (
         "what is left of another version is the rest of the bucket", "trace-32",
         (Edit(f"{_soutput}.stable_input:StableInput.take",
               "_version(record) != self._version", "False"),),
-        f"{_scenarios}.test_r32_a_bucket_in_several_records"
+        f"{_scenarios}.test_r32_versions_of_a_bucket_in_pieces"
         ":test_r32_a_bucket_begun_without_a_gap_is_completed_with_one", (2, 9),
     ),
     Mutant(
         "a bucket that has been begun is never given up", "trace-32",
         (Edit(f"{_soutput}.stable_input:StableInput.take",
               "if not self.alternatives(replica):", "if False:"),),
-        f"{_scenarios}.test_r32_a_bucket_in_several_records"
+        f"{_scenarios}.test_r32_versions_of_a_bucket_in_pieces"
         ":test_r32_a_bucket_begun_without_a_gap_is_completed_with_one", (2, 9),
     ),
     Mutant(
         "a replica goes on within a bucket", "trace-32",
         (Edit(f"{_sunion}.recovery:recover", "if frontier.piece:", "if False:"),),
-        f"{_scenarios}.test_r32_a_bucket_in_several_records"
+        f"{_scenarios}.test_r32_versions_of_a_bucket_in_pieces"
         ":test_r32_a_replica_that_died_between_its_pieces_says_the_bucket_again", (2, 5),
     ),
     Mutant(
@@ -779,6 +781,87 @@ MUTANTS = (
               'if line.get("skipped") is True:', "if False:"),),
         f"{_overload}:test_a_query_that_reads_it_later_lacks_the_query_and_takes_nothing_for_empty",
     ),
+    Mutant(
+        "windows of one reader only are cut points", "trace-39",
+        (Edit("slackwater.primitives.windows:Grid.__init__", "*self._edges, *of_others",
+              "*self._edges"),),
+        f"{_sharing}:test_edges_of_both_are_cut_points",
+    ),
+    Mutant(
+        "a root reads deltas named after its query", "trace-39",
+        (Edit(f"{_sessions}.root:RootSession.__init__", "deltas(config.child_query,",
+              "deltas(config.query,"),),
+        f"{_sharing}:test_a_source_falls_silent_and_the_root_of_one_of_two_queries_dies",
+    ),
+    Mutant(
+        "a root hears orderers named after its query", "trace-39",
+        (Edit(f"{_sessions}.root:RootSession.__init__", "OrdererName(config.child_query,",
+              "OrdererName(config.query,"),),
+        f"{_sharing}:test_one_sick_replica_makes_neither_tentative",
+    ),
+    Mutant(
+        "a root looks for states of outputs named after its query", "trace-39",
+        (Edit(f"{_sessions}.root:RootSession.on_heartbeat", "ordered(self._config.child_query,",
+              "ordered(self._config.query,"),),
+        f"{_sharing}:test_one_sick_replica_makes_neither_tentative",
+    ),
+    Mutant(
+        "a root asks for the extent of logs named after its query", "trace-39",
+        (Edit(f"{_sessions}.root:_ordered_place", "config.child_query", "config.query"),),
+        f"{_sharing}:test_deltas_that_one_root_lacks_are_sent_again",
+    ),
+    Mutant(
+        "a root names holes after its query", "trace-39",
+        (Edit(f"{_soutput}.core:RootCore.holes", "self._config.child_query",
+              "self._config.query"),),
+        f"{_sharing}:test_what_one_root_lacks_is_emitted_again", ("damaged deltas",),
+    ),
+    Mutant(
+        "an orderer sends again from where its namesake's results end", "trace-39",
+        (Edit(f"{_sessions}.orderer_start:OrdererStart._answered_to", "in self.roots",
+              "in self.roots[: self.parts]"),),
+        f"{_sharing}:test_what_one_root_lacks_is_emitted_again", ("damaged deltas",),
+    ),
+    Mutant(
+        "an orderer knows its namesake's roots only", "trace-39",
+        (Edit(f"{_sessions}.orderer_start:OrdererStart.roots", "for of in self.readers",
+              "for of in (self.query,)"),),
+        f"{_sharing}:test_what_one_root_lacks_is_emitted_again", ("retention",),
+    ),
+    Mutant(
+        "an orderer reads its namesake's states only", "trace-39",
+        (Edit(f"{_sessions}.orderer_start:OrdererStart._states", "(self.query, *self.readers)",
+              "(self.query,)"),),
+        f"{_session}:test_behind_a_hole_it_goes_on_where_the_results_of_all_readers_end",
+    ),
+    Mutant(
+        "the roots of one part have one read position", "trace-39",
+        (Edit(f"{_sessions}.orderer:OrdererSession.__init__", "{root: number for",
+              "{root: number % parts for"),),
+        f"{_session}:test_the_roots_of_all_readers_are_waited_for", ("q",),
+    ),
+    Mutant(
+        "deltas are given up with which the namesake's roots have done", "trace-39",
+        (Edit(f"{_truncation}:_deltas", "for query in readers]", "for query in readers[:1]]"),),
+        f"{_sharing}:test_logs_are_kept_for_the_root_that_is_behind", ("sw.deltas.q.0:0",),
+    ),
+    Mutant(
+        "records are given up with which the namesake's roots have done", "trace-39",
+        (Edit(f"{_truncation}:_ordered", "product(readers,", "product(readers[:1],"),),
+        f"{_sharing}:test_logs_are_kept_for_the_root_that_is_behind", ("sw.ordered.q.0:0",),
+    ),
+    Mutant(
+        "an aggregator sends again from where the namesake's roots are", "trace-39",
+        (Edit("tests.simulator.aggregator:SimAggregator._begin", "in query.readers",
+              "in query.readers[:1]"),),
+        f"{_sharing}:test_deltas_that_one_root_lacks_are_sent_again",
+    ),
+    Mutant(
+        "an aggregator begins where the namesake's roots are", "trace-39",
+        (Edit("slackwater_spark.queries:Aggregator._root_states", "in fragment.readers:",
+              "in fragment.readers[:1]:"),),
+        "tests.simulator.mutants:an_aggregator_begins",
+    ),
     *HOSTING_MUTANTS,
 )  # fmt: skip
 
@@ -903,7 +986,7 @@ def a_clock_steps() -> None:
 
 def a_proxy_starts_again() -> None:
     """Over a log whose registry has a step already."""
-    from tests.scenarios.test_r37_a_patience_that_is_learned import (
+    from tests.scenarios.test_r37_learned_expect_every import (
         test_a_proxy_that_starts_again_takes_nothing_back as scenario,
     )
 
@@ -913,7 +996,7 @@ def a_proxy_starts_again() -> None:
 
 def a_longer_gap() -> None:
     """Is recorded for a time to come."""
-    from tests.scenarios.test_r37_a_patience_that_is_learned import (
+    from tests.scenarios.test_r37_learned_expect_every import (
         test_a_longer_gap_is_recorded_for_a_time_that_has_not_come as scenario,
     )
 
@@ -930,6 +1013,16 @@ def a_backlog_of_a_stream_that_learns() -> None:
     auto = {"expect_every_us": 5_000_000, "learns_gaps": True}
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         scenario(Path(folder), patch, auto, 0)
+
+
+def an_aggregator_begins() -> None:
+    """Below what the roots of any reader lack."""
+    from tests.unit.test_aggregator import (
+        test_rule_26_a_beginning_is_below_what_the_roots_of_any_reader_lack as scenario,
+    )
+
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        scenario(Path(folder), patch)
 
 
 # The table.

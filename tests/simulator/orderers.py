@@ -67,6 +67,7 @@ class SimOrderer(Fragment):
             own=query.ordered_logs_at(child, replica),
             start_time=self.world.config.start_time_us,
             parts=query.config.parts,
+            readers=[reader.name for reader in query.readers],
             results={i: of.results for i, of in enumerate(inputs) if of.results is not None},
             save_period_us=self.world.config.paced(SAVE_PERIOD_US),
         )
@@ -103,7 +104,8 @@ class SimOrderer(Fragment):
 
     def _read_heartbeats(self) -> None:
         self.query.turns.deliver(self)
-        self.query.places.deliver(self)
+        for reader in self.query.readers:
+            reader.places.deliver(self)
         if self.world.heartbeats.is_hole(self.session.hole):
             self.session.hole_reported()
 

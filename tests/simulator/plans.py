@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from tests.simulator.clock import MS, SECOND
-from tests.simulator.config import ROW_BYTES, Chain, WorldConfig, spread
+from tests.simulator.config import ROW_BYTES, Chain, Sharing, WorldConfig, spread
 from tests.simulator.faults import (
     Fault,
     plan,
@@ -22,6 +22,7 @@ from tests.simulator.faults import (
     plan_damage,
     plan_overload,
     plan_result_damage,
+    plan_sharing,
 )
 from tests.simulator.readings import Habits, shared_keys
 
@@ -50,6 +51,8 @@ class Plan:
             config["policy"] = asdict(self.config.policy)
         if self.config.chain is not None:
             config["chain"] = asdict(self.config.chain)
+        if self.config.sharing is not None:
+            config["sharing"] = asdict(self.config.sharing)
         complete = {"seed": self.seed, "length_us": self.length_us, "config": config}
         return json.dumps({**complete, "faults": [str(f) for f in self.faults]})
 
@@ -71,6 +74,8 @@ class Plan:
             chain = {k: v for k, v in config["chain"].items() if k != "children"}
             children = tuple(map(tuple, config["chain"]["children"]))
             config["chain"] = Chain(children=children, **chain)
+        if "sharing" in config:
+            config["sharing"] = Sharing(**config["sharing"])
         faults = tuple(Fault.parse(text) for text in data["faults"])
         return cls(data["seed"], WorldConfig(**config), data["length_us"], faults)
 
@@ -102,6 +107,7 @@ def draw(seed: int) -> Plan:
         draw_damage,
         draw_overload,
         draw_hosted,
+        draw_sharing,
     )
     for more in draws:
         complete = more(complete)
@@ -277,11 +283,7 @@ def draw_chain(plan: Plan) -> Plan:
         backlog_rows_max=8 * config.backlog_records_max,
         ahead_bytes_max=config.ahead_bytes_max + result_bytes(config),
     )
-    small = config.margin_us // 2
-    if config.skew_us and max(map(abs, config.skew_us.values())) <= small:
-        new = [name for name in config.names if name not in config.skew_us]
-        more = {name: rng.randrange(-small, small) for name in new}
-        config = replace(config, skew_us={**config.skew_us, **more})
+    config = replace(config, skew_us=skew_of_more(rng, config))
     assert config.reader is not None
     faults = plan_chain(rng, config.reader, plan.length_us)
     faults = tuple(sorted([*plan.faults, *faults], key=lambda f: f.at))
@@ -299,7 +301,8 @@ def draw_damage(plan: Plan) -> Plan:
     if rng.randrange(6):
         return plan
     more = plan_damage(rng, rng.choice(plan.config.queries), plan.length_us)
-    if plan.config.reader is not None:
+    if plan.config.chain is not None:
+        assert plan.config.reader is not None
         more += plan_result_damage(rng, plan.config.reader, plan.length_us)
     faults = [*plan.faults, *more]
     return replace(plan, faults=tuple(sorted(faults, key=lambda f: f.at)))
@@ -321,6 +324,38 @@ def draw_hosted(plan: Plan) -> Plan:
     """In every third world orderers come to hosts that read their logs already (rule-12)."""
     is_hosted = not Random(f"hosted/{plan.seed}").randrange(3)
     return replace(plan, config=replace(plan.config, hosted=is_hosted))
+
+
+def draw_sharing(plan: Plan) -> Plan:
+    """In some worlds a query r reads q's children (``deployment/sharing.py``), and its roots fail.
+
+    One in five of those with windows and without a chain. In most of them r's windows have the cut
+    points of q's, as the product asks for; in the others they add some of their own. Drawn last,
+    and of its own, so that a seed's other draws stay.
+    """
+    rng, config = Random(f"sharing/{plan.seed}"), plan.config
+    if config.rows or config.chain is not None or rng.randrange(5):
+        return plan
+    alike = [config.slide_us * n for n in (1, 2, 3)]
+    size = rng.choice([*alike, 100 * MS, 250 * MS, 700 * MS])
+    sharing = Sharing(size, rng.choice([size, size, size // 2, config.slide_us]))
+    sharing = replace(sharing, slide_us=min(size, sharing.slide_us))
+    # Each cut point more is a promise more in the bytes of H (decision 36).
+    room = 2 * max(map(len, config.children)) * 4 * 24 * 2 * config.lateness_us // sharing.slide_us
+    config = replace(config, sharing=sharing, ahead_bytes_max=config.ahead_bytes_max + room)
+    config = replace(config, skew_us=skew_of_more(rng, config))
+    assert config.reader is not None
+    faults = [*plan.faults, *plan_sharing(rng, config.reader, plan.length_us)]
+    return replace(plan, config=config, faults=tuple(sorted(faults, key=lambda f: f.at)))
+
+
+def skew_of_more(rng: Random, config: WorldConfig) -> dict[str, int]:
+    """Where clocks disagree a little, those of another query's processes do too."""
+    small = config.margin_us // 2
+    if not config.skew_us or max(map(abs, config.skew_us.values())) > small:
+        return config.skew_us
+    new = [name for name in config.names if name not in config.skew_us]
+    return {**config.skew_us, **{name: rng.randrange(-small, small) for name in new}}
 
 
 def result_bytes(config: WorldConfig) -> int:

@@ -1,7 +1,8 @@
 """One query of a world: its processes, its logs, and what its cores are told.
 
 A chain is two of them. Query p reads the result topics of q (trace-20), which q's roots write in
-their transactions as the product does; of each other the two know nothing.
+their transactions as the product does; of each other the two know nothing. Query r, which reads q's
+children, has roots and state records of its own, and q's orderers, ordered logs and deltas.
 """
 
 from __future__ import annotations
@@ -62,9 +63,22 @@ class SimQuery:
         self.places = ReadPositions(self)
         self.lateness = config.lateness({})
         self.orderers: dict[tuple[int, int], SimOrderer] = {}
+        if config.children_of:
+            self.orderers = world.queries[config.children_of].orderers
         self.roots: dict[int, SimRoot] = {}
         self._history = history
         self._down_since: int | None = None
+
+    @property
+    def has_children(self) -> bool:
+        """Are the children that it reads its own?"""
+        return not self.config.children_of
+
+    @property
+    def readers(self) -> list[SimQuery]:
+        """The queries that read its children, itself first; none where it has none of its own."""
+        queries = self.world.queries.values()
+        return [query for query in queries if query.config.child_query == self.name]
 
     # Names and logs.
 
@@ -74,7 +88,7 @@ class SimQuery:
 
     def ordered_topic(self, child: int) -> str:
         """The topic's name, as in a hole's name."""
-        return Names().ordered(self.name, child)
+        return Names().ordered(self.config.child_query, child)
 
     def ordered_log(self, child: int, replica: int, line: int) -> Log[object]:
         """A replica's stable (0) or live (1) log."""
@@ -88,13 +102,16 @@ class SimQuery:
     def delta_log(self, part: int, child: int, replica: int, line: int) -> Log[object]:
         """What the aggregator makes of it for a part."""
         partition = self._partition(child, replica, line)
-        return self.world.broker.log(f"sw.deltas.{self.name}.{part}:{partition}")
+        return self.world.broker.log(f"{self._delta_topic(part)}:{partition}")
+
+    def _delta_topic(self, part: int) -> str:
+        return Names().deltas(self.config.child_query, part)
 
     def is_missed(self, child: int, replica: int, line: int) -> bool:
-        """Does the root of any part see a hole in the deltas of this log?"""
+        """Does the root of any part, of any reader, see a hole in the deltas of this log?"""
         partition = self._partition(child, replica, line)
         return any(
-            self.world.heartbeats.is_missed(f"sw.deltas.{self.name}.{part}", partition)
+            self.world.heartbeats.is_missed(self._delta_topic(part), partition)
             for part in range(self.config.parts)
         )
 
@@ -182,7 +199,7 @@ class SimQuery:
         return [self.root_state(part) for part in range(self.config.parts)]
 
     def states(self) -> dict[str, OrdererState | RootState]:
-        """Those that there are, by fragment."""
+        """Those that there are in its state log, by fragment."""
         orderers = [self.orderer_state(name) for name in self.config.orderer_names]
         known = [*self.root_states(), *orderers]
         return {state.fragment: state for state in known if state is not None}
@@ -245,6 +262,7 @@ class SimQuery:
             ahead_buckets_max=self.config.ahead_buckets_max,
             ahead_bytes_max=self.config.ahead_bytes_max,
             policy=self.config.policy,
+            children_of=self.config.children_of,
             **(self._of_rows(part) if self.config.rows else {}),
         )
 

@@ -104,7 +104,7 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
         case "damage":
             _, kind, query, at, partition = whom.replace(":", ".").split(".")
             if kind == "results":
-                return config.reader is not None and int(partition) < config.parts
+                return config.chain is not None and int(partition) < config.parts
             for of in queries:
                 ordered, children = 2 * of.replicas, len(of.children)
                 if query == of.name and kind == "ordered":
@@ -130,6 +130,9 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
 
 SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
     lambda c: replace(c, chain=None),
+    lambda c: replace(c, sharing=None),
+    lambda c: _shared(c, slide_us=c.sharing.window_us) if c.sharing else c,
+    lambda c: _shared(c, window_us=2 * c.window_us, slide_us=2 * c.window_us),
     lambda c: replace(c, join_us=0),
     lambda c: replace(c, rows=False, window_us=200 * MS, slide_us=200 * MS) if c.rows else c,
     lambda c: _chained(c, rows=False),
@@ -172,6 +175,11 @@ def _chained(config: WorldConfig, **plainer: Any) -> WorldConfig:
     return (
         config if config.chain is None else replace(config, chain=replace(config.chain, **plainer))
     )
+
+
+def _shared(config: WorldConfig, **plainer: int) -> WorldConfig:
+    sharing = config.sharing
+    return config if sharing is None else replace(config, sharing=replace(sharing, **plainer))
 
 
 def _known(config: WorldConfig, replicas: int) -> dict[str, int]:

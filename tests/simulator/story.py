@@ -36,7 +36,7 @@ class Questions:
 
     @property
     def reader(self) -> Questions:
-        """The same questions, of the query that reads this one's results."""
+        """The same questions, of the query that reads this one's results or children."""
         history = self.history.of_reader
         assert history is not None
         return Questions(history)

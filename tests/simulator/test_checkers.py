@@ -24,9 +24,9 @@ from tests.simulator.checkers import (
 )
 from tests.simulator.checkers.facts import Facts
 from tests.simulator.clock import MS, SECOND
-from tests.simulator.config import Chain, WorldConfig
+from tests.simulator.config import Chain, Sharing, WorldConfig
 from tests.simulator.faults import Fault
-from tests.simulator.history import Committed, History, Note, Sample
+from tests.simulator.history import Committed, History, Note, Outage, Sample
 from tests.simulator.plans import Plan
 from tests.simulator.readings import Habits
 from tests.simulator.run import run
@@ -41,14 +41,18 @@ from slackwater.protocols.dpc.soutput.answers import (
 )
 
 Doctor = Callable[[History], None]
+CHAIN = Chain(window_us=600 * MS, slide_us=300 * MS)
+SHARING = Sharing(window_us=600 * MS, slide_us=300 * MS)
 
 
 @cache
-def _lived(chain: Chain | None = None) -> History:
+def _lived(second: Chain | Sharing | None = None) -> History:
     """A source falls silent for longer than the bound, and comes back."""
     config = WorldConfig(
         window_us=300 * MS, slide_us=300 * MS, bound_us=400 * MS, margin_us=20 * MS, pace=0.3,
-        habits=Habits(every_us=40 * MS, late_every=10, late_us=SECOND), chain=chain,
+        habits=Habits(every_us=40 * MS, late_every=10, late_us=SECOND),
+        chain=second if isinstance(second, Chain) else None,
+        sharing=second if isinstance(second, Sharing) else None,
     )  # fmt: skip
     silence = Fault(2_200 * MS, "silence", "s1", 1_500 * MS)
     outcome = run(Plan(3, config, 4 * SECOND, (silence,)))
@@ -289,10 +293,23 @@ def test_a_doctored_history_is_noticed(history: History, checker: Any, doctor: D
     assert raised.value.guarantee == checker.__name__.rpartition(".")[2]
 
 
+@pytest.mark.parametrize(("whose", "is_noticed"), [("q", False), ("r", True)])
+def test_a_root_of_another_query_is_no_reason(whose: str, is_noticed: bool) -> None:
+    complete = deepcopy(_lived(SHARING))
+    start, end = complete.config.start_time_us, complete.ended_at
+    complete.outages[:] = [Outage(start, end, f"root/{whose}.0 down")]
+    if not is_noticed:
+        bounded.check(Facts(complete))
+        return
+    with pytest.raises(Violation, match="no failure near it"):
+        bounded.check(Facts(complete))
+
+
 def _a_reader_that_grows(history: History) -> None:
-    history.samples.append(Sample(history.ended_at, {"orderer/p.0.a": 1 << 30}))
+    history.samples.append(Sample(history.ended_at, {f"root/{history.config.name}.0": 1 << 30}))
 
 
+@pytest.mark.parametrize("second", [CHAIN, SHARING], ids=["chain", "sharing"])
 @pytest.mark.parametrize(
     ("checker", "doctor"),
     [
@@ -311,8 +328,10 @@ def _a_reader_that_grows(history: History) -> None:
         (logs, _a_state_record_of_another),
     ],
 )
-def test_a_doctored_history_of_a_reader_is_noticed(checker: Any, doctor: Doctor) -> None:
-    complete = deepcopy(_lived(Chain(window_us=600 * MS, slide_us=300 * MS)))
+def test_a_doctored_history_of_a_reader_is_noticed(
+    checker: Any, doctor: Doctor, second: Chain | Sharing
+) -> None:
+    complete = deepcopy(_lived(second))
     of_reader = complete.of_reader
     assert of_reader is not None
     doctor(of_reader)

@@ -35,7 +35,7 @@ FOLLOW_US = 200_000
 
 
 class World:
-    """A deployment with one query, or two that make a chain."""
+    """A deployment with one query, or with two."""
 
     def __init__(self, seed: int, config: WorldConfig | None = None) -> None:
         self.seed = seed
@@ -55,11 +55,11 @@ class World:
         self.aggregators: dict[str, SimAggregator] = {}
         self.q = SimQuery(self, self.config, self.history)
         self.queries = {self.q.name: self.q}
-        """By name; q, and who reads it."""
+        """By name; q, and who reads its results or its children."""
         if self.config.reader is not None:
             self.history.reader = OfQuery(self.config.reader)
-            p = SimQuery(self, self.config.reader, self.history.reader)
-            self.queries[p.name] = p
+            reader = SimQuery(self, self.config.reader, self.history.reader)
+            self.queries[reader.name] = reader
         self._learned: dict[str, list[Step]] = {}
         """By stream, as far as the processes have read it."""
         self.held_down: set[str] = set()
@@ -114,6 +114,7 @@ class World:
             (query, child, replica)
             for query in self.queries.values()
             for child in range(len(query.config.children))
+            if query.has_children
             if replica < query.config.replicas and not query.config.rows
         ]
         return SimAggregator(self, f"aggregator/{replica}", fragments)
@@ -312,11 +313,17 @@ class World:
         needed = {
             f"{topic}:{partition}": offset
             for of in self.queries.values()
-            for (topic, partition), offset in not_needed(of.config.query, of.states()).items()
+            if of.has_children
+            for (topic, partition), offset in self._not_needed(of.readers).items()
         }
         for name, offset in needed.items():
             self.broker.log(name).cut(min(offset, self._given_up.get(name, 0)))
         self._given_up = needed
+
+    @staticmethod
+    def _not_needed(readers: list[SimQuery]) -> dict[tuple[str, int], int]:
+        states = {name: of for query in readers for name, of in query.states().items()}
+        return not_needed([query.config.query for query in readers], states)
 
     def broker_away(self, for_us: int) -> None:
         """Kill -9 the broker, and start it again later."""
@@ -387,11 +394,11 @@ class World:
         process.producer.lose_next = True
         self.scheduler.after(lives_on_us, lambda: self.restart(process) if process.alive else None)
 
-    def damage(self, log_name: str) -> None:
-        """The last record of a log turns into bytes that do not decode."""
+    def damage(self, log_name: str, at: int | None = None) -> None:
+        """A record of a log, else its last one, turns into bytes that do not decode."""
         _, kind, whose, *_ = log_name.split(".")
         log = self.broker.log(log_name)
-        at = log.last
+        at = log.last if at is None else at
         if at is None:
             return
         log.damage(at, b"no record" if kind == "results" else None)

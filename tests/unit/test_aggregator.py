@@ -29,10 +29,12 @@ A = OrdererName("climate", 0, 0)
 STABLE: Log = ("sw.ordered.climate.0", 0)
 
 
-def fragment(query: str = "climate", child: int = 0, replica: int = 0) -> SparkFragment:
+def fragment(
+    query: str = "climate", child: int = 0, replica: int = 0, also: tuple[str, ...] = ()
+) -> SparkFragment:
     names = Names()
     route = Route(names.ordered(query, child), (names.deltas(query, 0),), child, 2)
-    return SparkFragment(OrdererName(query, child, replica), route)
+    return SparkFragment(OrdererName(query, child, replica), route, (query, *also))
 
 
 def root(*contiguous_seq: int, query: str = "climate") -> RootState:
@@ -183,6 +185,22 @@ def test_rule_26_a_beginning_is_below_an_end_that_was_asked_for_earlier() -> Non
     assert start_offsets([root(30, 5)], A, [40, 0], [100, 9]) == {0: 40, 1: 5}, "rule-28"
     assert start_offsets([root(30, 5), None], A, [20, 0], [100, 9]) == {0: 20, 1: 0}
     assert start_offsets([root(130, 5)], A, [20, 0], [100, 9])[0] == 20, "another log"
+
+
+def test_rule_26_a_beginning_is_below_what_the_roots_of_any_reader_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker("climate", "hour")
+    writer = broker.writer(no_failure)
+    for _ in range(10):
+        writer.append(*STABLE, b"record")
+    for query, read in (("climate", 9), ("hour", 4)):
+        state = encode_root_state(root(read, 0, query=query))
+        writer.append(f"sw.state.{query}", 0, state, f"root/{query}.0".encode())
+    world = World(broker, tmp_path, monkeypatch)
+    world.aggregator.add(fragment(also=("hour",)))
+    world.look()
+    assert world.queries[0].job.starts[STABLE] == 4
 
 
 def test_rule_26_a_second_aggregator_at_work_does_not_send_this_one_to_the_beginning(

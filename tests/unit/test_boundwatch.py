@@ -89,14 +89,14 @@ def test_one_line_when_it_begins_and_one_when_it_ends() -> None:
     mine.committed([stable(0)], due(0) + 3 * S)
     now = due(0) + 3 * S
     first = mine.look(4 * S, now)
-    assert first == "first answers are later than their bound of 2 s allows"
+    assert first == "first answers exceed their bound of 2 s"
     mine.committed([stable(1)], due(1) + 4 * S + 500_000)
     now = due(1) + 4 * S + 500_000
     assert mine.look(9 * S, now) is None, "it goes on"
     mine.committed([stable(2)], due(2) + 1)
     assert mine.look(9 * S, now + QUIET_US - 1) is None, "it may begin again at once"
     assert mine.look(99 * S, now + QUIET_US) == (
-        "first answers are within their bound of 2 s again. For 2.5 s they were not: 2 windows,"
+        "first answers meet their bound of 2 s again. They exceeded it for 2.5 s: 2 windows,"
         " the worst 4.5 s after its normal time"
     )
     assert mine.look(99 * S, now + 2 * QUIET_US) is None, "once"

@@ -160,7 +160,7 @@ def test_a_tentative_reading_that_there_is_not() -> None:
     first = rows_of(records, "tentative")[0]
     records[first] = records[first] | {"key": "b"}
     verdict = judge(records)
-    assert any("is no reading" in finding for finding in verdict.findings)
+    assert any("is unexpected" in finding for finding in verdict.findings)
 
 
 def test_what_was_computed_is_rounded() -> None:

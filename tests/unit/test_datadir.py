@@ -81,16 +81,16 @@ def test_what_is_wrong_with_run_json_is_told(tmp_path: Path, content: str, text:
     with pytest.raises(EnvironmentProblem, match=re.escape(str(tmp_path / "run.json"))) as caught:
         read_run(tmp_path)
     assert text in caught.value.message
-    assert "remove it, `slackwater up` writes it anew" in caught.value.message
+    assert "remove it; `slackwater up` writes a new one" in caught.value.message
 
 
 def test_run_json_that_is_no_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "run.json").mkdir()
-    with pytest.raises(EnvironmentProblem, match="is no file"):
+    with pytest.raises(EnvironmentProblem, match="is not a file"):
         read_run(tmp_path)
     (tmp_path / "run.json").rmdir()
     os.mkfifo(tmp_path / "run.json")  # opening it would wait for a writer
-    with pytest.raises(EnvironmentProblem, match="is no file"):
+    with pytest.raises(EnvironmentProblem, match="is not a file"):
         read_run(tmp_path)
 
 

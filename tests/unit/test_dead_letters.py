@@ -40,7 +40,7 @@ from pathlib import Path
 import numpy as np
 from slackwater.proxy.dead_letters import DeadLetters, Faults
 from slackwater.proxy.csvfile import CsvFile
-from slackwater.proxy.json_input import GuardedReader
+from slackwater.proxy.guarded import GuardedReader
 from tests.unit.test_dead_letters import LAB, ROOM, messages
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ def test_ways_that_multiply_are_walked_once(tmp_path: Path) -> None:
         (b"- a\n- b\n", "1: must be a mapping, name: value"),
         (b"42", "1: must be a mapping, name: value"),
         (b"\n\n", "1: is empty"),
-        (b"a: " + b"[" * 5_000, "1: not YAML of ours: is nested more than 20 deep"),
+        (b"a: " + b"[" * 5_000, "1: not YAML: is nested more than 20 deep"),
         ((SMALL + "---\n" + SMALL).encode(), "6: not YAML: but found another document"),
     ],
     ids=range(10),
@@ -238,7 +238,7 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
         ("[count]", "[" + "c" * MEGABYTE + "]", "5: queries.q.aggregate[0]: must be 'count'"),
         ("[count]", "[count, count]", "5: queries.q.aggregate: names a figure twice"),
         ("slackwater/v1", "v" * MEGABYTE, "1: apiVersion: must be 'slackwater/v1'"),
-        ("[s]", "[q]", "5: queries.q.from[0]: queries cannot read in a circle: q -> q"),
+        ("[s]", "[q]", "5: queries.q.from[0]: queries read each other in a cycle: q -> q"),
         ("[s]", "[s], replicas: 99999999999999999999999", "5: queries.q.replicas: 99999"),
         ("[s]", "[s], parts: true", "5: queries.q.parts: 'true' is not a whole number"),
         ("[s]", "[s], where: \"key = '\\ud800'\"", "where: holds a character that is not text"),
@@ -260,4 +260,4 @@ def test_very_many_mistakes_are_counted(tmp_path: Path) -> None:
     content = HEAD + "".join(f"  S{i}: {{}}\n" for i in range(900)) + "queries: {q: {}}\n"
     reported = refusal(tmp_path, content)
     assert len(reported) == ERRORS_SHOWN_MAX + 1
-    assert reported[-1].endswith(" more mistakes")
+    assert reported[-1].endswith(" more errors")

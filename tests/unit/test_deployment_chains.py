@@ -97,9 +97,9 @@ def test_without_a_window_a_field_keeps_its_name() -> None:
     [
         (
             (query("a", "b"), query("b", "c"), query("c", "a")),
-            "f.yaml:8: queries.c.from[0]: queries cannot read in a circle: a -> b -> c -> a",
+            "f.yaml:8: queries.c.from[0]: queries read each other in a cycle: a -> b -> c -> a",
         ),
-        ((query("a", "a"),), "f.yaml:6: queries.a.from[0]: queries cannot read in a circle"),
+        ((query("a", "a"),), "f.yaml:6: queries.a.from[0]: queries read each other in a cycle"),
         ((query("a", "s"), query("b", "as")), "f.yaml:7: queries.b.from[0]: there is no stream or"),
         ((query("a", "s"), query("b", "a, a")), "f.yaml:7: queries.b.from[1]: 'a' is here twice"),
         (
@@ -116,7 +116,7 @@ def test_without_a_window_a_field_keeps_its_name() -> None:
         ),
         (
             (query("a", "s"), query("b", "a, s", more=", join: {left: a, right: s, within: 1s}")),
-            "queries.b.join.left: this version does not do joins of queries",
+            "queries.b.join.left: this version does not support joins of queries",
         ),
     ],
 )

@@ -18,8 +18,11 @@ from slackwater.deployment.parse import (
 from slackwater.model.deployment import (
     CsvSpec,
     FieldSpec,
+    HttpInputSpec,
+    HttpListenSpec,
     JoinSpec,
     KeySpec,
+    RegistrySpec,
     TimeSpec,
     TopicSpec,
     WindowSpec,
@@ -143,7 +146,7 @@ def test_defaults() -> None:
         ("slackwater/v1", "slackwater/v9", "1: apiVersion: must be 'slackwater/v1'"),
         ("streams:", "clok: wall\nstreams:", "2: clok: unknown field; did you mean 'clock'?"),
         ("streams:", "clock: lunar\nstreams:", "2: clock: must be 'wall' or 'data', not 'lunar'"),
-        ("  s:\n", "  S:\n", "3: streams.S: 'S' cannot be a name"),
+        ("  s:\n", "  S:\n", "3: streams.S: 'S' is not a valid name"),
         ("  s:\n", f"  {'s' * 64}:\n", "at most 63 characters"),
         ("{column: k}", "{colum: k}", "4: streams.s.key.colum: unknown field; did you mean"),
         ("{column: k}", "{column: k, value: v}", "4: streams.s.key: takes exactly one of"),
@@ -179,7 +182,28 @@ def test_defaults() -> None:
         ("disorder: 1s", "csv: {delimiter: \u00a7}", "7: streams.s.csv.delimiter: '\u00a7' cannot"),
         ("disorder: 1s", "csv: {decimal: x}", "7: streams.s.csv.decimal: must be '.' or ','"),
         ("disorder: 1s", "topic: {name: x}", "7: streams.s.topic.format: is required"),
-        ("disorder: 1s", "topic: {name: x, format: avro}", "does not do topics of Avro"),
+        ("disorder: 1s", "topic: {name: x, format: avro}", "7: streams.s.topic.format: avro needs"),
+        (
+            "disorder: 1s",
+            "topic: {name: x, format: json, schemas: x}",
+            "7: streams.s.topic.schemas: is for format: avro, not json",
+        ),
+        (
+            "disorder: 1s",
+            "topic: {name: x, format: avro, registry: 'file:///x'}",
+            "7: streams.s.topic.registry: must be a URL",
+        ),
+        (
+            "disorder: 1s",
+            "topic: {name: x, format: avro, registry: 'https://a:b@c'}",
+            "7: streams.s.topic.registry: credentials belong into a file",
+        ),
+        (
+            "disorder: 1s",
+            "topic: {name: x, format: avro, registry: {url: 'https://a', user: b}}",
+            "7: streams.s.topic.registry.user: unknown field",
+        ),
+        ("disorder: 1s", "topic: {name: x, format: xml}", "7: streams.s.topic.format: must be"),
         ("disorder: 1s", "topic: {name: x, format: json}", "4: streams.s.key: the readings of a"),
         ("disorder: 1s", "topic: {name: sw.x, format: json}", "one of slackwater's own topics"),
         ("disorder: 1s", "topic: {name: 'a b', format: json}", "is no name of a topic"),
@@ -189,7 +213,7 @@ def test_defaults() -> None:
         (
             "from: [s]",
             "from: [q]",
-            "10: queries.q.from[0]: queries cannot read in a circle: q -> q",
+            "10: queries.q.from[0]: queries read each other in a cycle: q -> q",
         ),
         ("from: [s]", "from: []", "10: queries.q.from: must not be empty"),
         ("from: [s]", "from: s", "10: queries.q.from: must be a list"),
@@ -283,6 +307,18 @@ def test_any_text_is_a_deployment_or_an_error(noise: str, at: int) -> None:
     assert reported.startswith("f.yaml:")
 
 
+def test_schemas_and_credentials_are_beside_the_deployment_file(tmp_path: Path) -> None:
+    registry = "{url: 'http://r:1', credentials: p}"
+    topic = f"{{name: x, format: avro, schemas: lab/s, registry: {registry}}}"
+    text = FED.replace("{name: lab-readings, format: json}", topic).replace(
+        "time:", "sporadic: true\n    time:"
+    )
+    given = parse_deployment(text, str(tmp_path / "d.yaml")).deployment.streams["lab"].topic
+    assert given is not None
+    assert given.schemas == str(tmp_path / "lab/s")
+    assert given.registry == RegistrySpec("http://r:1", str(tmp_path / "p"))
+
+
 def test_a_live_stream_without_any_patience_is_warned_of() -> None:
     impatient = changed("disorder: 1s", "disorder: 99ms")
     assert [w for w in parse(impatient).warnings if "f.yaml:3: streams.s:" in w]
@@ -303,6 +339,74 @@ streams:
 queries:
   q: {from: [lab], window: {size: 1s}, aggregate: [count], bound: 2s}
 """
+
+
+POSTED = """\
+apiVersion: slackwater/v1
+http: {listen: "127.0.0.1:9000"}
+streams:
+  lab:
+    http: {token_file: lab.tokens}
+    key: {field: mote}
+    time: {field: at, unit: us}
+    fields: [temperature]
+    expect_every: 5s
+queries:
+  q: {from: [lab], window: {size: 1s}, aggregate: [count], bound: 2s}
+"""
+
+
+def test_a_stream_that_is_posted() -> None:
+    d = parse(POSTED).deployment
+    assert d.http == HttpListenSpec("127.0.0.1", 9000)
+    lab = d.streams["lab"]
+    assert lab.http == HttpInputSpec("lab.tokens")
+    # Fields of JSON and columns of CSV have one name.
+    assert lab == parse(POSTED.replace("field:", "column:")).deployment.streams["lab"]
+    assert (lab.key, lab.time) == (KeySpec(column="mote"), TimeSpec(("at",), unit="us"))
+    assert parse(SMALL).deployment.http == HttpListenSpec("127.0.0.1", 8088)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reported"),
+    [
+        ("127.0.0.1:9000", "127.0.0.1", "2: http.listen: '127.0.0.1' is no HOST:PORT"),
+        ("127.0.0.1:9000", "127.0.0.1:0", "2: http.listen: port 0 is not between 1 and"),
+        ("127.0.0.1:9000", "[::1:9000", "2: http.listen: '[::1:9000' is no HOST:PORT"),
+        ('"}', '", tls: {key: k}}', "2: http.tls.certificate: is required"),
+        ('"}', '", liste: 1}', "2: http.liste: unknown field; did you mean 'listen'?"),
+        ("    expect_every: 5s\n", "", "4: streams.lab.expect_every: HTTP does not tell"),
+        ("token_file: lab.tokens", "token: x", "5: streams.lab.http.token: unknown field"),
+        (
+            "key: {field: mote}",
+            "topic: {name: t, format: json}\n    key: {field: mote}",
+            "5: streams.lab.http: a stream has one of topic, mqtt and http, not topic and http",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_posted_stream(old: str, new: str, reported: str) -> None:
+    assert POSTED.count(old) == 1
+    assert any(f"f.yaml:{reported}" in error for error in errors(POSTED.replace(old, new)))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "plant.example", "10.1.2.3"])
+def test_an_address_that_others_reach_needs_tokens_and_should_have_tls(host: str) -> None:
+    reached = POSTED.replace("127.0.0.1", host)
+    (warning,) = parse(reached).warnings
+    assert "f.yaml:2: http.listen" in warning
+    assert "without TLS" in warning
+    tls = reached.replace('"}', '", tls: {certificate: c.pem, key: k.pem}}')
+    checked = parse(tls)
+    assert checked.warnings == ()
+    assert checked.deployment.http.certificate_file == "c.pem"
+    (reported,) = errors(reached.replace("token_file: lab.tokens", ""))
+    assert reported.startswith("f.yaml:5: streams.lab.http: needs a token_file")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "[::1]", "localhost"])
+def test_this_machine_may_post_without_a_token(host: str) -> None:
+    text = POSTED.replace("127.0.0.1", host).replace("token_file: lab.tokens", "")
+    assert parse(text).warnings == ()
 
 
 def fed(line: str) -> str:
@@ -469,4 +573,4 @@ def test_what_a_join_cannot_be(old: str, new: str, emitted: str) -> None:
 def test_a_long_join_is_warned_of() -> None:
     assert parse_deployment(JOIN, "f").warnings == ()
     (warning,) = parse_deployment(JOIN.replace("500ms", "61s"), "f").warnings
-    assert warning.startswith("f:10: queries.q.join.within: every bucket looks through")
+    assert warning.startswith("f:10: queries.q.join.within: each bucket scans the readings")

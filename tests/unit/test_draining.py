@@ -117,7 +117,7 @@ def test_a_host_beyond_its_bound_is_emptied_one_fragment_at_a_time_and_ended() -
     assert kept.at == dict.fromkeys(PARTS, "host/new-1") | {"orderer/q.0.b": "host/1"}
     assert kept.run == ["broker", "host/1", "host/new-1"]
     assert kept.away_max == 1, "the others answer meanwhile"
-    assert kept.emitted == [("host/0", "has 1,665 MiB: its fragments are moved")]
+    assert kept.emitted == [("host/0", "uses 1,665 MiB; moving its fragments")]
 
 
 def test_a_host_within_its_bound_and_whatever_is_no_host_stay() -> None:

@@ -17,7 +17,8 @@ from tests.waiting import WAIT_S_MAX
 from slackwater.codec import encode_ordered
 from slackwater.primitives.rows import RowContents
 from slackwater.protocols.dpc.soutput.config import Commit, RootConfig
-from slackwater.runtime.host.driver import Driven, Driver, SessionEndedError
+from slackwater.runtime.host.driven import Driven, SessionEndedError
+from slackwater.runtime.host.driver import Driver
 from slackwater.runtime.host.wake_signal import WakeSignal
 from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import LogError

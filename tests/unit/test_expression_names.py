@@ -47,7 +47,7 @@ def test_every_word_of_sql_is_a_name(always_quoted: bool) -> None:
 def test_a_reserved_word_means_itself_or_names_the_quotes(word: str) -> None:
     name = word.lower()
     assert compile_projection([("x", f'"{name}" * 2')], [name]).reads == {name}
-    advice = f'a field {name} is written in double quotes, "{name}"'
+    advice = f'write the field {name} in double quotes: "{name}"'
     try:
         reported, reads = "", compile_predicate(f"{name} > 1", [name]).reads
     except ExpressionError as error:

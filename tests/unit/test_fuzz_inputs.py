@@ -7,7 +7,7 @@ from tests.fuzz.run import SIZE, Kind, examples, slices
 
 
 @pytest.mark.parametrize(
-    ("kind", "messages"), [("json", 100_000), ("csv", 20_000)], ids=["json", "csv"]
+    ("kind", "messages"), [("json", 100_000), ("near", 100_000), ("csv", 20_000)]
 )
 def test_whatever_is_sent_is_read_once_or_malformed_and_ends_nothing(
     kind: Kind, messages: int
@@ -19,7 +19,9 @@ def test_whatever_is_sent_is_read_once_or_malformed_and_ends_nothing(
 
 @pytest.mark.drill
 @pytest.mark.timeout(8 * 3_600)
-@pytest.mark.parametrize(("kind", "messages"), [("json", 10_000_000), ("csv", 1_000_000)])
+@pytest.mark.parametrize(
+    ("kind", "messages"), [("json", 10_000_000), ("near", 10_000_000), ("csv", 1_000_000)]
+)
 def test_fuzz_in_full(kind: Kind, messages: int) -> None:
     found = []
     for seeds in slices(10_000, messages // SIZE):

@@ -21,11 +21,10 @@ from slackwater.runtime.service.beat import (
     part_of,
 )
 from slackwater.runtime.service.cpu import CpuShare, OwnCpu
+from slackwater.runtime.service.heartbeat_view import STALE_S, HeartbeatView
 from slackwater.runtime.service.heartbeats import (
     INTERVAL_S,
-    STALE_S,
     HeartbeatSender,
-    HeartbeatView,
 )
 
 A = Heartbeat(

@@ -737,7 +737,8 @@ async def test_fragments_share_the_memory_of_their_host() -> None:
         assert len(driven) == 8
         bounds = [each._writer.in_flight_bytes_max for each in driven]
         assert 0 < sum(bounds) <= IN_FLIGHT_BYTES_MAX
-        for catch_up in (catch_up for each in driven for catch_up in each._catch_up.values()):
+        parked = [each._parked._readers.values() for each in driven]
+        for catch_up in (catch_up for readers in parked for catch_up in readers):
             catch_up.want({SOURCE: 0})  # it is made when it is wanted
         assert len(asked) == 2 * len(driven)
         assert 0 < sum(asked) <= PREFETCH_KIB_MAX

@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 
 from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.proxy.columns import TIME_CHARS_MAX
-from slackwater.proxy.json_input import Bad, JsonReader, MessageReading
+from slackwater.proxy.json_input import JsonReader, MessageReading
 from slackwater.proxy.json_text import (
     MESSAGE_BYTES_MAX,
     NESTING_DEPTH_MAX,
     are_objects,
     has_large_exponent,
 )
+from slackwater.proxy.messages import Bad
 
 SPEC = StreamSpec(
     "lab", KeySpec(field="mote"), TimeSpec(field="at", unit="us"), (FieldSpec("t", "t"),)

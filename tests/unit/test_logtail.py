@@ -75,4 +75,4 @@ def test_without_a_word_or_a_log(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     assert last_error(log) is None
     assert failure_excerpt(log) == ""
-    assert last_message(log, "x") == f"it ended without a word (see {log})"
+    assert last_message(log, "x") == f"it ended without an error message (see {log})"

@@ -91,13 +91,13 @@ def test_whatever_is_allowed_makes_legal_topics(prefix: str) -> None:
 @pytest.mark.parametrize(
     ("prefix", "why"),
     [
-        ("plant-7", "at its end"),
+        ("plant-7", "and end with"),
         ("plant 7.", "letters, digits"),
         ("plänt.", "ASCII"),
-        (".", "first"),
-        ("__internal.", "first"),
-        ("sw.", "have none"),
-        ("sw.source.", "have none"),
+        (".", "begin with"),
+        ("__internal.", "begin with"),
+        ("sw.", "without a prefix"),
+        ("sw.source.", "without a prefix"),
         ("p" * PREFIX_CHARS_MAX + ".", "too many"),
     ],
 )
@@ -144,9 +144,9 @@ def test_a_deployment_file_gives_the_prefix(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reported"),
     [
-        ("prefix: plant-7", "4: prefix: 'plant-7' is no prefix"),
+        ("prefix: plant-7", "4: prefix: 'plant-7' is not a valid prefix"),
         ("prefix: [plant-7.]", "4: prefix: must be text"),
-        ("prefix: sw.", "4: prefix: 'sw.' is no prefix"),
+        ("prefix: sw.", "4: prefix: 'sw.' is not a valid prefix"),
     ],
 )
 def test_a_wrong_prefix_is_told_with_its_line(tmp_path: Path, line: str, reported: str) -> None:
@@ -172,10 +172,10 @@ def test_a_data_directory_keeps_its_prefix(tmp_path: Path) -> None:
     with pytest.raises(DeploymentError) as raised:
         keep_prefix(tmp_path / "new", Names())
     assert str(raised.value) == (
-        f"{tmp_path / 'new'} holds a deployment with prefix plant-7., and the file says no prefix:"
-        " choose another --data-dir, or give the prefix back that it had"
+        f"{tmp_path / 'new'} holds a deployment with prefix plant-7., but the file has no prefix:"
+        " choose another --data-dir, or restore the prefix in the file"
     )
-    with pytest.raises(DeploymentError, match="and the file says prefix other-"):
+    with pytest.raises(DeploymentError, match="but the file has prefix other-"):
         keep_prefix(tmp_path / "new", Names("other-"))
 
 
@@ -209,7 +209,7 @@ def test_a_command_finds_the_prefix_of_the_deployment_it_looks_at(tmp_path: Path
     assert find_names(None, "h:1", tmp_path) == PLANT
     assert find_names(None, "another:2", tmp_path) == Names(), "run.json is of another broker"
     assert find_names("b-", None, tmp_path) == Names("b-")
-    assert find_names("", None, tmp_path) == Names(), "said to have none"
+    assert find_names("", None, tmp_path) == Names(), "said to without a prefix"
     run_json(tmp_path, prefix="")
     assert find_names(None, None, tmp_path) == Names()
     (tmp_path / "run.json").write_text(json.dumps({"bootstrap": "h:1", "deployment": "d.yaml"}))
@@ -224,9 +224,9 @@ def test_a_variable_names_it_too(environment: pytest.MonkeyPatch, tmp_path: Path
     assert find_names("b-", None, tmp_path) == Names("b-")
     environment.setenv("SLACKWATER_PREFIX", "env")
     settings.cache_clear()
-    with pytest.raises(UsageError, match="SLACKWATER_PREFIX: 'env' is no prefix"):
+    with pytest.raises(UsageError, match="SLACKWATER_PREFIX: 'env' is not a valid prefix"):
         find_names(None, None, tmp_path)
-    with pytest.raises(UsageError, match="--prefix: 'b' is no prefix"):
+    with pytest.raises(UsageError, match="--prefix: 'b' is not a valid prefix"):
         find_names("b", None, tmp_path)
 
 

@@ -51,7 +51,7 @@ class Away(SlackwaterError):
 class Host:
     """Answers from lists, and writes down what it was asked."""
 
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, readers: Sequence[str] = (), **config: Any) -> None:
         self.logs: dict[Log, list[Any]] = {S1: [], STABLE: [], LIVE: []}
         self.beginnings = dict.fromkeys(self.logs, 0)
         self.states: dict[str, State] = {}
@@ -70,6 +70,7 @@ class Host:
             own=(STABLE, LIVE),
             start_time=0,
             parts=1,
+            readers=readers,
         )  # fmt: skip
 
     def started(self) -> Host:
@@ -96,8 +97,9 @@ class Host:
                 return {log: self.beginnings[log] for log in logs}
             case Ends(logs):
                 return {log: len(self.logs[log]) for log in logs}
-            case ReadStates(_, _, fits):
-                return {name: state for name, state in self.states.items() if fits(state)}
+            case ReadStates(query, _, fits):
+                found = {n: s for n, s in self.states.items() if f"/{query}." in n}
+                return {name: state for name, state in found.items() if fits(state)}
             case ReadOrdered(log, start, end):
                 return self.ordered(log, start or 0, end)
             case FindIncarnation(_, inc):
@@ -138,8 +140,9 @@ class Host:
             self.session.receive(S1, offset, source.log[offset])
 
 
-def root_state(stable_from: int) -> RootState:
-    return RootState("root/q.0", 1, 5, 0, stable_from, stable_from, (Position(stable_from),), ())
+def root_state(stable_from: int, query: str = "q") -> RootState:
+    positions = (Position(stable_from),)
+    return RootState(f"root/{query}.0", 1, 5, 0, stable_from, stable_from, positions, ())
 
 
 def of(kind: type[Any], effects: Sequence[Effect]) -> list[Any]:
@@ -345,6 +348,19 @@ def test_behind_a_hole_ids_go_on_behind_those_that_lie_before_the_results_end() 
     assert (state.frontier, state.last_id) == (200 * MS, 1)
 
 
+def test_behind_a_hole_it_goes_on_where_the_results_of_all_readers_end() -> None:
+    host = begun(Host(("q", "r")).started())
+    for offset in (1, 2, 3):
+        host.session.delivered(STABLE, offset)
+    host.states["root/q.0"] = root_state(200 * MS)
+    host.states["root/r.0"] = root_state(100 * MS, "r")
+    host.session.hole_reported()
+    host.do(host.session.step(20 * S), deliver=True)
+    state = host.states["orderer/q.0.a"]
+    assert isinstance(state, OrdererState)
+    assert (state.frontier, state.last_id) == (100 * MS, 0)
+
+
 def test_without_an_answer_there_is_no_going_on_behind_a_hole() -> None:
     host = begun(Host().started())
     host.is_away = True
@@ -380,6 +396,17 @@ def test_the_others_words_reach_the_core() -> None:
     report = host.session.report()
     assert report.detail["stable_to"] == 0
     assert host.session.state == report.states[STABLE[0]]
+
+
+@pytest.mark.parametrize("behind", ["q", "r"])
+def test_the_roots_of_all_readers_are_waited_for(behind: str) -> None:
+    host = Host(("q", "r")).started()
+    assert host.session.listens_to == ("orderer/q.0.b", "root/q.0", "root/r.0")
+    for query in ("q", "r"):
+        read = {"read_0.a": 0 if query == behind else 10 * S}
+        beat = Heartbeat(f"root/{query}.0", 0, 0, 0, -1, ready=True, states={}, detail=read)
+        host.session.on_heartbeat(beat, 3 * S)
+    assert host.session.core.downstream.is_awaited(3 * S, 10 * S)
 
 
 def test_a_newcomer_to_a_host_has_its_cursors_parked_where_it_begins() -> None:

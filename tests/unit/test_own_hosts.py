@@ -85,7 +85,7 @@ async def test_one_that_is_too_slow_gets_a_host_of_its_own_and_its_host_goes_on_
     assert PARTS[1] not in ",".join(rest.command)
     assert (own.name, own.parts) == ("host/own-0", (PARTS[1],))
     assert own.command[-1] == "--own"
-    assert kept.emitted == [(PARTS[1], "its turns take up to 200 ms")]
+    assert kept.emitted == [(PARTS[1], "turns take up to 200 ms")]
     await hosts.look(latest)  # the last one of its former life
     await hosts.look(slow(kept, PARTS[1]))  # and of the new one: it is alone
     assert len(kept.moved) == 1
@@ -100,7 +100,7 @@ async def test_a_host_is_killed_only_for_a_turn_that_does_not_end_and_behind_the
     await hosts.look({PARTS[1]: stuck[PARTS[1]]})
     assert kept.killed == ["host/0"]
     assert [part for part, *_ in kept.moved] == [PARTS[0], PARTS[1]]
-    assert kept.emitted[-1] == (PARTS[1], "its turn does not end")
+    assert kept.emitted[-1] == (PARTS[1], "a turn does not end")
     for _ in range(3):  # who speaks in all their names kills no more than may be moved
         await hosts.look(stuck)
     assert len(kept.killed) == OWN_HOSTS_MAX - 1
@@ -130,6 +130,6 @@ async def test_one_that_cannot_be_moved_stays_and_is_told_once(kept: Kept, hosts
         await hosts.look(slow(kept, PARTS[0]))
     assert kept.of[PARTS[0]] == "host/0"
     assert [event for _, event in kept.emitted] == [
-        "its turns take up to 200 ms",
+        "turns take up to 200 ms",
         "cannot be moved: [Errno 11] no more processes",
     ]

@@ -272,7 +272,7 @@ def test_what_is_not_next_and_what_is_not_complete_is_a_fault_of_the_caller() ->
     store = PaneStore(TUMBLING, of_figures(table), 0)
     with pytest.raises(AssertionError, match="not next"):
         store.add(Position(10), 20, slice_of({"a": 1.0}, table))
-    with pytest.raises(AssertionError, match="no cut point"):
+    with pytest.raises(AssertionError, match="not a cut point"):
         store.advance(11)
     with pytest.raises(AssertionError, match="not complete"):
         store.window(0, 30)

@@ -67,6 +67,6 @@ def test_a_shorter_name_means_all_that_begin_with_it(target: str, meant: list[st
 
 @pytest.mark.parametrize("target", ["order", "proxy/attic", "", "orderer/climate.0.c", "brok"])
 def test_an_unknown_name_is_a_usage_error(target: str) -> None:
-    with pytest.raises(UsageError, match="no process is called") as caught:
+    with pytest.raises(UsageError, match="there is no process") as caught:
         matching(target, NAMES)
     assert caught.value.exit_code == 2

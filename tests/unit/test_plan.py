@@ -17,7 +17,7 @@ LARGE = Machine(cores=64, memory_mb=256_000, disk_free_bytes=1e15)
 
 
 def deployment(folder: Path, queries: int = 1, **options: object) -> Deployment:
-    """Queries over four streams, with two replicas unless it is said otherwise."""
+    """Queries that share no children, over four streams, with two replicas by default."""
     lines = ["apiVersion: slackwater/v1", "streams:"]
     streams = [f"s{n}" for n in range(4)]
     stream = "{key: {column: k}, time: {column: t, unit: us}, fields: [v]}"
@@ -26,8 +26,8 @@ def deployment(folder: Path, queries: int = 1, **options: object) -> Deployment:
     emitted = {"bound": "2s", "replicas": 2} | options
     rest = ", ".join(f"{name}: {value}" for name, value in emitted.items())
     window = "window: {size: 1s}, aggregate: [count]"
-    query = f"{{from: [{', '.join(streams)}], {window}, {rest}}}"
-    lines += [f"  q{n}: {query}" for n in range(queries)]
+    query = f"from: [{', '.join(streams)}], {window}, {rest}"
+    lines += [f"  q{n}: {{where: v > {n}, {query}}}" for n in range(queries)]
     path = folder / "deployment.yaml"
     path.write_text("\n".join(lines))
     return load_deployment(path)

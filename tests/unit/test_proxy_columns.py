@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.proxy.columns import key_chars_max, number_of, numbers, time_of, times
-from slackwater.proxy.json_input import Bad, JsonReader, MessageReading
+from slackwater.proxy.json_input import JsonReader, MessageReading
+from slackwater.proxy.messages import Bad
 
 NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False).map(repr),

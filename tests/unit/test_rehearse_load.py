@@ -67,7 +67,7 @@ def test_a_jvm_with_a_whole_core_may_take_another(process: str) -> None:
 def test_a_machine_that_others_fill_is_told_without_a_name() -> None:
     found = out_of_cpu([one_second(1, busy=0.99, others=0.72, root_q=IDLE)], [(0, S)])
     assert found is not None
-    reported = "overloaded: the machine was 99% busy for 1 s, 72% with other programs"
+    reported = "overloaded: the machine was 99% busy for 1 s, 72% by other programs"
     assert found.sentence() == reported
     assert found.to_json()["machine_others"] == 0.72
     assert out_of_cpu([one_second(1, busy=0.9, root_q=IDLE)], [(0, S)]) is None

@@ -325,7 +325,7 @@ def test_a_line_that_is_only_missing_is_lost(inputs: dict[str, Path]) -> None:
 def test_results_that_cannot_be_read_again_cannot_be_judged_without_a_line(
     inputs: dict[str, Path],
 ) -> None:
-    with pytest.raises(EnvironmentProblem, match="--out /dev/null: lines were set aside"):
+    with pytest.raises(EnvironmentProblem, match="--out /dev/null: lines went to quarantine"):
         rehearse(inputs, [("stable", 6)], dead_letters={"room-1": {5}}, out=Path("/dev/null"))
 
 
@@ -346,9 +346,7 @@ def test_it_goes_on_until_whoever_was_killed_works_again(inputs: dict[str, Path]
 
 def test_who_does_not_work_again_in_time_is_named(inputs: dict[str, Path]) -> None:
     outcome, _, _ = rehearse(inputs, [("stable", 6)], looks_until_back=1_000_000)
-    assert outcome.findings == [
-        "not all was done after 0.3 s more: root/climate.0 does not work again"
-    ]
+    assert outcome.findings == ["incomplete after 0.3 s more: root/climate.0 has not recovered"]
     assert not outcome.ok
 
 
@@ -409,7 +407,7 @@ def test_answers_that_could_be_read_in_time_are_in_time_however_late_they_were_s
     assert climate["beyond_bound"] == 0
     assert outcome.ok
     line = summary(outcome)[0]
-    assert f"0 late ({climate['seen_beyond_bound']} more could be read in time" in line
+    assert f"0 late ({climate['seen_beyond_bound']} more were committed in time" in line
 
 
 def test_want_of_cpu_is_a_finding_of_its_own(inputs: dict[str, Path]) -> None:

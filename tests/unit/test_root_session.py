@@ -305,7 +305,7 @@ def test_what_its_orderer_cannot_have_written_is_void(other: dict[str, int]) -> 
     host = Host().started().begun()
     host.boundary(0, 500, **other)
     assert [e.reason for e in host.step(0) if isinstance(e, Skipped)] == [
-        "a record that its orderer cannot have written"
+        "record that its orderer cannot have written"
     ]
     assert host.stable_frontier == Position(0)
     host.boundary(0, 500)

@@ -21,7 +21,9 @@ from slackwater.primitives.eventclock import WallClock
 from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
 from slackwater.proxy.dead_letters import Faults
 from slackwater.proxy.inputs import StreamOptions
+from slackwater.proxy.messages import nothing
 from slackwater.proxy.registered import RegistryWatch
+from slackwater.proxy.requests import BodyContent, Pushed, RequestQueue
 from slackwater.proxy.sensors import SensorInput, hand_over
 from slackwater.proxy.serving import ProxyShared, Rein, Serving
 from slackwater.runtime.logs.memory import MemoryBroker
@@ -353,3 +355,39 @@ def test_a_rein_wakes_whom_it_stops_drops_and_holds() -> None:
     rein.stop()
     assert ends.wait(WAIT_S_MAX)
     assert rein.is_set()
+
+
+def test_a_wake_up_ends_a_wait_once_and_nothing_else() -> None:
+    """Also one that comes before the wait; a held loop stays held."""
+    rein = Rein()
+    rein.wake()
+    assert not rein.wait(WAIT_S_MAX)
+    began = time.monotonic()
+    assert not rein.wait(0.05)
+    assert time.monotonic() - began >= 0.04, "the wake-up was used"
+    woken = threading.Event()
+
+    def loop() -> None:
+        rein.wait(WAIT_S_MAX)
+        woken.set()
+
+    rein.hold()
+    threading.Thread(target=loop, daemon=True).start()
+    rein.wake()
+    assert not woken.wait(0.05)
+    rein.release()
+    assert woken.wait(WAIT_S_MAX)
+
+
+def test_a_posted_request_wakes_its_stream() -> None:
+    """The stream sleeps until its next cut point, and a request wakes it."""
+    rein = Rein()
+    queue = RequestQueue(rein.wake)
+    queue.open()
+    waits: list[bool] = []
+    loop = threading.Thread(target=lambda: waits.append(rein.wait(WAIT_S_MAX)), daemon=True)
+    loop.start()
+    assert queue.put(Pushed(b"", lambda _: BodyContent(nothing(0), str, ()))) is None
+    loop.join(WAIT_S_MAX)
+    assert waits == [False]
+    assert len(queue.take()) == 1

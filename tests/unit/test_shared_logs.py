@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from slackwater.model.errors import SlackwaterError
-from slackwater.runtime.host.driver import Driven
+from slackwater.runtime.host.driven import Driven
 from slackwater.runtime.host.faust_worker import Receive
 from slackwater.runtime.host.sharedlogs import SharedLogs
 from slackwater.runtime.logs.transport import Isolation, Log, NoAnswerError, PositionGoneError

@@ -14,18 +14,18 @@ def test_every_record_is_counted_and_the_first_of_a_reason_is_named(
     skipped = SkippedRecords(lambda: now_s)
     with caplog.at_level(logging.WARNING):
         for offset in range(1000):
-            skipped.note("sw.registry", 0, offset, "no entry of the registry", "not JSON")
+            skipped.note("sw.registry", 0, offset, "not a registry entry", "not JSON")
         skipped.note("sw.registry", 0, 1000, "another reason")
     assert [record.getMessage() for record in caplog.records] == [
-        "sw.registry:0:0 is skipped: no entry of the registry (not JSON)",
+        "sw.registry:0:0 is skipped: not a registry entry (not JSON)",
         "sw.registry:0:1000 is skipped: another reason",
     ]
     assert skipped.counts() == {"sw.registry": 1001}
     caplog.clear()
     now_s = LINE_EVERY_S
-    skipped.note("sw.registry", 0, 1001, "no entry of the registry")
+    skipped.note("sw.registry", 0, 1001, "not a registry entry")
     assert [record.getMessage() for record in caplog.records] == [
-        "sw.registry:0:1001 is skipped: no entry of the registry; 999 more since the last line"
+        "sw.registry:0:1001 is skipped: not a registry entry; 999 more since the last line"
     ]
 
 

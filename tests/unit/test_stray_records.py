@@ -53,11 +53,9 @@ from slackwater.runtime.host.decoding import decode, decode_ordered_record
 from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.transport import RawRecord
+from slackwater.runtime.service.heartbeat_view import REFUTED_S, STALE_S, HeartbeatView
 from slackwater.runtime.service.heartbeats import (
-    REFUTED_S,
-    STALE_S,
     HeartbeatListener,
-    HeartbeatView,
 )
 from slackwater.runtime.service.state import read_root_state, read_states
 from slackwater.runtime.service.truncation import Truncation, not_needed
@@ -202,7 +200,7 @@ def test_a_forged_state_record_truncates_no_log_that_it_names_wrongly() -> None:
             for child, replica in ((0, 0), (0, 99), (99, 0), (-1, 0))
         ),
     )
-    assert set(not_needed(spec, {ROOT.fragment: forged})) == {(NAMES.deltas("climate", 0), 0)}
+    assert set(not_needed([spec], {ROOT.fragment: forged})) == {(NAMES.deltas("climate", 0), 0)}
     broker = states()
     broker.create_topic(NAMES.deltas("climate", 0), 4)
     broker.create_topic(NAMES.ordered("climate", 0), 4)

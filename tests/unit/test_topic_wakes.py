@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
+import numpy as np
 import pytest
 from confluent_kafka import KafkaError
 from tests.proxy_world import SPEC, S, World
-from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import (
-    THEIRS,
-    Consumer,
-    Fed,
-    Message,
-)
+from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import THEIRS, Client, Fed
 
-from slackwater.proxy import topic
 from slackwater.proxy.shell import turn
+from slackwater.proxy.topic import input as topic_input
+from slackwater.proxy.topic.client import Fetched, Notice
+from slackwater.proxy.topic.objects import _in_order
 
 
 def turns_of(world: World, fed: Fed, seconds: float, per_s: int = 0) -> int:
@@ -51,6 +49,45 @@ def test_a_stream_with_little_to_read_wakes_at_the_cut_points_alone(
     assert world.counts() == {}
 
 
+def test_a_stream_that_promises_by_its_readings_asks_for_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = replace(SPEC, topic=THEIRS, disorder_us=S, expect_every_us=5 * S)
+    world = World(tmp_path, spec=declared)
+    fed = Fed(world, monkeypatch)
+    fed.proxy.begin()
+    monkeypatch.setattr(fed.proxy, "_ask", None)  # asking fails
+    fed.put(range(900, 1_000))
+    fed.bring()
+    cut_points = 10 * 10
+    assert turns_of(world, fed, 10, 100) <= cut_points + 10
+    assert fed.readings() >= 100 + 9 * 100
+    assert fed.log()[-1].boundary >= 1_007 * S
+    assert world.counts() == {}
+
+
+def test_a_partition_that_was_empty_is_read_before_its_log_follows_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both partitions get their first readings; the client brings those of one of them first."""
+    declared = replace(SPEC, topic=THEIRS, disorder_us=S, expect_every_us=5 * S)
+    world = World(tmp_path, spec=declared)
+    fed = Fed(world, monkeypatch, partitions=2)
+    fed.proxy.begin()
+    world.run(fed.proxy, 1)
+    writer = world.broker.writer(world.failures.append)
+    values = [b'{"node": "n", "ts": %d, "t": 1}' % at for at in range(900, 1_000)]
+    for number in range(2):
+        for value in values:
+            writer.append(THEIRS.name, number, value)
+    for number in range(2):
+        fed.client.waiting = [Fetched(number, np.arange(100), values)]
+        world.run(fed.proxy, 2)
+    assert world.counts() == {}, "none is late"
+    assert [log.core.next_id for log in fed.proxy.logs] == [100, 100]
+    assert all(log.core.watermark == 998 * S for log in fed.proxy.logs)
+
+
 def test_a_stream_with_much_to_read_wakes_for_a_batch_and_not_for_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,36 +99,45 @@ def test_a_stream_with_much_to_read_wakes_for_a_batch_and_not_for_a_message(
     turns_of(world, fed, 0.2)
     per_s = 50_000
     turns = turns_of(world, fed, 0.5, per_s)
-    batches = per_s // topic.BATCH_MESSAGES // 2
+    batches = per_s // topic_input.BATCH_MESSAGES // 2
     assert batches // 2 <= turns <= 4 * batches
     assert world.counts() == {}
 
 
 @dataclass
-class End:
-    """What the client tells at the end of a partition."""
+class Message:
+    """What the client library hands over: a message, or the end of a partition."""
 
     at: int
+    is_end: bool = False
 
     def error(self) -> Any:
-        return KafkaError(KafkaError._PARTITION_EOF)
-
-    def partition(self) -> int:
-        return 0
+        return KafkaError(KafkaError._PARTITION_EOF) if self.is_end else None
 
     def offset(self) -> int:
         return self.at
 
+    def value(self) -> bytes:
+        return b"{}"
 
-class OfTransactions(Consumer):
-    """Tells the end as well."""
 
-    def close(self) -> None: ...
+def test_a_notice_stands_where_it_was_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slackwater.proxy.topic.objects.Message", Message)
+    messages: Any = [Message(0), Message(4), Message(6, True), Message(6), Message(7, True)]
+    first, end, second, last = _in_order(3, messages)
+    assert not isinstance(first, Notice)
+    assert not isinstance(second, Notice)
+    assert (first.partition, first.offsets.tolist(), list(first.values)) == (3, [0, 4], [b"{}"] * 2)
+    assert second.offsets.tolist() == [6]
+    assert (end, last) == (Notice(3, "end", 6, ANY), Notice(3, "end", 7, ANY))
 
 
 @pytest.mark.parametrize(
     ("markers", "waits_ms"),
-    [(0, [topic.FETCH_WAIT_MS]), (1, [topic.FETCH_WAIT_MS, topic.FETCH_WAIT_MARKERS_MS])],
+    [
+        (0, [topic_input.FETCH_WAIT_MS]),
+        (1, [topic_input.FETCH_WAIT_MS, topic_input.FETCH_WAIT_MARKERS_MS]),
+    ],
     ids=["none", "a marker behind the last message"],
 )
 def test_an_end_behind_a_marker_is_not_waited_for_twice(
@@ -99,24 +145,20 @@ def test_an_end_behind_a_marker_is_not_waited_for_twice(
 ) -> None:
     """A marker is never handed over: only a fetch that has waited in vain tells what is behind."""
     world = World(tmp_path, spec=replace(SPEC, topic=THEIRS, disorder_us=5 * S))
-    consumer, opened = OfTransactions(), []
+    client, opened = Client(), []
 
-    def open_(config: Mapping[str, Any]) -> Consumer:
-        opened.append(config["fetch.wait.max.ms"])
-        return consumer
+    def open_(_cluster: object, _topic: str, _group: str, wait_ms: int) -> Client:
+        opened.append(wait_ms)
+        return client
 
-    fed = Fed(world, monkeypatch, consumer)
-    monkeypatch.setattr(topic, "Consumer", open_)
-    monkeypatch.setattr(topic, "Message", Any)
-    fed.proxy = topic.TopicInput(world.context(), THEIRS)
+    fed = Fed(world, monkeypatch, client)
+    monkeypatch.setattr(topic_input, "open_client", open_)
+    fed.proxy = topic_input.TopicInput(world.context(), THEIRS)
     fed.proxy.begin()
-    partition = fed.proxy._partitions[0]
-    kept = fed.proxy._without_events(
-        partition,
-        [Message(0, b"{}"), Message(1, b"{}"), End(2 + markers)],  # type: ignore[list-item]
-    )
-    assert [message.offset() for message in kept] == [0, 1]
-    assert partition.position == (2 + markers)
+    fed.put([990, 991])
+    fed.bring()
+    client.waiting.append(Notice(0, "end", 2 + markers, ""))
     for _ in range(3):
         turn(world.contexts[-1], fed.proxy, world.now_us)
+    assert fed.proxy._partitions[0].position == 2 + markers
     assert opened == waits_ms

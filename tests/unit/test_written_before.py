@@ -45,7 +45,8 @@ from slackwater.model.records import (
     SourceRecord,
 )
 from slackwater.primitives.eventclock import WallClock
-from slackwater.runtime.host.driver import Driven, Driver
+from slackwater.runtime.host.driven import Driven
+from slackwater.runtime.host.driver import Driver
 from slackwater.runtime.host.wake_signal import WakeSignal
 from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import Log, read_to_end

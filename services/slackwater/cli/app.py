@@ -35,8 +35,8 @@ from slackwater.runtime.service.settings import settings
 
 app = typer.Typer(
     name="slackwater",
-    help="Windows over sensor streams that never stall and never lie.\n\n"
-    "Begin with: slackwater demo",
+    help="Windows over sensor streams: a first answer within a bound, the exact answer later.\n\n"
+    "Start with: slackwater demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -86,7 +86,7 @@ def up(
         bool,
         typer.Option(
             "--secure",
-            help="The embedded broker has TLS and asks for a password, which it writes into"
+            help="Run the embedded broker with TLS and a password, which is written to"
             " client.properties in the data directory.",
         ),
     ] = False,
@@ -100,12 +100,14 @@ def up(
     kafka_config = kafka_config or settings().kafka_config
     if port is not None and (bootstrap, kafka_config) != (None, None):
         raise UsageError(
-            "--port is for the embedded broker, --bootstrap and --kafka-config are for another one"
+            "--port is for the embedded broker and excludes --bootstrap and --kafka-config"
         )
     if secure and (bootstrap, kafka_config) != (None, None):
-        raise UsageError("--secure is for the embedded broker; another one has its own security")
+        raise UsageError(
+            "--secure is for the embedded broker and excludes --bootstrap and --kafka-config"
+        )
     if port is not None and not 0 < port < 65_536:
-        raise UsageError(f"--port {port} is no port")
+        raise UsageError(f"--port {port}: must be between 1 and 65535")
     run_up(deployment, data_dir(data_dir_), port, bootstrap, kafka_config, secure=secure)
 
 
@@ -119,41 +121,43 @@ def topics(
         typer.Option(
             "--inputs",
             metavar="PARTITIONS",
-            help="Create the topics that streams are fed by, too, where they are missing.",
+            help="Also create missing input topics of streams, with this many partitions.",
         ),
     ] = None,
 ) -> None:
-    """Create the topics of a deployment that are missing, on any Kafka, and end.
+    """Create the missing topics of a deployment in a Kafka cluster.
 
-    For deployments whose processes something else starts; `slackwater up` does it by itself.
+    For deployments that are not started by `slackwater up`, which creates topics itself.
 
     Example: slackwater topics --deployment rooms.yaml --bootstrap kafka:9092
     """
     from slackwater.cli.up import make_topics
 
     if inputs is not None and inputs < 1:
-        raise UsageError(f"--inputs {inputs}: at least 1")
+        raise UsageError(f"--inputs {inputs}: must be at least 1")
     make_topics(deployment, reach_kafka(bootstrap, kafka_config, role=Role.ADMIN), inputs)
 
 
 @app.command()
 def results(
     query: Annotated[str, typer.Argument(help="The query's name.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on at the end.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for further results, until Ctrl-C.")
+    ] = False,
     kind: Annotated[
         str,
         typer.Option(
             "--kind",
             metavar="KINDS",
-            help="Which kinds, by commas: stable, tentative, boundary, undo, rec_done, gap."
+            help="Kinds, separated by commas: stable, tentative, boundary, undo, rec_done, gap."
             " Default: all but boundary for a table, all for jsonl.",
         ),
     ] = "",
     format_: Annotated[
-        str, typer.Option("--format", metavar="table|jsonl", help="How to write them.")
+        str, typer.Option("--format", metavar="table|jsonl", help="Output format.")
     ] = "table",
     from_: Annotated[
-        str, typer.Option("--from", metavar="beginning|end", help="Where to begin.")
+        str, typer.Option("--from", metavar="beginning|end", help="Where to start reading.")
     ] = "beginning",
     bootstrap: BootstrapOption = None,
     prefix: PrefixOption = None,
@@ -179,15 +183,13 @@ def status(
     kafka_config: KafkaConfigOption = None,
     data_dir_: DataDirOption = None,
     format_: Annotated[
-        str, typer.Option("--format", metavar="table|json", help="How to write it.")
+        str, typer.Option("--format", metavar="table|json", help="Output format.")
     ] = "table",
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Look again every 2 s, until Ctrl-C.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every 2 s, until Ctrl-C.")] = False,
 ) -> None:
-    """Show what runs, against what should run: readiness, restarts, outputs, late answers.
+    """Compare running processes with expected ones: readiness, restarts, outputs, late answers.
 
-    Exit code 1 if a process is missing, or a query answers beyond its bound.
+    Exit code 1 if a process is missing or a query's answers exceed their bound.
 
     Example: slackwater status --watch
     """
@@ -239,25 +241,25 @@ def query_show(
 def query_apply(
     file: Annotated[Path, typer.Argument(help="A deployment file.")] = Path("deployment.yaml"),
 ) -> None:
-    """Register queries while running: not in this version.
+    """Register a query in a running deployment: not available in this version.
 
     Example: slackwater query apply rooms.yaml
     """
     raise UsageError(
-        f"query apply is not in this version: put the query into {file} and start"
-        " `slackwater up` again"
+        f"query apply is not available in this version: add the query to {file} and restart"
+        " `slackwater up`"
     )
 
 
 @query_app.command("delete")
 def query_delete(name: Annotated[str, typer.Argument(help="The query's name.")]) -> None:
-    """Delete a query while running: not in this version.
+    """Delete a query of a running deployment: not available in this version.
 
     Example: slackwater query delete climate
     """
     raise UsageError(
-        f"query delete is not in this version: take {name} out of the deployment file and start"
-        " `slackwater up` again; its results stay in their topics"
+        f"query delete is not available in this version: remove {name} from the deployment file"
+        " and restart `slackwater up`; its results stay in their topics"
     )
 
 
@@ -275,10 +277,11 @@ def ingest(
     ] = None,
     speed: Annotated[
         float | None,
-        typer.Option("--speed", help="How many times faster than the readings' own times."),
+        typer.Option("--speed", help="Speed, as a multiple of the readings' own times."),
     ] = None,
     as_now: Annotated[
-        bool, typer.Option("--as-now", help="Shift all times, so that the first reading is now.")
+        bool,
+        typer.Option("--as-now", help="Shift all times so that the first is the current time."),
     ] = False,
     data_dir_: DataDirOption = None,
 ) -> None:
@@ -320,17 +323,18 @@ def audit(
 @app.command()
 def acl(
     deployment: DeploymentOption,
-    role: Annotated[
-        Role, typer.Option("--role", help="Who connects; docs/security.md says what each does.")
-    ],
+    role: Annotated[Role, typer.Option("--role", help="Role of the client; see docs/security.md.")],
     principal: Annotated[
-        str, typer.Option("--principal", metavar="TYPE:NAME", help="As in User:plant-7-proxy.")
+        str,
+        typer.Option(
+            "--principal", metavar="TYPE:NAME", help="Kafka principal, as in User:plant-7-proxy."
+        ),
     ],
     format_: Annotated[
         str, typer.Option("--format", metavar="text|json", help="Command lines, or JSON.")
     ] = "text",
 ) -> None:
-    """Print the access control lists that a role needs in a secured Kafka, and change nothing.
+    """Print the access control lists that a role needs in a secured Kafka; changes nothing.
 
     Example: slackwater acl --role proxy --principal User:proxy --deployment rooms.yaml
     """
@@ -343,19 +347,17 @@ def acl(
 def plan(
     deployment: Annotated[Path, typer.Argument(metavar="FILE", help="The deployment file (YAML).")],
     rate: Annotated[
-        float, typer.Option("--rate", metavar="N", help="Readings a second of each stream.")
+        float, typer.Option("--rate", metavar="N", help="Readings per second of each stream.")
     ] = 100.0,
-    keys: Annotated[
-        int, typer.Option("--keys", metavar="N", help="How many keys a window has.")
-    ] = 100,
+    keys: Annotated[int, typer.Option("--keys", metavar="N", help="Keys per window.")] = 100,
     format_: Annotated[
-        str, typer.Option("--format", metavar="text|json", help="How to write it.")
+        str, typer.Option("--format", metavar="text|json", help="Output format.")
     ] = "text",
     data_dir_: DataDirOption = None,
 ) -> None:
-    """Say what a deployment will need of this machine: processes, memory, CPU, topics, disk.
+    """Estimate what a deployment needs of this machine: processes, memory, CPU, topics, disk.
 
-    Sums up measured figures and starts nothing. Exit code 1, with advice, if it does not fit.
+    Computed from measured figures; starts nothing. Exit code 1, with advice, if it does not fit.
 
     Example: slackwater plan rooms.yaml --rate 500 --keys 40
     """
@@ -363,15 +365,15 @@ def plan(
     from slackwater.runtime.local.plan import PlannedLoad
 
     if rate < 0 or keys < 1:
-        raise UsageError("--rate is at least 0, --keys at least 1")
+        raise UsageError("--rate must be at least 0, and --keys at least 1")
     if format_ not in {"text", "json"}:
-        raise UsageError(f"--format {format_}: text or json")
+        raise UsageError(f"--format {format_}: choose text or json")
     print_plan(deployment, PlannedLoad(rate, keys), data_dir(data_dir_), format_)
 
 
 @app.command()
 def doctor(data_dir_: DataDirOption = None) -> None:
-    """Check Java, jars, ports, disk and memory, and say how to repair what is wrong.
+    """Check Java, jars, ports, disk and memory; prints how to repair each problem.
 
     Example: slackwater doctor
     """
@@ -384,7 +386,7 @@ def doctor(data_dir_: DataDirOption = None) -> None:
             emit(f"     {'':<12} -> {finding.repair}")
             ill += 1
     if ill:
-        raise EnvironmentProblem(f"{ill} of the checks found something to repair")
+        raise EnvironmentProblem(f"{ill} of the checks failed")
 
 
 @app.command()
@@ -394,16 +396,16 @@ def rehearse(
         list[str],
         typer.Option("--input", metavar="STREAM=FILE", help="A CSV or CSV.gz file for a stream."),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Where the results go, as JSON lines.")],
+    out: Annotated[Path, typer.Option("--out", help="File for the results, as JSON lines.")],
     speed: Annotated[
-        float, typer.Option("--speed", help="How many times faster than the readings' own times.")
+        float, typer.Option("--speed", help="Speed, as a multiple of the readings' own times.")
     ] = 1.0,
     duration: Annotated[
         str | None,
-        typer.Option("--duration", metavar="D", help="End the replay so long after its beginning."),
+        typer.Option("--duration", metavar="D", help="Length of the replay. Default: all input."),
     ] = None,
     wait: Annotated[
-        str, typer.Option("--wait", metavar="D", help="How long to wait for the last results.")
+        str, typer.Option("--wait", metavar="D", help="Maximum wait for the last results.")
     ] = "120s",
     fault: Annotated[
         list[str] | None,
@@ -414,25 +416,26 @@ def rehearse(
             ' "at=5s pause KIND[/NAME] for 2s"; kinds: proxy, orderer, aggregator, root, broker.',
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="For what is left to chance.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of all random choices.")] = 0,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Where the report goes, as JSON.")
+        Path | None, typer.Option("--report", help="File for the report, as JSON.")
     ] = None,
     data_dir_: Annotated[
         Path | None,
         typer.Option(
             "--data-dir",
             metavar="DIR",
-            help="Keep logs and spools here. Default: a temporary directory, removed at the end"
-            " unless the rehearsal failed.",
+            help="Directory for logs and spools. Default: a temporary directory, removed at the"
+            " end unless the rehearsal failed.",
         ),
     ] = None,
 ) -> None:
     """Replay your own files through the real pipeline, with failures, and check the results.
 
-    Starts everything on this machine, replays, injects the faults, waits until all is stable,
-    compares with a batch computation of its own, stops everything. Exit code 0 only if all agreed
-    and every first answer came within its bound (and 250 ms) while a copy of each stage was up.
+    Starts all processes on this machine, replays the files, injects the faults, waits until all
+    results are stable, compares them with a batch computation, and stops all processes. Exit code 0
+    only if all results are equal and every first answer came within its bound (plus 250 ms) while a
+    copy of each stage was up.
 
     Example: slackwater rehearse --deployment rooms.yaml --input room-1=a.csv
     --input room-2=b.csv.gz --speed 60 --fault "at=5s silence room-2 for 8s" --out results.jsonl
@@ -460,14 +463,14 @@ def demo(
         typer.Option("--keep", metavar="DIR", help="Keep results and report in this directory."),
     ] = None,
 ) -> None:
-    """Four rooms, one of them falls silent: see answers turn tentative, be undone, become exact.
+    """Show four rooms, one of which falls silent: tentative answers, their undo, exact answers.
 
     Example: slackwater demo
     """
     from slackwater.cli.demo import run_demo
 
     if not run_demo(keep):
-        raise CheckFailed("the demo's results did not pass: what was found stands above")
+        raise CheckFailed("the demo's results failed the check; see the findings above")
 
 
 if __name__ == "__main__":

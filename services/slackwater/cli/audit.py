@@ -33,29 +33,29 @@ def print_audit(cluster: Cluster, data_dir: Path, query: str, deployment: Path |
         run = read_run(data_dir)
         if run is None:
             raise UsageError(
-                f"{data_dir} does not say which deployment runs: add --deployment FILE"
+                f"{data_dir} has no run.json with a deployment file: add --deployment FILE"
             )
         deployment = Path(run.deployment)
     loaded = load_deployment(deployment)
     definition = registered_query(cluster, loaded.names, query)
     if definition.spec.window is None:
         raise UsageError(
-            f"query {query} has no window: the audit recomputes windows only, use a rehearsal"
+            f"query {query} has no window: the audit recomputes windows only; use a rehearsal"
         )
     read = loaded.queries_of(definition.spec)
     if read:
         raise UsageError(
-            f"query {query} reads {', '.join(read)}: an audit recomputes from readings, and this"
-            " version does not do chains yet; audit what it reads"
+            f"query {query} reads {', '.join(read)}: in this version the audit recomputes queries"
+            " over streams only; audit the queries that it reads"
         )
     _check_begun(cluster, loaded.names, definition)
     loaded = dataclasses.replace(loaded, queries={**loaded.queries, query: definition.spec})
-    emit("reading the logs (a Spark batch job: this takes half a minute)")
+    emit("reading the logs (a Spark batch job, takes about 30 s)")
     report = run_audit(
         cluster.bootstrap, loaded, query, definition.e0_us, security=cluster.security.spark()
     )
     for topic in report.truncated:
-        emit(f"{topic} has lost its beginning: windows that may have needed it are left out")
+        emit(f"the beginning of {topic} is deleted: windows that may depend on it are left out")
     for finding in report.findings:
         emit(f"  {finding}")
     start, end = (short_time(format_time(at)) for at in (report.start_us, report.end_us))
@@ -65,7 +65,7 @@ def print_audit(cluster: Cluster, data_dir: Path, query: str, deployment: Path |
         f" {report.wrong} wrong"
     )
     if not report.ok:
-        raise CheckFailed(f"the stable results of {query} are not those of the batch computation")
+        raise CheckFailed(f"the stable results of {query} differ from the batch computation")
 
 
 def _check_begun(cluster: Cluster, names: Names, definition: QueryDefinition) -> None:

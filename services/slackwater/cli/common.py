@@ -28,8 +28,8 @@ BootstrapOption = Annotated[
     typer.Option(
         "--bootstrap",
         metavar="HOST:PORT",
-        help="Where Kafka answers. Default: SLACKWATER_BOOTSTRAP, else what run.json in the data"
-        " directory says.",
+        help="Address of Kafka. Default: SLACKWATER_BOOTSTRAP, else that of run.json in the data"
+        " directory.",
     ),
 ]
 KafkaConfigOption = Annotated[
@@ -38,7 +38,7 @@ KafkaConfigOption = Annotated[
         "--kafka-config",
         metavar="FILE",
         help="Kafka's client properties, for a cluster with TLS or SASL; or a folder with one file"
-        " for each role. Default: SLACKWATER_KAFKA_CONFIG, else what run.json says.",
+        " for each role. Default: SLACKWATER_KAFKA_CONFIG, else that of run.json.",
     ),
 ]
 DataDirOption = Annotated[
@@ -54,8 +54,8 @@ PrefixOption = Annotated[
     typer.Option(
         "--prefix",
         metavar="PREFIX",
-        help="The deployment's prefix, as in plant-7. Default: SLACKWATER_PREFIX, else what"
-        " run.json in the data directory says, if the broker is the one that it names.",
+        help="The deployment's prefix, as in plant-7. Default: SLACKWATER_PREFIX, else that of"
+        " run.json in the data directory, if it has the same broker.",
     ),
 ]
 DeploymentOption = Annotated[
@@ -91,7 +91,7 @@ def reach_kafka(
 def check_address(bootstrap: str, emitted_by: str) -> None:
     """Raise ``UsageError`` unless these are valid addresses, which retrying cannot change."""
     if not all(map(_is_address, bootstrap.split(","))):
-        raise UsageError(f"{emitted_by} says {bootstrap!r}: write host:port")
+        raise UsageError(f"{emitted_by} has {bootstrap!r}: write host:port")
 
 
 def find_names(given: str | None, bootstrap: str | None, directory: Path | None = None) -> Names:
@@ -148,7 +148,7 @@ def _cluster(
     path, run = directory / RUN_FILE, read_run(directory)
     if run is None:
         raise EnvironmentProblem(
-            f"no broker is known: {path} is not there. Start `slackwater up`, or give --bootstrap"
+            f"no broker is known: {path} does not exist. Start `slackwater up`, or add --bootstrap"
         )
     if config is None and run.kafka_config is not None:
         config = Path(run.kafka_config)

@@ -46,8 +46,8 @@ queries:
     from: [room-1, room-2, room-3, room-4]
     window: {{size: 1m}}            # a second of this demo, which runs sixty times as fast
     aggregate: [count, avg, min, max]
-    bound: 2s                     # X: wait no longer for a room that is silent
-    replicas: 1                   # nobody dies here; a second copy would only start more slowly
+    bound: 2s                     # X: the longest wait for a silent room
+    replicas: 1                   # no process is killed here; a second copy only delays the start
 """
 STREAM: Final = (
     "  {room}: {{key: {{value: {room}}}, time: {{column: ts, unit: ms}},"
@@ -100,21 +100,17 @@ def _make_room(keep: Path) -> None:
         keep.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"--keep {keep} is no directory and cannot become one: {error.strerror}"
+            f"--keep {keep}: not a directory, and cannot be created: {error.strerror}"
         ) from error
     if not os.access(keep, os.W_OK | os.X_OK):
-        raise UsageError(f"--keep {keep}: nothing can be written there")
+        raise UsageError(f"--keep {keep}: not writable")
 
 
 def introduce(notify: Any) -> None:
     """Print what the demo shows."""
-    notify("Four rooms send their temperature; sixty times as fast as they did in March 2016, so a")
-    notify(
-        "window of a minute is answered every second. Room 2 is cut off for 9 s. After X = 2 s its"
-    )
-    notify(
-        "windows are answered without it; when it is heard again they are undone and made exact."
-    )
+    notify("Four rooms send temperatures measured in March 2016, at sixty times their speed, so a")
+    notify("window of one minute is answered each second. Room 2 is cut off for 9 s. After X = 2 s")
+    notify("windows are answered without it. When it returns they are undone and made exact.")
 
 
 def last_line(outcome: RehearsalOutcome) -> str:
@@ -207,7 +203,7 @@ class Screen:
     def happened(self, text: str, at_us: int) -> None:
         """Show the begin or end of a fault."""
         silent = text.startswith("silence")
-        self._note = "room-2 is cut off" if silent else "room-2 is heard again: catching up"
+        self._note = "room-2 is cut off" if silent else "room-2 is connected again: catching up"
 
     def tick(self, now_us: int) -> None:
         """Redraw, ten times a second."""

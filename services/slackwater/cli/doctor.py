@@ -93,7 +93,7 @@ def java() -> str:
     ).stderr
     match = re.search(r'version "(\d+)', shown)
     if match is None:
-        raise Trouble(f"{executable} does not say its version", "install Java 17")
+        raise Trouble(f"{executable} prints no version", "install Java 17")
     if int(match[1]) not in JAVA_VERSIONS:
         raise Trouble(
             f"{executable} is Java {match[1]}",

@@ -34,15 +34,19 @@ def run_ingest(
     if stream not in spec.streams:
         raise UsageError(f"there is no stream {stream}, only {', '.join(spec.streams)}")
     if (topic := spec.streams[stream].topic) is not None:
-        raise UsageError(f"stream {stream} is fed by topic {topic.name}: write to that")
+        raise UsageError(f"stream {stream} is fed by topic {topic.name}: write to the topic")
+    if (mqtt := spec.streams[stream].mqtt) is not None:
+        raise UsageError(f"stream {stream} is fed by MQTT broker {mqtt.address}: publish there")
+    if spec.streams[stream].http is not None:
+        raise UsageError(f"stream {stream} is fed over HTTP: post the file to /streams/{stream}")
     if spec.clock != "data" and not as_now:
         raise UsageError(
-            "this deployment runs by the wall clock, and a file's readings are old: say --as-now"
-            " to shift their times, or use clock: data"
+            "this deployment uses the wall clock, and the readings of a file are in the past: add"
+            " --as-now to shift their times, or use clock: data"
         )
     if speed is not None and not 0 < speed < float("inf"):
-        raise UsageError(f"--speed {speed:g} is no speed: it must be larger than 0")
+        raise UsageError(f"--speed {speed:g}: must be a number above 0")
     CsvFile(spec.streams[stream], file).verify()  # reports a missing column or a truncated archive
     name = f"{SystemClock().now_us()}-{file.name}"
     hand_over(data_dir, stream, name, file, speed=speed or 1.0, as_now=as_now)
-    emit(f"{file} is handed to proxy/{stream}; `slackwater status` shows how far it is")
+    emit(f"{file} is passed to proxy/{stream}; `slackwater status` shows its progress")

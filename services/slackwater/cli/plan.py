@@ -27,7 +27,7 @@ def print_plan(deployment: Path, load: PlannedLoad, data_dir: Path, format_: str
         for line in as_text(found, lacks, load, machine):
             emit(line)
     if lacks:
-        raise CheckFailed("this deployment does not fit this machine: what helps stands above")
+        raise CheckFailed("this deployment does not fit this machine; see the advice above")
 
 
 def warn_of(deployment: Deployment, data_dir: Path, *, own_broker: bool) -> None:
@@ -54,15 +54,15 @@ def as_text(
         yield (
             f"{process.name:<20} {fragments:>9} {process.memory_mb:>8,.0f} {process.cores:>6.2f}"
         )
-    yield f"{'all':<20} {'':>9} {found.memory_mb:>8,.0f} {found.cores:>6.2f}"
-    yield f"{'there are':<20} {'':>9} {machine.memory_mb:>8,.0f} {machine.cores:>6}"
+    yield f"{'total':<20} {'':>9} {found.memory_mb:>8,.0f} {found.cores:>6.2f}"
+    yield f"{'machine':<20} {'':>9} {machine.memory_mb:>8,.0f} {machine.cores:>6}"
     yield ""
     yield f"topics: {found.topics}, with {found.partitions} partitions"
     yield (
         f"disk: {found.disk_bytes_a_day / 1e9:,.2f} GB a day, at most"
         f" {found.disk_bytes_max / 1e9:,.1f} GB; {machine.disk_free_bytes / 1e9:,.0f} GB are free"
     )
-    for line in lacks or ["it fits this machine"]:
+    for line in lacks or ["the deployment fits this machine"]:
         yield f"-> {line}"
 
 

@@ -173,7 +173,7 @@ class PlainLines:
             first, last = (short_time(record[name])[-8:] for name in ("undo_from", "undo_to"))
             self._print(f"{first}  to {last} undone, exact answers follow")
         elif record["kind"] == "rec_done":
-            self._print("          all is corrected")
+            self._print("          all corrected")
 
     def happened(self, text: str, at_us: int) -> None:
         """Print the begin or end of a fault."""

@@ -76,7 +76,7 @@ def print_results(
         except KeyboardInterrupt:
             pass  # the normal end of following
     if stream.repeats:
-        warn(f"slackwater: {stream.repeats} results were there twice; please report this")
+        warn(f"slackwater: {stream.repeats} results occurred twice; please report this")
 
 
 def print_status(
@@ -111,12 +111,10 @@ def _as_lines(picture: Picture, bootstrap: str) -> str:
     lines = [f"{'broker':<28} ready at {bootstrap}", *(row.line(now_us) for row in picture.rows)]
     lines += [f"query {query}: {why}" for query, why in picture.late.items()]
     for query, windows in picture.gaps.items():
-        lines.append(
-            f"query {query}: {windows} windows lack readings that are lost; they say so in"
-        )
+        lines.append(f"query {query}: {windows} windows lack readings that are lost; to list them:")
         lines.append(f"  slackwater results {query} --kind gap")
     if not picture.rows:
-        lines.append("no process of a deployment is heard")
+        lines.append("no heartbeat of any process")
     return "\n".join(lines)
 
 
@@ -253,7 +251,7 @@ def nothing_yet(name: str, query: QueryDefinition | None, now_us: int) -> str:
     A query whose start time depends on its readings is registered only after the first reading.
     """
     if query is None or query.spec.window is None:
-        return f"{name} has no results yet: the first come with the first readings"
+        return f"{name} has no results yet: the first ones follow the first readings"
     grid = query.grid
     end = grid.window_end(grid.first_window_holding(query.e0_us))
     tense = "ends" if end > now_us else "ended"

@@ -26,7 +26,7 @@ from slackwater.runtime.local.layout import HOST, expected_names, stages
 from slackwater.runtime.local.supervisor import BROKER
 from slackwater.runtime.service.beat import cpu_share
 from slackwater.runtime.service.cpu import is_starved
-from slackwater.runtime.service.heartbeats import STALE_S
+from slackwater.runtime.service.heartbeat_view import STALE_S
 from slackwater.runtime.service.parts import (
     FAILED_AT,
     FAILURES,
@@ -125,7 +125,7 @@ class Picture:
     def wrong(self) -> list[str]:
         """Return the reasons for exit code 1; empty if there are none."""
         failing = [row.process for row in self.rows if row.failing]
-        found = [f"not at work: {', '.join(failing)}"] if failing else []
+        found = [f"not working: {', '.join(failing)}"] if failing else []
         return found + [f"query {query} is {why}" for query, why in self.late.items()]
 
 
@@ -170,16 +170,16 @@ def _row(
 def _place(beat: Heartbeat) -> Iterator[str]:
     """Report a fragment whose turns are too long for a shared host."""
     if OWN_HOST in beat.detail:
-        yield " in a host of its own: its turns were too long"
+        yield " in a host of its own: turns were too long"
     elif LONG_TURN_MS in beat.detail:
-        yield " held back: its turns are too long"
+        yield " held back: turns are too long"
 
 
 def _held(beat: Heartbeat) -> Iterator[str]:
     """Report a fragment that holds too much in memory."""
     if HELD_BYTES in beat.detail:
         held, bound = (beat.detail[each] / 2**20 for each in (HELD_BYTES, HELD_BYTES_MAX))
-        yield f" was built anew: it kept {held:.1f} MiB of an input, of {bound:.1f} that it may"
+        yield f" restarted: kept {held:.1f} MiB of an input in memory, limit {bound:.1f} MiB"
 
 
 def _crashes(life: Life | None, now_us: int) -> bool:
@@ -210,11 +210,9 @@ def _why_late(
         return None
     windows = sum(beat.detail["beyond_bound"] for beat in recent)
     reported = (
-        [f"the next answer is {overdue_ms / 1000:.1f} s beyond its bound"] if overdue_ms else []
+        [f"the next answer exceeds its bound by {overdue_ms / 1000:.1f} s"] if overdue_ms else []
     )
-    reported += (
-        [f"{windows} windows were answered beyond it since their root started"] if recent else []
-    )
+    reported += [f"{windows} first answers were late since their root started"] if recent else []
     running = {BROKER, *at_work}
     down = [copies for copies in stages(query.spec) if running.isdisjoint(copies)]
     if down:
@@ -254,7 +252,7 @@ def _lagging(
     reached = [
         max(detail.get("live_to", 0), detail.get("stable_to", 0))
         for name, each in latest.items()
-        if is_orderer_of(name, query.name) and (detail := each.beat.detail)
+        if is_orderer_of(name, query.spec.child_query) and (detail := each.beat.detail)
     ]
     for root in roots:
         if not reached or "answered_to" not in root.detail or not root.detail.get("overdue_ms"):
@@ -262,10 +260,10 @@ def _lagging(
         needed = query.grid.window_end(root.detail["answered_to"])
         if max(reached) >= needed:
             past_s = (max(reached) - needed) / 1e6
-            yield f"the orderers are {past_s:.1f} s past it: the aggregators or the root are behind"
+            yield f"the orderers are {past_s:.1f} s ahead of it: aggregators or root are too slow"
         else:
             short_s = (needed - max(reached)) / 1e6
-            yield f"the orderers are {short_s:.1f} s before it: they or the proxies are behind"
+            yield f"the orderers are {short_s:.1f} s behind it: they or the proxies are too slow"
         return
 
 

@@ -69,7 +69,7 @@ def _line(record: Mapping[str, Any]) -> str:
             first, last = short_time(record["undo_from"]), short_time(record["undo_to"])
             return f"undo      {first:<26} to {last}, part {part}"
         case "rec_done":
-            return f"rec_done  epoch {record['epoch']}, part {part}: all is corrected"
+            return f"rec_done  epoch {record['epoch']}, part {part}: all corrected"
         case "gap":
             first, last = short_time(record["gap_from"]), short_time(record["gap_to"])
             lost = f"{record['lost']} readings of {record['stream']} lost"

@@ -73,6 +73,8 @@ def run_up(
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, on_signal)
         emit(f"bootstrap {thread.open()}")
+        if any(stream.http is not None for stream in checked.deployment.streams.values()):
+            emit(f"readings are posted to {checked.deployment.http.url}NAME")
         if secure:
             emit(f"clients read {data_dir / CLIENT_FILE}; kcat: -F {data_dir / KCAT_FILE}")
         thread.start_up()
@@ -91,7 +93,7 @@ def make_topics(deployment: Path, cluster: Cluster, inputs: int | None) -> None:
     checked = load_deployment(deployment)
     registration = Registration(KafkaTransport(cluster, checked.names), checked, deployment)
     registration.make_topics(input_partitions=inputs, within_s=TOPICS_S_MAX)
-    emit(f"the topics of {deployment} are there")
+    emit(f"all topics of {deployment} exist")
 
 
 def _watch(thread: StackThread, stopping: threading.Event) -> None:

@@ -189,7 +189,7 @@ class Follower:
             record = parse_result(raw.value, where)
             check_result(record, self.query, raw.partition, where)
         except MalformedRecordError as error:
-            SKIPPED.note(*raw.log, raw.offset, "no result of its part", error.reason)
+            SKIPPED.note(*raw.log, raw.offset, "not a result of its part", error.reason)
             return None
         return record
 
@@ -252,7 +252,7 @@ class Follow:
                     if isinstance(item, Cut):
                         self.answers.cut(item.part)
                         _log.warning(
-                            "results of %s, part %d: seq %d to %d can be read in no topic",
+                            "results of %s, part %d: seq %d to %d are in none of its topics",
                             *(self._follower.query, item.part, item.first, item.last),
                         )
                     else:

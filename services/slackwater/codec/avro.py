@@ -108,7 +108,7 @@ class RecordCodec:
         older: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.name: str = schema["name"]
-        self.fingerprint = _fingerprint(schema)
+        self.fingerprint = fingerprint_of(schema)
         self.header = _SINGLE_OBJECT + self.fingerprint
         self.fields: tuple[str, ...] = tuple(field["name"] for field in schema["fields"])
         self.key_lists = KeyLists()
@@ -119,7 +119,7 @@ class RecordCodec:
         self._readers = tuple(reader for reader, _ in pairs)
         self._writers = tuple(writer for _, writer in pairs)
         self.older = {
-            _SINGLE_OBJECT + _fingerprint(version): self._defaults(schema, len(version["fields"]))
+            _SINGLE_OBJECT + fingerprint_of(version): self._defaults(schema, len(version["fields"]))
             for version in older
         }
         """Header of each older version -> the bytes its records lack at the end."""
@@ -175,7 +175,7 @@ class RecordCodec:
         return b"".join(out)
 
 
-def _fingerprint(schema: Mapping[str, Any]) -> bytes:
+def fingerprint_of(schema: Mapping[str, Any]) -> bytes:
     """Return the CRC-64-AVRO, low byte first, as in the specification's single-object encoding."""
     canonical = to_parsing_canonical_form(dict(schema))
     return bytes.fromhex(avro_fingerprint(canonical, "CRC-64-AVRO"))

@@ -63,7 +63,7 @@ def parse_time(text: str) -> int:
         return int(np.datetime64(text.removeprefix("+").removesuffix("Z"), "us").astype(np.int64))
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
-        raise ValueError(f"{text!r} names no zone")
+        raise ValueError(f"{text!r} has no time zone")
     return (moment - _EPOCH) // _US
 
 

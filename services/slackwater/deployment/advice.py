@@ -31,8 +31,8 @@ def advise(deployment: Deployment, findings: Findings) -> None:
         if query.join is not None and query.join.within_us > JOIN_WITHIN_ADVISED_US:
             findings.warn(
                 ("queries", name, "join", "within"),
-                "every bucket looks through the readings of so long a time: live streams of "
-                f"several readings/s need {format_duration_us(JOIN_WITHIN_ADVISED_US)} or less",
+                "each bucket scans the readings of this period: live streams of several "
+                f"readings/s need {format_duration_us(JOIN_WITHIN_ADVISED_US)} or less",
             )
     for name, child, rate in _rates(deployment):
         too_many = too_many_records(f"{name}.{child}", rate)

@@ -12,6 +12,7 @@ from typing import Any
 from slackwater.deployment.advice import advise
 from slackwater.deployment.bounds import CHAIN_QUERIES_MAX
 from slackwater.deployment.findings import Findings
+from slackwater.deployment.listening import check_listening
 from slackwater.deployment.queries import (
     MARGIN_DEFAULT_US,
     MARGIN_MICRO_BATCH_US,
@@ -42,13 +43,14 @@ def check_content(content: Any, findings: Findings, *, micro_batch: bool) -> Dep
         for name, value in written.streams.items()
         if (spec := stream_checker.stream(name, value)) is not None
     }
+    http = check_listening(None if top is None else top.http, streams, findings)
     margin_us = MARGIN_MICRO_BATCH_US if micro_batch else MARGIN_DEFAULT_US
     query_checker = QueryChecker(written, streams, findings, margin_us)
     for name in _in_order(written.queries, findings):
         query_checker.check(name, written.queries[name])
     if top is None or findings.any():
         return None
-    deployment = Deployment(top.clock, streams, query_checker.queries, names)
+    deployment = Deployment(top.clock, streams, query_checker.queries, names, http)
     advise(deployment, findings)
     return None if findings.any() else deployment
 
@@ -70,7 +72,7 @@ def _in_order(queries: Mapping[str, Any], findings: Findings) -> list[str]:
             place: Place = ("queries", name, "from", i)
             if source in open_:
                 circle = " -> ".join([*open_[open_.index(source) :], source])
-                findings.error(place, f"queries cannot read in a circle: {circle}")
+                findings.error(place, f"queries read each other in a cycle: {circle}")
             elif source in queries:
                 if source not in depth and len(open_) <= CHAIN_QUERIES_MAX:
                     visit(source)

@@ -13,13 +13,13 @@ class Findings:
 
     def __init__(self, document: Document, where: str) -> None:
         self._document = document
-        self._where = where
+        self.where = where
         self._errors: list[tuple[int, str]] = []
         self._warnings: list[tuple[int, str]] = []
 
     def at_line(self, line: int, reason: str) -> None:
         """An error in a line of which nothing else is known."""
-        self._errors.append((line, f"{self._where}:{line}: {reason}"))
+        self._errors.append((line, f"{self.where}:{line}: {reason}"))
 
     def error(self, place: Place, reason: str) -> None:
         """Add an error."""
@@ -43,10 +43,10 @@ class Findings:
         found = list(dict.fromkeys(text for _, text in sorted(self._errors)))
         shown = [shortened(text) for text in found[:ERRORS_SHOWN_MAX]]
         if len(found) > len(shown):
-            shown.append(f"{self._where}: {len(found) - len(shown)} more mistakes")
+            shown.append(f"{self.where}: {len(found) - len(shown)} more errors")
         return DeploymentError("\n".join(shown))
 
     def _reported(self, place: Place, reason: str) -> tuple[int, str]:
         line = self._document.line(place)
         field = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in place).lstrip(".")
-        return line, f"{self._where}:{line}: {field + ': ' if field else ''}{reason}"
+        return line, f"{self.where}:{line}: {field + ': ' if field else ''}{reason}"

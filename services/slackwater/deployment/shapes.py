@@ -13,12 +13,15 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from slackwater.deployment.bounds import NAME_CHARS_MAX, too_many_fields
-from slackwater.model.deployment import KEY_CHARS_MAX, Clock
+from slackwater.model.deployment import KEY_CHARS_MAX, Clock, TopicFormat
 from slackwater.model.durations import parse_duration_us
+from slackwater.model.mqtt import IN_FLIGHT_DEFAULT, SESSION_DEFAULT_US, MqttFormat, MqttVersion
 from slackwater.model.names import why_no_prefix
 from slackwater.primitives.expression_text import KEY
 
 AUTO: Final = "auto"
+MQTT_FILTERS_MAX: Final = 200
+"""Topic filters of a stream."""
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -87,6 +90,10 @@ def _field_name(name: str) -> str:
     return _short(name)
 
 
+def _registry(value: Any) -> Any:
+    return {"url": value} if isinstance(value, str) else value
+
+
 def _prefix(text: Any) -> Any:
     reason = why_no_prefix(text) if isinstance(text, str) else "must be text, as in plant-7."
     if reason is not None:
@@ -119,11 +126,12 @@ class Shape(BaseModel):
 
 
 class KeyShape(Shape):
-    """Where a stream's key is: in a column or field, or the same for all readings."""
+    """Where a stream's key is: in a column, field or level of a topic, or the same for all."""
 
     column: Column | None = None
     field: Column | None = None
     value: Annotated[Text, AfterValidator(_key_value)] | None = None
+    level: Annotated[int, Field(ge=1, le=32_768)] | None = None
 
 
 class TimeShape(Shape):
@@ -143,12 +151,72 @@ class CsvShape(Shape):
     decimal: Literal[".", ","] = "."
 
 
+class RegistryShape(Shape):
+    """A schema registry; written as its URL alone where it needs no credentials."""
+
+    url: Text
+    credentials: Text | None = None
+
+
 class TopicShape(Shape):
     """The existing topic that a stream is read from."""
 
     name: Text
-    format: Literal["json", "avro"]
+    format: TopicFormat
+    registry: Annotated[RegistryShape | None, BeforeValidator(_registry)] = None
+    schemas: Text | None = None
     from_: Annotated[Literal["beginning", "end"], Field(alias="from")] = "beginning"
+
+
+class MqttTlsShape(Shape):
+    """PEM files of a TLS connection to an MQTT broker."""
+
+    ca_file: Text | None = None
+    cert_file: Text | None = None
+    key_file: Text | None = None
+
+
+class SequenceShape(Shape):
+    """The counter in a device's messages."""
+
+    field_: Annotated[Column, Field(alias="field")]
+
+
+class MqttShape(Shape):
+    """The MQTT broker that a stream is read from."""
+
+    broker: Text
+    topics: Annotated[tuple[Text, ...], Field(min_length=1, max_length=MQTT_FILTERS_MAX)]
+    version: MqttVersion = "5"
+    format: MqttFormat = "json"
+    client_id: Text | None = None
+    qos: Annotated[int, Field(ge=0, le=2)] = 1
+    in_flight: Annotated[int, Field(ge=1, le=65_535)] = IN_FLIGHT_DEFAULT
+    session: PositiveDuration = SESSION_DEFAULT_US
+    tls: MqttTlsShape | None = None
+    username: Text | None = None
+    password_file: Text | None = None
+    sequence: SequenceShape | None = None
+
+
+class HttpInputShape(Shape):
+    """A stream whose readings are posted to the proxy."""
+
+    token_file: Text | None = None
+
+
+class TlsShape(Shape):
+    """The certificate of the HTTP listener, with its chain, and the private key; PEM files."""
+
+    certificate: Text
+    key: Text
+
+
+class HttpListenShape(Shape):
+    """Where the proxy accepts HTTP requests."""
+
+    listen: Text = "127.0.0.1:8088"
+    tls: TlsShape | None = None
 
 
 class StreamShape(Shape):
@@ -159,6 +227,8 @@ class StreamShape(Shape):
     fields_: Annotated[FieldMap, Field(alias="fields")]
     csv: CsvShape | None = None
     topic: TopicShape | None = None
+    mqtt: MqttShape | None = None
+    http: HttpInputShape | None = None
     disorder: Duration = 0
     expect_every: Every | None = None
     sporadic: Flag = False
@@ -216,5 +286,6 @@ class FileShape(Shape):
     apiVersion: Literal["slackwater/v1"]  # noqa: N815 - the file's spelling
     clock: Clock = "wall"
     prefix: Prefix = ""
+    http: HttpListenShape | None = None
     streams: Annotated[dict[str, Any], Field(min_length=1)]
     queries: Annotated[dict[str, Any], Field(min_length=1)]

@@ -103,7 +103,7 @@ def exactly_one(shape: Shape, names: Sequence[str], place: Place, findings: Find
 
 def not_yet(place: Place, what: str, findings: Findings) -> None:
     """Refuse what the file's format has and this version does not."""
-    findings.error(place, f"this version does not do {what} yet")
+    findings.error(place, f"this version does not support {what}")
 
 
 def check_name(name: str, place: Place, findings: Findings) -> None:
@@ -111,6 +111,6 @@ def check_name(name: str, place: Place, findings: Findings) -> None:
     if not _NAME.fullmatch(name):
         findings.error(
             place,
-            f"{name!r} cannot be a name: small letters, digits and -, beginning with a letter, "
-            "at most 63 characters",
+            f"{name!r} is not a valid name: use lower-case letters, digits and -, beginning with a"
+            " letter, at most 63 characters",
         )

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from slackwater.deployment.findings import Findings
+from slackwater.deployment.mqtt import MqttChecker
 from slackwater.deployment.shapes import AUTO, StreamShape, TopicShape
-from slackwater.deployment.shaping import check_name, exactly_one, not_yet, shaped
+from slackwater.deployment.shaping import check_name, exactly_one, shaped
 from slackwater.deployment.yaml_lines import Path as Place
-from slackwater.model.deployment import CsvSpec, FieldSpec, KeySpec, StreamSpec, TimeSpec, TopicSpec
+from slackwater.model.deployment import (
+    CsvSpec,
+    FieldSpec,
+    HttpInputSpec,
+    KeySpec,
+    RegistrySpec,
+    StreamSpec,
+    TimeSpec,
+    TopicSpec,
+)
 from slackwater.model.names import OURS, Names
 from slackwater.primitives.lateness import LEARNING
 
 SILENCE_UNDECLARED: Final = (
-    "a topic does not tell a producer that has nothing to send from one that is cut off. "
+    "{source} does not tell a producer that has nothing to send from one that is cut off. "
     "Add one line to this stream: `expect_every: auto` (after a longer silence than its readings "
     "ever make it is missing, and answers are tentative until it is back), `expect_every: 5s` (the "
     "same after a silence that you know), or `sporadic: true` (no readings means that there are "
@@ -30,6 +42,7 @@ class StreamChecker:
     def __init__(self, names: Names, findings: Findings) -> None:
         self._names = names
         self._findings = findings
+        self._mqtt = MqttChecker(names, findings)
 
     def stream(self, name: str, value: Any) -> StreamSpec | None:
         """None if anything is wrong that the rest of the file depends on."""
@@ -42,6 +55,7 @@ class StreamChecker:
         times = self._time(shape, (*place, "time"))
         self._source(shape, place)
         self._silence(shape, place)
+        mqtt = self._mqtt.spec(name, shape)
         if key is None or times is None:
             return None
         return StreamSpec(
@@ -50,7 +64,9 @@ class StreamChecker:
             time=times,
             fields=tuple(FieldSpec(n, source) for n, source in shape.fields_.items()),
             csv=CsvSpec() if shape.csv is None else CsvSpec(shape.csv.delimiter, shape.csv.decimal),
-            topic=_topic_spec(shape.topic),
+            topic=self._topic_spec(shape.topic),
+            mqtt=mqtt,
+            http=None if shape.http is None else HttpInputSpec(shape.http.token_file),
             disorder_us=shape.disorder,
             expect_every_us=LEARNING.first_us if shape.expect_every == AUTO else shape.expect_every,
             learns_gaps=shape.expect_every == AUTO,
@@ -58,10 +74,18 @@ class StreamChecker:
 
     def _key(self, shape: StreamShape, place: Place) -> KeySpec | None:
         key = shape.key
-        if not exactly_one(key, ("column", "field", "value"), place, self._findings):
+        of_message = ("field", "level", "value")
+        wanted = ("column", "field", "value") if shape.mqtt is None else of_message
+        if shape.mqtt is None and key.level is not None:
+            reason = "level is for a stream with mqtt: it counts the levels of a message's topic"
+            self._findings.error((*place, "level"), reason)
+        if not exactly_one(key, wanted, place, self._findings):
             return None
         self._fits(shape, key.column, key.field, place)
-        return KeySpec(key.column, key.field, key.value)
+        if shape.http is not None:
+            # JSON has fields and CSV has columns; a stream that takes both has one name for them.
+            return KeySpec(column=key.column or key.field, value=key.value)
+        return KeySpec(key.column, key.field, key.value, key.level)
 
     def _time(self, shape: StreamShape, place: Place) -> TimeSpec | None:
         given = shape.time
@@ -76,6 +100,8 @@ class StreamChecker:
             self._findings.error((*place, "unit"), reason)
         if given.format is not None:
             self._format(given.format, (*place, "format"))
+        if shape.http is not None and given.field:
+            return TimeSpec((given.field,), None, given.unit, given.format)
         return TimeSpec(columns, given.field, given.unit, given.format)
 
     def _format(self, written: str, place: Place) -> None:
@@ -90,17 +116,20 @@ class StreamChecker:
             self._findings.error(place, f"{written!r} has no year (%Y)")
 
     def _fits(self, shape: StreamShape, columns: object, field: object, place: Place) -> None:
-        """A topic's readings have fields, a file's have columns."""
-        if shape.topic is not None and columns:
+        """Readings in messages have fields, a file's have columns, posted ones either."""
+        if shape.http is not None:
+            return
+        of_messages = shape.topic is not None or shape.mqtt is not None
+        if of_messages and columns:
             reason = "the readings of a topic have no columns: say field"
             self._findings.error(place, reason)
-        if shape.topic is None and field:
-            reason = "field is for a stream with a topic: a column of a file is column"
+        if not of_messages and field:
+            reason = "field is for a stream with a topic, mqtt or http: that of a file is column"
             self._findings.error(place, reason)
 
     def _source(self, shape: StreamShape, place: Place) -> None:
         if shape.csv is not None:
-            if shape.topic is not None:
+            if shape.topic is not None or shape.mqtt is not None:
                 self._findings.error((*place, "csv"), "a stream with a topic reads no file")
             delimiter = shape.csv.delimiter
             visible = delimiter == "\t" or (delimiter.isascii() and delimiter.isprintable())
@@ -108,6 +137,10 @@ class StreamChecker:
             if taken or not visible:
                 reason = f"{delimiter!r} cannot delimit columns: take one such as , ; | or a tab"
                 self._findings.error((*place, "csv", "delimiter"), reason)
+        given = [name for name in ("topic", "mqtt", "http") if getattr(shape, name) is not None]
+        if len(given) > 1:
+            reason = f"a stream has one of topic, mqtt and http, not {' and '.join(given)}"
+            self._findings.error((*place, given[-1]), reason)
         if shape.topic is None:
             return
         name = shape.topic.name
@@ -119,17 +152,57 @@ class StreamChecker:
         elif name.startswith(OURS) or self._names.is_ours(name):
             reason = f"{name!r} is one of slackwater's own topics"
             self._findings.error((*place, "topic", "name"), reason)
-        if shape.topic.format == "avro":
-            not_yet((*place, "topic", "format"), "topics of Avro readings", self._findings)
+        self._schemas(shape.topic, (*place, "topic"))
+
+    def _schemas(self, topic: TopicShape, place: Place) -> None:
+        """Avro needs to know where writers' schemas are; other formats have none."""
+        given = [name for name in ("registry", "schemas") if getattr(topic, name) is not None]
+        if topic.format == "avro" and not given:
+            reason = "avro needs registry (a URL), or schemas (a file or a folder of files)"
+            self._findings.error((*place, "format"), reason)
+        if topic.format != "avro":
+            for name in given:
+                self._findings.error((*place, name), f"is for format: avro, not {topic.format}")
+        if topic.registry is not None:
+            self._registry_url(topic.registry.url, (*place, "registry"))
+
+    def _registry_url(self, url: str, place: Place) -> None:
+        try:
+            parts = urlsplit(url)
+            sound = parts.scheme in ("http", "https") and bool(parts.hostname) and "," not in url
+        except ValueError:
+            sound = False
+        if not sound:
+            self._findings.error(place, "must be a URL that begins with http:// or https://")
+        elif parts.username is not None or parts.password is not None:
+            self._findings.error(
+                place, "credentials belong into a file: say {url: ..., credentials: F}"
+            )
+
+    def _topic_spec(self, topic: TopicShape | None) -> TopicSpec | None:
+        if topic is None:
+            return None
+        given = topic.registry
+        credentials = None if given is None else self._file(given.credentials)
+        registry = None if given is None else RegistrySpec(given.url, credentials)
+        return TopicSpec(topic.name, topic.format, topic.from_, registry, self._file(topic.schemas))
+
+    def _file(self, name: str | None) -> str | None:
+        """Return the path of a file that is named relative to the deployment file."""
+        return None if name is None else str(Path(self._findings.where).parent / name)
 
     def _silence(self, shape: StreamShape, place: Place) -> None:
         """The meaning of silence must be declared where it cannot be derived (rule-9)."""
         if shape.sporadic and shape.expect_every is not None:
             reason = "takes expect_every or sporadic: true, not both"
             self._findings.error((*place, "sporadic"), reason)
-        if shape.topic is not None and not shape.sporadic and shape.expect_every is None:
-            self._findings.error((*place, "expect_every"), SILENCE_UNDECLARED)
+        source = _live_source(shape)
+        if source is not None and not shape.sporadic and shape.expect_every is None:
+            reason = SILENCE_UNDECLARED.format(source=source)
+            self._findings.error((*place, "expect_every"), reason)
 
 
-def _topic_spec(topic: TopicShape | None) -> TopicSpec | None:
-    return None if topic is None else TopicSpec(topic.name, topic.format, topic.from_)
+def _live_source(shape: StreamShape) -> str | None:
+    """What the stream is read from, if others write it; None if it is fed from files."""
+    sources = {"a topic": shape.topic, "an MQTT broker": shape.mqtt, "HTTP": shape.http}
+    return next((name for name, given in sources.items() if given is not None), None)

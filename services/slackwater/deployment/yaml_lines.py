@@ -65,7 +65,7 @@ def read_document(text: str) -> Document:
         if isinstance(error, _TooMuch):
             reason = str(error.problem)
         elif isinstance(error, MaxDepthExceededError):
-            reason = f"not YAML of ours: is nested more than {YAML_DEPTH_MAX} deep"
+            reason = f"not YAML: is nested more than {YAML_DEPTH_MAX} deep"
         else:
             parts = (error.problem, error.context)
             reason = "not YAML: " + ", ".join(part for part in parts if part)

@@ -9,17 +9,24 @@ from __future__ import annotations
 import argparse
 import logging
 import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from prometheus_client import CollectorRegistry, start_http_server
 
 from slackwater.client.follow import Client
+from slackwater.deployment.sharing import share
 from slackwater.exporter.metrics import HeartbeatCollector, ResultMetrics
+from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
+from slackwater.model.names import kind_of
 from slackwater.runtime.local.layout import process_names
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.entry import ProcessContext
 from slackwater.runtime.service.heartbeats import HeartbeatListener, HeartbeatSender
+from slackwater.runtime.service.registry import Registry
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +38,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", default="127.0.0.1:9100", help="host:port of the page")
 
 
+class Expected:
+    """The processes that the deployment needs. A query's orderers are known once it is registered.
+
+    Queries that read the same children have their orderers once, and the registry alone tells which
+    do.
+    """
+
+    def __init__(self, deployment: Deployment, registry: Registry) -> None:
+        self._deployment = deployment
+        self._registry = registry
+        self._names = self._known({})
+
+    def __call__(self) -> Sequence[str]:
+        """Return their names."""
+        return self._names
+
+    def run(self) -> None:
+        """Complete the names until all queries are registered."""
+        while not self.look():
+            time.sleep(AGAIN_S)
+
+    def look(self) -> bool:
+        """Read the registry; True if all queries are registered."""
+        try:
+            registered = self._registry.queries()
+        except SlackwaterError as error:
+            _log.info("the registry cannot be read: %s", error)
+            return False
+        self._names = self._known({name: each.spec for name, each in registered.items()})
+        return self._deployment.queries.keys() <= registered.keys()
+
+    def _known(self, registered: Mapping[str, QuerySpec]) -> Sequence[str]:
+        deployment = share(self._deployment, registered)
+        queries = {n: query for n, query in deployment.queries.items() if n in registered}
+        known = {*process_names(replace(deployment, queries=queries), broker=False)}
+        names = process_names(deployment, broker=False)
+        return [name for name in names if name in known or kind_of(name) != "orderer"]
+
+
 def main(context: ProcessContext) -> None:
     """Serve until stopped."""
     deployment, clock = context.deployment, SystemClock()
@@ -39,19 +85,19 @@ def main(context: ProcessContext) -> None:
     results = ResultMetrics(registry, deployment)
     listener = HeartbeatListener(context.transport()).start()
     by_wall = deployment.clock == "wall"
+    expected = Expected(deployment, Registry(context.transport()))
+    threading.Thread(target=expected.run, name="registered", daemon=True).start()
     registry.register(
         HeartbeatCollector(
             listener,
             lambda: clock.now_us() if by_wall else None,
-            process_names(deployment, broker=False),
+            expected,
         )
     )
     try:
         start_http_server(port, host, registry)
     except OSError as error:
-        raise EnvironmentProblem(
-            f"{host}:{port} cannot be listened on: {error.strerror}"
-        ) from error
+        raise EnvironmentProblem(f"cannot listen on {host}:{port}: {error.strerror}") from error
     sender = HeartbeatSender(context.cluster, context.process, names=deployment.names).start()
     for query in deployment.queries:
         follow = partial(_follow, context, query, results)
@@ -70,7 +116,7 @@ def _follow(context: ProcessContext, query: str, results: ResultMetrics) -> None
             ):
                 results.take(record)
         except SlackwaterError as error:
-            _log.info("results of %s are not read now: %s", query, error)
+            _log.info("cannot read results of %s, will retry: %s", query, error)
         context.stopping.wait(AGAIN_S)
 
 

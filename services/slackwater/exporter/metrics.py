@@ -23,22 +23,28 @@ from slackwater.model.names import own_name
 from slackwater.model.records import Heartbeat
 from slackwater.proxy.quarantine import REASONS
 from slackwater.runtime.service.beat import CPU_MS, CPU_WAIT_MS
-from slackwater.runtime.service.heartbeats import STALE_S, HeartbeatListener
+from slackwater.runtime.service.heartbeat_view import STALE_S
+from slackwater.runtime.service.heartbeats import (
+    HeartbeatListener,
+)
 
 LATENCY_S: Final = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 6, 10, 30, 60)
 STATES: Final = ("STABLE", "UP_FAILURE", "STABILIZATION")
 FRONTIERS: Final = {"stable_to": "stable", "stable_from": "stable", "live_to": "live"}
 """A fragment's counters that are event times, and the line whose progress they give."""
 GAUGES: Final = {
-    "overdue_ms": ("slackwater_overdue_seconds", "How far the next window is beyond its bound."),
+    "overdue_ms": (
+        "slackwater_overdue_seconds",
+        "Time by which the next window exceeds its bound.",
+    ),
     "commit_ms": ("slackwater_commit_seconds", "The longest transaction of the last second."),
     CPU_MS: (
         "slackwater_process_cpu_cores",
-        "Cores that the process uses; streams of one process all show it.",
+        "Cores used by the process; repeated for each of its streams.",
     ),
     CPU_WAIT_MS: (
         "slackwater_process_cpu_wait_seconds",
-        "Seconds a second that its threads were ready to run and had no core.",
+        "Seconds per second that its threads waited for a core.",
     ),
 }
 """Heartbeat counters in ms that become gauges in seconds."""
@@ -206,14 +212,16 @@ def heartbeat_metrics(
     A process in ``expected`` that never sent a heartbeat is reported as not ready.
     """
     ready = GaugeMetricFamily(
-        "slackwater_process_ready", "Heard lately and at its work.", labels=["process"]
+        "slackwater_process_ready",
+        "1 if a recent heartbeat reports the process ready.",
+        labels=["process"],
     )
     state = GaugeMetricFamily(
         "slackwater_output_state", "1 for the state an output is in.",
         labels=["process", "output", "state"],
     )  # fmt: skip
     lag = GaugeMetricFamily(
-        "slackwater_lag_seconds", "Event clock less what the line has reached.",
+        "slackwater_lag_seconds", "Event clock less the event time that the line has reached.",
         labels=["process", "line"],
     )  # fmt: skip
     refused = GaugeMetricFamily(
@@ -249,7 +257,7 @@ class HeartbeatCollector(Collector):
         self,
         listener: HeartbeatListener,
         event_us: Callable[[], int | None],
-        expected: Collection[str],
+        expected: Callable[[], Collection[str]],
     ) -> None:
         self._listener = listener
         self._event_us = event_us
@@ -259,4 +267,4 @@ class HeartbeatCollector(Collector):
         """Return the metrics of the heartbeats received so far."""
         beats = self._listener.all()
         ages_ms = {process: self._listener.age_ms(process) or 0.0 for process in beats}
-        return heartbeat_metrics(beats, ages_ms, self._event_us(), self._expected)
+        return heartbeat_metrics(beats, ages_ms, self._event_us(), self._expected())

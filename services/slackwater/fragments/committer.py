@@ -78,7 +78,9 @@ class PartCommitter:
         transaction = commit.transaction
         records = transaction.after.next_seq - transaction.before.next_seq
         loop = asyncio.get_running_loop()
-        async with self._within_bound(f"a transaction of {records} records stands still") as bound:
+        async with self._within_bound(
+            f"a transaction of {records} records makes no progress"
+        ) as bound:
             await self._transactions.write(
                 commit,
                 emitted_at,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from slackwater.codec.result_batches import ResultStream
 from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.errors import UsageError
 from slackwater.model.names import Names, OrdererName, ResultKind
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.expressions import compile_predicate, compile_projection
@@ -29,6 +30,11 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     """Make the orderer ``name`` (QUERY.CHILD.REPLICA); waits for its query and inputs."""
     of = OrdererName.parse(name)
     definition = known.query(of.query)
+    if not definition.spec.has_children:
+        raise UsageError(
+            f"query {of.query} reads the children of query {definition.spec.child_query}:"
+            f" there is no orderer {name}"
+        )
     time = known.normal_time(definition.spec)
     streams = known.deployment.child_streams(definition.spec, of.child)
     logs = list(inputs(known.deployment, streams, known, transport))
@@ -72,7 +78,8 @@ def make_session(
 ) -> OrdererSession:
     """Make the orderer's session."""
     deployment = known.deployment
-    config = config_of(of, deployment, definition, time, logs, names)
+    readers = known.readers(of.query)
+    config = config_of(of, deployment, definition, time, logs, names, readers)
     topic = names.ordered(of.query, of.child)
     return OrdererSession(
         of.query,
@@ -85,6 +92,7 @@ def make_session(
         ),
         start_time=definition.e0_us,
         parts=definition.spec.parts,
+        readers=[reader.name for reader in readers],
         results={i: log.results for i, log in enumerate(logs) if log.results is not None},
         lag_us=lag_us(definition.spec, of.replica),
     )
@@ -106,9 +114,11 @@ def config_of(
     time: NormalTime,
     logs: Sequence[SourceInput],
     names: Names,
+    readers: Sequence[QuerySpec] = (),
 ) -> OrdererConfig:
-    """Configuration of the orderer's core."""
+    """Configuration of the orderer's core; ``readers`` are the queries that read its logs."""
     spec = definition.spec
+    deadline_us = min(deployment.deadline_us(reader, 1) for reader in readers or (spec,))
     return OrdererConfig(
         fragment=of.process,
         child=of.child,
@@ -116,13 +126,13 @@ def config_of(
         logs=tuple(log.name for log in logs),
         names=tuple(log.source for log in logs),
         grid=definition.grid,
-        schedule=Schedule(time.of, deployment.deadline_us(spec, 1)),
+        schedule=Schedule(time.of, deadline_us),
         policy=Policy(spec.failure_policy, spec.stabilization_policy),
         replicas=spec.replicas,
         topics=names,
         disorders_us=tuple(log.disorder_us for log in logs),
         lateness=time.lateness_us,
-        in_time_us=event_us(deployment.deadline_us(spec, 1), definition),
+        in_time_us=event_us(deadline_us, definition),
         results={i: log.watermark for i, log in enumerate(logs) if log.watermark is not None},
     )
 

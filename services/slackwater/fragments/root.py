@@ -52,6 +52,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         stale_us=STALE_US_MAX if spec.replicas > 1 else ONLY_STALE_US_MAX,
         start_time=definition.e0_us,
         bound_us=deployment.bound_us(spec),
+        children_of=spec.children_of,
         **({} if spec.window is not None else _of_rows(deployment, spec, of.part)),
     )
     session = RootSession(config, windowed=spec.window is not None)

@@ -1,17 +1,17 @@
-"""One step of the root as one Kafka transaction: the results in their order, then the state record.
+"""Writes one step of a root as one Kafka transaction: the results in order, then the state record.
 
-A batch of the producer is a produce request of its own, and in a transaction they go one after the
-other. So a batch stays open for each topic until it is full or the transaction ends: a hundred
-corrected windows cost three requests. The alternative, to hand each record to the producer and let
-it gather them, awaits a future for each of twenty thousand rows.
+Each producer batch is a produce request of its own, and the requests of a transaction are sent one
+after the other. One batch per topic therefore stays open until it is full or the transaction ends:
+a hundred corrected windows take three requests. The alternative, one ``send`` for each record,
+awaits a future for each of up to 20,000 rows.
 
-A transaction that follows the last one closely is refused at first, since the broker has not put
-the markers of that one down yet. That takes it a millisecond or two, and aiokafka waits for 20 ms:
-then each transaction takes 25 ms instead of 5, the answers of short windows are due meanwhile, and
-so the next one follows closely again.
+The broker rejects a transaction that starts before the markers of the previous one are written,
+which takes it one or two milliseconds. aiokafka then waits for 20 ms by default, so a transaction
+would take 25 ms instead of 5. Short windows become due in that time, and the next transaction would
+again start at once. ``follow_closely`` shortens this wait.
 
-Nothing is committed before every record of the transaction is known to be in its log: a batch that
-the broker refuses for good fails its own future only, and aiokafka commits what is left.
+The transaction is committed only after every record has been acknowledged. A batch that the broker
+rejects permanently fails only its own future, and aiokafka would commit the rest.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ MARKERS_S: Final = 0.002
 """Retry interval of a transaction while the previous one's markers are not yet written."""
 
 Delivery = asyncio.Future[Any]
-"""Completes when the broker has accepted or rejected a batch."""
+"""Completes when the broker has acknowledged or rejected a batch."""
 
 
 def follow_closely() -> None:
-    """From now on; the library has a constant for it, and no setting."""
+    """Set aiokafka's retry interval for transactions; a constant of the library, not a setting."""
     aiokafka_sender.BACKOFF_OVERRIDE = MARKERS_S
 
 
@@ -53,7 +53,13 @@ class Transactions:
     async def write(
         self, commit: Commit, emitted_at: int, progress: Callable[[], None] = lambda: None
     ) -> None:
-        """Commit atomically; calls ``progress`` whenever a batch has been taken (rule-23)."""
+        """Write and commit a transaction (rule-23).
+
+        Args:
+            commit: the transaction and the root's state record.
+            emitted_at: wall time (us) written to the results.
+            progress: called whenever the producer has taken a batch.
+        """
         producer = self.producer
         await producer.begin_transaction()
         open_batches: dict[ResultKind, Any] = {}
@@ -79,7 +85,7 @@ class Transactions:
     async def _add(
         self, open_batches: dict[ResultKind, Any], kind: ResultKind, lines: Lines
     ) -> list[Delivery]:
-        """Put the lines into the topic's open batch; the deliveries of those that got full."""
+        """Add lines to a topic's open batch; return the deliveries of batches that became full."""
         full: list[Delivery] = []
         if kind not in open_batches:
             open_batches[kind] = self.producer.create_batch()

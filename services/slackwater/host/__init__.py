@@ -1,1 +1,1 @@
-"""A process that runs any number of fragments."""
+"""The process that runs any number of fragments."""

@@ -1,24 +1,26 @@
-"""Host: the process that runs orderers and roots.
+"""Starts a host: the process that runs orderers and roots.
 
     python -m slackwater.host N --fragments FRAGMENT[,FRAGMENT...] --deployment F --bootstrap B
         --data-dir D [--commands] [--own]
 
-``N`` is its number; fragments have the names that ``slackwater status`` prints
+``N`` is the number of the host. Fragments have the names that ``slackwater status`` prints
 (``orderer/climate.0.a``, ``root/climate.0``). The caller decides which of them share a host:
 replicas of one child and copies of one part never do (``runtime.local.layout``).
 
-It may begin without any (``--fragments ''``), and has a heartbeat of its own until it has one.
+A host may start without fragments (``--fragments ''``); it then sends a heartbeat of its own until
+it has one.
 
-A command is a line on its standard input: ``kill``, ``pause``, ``resume`` and ``remove FRAGMENT``
-for one that it runs, ``add FRAGMENT`` for another one. ``--own``: it was started for a fragment
-whose turns were too long for the others of its host; the fragment's heartbeat tells so.
+With ``--commands`` each line of standard input is a command: ``kill``, ``pause``, ``resume`` or
+``remove FRAGMENT`` for a fragment of this host, ``add FRAGMENT`` for another one. ``--own`` marks a
+host that was started for one fragment whose turns were too long for its previous host; the
+fragment's heartbeat reports this.
 
-What is loaded before the first fragment is kept from the garbage collector: some 100,000 objects,
-all of which stay. A full collection that looks at them takes 50 ms of a core, in which no fragment
-takes a turn.
+The objects loaded before the first fragment starts, some 100,000, stay for the life of the process,
+so they are exempt from garbage collection. A full collection that includes them takes 50 ms, in
+which no fragment takes a turn.
 
-The host ends at once on a stop request, and when its consumer cannot read any more. Failures of
-a single fragment are reported by its heartbeat.
+The host ends at once on a stop request, and when its consumer fails. The failure of a single
+fragment is reported in the fragment's heartbeat.
 """
 
 from __future__ import annotations
@@ -80,15 +82,13 @@ NAMES: Final[Mapping[str, Callable[[str], FragmentName]]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the host's own arguments."""
+    """Add the arguments of the host."""
     parser.add_argument(
-        "--fragments", required=True, help="their full names, with commas between them"
+        "--fragments", required=True, help="full names of the fragments, separated by commas"
     )
+    parser.add_argument("--commands", action="store_true", help="read commands from standard input")
     parser.add_argument(
-        "--commands", action="store_true", help="follow commands on the standard input"
-    )
-    parser.add_argument(
-        "--own", action="store_true", help="it is of one fragment, whose turns are too long"
+        "--own", action="store_true", help="the host is for one fragment whose turns are too long"
     )
 
 
@@ -111,7 +111,7 @@ def _names(given: str) -> tuple[str, ...]:
 def _check(full: str) -> None:
     kind, _, name = full.partition("/")
     if kind not in NAMES:
-        raise UsageError(f"{full}: a host runs orderer/NAME and root/NAME")
+        raise UsageError(f"{full}: not a fragment of a host; use orderer/NAME or root/NAME")
     NAMES[kind](name)
 
 
@@ -139,11 +139,11 @@ async def _run(
         names=deployment.names,
         interval_s=REPLICA_INTERVAL_S if are_replicas else INTERVAL_S,
         carries=True,
-        before=lambda: host.look(),  # noqa: PLW0108 -- the host is made of it
+        before=lambda: host.look(),  # noqa: PLW0108 -- the host is created later
     )
     listener = HeartbeatListener(
         transport,
-        lambda: host.wake_listeners(),  # noqa: PLW0108 -- the host is made of it
+        lambda: host.wake_listeners(),  # noqa: PLW0108 -- the host is created later
         gather_ms=REPLICAS_GATHER_MS if are_replicas else GATHER_MS,
     )
     known = RegistryView(Registry(transport), deployment)
@@ -156,7 +156,7 @@ async def _run(
     )
     host = Host(shared, live, turns)
     live.on_gone = host.logs.gone
-    gc.freeze()  # see the module's first lines
+    gc.freeze()  # see the module's docstring
     sender.update(ready=not names)
     sender.start()
     listener.start()
@@ -168,7 +168,7 @@ async def _run(
 
 
 def commands_of(host: Host, loop: asyncio.AbstractEventLoop) -> Commands:
-    """What can be done to a fragment from outside: as a signal does to a process, and a start."""
+    """Return the parser of the host's commands; a parsed command runs in ``loop``."""
     acts: dict[str, Callable[[str], object]] = {
         "kill": host.kill,
         "pause": host.pause,
@@ -179,7 +179,8 @@ def commands_of(host: Host, loop: asyncio.AbstractEventLoop) -> Commands:
 
     def carry_out(verb: str, name: str) -> None:
         if (verb == ADD) == (name in host.fragments):
-            _log.warning("%s is %s here: no %s", name, "already" if verb == ADD else "not", verb)
+            state = "already runs" if verb == ADD else "does not run"
+            _log.warning("ignoring command %s: %s %s in this host", verb, name, state)
         else:
             acts[verb](name)
 
@@ -201,7 +202,7 @@ def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
 
 
 def _chooses(deployment: Deployment, names: Sequence[str]) -> bool:
-    """Is any of them a replica, or chooses between replicas? Without names: may it be?"""
+    """Return whether the query of any fragment has replicas; without names: of any query."""
     of = [full.partition("/") for full in names]
     queries = {NAMES[kind](name).query for kind, _, name in of} & deployment.queries.keys()
     return any(

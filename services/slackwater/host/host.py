@@ -1,23 +1,24 @@
-"""A host: one event loop that runs any number of fragments, takes them on and lets them go.
+"""Runs any number of fragments in one event loop; fragments are added and removed at run time.
 
-A fragment is a session (``slackwater.sessions``) and has several *lives* here. One that raises, or
-that ends itself, is built anew from its logs, alone, with the back-off of the supervisor; its
-heartbeat tells how often that was, and the exit code that a process of its own would have had. It
-may also be *dropped*, which is how a rehearsal kills one of several: it takes no turn any more, and
-nothing is flushed or noted. What it has handed to the client that writes may still arrive, as what
-a killed process has handed to the kernel may; a new life writes through the same client, so its
-START is behind all of that (rule-6 and rule-7).
+A fragment runs a session (``slackwater.sessions``) and has several *lives*. When the session raises
+or ends itself, the host rebuilds this fragment alone from its logs, with the supervisor's back-off.
+The fragment's heartbeat reports the number of failures and the exit code that a process of its own
+would have had.
 
-A life also ends when its session detects that it keeps more in memory than rule-12 allows; the
-host reports the amount.
+A rehearsal kills one of several fragments by *dropping* it: the fragment takes no further turn and
+nothing is flushed. Records that it has passed to the producer may still be written. The next life
+uses the same producer, so its START follows these records (rule-6 and rule-7).
 
-One whose turns are too long (``runtime.host.longturns``) is held back, so that the others have
-nearly all of the time, and its heartbeat reports it: the host's supervisor may give it a host of
-its own.
+A life also ends when its session keeps more in memory than rule-12 allows; the heartbeat reports
+the amount.
 
-What has no owner is shared: the live consumer and its logs, the client that writes, the one that
-asks for ends, the heartbeats' sender and listener, what the registry has told. Whatever waits for
-the broker or for the registry does so in a thread or a task of its own fragment.
+A fragment whose turns are too long (``runtime.host.longturns``) is delayed, so that the others have
+nearly all of the time. Its heartbeat reports this, and the supervisor may move it to a host of its
+own.
+
+The fragments share the live consumer and its logs, the producer, requests for end offsets, the
+sender and the listener of heartbeats, and the registry's contents. A request that waits for the
+broker or the registry runs in a thread or task of the requesting fragment.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from typing import Any, Final, TypeVar
 
 from slackwater.model.errors import HeldTooMuchError
 from slackwater.runtime.host.decoding import Decoded
-from slackwater.runtime.host.driver import Driven, Driver
+from slackwater.runtime.host.driven import Driven
+from slackwater.runtime.host.driver import Driver
 from slackwater.runtime.host.fragment import Fragment
 from slackwater.runtime.host.longturns import HELD_BACK_FACTOR, LONG_US, EndlessTurn, LongTurns
 from slackwater.runtime.host.sharedends import SharedEnds
@@ -84,9 +86,9 @@ class HostShared:
     producer: SharedProducer
     listener: HeartbeatListener
     sender: Callable[[str], PartBeat]
-    """The heartbeat of a fragment; started."""
+    """Returns the started heartbeat of the fragment of this name."""
     make: Callable[[str], Fragment]
-    """Begins a life of the fragment of this name; may wait long, in a thread."""
+    """Makes the fragment of this name for one life; called in a thread, may wait long."""
     clock: SystemClock = field(default_factory=SystemClock)
 
 
@@ -94,9 +96,9 @@ class Host:
     """Runs fragments in one event loop; ``run`` runs beside the live consumer.
 
     Args:
-        shared: what the fragments have in common.
-        consumer: the live one.
-        turns: what its loop waits by.
+        shared: resources of all fragments.
+        consumer: the live consumer.
+        turns: wakes the loop.
     """
 
     def __init__(self, shared: HostShared, consumer: Consumer, turns: WakeSignal) -> None:
@@ -110,7 +112,7 @@ class Host:
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._endless = EndlessTurn()
         self._coming = 0
-        """Lives that have begun and do not read yet, except those in ``_joining``."""
+        """Lives that have started and do not read yet, except those in ``_joining``."""
         self._joining: list[Driven] = []
         self._all_here = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,8 +123,8 @@ class Host:
         return tuple(self._hosted)
 
     def take_on(self, name: str) -> None:
-        """Start running a fragment; a fragment that is being removed is removed first."""
-        assert name not in self._hosted, f"{name} is here already"
+        """Start a fragment; if it is being removed, this waits until it is gone."""
+        assert name not in self._hosted, f"{name} already runs in this host"
         hosted = self._hosted[name] = Hosted(name, self)
         hosted.start(self._leaving.get(name))
 
@@ -154,49 +156,49 @@ class Host:
         await self.driver.run()
 
     def wake_listeners(self) -> None:
-        """The state of an output has changed; from any thread."""
+        """Wake the roots after a replica's reported state has changed; from any thread."""
         for hosted in tuple(self._hosted.values()):
             hosted.on_heartbeat()
         self.turns.wake_from_thread()
 
     def look(self) -> None:
-        """See whether the loop is stuck in a turn; from the heartbeats' thread, at each of them."""
+        """Check whether a turn does not end; called in the heartbeats' thread at each heartbeat."""
         number, driven = self.driver.turn or (0, None)
         if self._endless.look(number) and driven is not None:
             hosted = self._hosted.get(driven.session.fragment)
             if hosted is not None:
                 hosted.is_stuck()
 
-    # For its fragments.
+    # Used by ``Hosted``.
 
     @property
     def in_flight_bytes_max(self) -> int:
-        """Of each fragment."""
+        """Limit of each fragment for bytes that are sent and not acknowledged."""
         share = IN_FLIGHT_BYTES_MAX // max(len(self._hosted), 1)
         return min(share, FRAGMENT_IN_FLIGHT_BYTES_MAX)
 
     @property
     def prefetch_kib_max(self) -> int:
-        """Of each catch-up reader."""
+        """Prefetch limit of each catch-up reader, KiB."""
         share = PREFETCH_KIB_MAX // (2 * max(len(self._hosted), 1))
         return max(READER_PREFETCH_KIB_MIN, min(share, READER_PREFETCH_KIB_MAX))
 
     def comes(self) -> None:
-        """A life begins; the others wait for it in ``join``, for ``JOIN_S`` at most."""
+        """Register a life that starts; other lives wait for it in ``join``, at most ``JOIN_S``."""
         self._coming += 1
         self._all_here.clear()
 
     def is_here(self) -> None:
-        """The life joins now or has failed; other lives stop waiting for it."""
+        """Note that a starting life joins now or has failed; the others stop waiting for it."""
         self._coming -= 1
         if not self._coming:
             self._all_here.set()
 
     async def join(self, driven: Driven) -> None:
-        """Hand live records to a session, together with the sessions that begin at the same time.
+        """Pass live records to a session, together with the sessions that start at the same time.
 
-        A log not read yet is then read from the smallest position needed, and no session has to
-        read by itself records that the others have been handed.
+        A log that is not read yet is then read from the smallest position needed, and no session
+        has to read with a reader of its own what the others have received.
         """
         self._joining.append(driven)
         try:
@@ -214,23 +216,23 @@ class Host:
         await self.logs.settle()
 
     def part(self, driven: Driven) -> None:
-        """Stop handing records to a session and scheduling it."""
+        """Stop scheduling a session and passing records to it."""
         self.driver.remove(driven)
         self.stop_reading(driven)
 
     def stop_reading(self, driven: Driven) -> None:
-        """It is handed nothing any more."""
+        """Stop passing records to a session."""
         self.logs.leave(driven)
         self.background(self._settle())
 
     def read_on(self, driven: Driven) -> None:
-        """It is handed again what is read; what it has missed it reads by itself."""
+        """Pass live records to a session again; its own readers read what it has missed."""
         self.logs.join([driven])
         self.background(self._settle())
 
     async def _settle(self) -> None:
         while True:
-            with contextlib.suppress(LogError):  # those who wait for a log have been told
+            with contextlib.suppress(LogError):  # the sessions concerned have been ended
                 await self.logs.settle()
             if self.logs.is_settled:
                 return
@@ -260,10 +262,10 @@ class Hosted:
         self._host = host
         self._failures = 0
         self._long = LongTurns()
-        """Over all its lives."""
+        """Counts over all lives."""
         self._driven: Driven | None = None
         self._reads_later = False
-        """It would read, if it did not stand still."""
+        """Whether the fragment reads again when it is resumed."""
         self._ended: asyncio.Future[None] | None = None
         self._released = asyncio.Event()
         self._released.set()
@@ -271,12 +273,12 @@ class Hosted:
         self._running: asyncio.Task[None] | None = None
 
     def start(self, behind: asyncio.Task[None] | None = None) -> None:
-        """Begin, when this has ended."""
+        """Start the first life, after ``behind`` (the removal of a namesake) has ended."""
         self._running = asyncio.get_running_loop().create_task(self._run(behind))
 
     async def stop(self) -> None:
         """End the fragment for good; no further life begins."""
-        assert self._running is not None, "it has not been started"
+        assert self._running is not None, f"{self.name} has not been started"
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
 
@@ -288,11 +290,11 @@ class Hosted:
         if self._ended is not None and not self._ended.done():
             self._ended.set_exception(DroppedFragment())
         elif self._beat is not None:
-            # Between two lives: whoever waits for one that began behind this waits for the next.
+            # Between two lives: the next one counts as the restart after this kill.
             self._beat.begin_again()
 
     def hold(self) -> None:
-        """Suspend the fragment; nothing is read for it meanwhile."""
+        """Suspend the fragment; no records are read for it until ``release``."""
         self._released.clear()
         if self._driven is not None:
             self._driven.hold()
@@ -303,7 +305,7 @@ class Hosted:
             self._beat.hold()
 
     def release(self) -> None:
-        """Go on."""
+        """Resume the fragment."""
         self._released.set()
         if self._beat is not None:
             self._beat.release()
@@ -322,7 +324,7 @@ class Hosted:
         """Record that a long turn has ended."""
         clock, long = self._host.shared.clock, self._long
         if long.note(lasted_us, clock.monotonic_us()):
-            _log.warning("%s: its turns are too long: one took %d ms", self.name, lasted_us // 1000)
+            _log.warning("%s: turns are too long; one took %d ms", self.name, lasted_us // 1000)
         if not long.is_too_slow:
             return
         if self._beat is not None:
@@ -331,13 +333,13 @@ class Hosted:
             driven.not_before = clock.now_us() + HELD_BACK_FACTOR * lasted_us
 
     def is_stuck(self) -> None:
-        """A turn of it does not end; from any thread."""
-        _log.error("%s: its turn does not end", self.name)
+        """Report that a turn of the fragment does not end; from any thread."""
+        _log.error("%s: a turn does not end", self.name)
         if self._beat is not None:
             self._beat.keep_reporting({ENDLESS_TURN: 1})
 
     def on_heartbeat(self) -> None:
-        """Somebody's output has changed its state; from any thread."""
+        """Make a root due after a replica's reported state has changed; from any thread."""
         driven = self._driven
         if driven is not None and driven.reads_heartbeats_at_once:
             driven.make_due_soon()
@@ -360,15 +362,15 @@ class Hosted:
             except DroppedFragment:
                 _log.warning("dropped, as if it had been killed")
                 beat.begin_again()
-            except Exception as error:  # noqa: BLE001 -- whatever it is, the other fragments go on
+            except Exception as error:  # noqa: BLE001 -- the other fragments must continue
                 beat.begin_again(self._noted(error))
             wait_s = back_off.after_death(clock.monotonic_us() / 1e6)
             if wait_s:
-                _log.warning("begins again in %g s", wait_s)
+                _log.warning("restarts in %g s", wait_s)
                 await asyncio.sleep(wait_s)
 
     def _noted(self, error: BaseException) -> Mapping[str, int]:
-        """Count the failure; returns its counters for the heartbeat."""
+        """Count a failure; return the counters for the heartbeat."""
         self._failures += 1
         reported = {
             FAILURES: self._failures,
@@ -380,7 +382,7 @@ class Hosted:
         return reported
 
     async def _live(self, beat: PartBeat) -> None:
-        """From its beginning to what ends it, which is raised."""
+        """Run one life; raises the error that ended it."""
         loop = asyncio.get_running_loop()
         ended = self._ended = loop.create_future()
         life = contextlib.ExitStack()
@@ -398,7 +400,7 @@ class Hosted:
             life.close()
 
     async def _begin(self, beat: PartBeat, life: contextlib.ExitStack) -> None:
-        """Until it takes turns; ``life`` has what is to be given back in the end."""
+        """Start a life up to its first turn; ``life`` collects what its end must release."""
         host = self._host
         host.comes()
         with contextlib.ExitStack() as coming:
@@ -418,7 +420,7 @@ class Hosted:
             coming.close()
             await host.join(driven)
             if not host.logs.reads(driven) and not self._reads_later:
-                # It stood still when the others joined.
+                # It was suspended when the others joined.
                 if driven.is_held:
                     self._reads_later = True
                 else:
@@ -451,10 +453,10 @@ class Hosted:
 
 
 async def in_thread(function: Callable[[], T], give_back: Callable[[T], None]) -> T:
-    """Call it in a thread of its own, however long it takes.
+    """Call a function in a new thread and return its result, however long it takes.
 
-    A pool would be full of those who wait for a query that is not registered yet. What comes when
-    nobody waits for it any more goes to ``give_back``.
+    A thread pool could be exhausted by calls that wait for queries not registered yet. A result
+    that arrives after the caller was cancelled is passed to ``give_back``.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -462,7 +464,7 @@ async def in_thread(function: Callable[[], T], give_back: Callable[[T], None]) -
     def call() -> None:
         try:
             result = function()
-        except BaseException as error:  # noqa: BLE001 -- raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 -- raised in the caller
             reported = error
             notify(lambda: done.set_exception(reported), lambda: None)
         else:

@@ -200,7 +200,7 @@ class Checker:
                 n = (part.answered - part.stable) // expectations.slide
                 verdict.add("uncorrected", f"{self.at(part, part.stable)} and {n - 1} more", n)
             if part.rec_done_due:
-                verdict.add("wrong", f"part {part.part}: REC_DONE({part.epoch}) never came")
+                verdict.add("wrong", f"part {part.part}: REC_DONE({part.epoch}) is missing")
             if part.rows:
                 verdict.add("wrong", f"part {part.part}: rows without a boundary at the end")
             lacking = (expectations.end - expectations.size - part.stable) // expectations.slide + 1
@@ -247,7 +247,7 @@ class Checker:
         elif not self.in_order(part.rows):
             where = "has rows out of order"
         elif rows != boundary["keys"]:
-            where = f"has {rows} rows, its boundary says {boundary['keys']}"
+            where = f"has {rows} rows, its boundary has {boundary['keys']}"
         elif any(row["missing"] != boundary["missing"] for row in part.rows):
             where = "has rows whose missing differs from its boundary's"
         elif rows and boundary["windows"] != 1:
@@ -345,7 +345,7 @@ class Checker:
             add("doubled", f"{self.at(part, start)} has a second stable answer")
             return
         if start > part.stable:
-            add("lost", f"windows before {self.at(part, start)} were passed over")
+            add("lost", f"windows before {self.at(part, start)} were skipped")
         if start < part.answered:
             last = min(end, part.answered) - self.expectations.slide
             if part.undo_to is None or last > part.undo_to:

@@ -67,14 +67,16 @@ class RowChecker(Checker):
         if self.expectations.chained and excused:
             unknown = None  # a tentative row of another query need not be in the batch
         if unknown is not None:
-            emit = f"{self.at(part, start)}: {_short(unknown)} is no reading, or out of order"
+            emit = f"{self.at(part, start)}: {_short(unknown)} is unexpected or out of order"
             self.verdict.add("wrong", f"tentative {emit}")
         required = [row for row in expected if not excused.intersection(row.streams)]
         at = 0
         for given in part.rows:
             at += at < len(required) and self._same(given, required[at])
         if at < len(required):
-            emit = f"{self.at(part, start)}: {required[at]} is lacking, its stream is not missing"
+            emit = (
+                f"{self.at(part, start)}: {required[at]} is absent, but its stream is not missing"
+            )
             self.verdict.add("wrong", emit)
 
     def _all(self, start: int) -> Sequence[Result]:

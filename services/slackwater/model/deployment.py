@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
+from slackwater.model.mqtt import MqttSpec
 from slackwater.model.names import UNPREFIXED, Names
 
 Clock = Literal["wall", "data"]
 TimeUnit = Literal["s", "ms", "us", "iso"]
-TopicFormat = Literal["json", "avro"]
+TopicFormat = Literal["json", "json-array", "json-columns", "avro"]
 TopicFrom = Literal["beginning", "end"]
 FailurePolicy = Literal["delay", "process"]
 StabilizationPolicy = Literal["suspend", "delay", "process"]
@@ -42,6 +43,9 @@ BUCKET_OF_ROWS_US: Final = 10_000
 """Bucket width without a window, where every reading waits for the end of its bucket."""
 
 
+_SHARING: Final = frozenset({"children_of", "cut_windows", "shared_by"})
+
+
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
     """A numeric field ``name``, read from the column or JSON path ``source``."""
@@ -52,11 +56,12 @@ class FieldSpec:
 
 @dataclass(frozen=True, slots=True)
 class KeySpec:
-    """Where a reading's key comes from: exactly one of the three is set."""
+    """Where a reading's key comes from: exactly one is set; ``level`` of an MQTT topic, from 1."""
 
     column: str | None = None
     field: str | None = None
     value: str | None = None
+    level: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +86,47 @@ class CsvSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RegistrySpec:
+    """A schema registry, and the file that holds how to get into it."""
+
+    url: str
+    credentials: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TopicSpec:
     """An existing topic that a proxy reads; ``from_`` is the file's ``from``."""
 
     name: str
     format: TopicFormat = "json"
     from_: TopicFrom = "beginning"
+    registry: RegistrySpec | None = None
+    schemas: str | None = None
+    """File or folder of Avro schemas."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpInputSpec:
+    """A stream whose readings are posted; ``token_file`` holds the bearer tokens it accepts."""
+
+    token_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HttpListenSpec:
+    """Where a proxy accepts HTTP requests, and its certificate; None for the key and it: no TLS."""
+
+    host: str = "127.0.0.1"
+    port: int = 8088
+    certificate_file: str | None = None
+    key_file: str | None = None
+
+    @property
+    def url(self) -> str:
+        """The address of its streams, before their names."""
+        scheme = "http" if self.certificate_file is None else "https"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}/streams/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +143,8 @@ class StreamSpec:
     fields: tuple[FieldSpec, ...]
     csv: CsvSpec = CsvSpec()
     topic: TopicSpec | None = None
+    mqtt: MqttSpec | None = None
+    http: HttpInputSpec | None = None
     disorder_us: int = 0
     expect_every_us: int | None = None
     learns_gaps: bool = False
@@ -154,6 +196,22 @@ class QuerySpec:
     parts: int = 1
     results_format: ResultsFormat = "json"
     join: JoinSpec | None = None
+    children_of: str = ""
+    """The query whose children it reads; empty: its own. See ``deployment/sharing.py``."""
+    cut_windows: tuple[WindowSpec, ...] = ()
+    """The windows of all queries that read the same children, if there are several."""
+    shared_by: tuple[str, ...] = ()
+    """The names of all queries that read the same children, if there are several."""
+
+    @property
+    def child_query(self) -> str:
+        """Name of the query that its children, orderers and aggregated fragments, belong to."""
+        return self.children_of or self.name
+
+    @property
+    def has_children(self) -> bool:
+        """Whether the children that it reads are its own."""
+        return self.child_query == self.name
 
     def bucket_us(self, speed: float = 1.0) -> int:
         """The bucket width w for registration: event time, in whole us and at least 1."""
@@ -173,8 +231,9 @@ class QuerySpec:
         return WindowSpec(w_us, w_us) if self.window is None else self.window
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON values, for the registry."""
-        return dataclasses.asdict(self)
+        """As plain JSON values, for the registry. Sharing is named only where there is any."""
+        values = dataclasses.asdict(self)
+        return {k: v for k, v in values.items() if v or k not in _SHARING}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QuerySpec:
@@ -184,9 +243,16 @@ class QuerySpec:
         values["window"] = None if window is None else WindowSpec(**window)
         values["select"] = None if select is None else tuple((n, e) for n, e in select)
         values["join"] = None if join is None else JoinSpec(**join)
+        values["cut_windows"] = tuple(WindowSpec(**each) for each in values.get("cut_windows", ()))
+        values["shared_by"] = tuple(values.get("shared_by", ()))
         values["sources"] = tuple(values["sources"])
         values["aggregate"] = tuple(values["aggregate"])
         return cls(**values)
+
+
+def readers_of(children_of: str, queries: Iterable[QuerySpec]) -> tuple[QuerySpec, ...]:
+    """The queries that read this query's children, in the given order."""
+    return tuple(query for query in queries if query.child_query == children_of)
 
 
 P = ParamSpec("P")
@@ -217,6 +283,7 @@ class Deployment:
     streams: Mapping[str, StreamSpec]
     queries: Mapping[str, QuerySpec]
     names: Names = UNPREFIXED
+    http: HttpListenSpec = HttpListenSpec()
     known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cache of derived values."""
 

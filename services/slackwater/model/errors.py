@@ -15,7 +15,7 @@ class SlackwaterError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str) -> None:
-        assert message, "an error without a sentence explains nothing"
+        assert message, "an error needs a message"
         super().__init__(message)
         self.message = message
 
@@ -54,8 +54,8 @@ class HeldTooMuchError(SlackwaterError):
 
     def __init__(self, fragment: str, held: int, bound: int) -> None:
         super().__init__(
-            f"{fragment} keeps {held} bytes of an input without need, of {bound} that it may keep:"
-            " it is built anew from its logs"
+            f"{fragment} keeps {held} bytes of an input that it does not need yet; the limit is"
+            f" {bound} bytes: restarting from its logs"
         )
         self.held = held
         self.bound = bound

@@ -196,11 +196,11 @@ def why_no_prefix(prefix: str) -> str | None:
         return f"{len(prefix)} characters are too many for a prefix: at most {PREFIX_CHARS_MAX}"
     if not _PREFIX.fullmatch(prefix):
         return (
-            f"{prefix!r} is no prefix: letters, digits and . _ - of ASCII, a letter or digit first,"
-            " and . _ or - at its end, as in plant-7."
+            f"{prefix!r} is not a valid prefix: use ASCII letters, digits and . _ -, begin with a"
+            " letter or digit, and end with . _ or -, as in plant-7."
         )
     if prefix.startswith(OURS):
-        return f"{prefix!r} is no prefix: {OURS} is what names begin with that have none"
+        return f"{prefix!r} is not a valid prefix: {OURS} is used without a prefix"
     return None
 
 

@@ -1,27 +1,27 @@
 """Delta-CRDTs over columns: a child's partial aggregates per bucket, and their merge.
 
-Fargo (section 3.5) sends window aggregates up its tree as delta-CRDTs, whose join may be applied
-again, late, or in another order (Enes et al., as summed up in its section 2.5.4). A sum is no join
-by itself: added twice it is wrong, and "take the larger", Fargo's solution, holds only for
-values that never shrink. So nothing is ever added on arrival. The lattice here is a *map of
-identified slices*: it takes (child, replica, bucket) to the pieces that were written for
-it, each under a version, and joining two maps keeps the pieces of the greatest versions. Sums are
-taken afterwards, by a left fold of a fixed shape over what the map holds (rule-21, trace-28), which
-gives two copies the same bits, where adding on arrival would give the bits of the arrival order.
-A root holds the part of the map that it still needs as panes (``panes.py``); here are the values
-and their fold.
+Fargo (section 3.5) sends window aggregates up its tree as delta-CRDTs. The join of a delta-CRDT may
+be applied repeatedly, late, or in any order (Enes et al., summarised in Fargo's section 2.5.4). A
+sum is not such a join: it is wrong when added twice, and Fargo's "take the larger" holds only for
+values that never decrease. Therefore nothing is added on arrival. The lattice used here is a *map
+of identified slices*: it maps (child, replica, bucket) to the pieces written for the bucket, each
+with a version, and the join of two maps keeps the pieces of the greatest versions. Sums are
+computed from the map afterwards, by a left fold of a fixed shape (rule-21, trace-28). Two copies
+thus compute the same bits, whereas the bits of sums added on arrival would depend on the order.
+A root keeps the part of the map that it still needs as panes (``panes.py``). This module defines
+the values and their fold.
 
-A ``Slice`` holds five figures per key and field: count, sum, m2 (squared deviations from the
-slice's own mean), min, max. m2 is merged by Chan's formula, because a sum of squares loses a small
-variance under a large mean. min and max start from "no value" (NaN), not from 0 as in Fargo's
-Algorithms 5 to 7, which make the largest of negative readings 0; and every reading counts, zeros
-too, which its Algorithms 3 and 4 skip.
+A ``Slice`` has five figures per key and field: count, sum, m2 (sum of squared deviations from the
+slice's own mean), min and max. m2 is merged by Chan's formula, because a sum of squares loses a
+small variance under a large mean. min and max start from "no value" (NaN). Fargo's Algorithms 5 to
+7 start from 0, which makes 0 the largest of negative readings. Every reading counts, also zeros,
+which Fargo's Algorithms 3 and 4 skip.
 
-Keys are interned once, in a ``KeyTable``, and a slice names its keys by their numbers there: a
-fold is numpy over columns and no loop over keys. All arithmetic is element by element, without
-numpy's own reductions, so neither SIMD width nor the order in which keys were interned changes a
-bit of a result. Negative zeros are turned into zeros on the way in: which of two equal zeros
-``fmin`` returns depends on the lane.
+Keys are interned once in a ``KeyTable``, and a slice refers to them by number, so a fold is numpy
+arithmetic over columns without a loop over keys. It works element by element, without numpy's
+reductions, so that neither the SIMD width nor the order of interning changes a bit of a result.
+Negative zeros are replaced by zeros at construction, because which of two equal zeros ``fmin``
+returns depends on the SIMD lane.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ FIGURES: Final = 5
 
 
 class KeyTableFull(SlackwaterError):
-    """The key table exceeds its bound, as with a query whose keys never repeat."""
+    """Raised when the key table exceeds its bound, as with keys that never repeat."""
 
 
 class KeyTable:
-    """Numbers the keys of one part of a query, densely from 0, in the order they are first seen.
+    """Numbers the keys of one part of a query, densely from 0, in order of first occurrence.
 
-    The number of a key means nothing outside this table: another copy sees keys in another order.
-    Nothing is forgotten, so ``keys_max`` and ``keys_bytes_max`` bound the memory (about 100 bytes a
-    key beside its text), and ``lists_max`` and ``lists_bytes_max`` that of the remembered key lists
-    of each kind, the least recently used of which go first; one is kept, however long it is.
+    The numbers are valid within this table only; another copy may see keys in another order. Keys
+    are never removed, so ``keys_max`` and ``keys_bytes_max`` bound the memory (about 100 bytes per
+    key plus its text). ``lists_max`` and ``lists_bytes_max`` bound each of the two caches of key
+    lists. They evict the least recently used list, and keep one list of any length.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class KeyTable:
         return len(self._names)
 
     def indices(self, keys: Sequence[str], keys_hash: int = 0) -> I64:
-        """The numbers of ``keys``, which must differ from each other; new ones are interned.
+        """Return the numbers of ``keys``, which must be distinct; new keys are interned.
 
-        Lists of the same ``keys_hash`` and length give the same array object, which is what a fold
-        recognises an unchanged list by. 0 means that the hash is not known.
+        Lists of the same ``keys_hash`` and length return the same array object, by which a fold
+        recognises an unchanged list. A hash of 0 means that it is unknown.
         """
         at = (keys_hash, len(keys))
         known = self._lists.get(at) if keys_hash else None
@@ -118,15 +118,15 @@ class KeyTable:
         return index
 
     def names(self, index: I64) -> list[str]:
-        """The keys of these numbers."""
+        """Return the keys of these numbers."""
         names = self._names
         return [names[i] for i in index.tolist()]
 
     def in_key_order(self, index: I64) -> tuple[I64 | None, list[str]]:
-        """How to sort ``index`` into key order (None: it is sorted), and the keys so sorted.
+        """Return the permutation that sorts ``index`` by key (None: sorted), and the sorted keys.
 
-        Key order is that of the UTF-8 bytes, which is Python's own order of strings. The last
-        answer is kept: from one window to the next the keys seldom change.
+        The order is that of the UTF-8 bytes, which equals Python's order of strings. The last
+        result is cached, because the keys seldom change from one window to the next.
         """
         if self._order_of is None or self._order_of[0] is not index:
             self._order_of = (index, *self._put_in_order(index))
@@ -134,9 +134,10 @@ class KeyTable:
         return order, names
 
     def shared(self, index: I64) -> I64:
-        """An equal array that was given before, if one of the last few is equal, else this one.
+        """Return an equal array from the last few calls, or else this one.
 
-        So that folds of the same keys have the same ``index`` object, and further folds see it.
+        Folds of the same keys then have the same ``index`` object, by which later folds recognise
+        them.
         """
         for known in self._folded:
             if np.array_equal(known, index):
@@ -146,12 +147,12 @@ class KeyTable:
         return index
 
     def ranks(self) -> tuple[I64, list[str]]:
-        """The place of each number in key order, and all keys in key order."""
+        """Return the rank of each number in key order, and all keys in key order."""
         self._sort()
         return self._rank, self._in_order
 
     def numbers(self, keys: Sequence[str]) -> I64:
-        """``indices`` of a key list, remembered by the list's identity: codecs share lists."""
+        """Return ``indices`` of a key list, cached by the list's identity: codecs share lists."""
         known = self._shared.get(id(keys))
         if known is not None and known[0] is keys:
             return known[1]
@@ -167,17 +168,17 @@ class KeyTable:
 
     @property
     def remembered_bytes(self) -> int:
-        """About what the remembered lists take, both kinds together (guarantee-5)."""
+        """Approximate size of both caches of key lists (guarantee-5)."""
         return self._lists_bytes + self._shared_bytes
 
     @property
     def known(self) -> Sequence[str]:
-        """All keys by their numbers."""
+        """All keys, indexed by number."""
         return self._names
 
     def _sort(self) -> None:
         if len(self._sorted) < len(self._names):
-            # Nearly sorted already, and Python's sort takes runs as they are.
+            # Nearly sorted already, which is fast with Python's sort.
             self._sorted.extend(range(len(self._sorted), len(self._names)))
             self._sorted.sort(key=self._names.__getitem__)
             self._rank = np.empty(len(self._sorted), np.int64)
@@ -201,25 +202,25 @@ class KeyTable:
             if len(names) + len(fresh) > self._keys_max or self._keys_bytes > self._keys_bytes_max:
                 raise KeyTableFull(
                     f"more than {self._keys_max} different keys, or {self._keys_bytes_max} bytes "
-                    "of them, in one part of a query: give it more parts, or a key that repeats"
+                    "of keys, in one part of a query: use more parts, or a key with fewer values"
                 )
             for key in fresh:
                 if number.setdefault(key, len(names)) == len(names):
                     names.append(key)
             index = np.fromiter((number[key] for key in keys), np.int64, len(keys))
         if len(set(index.tolist())) != len(index):
-            raise ValueError("a key list names a key twice")
+            raise ValueError("a key list contains a key twice")
         index.setflags(write=False)
         return index
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
-    """Five figures for each key and field: an immutable value.
+    """Five figures for each key and field; an immutable value.
 
-    ``index`` (n,) numbers the keys in a ``KeyTable``, each at most once, in any order; ``figures``
-    is (5, fields, n) in the order count, sum, m2, min, max. Both arrays are read-only. Where count
-    is 0, sum and m2 are 0 and min and max NaN: a key whose values are all missing has a row.
+    ``index``, shape (n,), has the keys' numbers in a ``KeyTable``, distinct and in any order.
+    ``figures``, shape (5, fields, n), has count, sum, m2, min and max. Both arrays are read-only. A
+    key whose values are all missing has a row with count, sum and m2 0 and min and max NaN.
     """
 
     index: I64
@@ -233,12 +234,15 @@ class Slice:
 
     @classmethod
     def empty(cls, fields: int) -> Slice:
-        """No keys: the neutral element of a fold."""
+        """Return the slice without keys: the neutral element of a fold."""
         return cls(_NO_INDEX, _frozen(np.zeros((FIGURES, fields, 0))))
 
     @classmethod
     def of(cls, record: DeltaRecord, table: KeyTable, fields: tuple[str, ...]) -> Slice:
-        """The slice of a record, its keys interned. ``fields`` are the query's, in order."""
+        """Return the slice of a record; interns its keys.
+
+        ``fields`` are the query's, in order. Raises ``ValueError`` if the record has others.
+        """
         if not len(record.keys):
             return cls.empty(len(fields))
         if record.fields != fields:
@@ -248,39 +252,39 @@ class Slice:
 
     @classmethod
     def build(cls, index: I64, columns: Sequence[F64]) -> Slice:
-        """From count, sum, m2, min and max, each (fields, n)."""
+        """Build a slice from count, sum, m2, min and max, each of shape (fields, n)."""
         figures = np.stack(columns)
-        figures += 0.0  # no negative zeros: see the module's text
+        figures += 0.0  # removes negative zeros: see the module's docstring
         return cls(index, _frozen(figures))
 
     @property
     def nbytes(self) -> int:
-        """About its size in memory."""
+        """Approximate size in memory."""
         return self.figures.nbytes
 
     @property
     def count(self) -> F64:
-        """How many values, (fields, n)."""
+        """Number of values, shape (fields, n)."""
         return self._column(COUNT)
 
     @property
     def sum(self) -> F64:
-        """Their sum."""
+        """Sum of the values."""
         return self._column(SUM)
 
     @property
     def m2(self) -> F64:
-        """The sum of their squared deviations from their mean."""
+        """Sum of squared deviations from the mean."""
         return self._column(M2)
 
     @property
     def min(self) -> F64:
-        """The smallest, NaN where there is none."""
+        """Smallest value; NaN where there is none."""
         return self._column(MIN)
 
     @property
     def max(self) -> F64:
-        """The largest, NaN where there is none."""
+        """Largest value; NaN where there is none."""
         return self._column(MAX)
 
     def _column(self, figure: int) -> F64:
@@ -291,24 +295,24 @@ class Slice:
         return len(self.index)
 
     def sorted(self, table: KeyTable) -> tuple[list[str], F64]:
-        """Keys in key order, and the figures in the same order: the rows of a window."""
+        """Return the keys in key order and the figures in the same order: the rows of a window."""
         order, names = table.in_key_order(self.index)
         return names, self.figures if order is None else self.figures[:, :, order]
 
     def to_bytes(self, table: KeyTable) -> bytes:
-        """One form for equal values, whatever the table's numbers and the NaNs' bits are."""
+        """Encode the slice; equal values give equal bytes, whatever the keys' numbers are."""
         names, figures = self.sorted(table)
         head = "\0".join(names).encode() + b"\0%d,%d\0" % figures.shape[1:]
         return head + np.where(np.isnan(figures), np.nan, figures).tobytes()
 
 
 class Fold:
-    """A left fold of slices. Private while it grows; what it publishes is a ``Slice``.
+    """A left fold of slices; its result is a ``Slice``.
 
-    As long as all slices have one key list (the same ``index`` object) their columns are merged
-    as they lie, and one slice alone is published as it is. At the first other list the fold moves
-    to columns over the whole table, where a slice's keys are gathered, merged and scattered. Both
-    ways do the same arithmetic on each element, so the bits do not tell which was taken.
+    While all slices have the same key list (the same ``index`` object), their columns are merged
+    directly, and a single slice is returned as it is. At the first slice with another list the
+    fold changes to columns over the whole table, into which keys are gathered and scattered. Both
+    ways apply the same arithmetic to each element, so they return the same bits.
     """
 
     __slots__ = ("_dense", "_figures", "_index", "_last", "_owned", "_seen", "_table", "fields")
@@ -324,7 +328,7 @@ class Fold:
         self._last: Slice | None = None
 
     def add(self, value: Slice) -> None:
-        """Merge one more slice in, to the right of all before."""
+        """Merge one more slice, to the right of all earlier ones."""
         if not len(value):
             return
         assert value.figures.shape[1] == self.fields, "slices of different queries"
@@ -342,7 +346,7 @@ class Fold:
             self._scatter(value.index, value.figures)
 
     def result(self) -> Slice:
-        """What has been folded so far; the fold may go on, the value stays."""
+        """Return the fold so far; later additions do not change the returned value."""
         if self._last is None:
             self._last = self._publish()
         return self._last
@@ -374,7 +378,7 @@ class Fold:
             self._seen = np.concatenate([self._seen, np.zeros(room, np.bool_)])
         merged = self._dense.take(index, axis=2)
         _merge_into(merged, figures)
-        # Row by row: numpy scatters into one dimension twice as fast as into the last of three.
+        # Row by row: numpy scatters twice as fast into one dimension as into the last of three.
         rows = self._dense.reshape(-1, self._dense.shape[2])
         for row, values in zip(rows, merged.reshape(-1, len(index)), strict=True):
             row[index] = values
@@ -382,7 +386,7 @@ class Fold:
 
 
 def fold(slices: Iterable[Slice], table: KeyTable, fields: int) -> Slice:
-    """The left fold of the slices in their order."""
+    """Return the left fold of the slices in their order."""
     accumulator = Fold(table, fields)
     for value in slices:
         accumulator.add(value)
@@ -390,9 +394,10 @@ def fold(slices: Iterable[Slice], table: KeyTable, fields: int) -> Slice:
 
 
 class Aggregates:
-    """The contents of a query with a window: a slice of figures out of each delta.
+    """The contents of a query with a window: one slice per delta.
 
-    The children's shares fold left like panes do: one shape for all copies (rule-21, trace-28).
+    The children's shares are folded left, as panes are: one shape for all copies (rule-21,
+    trace-28).
     """
 
     def __init__(self, table: KeyTable, fields: tuple[str, ...]) -> None:
@@ -401,27 +406,27 @@ class Aggregates:
 
     @property
     def empty(self) -> Slice:
-        """No keys."""
+        """The slice without keys."""
         return Slice.empty(len(self._fields))
 
     def of(self, record: BucketRecord) -> Slice:
-        """The slice of a delta."""
-        assert isinstance(record, DeltaRecord), "a window is made of deltas"
+        """Return the slice of a delta."""
+        assert isinstance(record, DeltaRecord), "a window is computed from deltas"
         return Slice.of(record, self._table, self._fields)
 
     def folding(self) -> Fold:
-        """An empty fold."""
+        """Return an empty fold."""
         return Fold(self._table, len(self._fields))
 
     def merge(self, shares: Iterable[Slice]) -> Slice:
-        """The children's shares, folded left."""
+        """Return the left fold of the children's shares."""
         return fold(shares, self._table, len(self._fields))
 
 
 def _merge_into(a: F64, b: F64) -> None:
-    """Chan, Golub and LeVeque's pairwise update, a := a + b; exact where a side has no value."""
+    """Set a := a + b by Chan, Golub and LeVeque's update; exact where a side has no value."""
     na, nb = a[COUNT], b[COUNT]
-    # A sum may have overflowed: then m2 is infinite or NaN, which is true, and no news.
+    # If a sum has overflowed, m2 is infinite or NaN, which is its value; no warning is needed.
     with np.errstate(over="ignore", invalid="ignore"):
         difference = b[SUM] / np.maximum(nb, 1.0)
         difference -= a[SUM] / np.maximum(na, 1.0)
@@ -429,7 +434,7 @@ def _merge_into(a: F64, b: F64) -> None:
         none = weight == 0.0
         a[: M2 + 1] += b[: M2 + 1]  # from here on na is the count of both
         weight /= np.maximum(na, 1.0)
-        # In this order, for apart * apart alone overflows where the whole does not.
+        # In this order: difference * difference may overflow where the whole product does not.
         weight *= difference
         weight *= difference
         np.copyto(weight, 0.0, where=none)

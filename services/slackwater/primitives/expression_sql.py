@@ -1,18 +1,16 @@
 """Writes an expression tree as SQL, for verification in another engine.
 
-Rehearsal and audit compare the pipeline's results with those of SQLite and of Spark. What a text
-means is decided once, by ``expressions``; here its tree is written out for the other engine.
-Columns are addressed by position (``c0``, ``c1``, ...), so no engine sees a name that a user chose:
-each has words of its own that no field could be called by, and some do not tell ``T`` from ``t``.
-How values are passed is left to each engine, so nothing is quoted here.
+Rehearsal and audit compare the pipeline's results with those of SQLite and Spark. ``expressions``
+alone defines the meaning of a text; this module writes its tree for another engine. Columns are
+referred to by position (``c0``, ``c1``, ...), because each engine reserves other words, and some do
+not distinguish ``T`` from ``t``. Literals and functions are written by a subclass for each engine.
 
-NULL, three-valued logic and CASE are the engine's own. Arithmetic is not the same everywhere
-(whole-number division, overflow), so each engine has a writer that says how it computes with
-doubles.
+NULL, three-valued logic and CASE have the same meaning in all engines. Arithmetic has not
+(whole-number division, overflow), so each subclass defines how its engine computes with doubles.
 
-A part that stands in several places (``Once``), and one that is nested deeply, becomes a column of
-its own, in ``lets``: written out in each place the text could be 2^depth long, and SQLite's parser
-gives up 35 calls down.
+A part that occurs several times (``Once``), and one that is nested deeply, becomes a column of its
+own in ``lets``. Otherwise the text could have a length of 2^depth, and SQLite's parser fails beyond
+35 nested calls.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from slackwater.primitives import expression_tree as tree
 from slackwater.primitives.expression_tree import Number, Truth
 
 HEIGHT_MAX: Final = 8
-"""Levels of the tree that are written into each other."""
+"""Levels of the tree that are written as one nested text."""
 
 KEY_COLUMN: Final = "key_"
 
@@ -39,7 +37,7 @@ class _Sql(NamedTuple):
 class SqlWriter(ABC):
     """Writes trees over ``fields``: columns ``c0``, ``c1``, ... in this order, and ``key_``.
 
-    The texts may use columns that are not there yet: ``lets``, each over those before it.
+    The texts may refer to the additional columns ``lets``, each defined over those before it.
     """
 
     def __init__(self, fields: Sequence[str]) -> None:
@@ -48,28 +46,31 @@ class SqlWriter(ABC):
         self.lets: list[tuple[str, str]] = []
 
     def write(self, node: Number | Truth) -> str:
-        """The expression as SQL."""
+        """Return the expression as SQL."""
         return self._sql(node).text
 
     @abstractmethod
     def _number(self, value: float) -> str:
-        """A finite number."""
+        """Return a finite number as SQL."""
 
     @abstractmethod
     def _string(self, literal: str) -> str:
-        """A string."""
+        """Return a string literal as SQL."""
 
     @abstractmethod
     def _null(self, is_number: bool) -> str:
-        """NULL as a number or a truth value."""
+        """Return NULL as a number or as a truth value."""
 
     @abstractmethod
     def _computed(self, function: str, operands: Sequence[str]) -> str:
-        """One of ``ARITHMETIC``, ``FUNCTIONS`` and ``EXTREMES``; NULL where it is undefined."""
+        """Return a function of ``ARITHMETIC``, ``FUNCTIONS`` or ``EXTREMES`` as SQL.
+
+        Its value must be NULL where the function is undefined.
+        """
 
     @abstractmethod
     def _rounded(self, operand: str, digits: int) -> str:
-        """Half away from zero."""
+        """Return ``operand`` rounded half away from zero, as SQL."""
 
     def _sql(self, node: Number | Truth) -> _Sql:
         if isinstance(node, tree.Once):

@@ -1,9 +1,9 @@
-"""The grammar of ``where`` and ``select``: sqlglot's, with names of our own.
+"""Parses ``where`` and ``select`` with sqlglot; any word may be the name of a field.
 
-Names are case-sensitive, and any word can be one. SQL has hundreds of words with a meaning of their
-own, each library another set, so a name never reaches a parser: the token that is the name of a
-field stands there as its position. The words of ``RESERVED_WORDS`` alone mean themselves; a field
-that is called so is written in double quotes, which is allowed for every name.
+Names are case-sensitive. SQL reserves hundreds of words, and each library another set, so no name
+reaches the parser: the token of a field's name is replaced by the field's position. Only the words
+of ``RESERVED_WORDS`` keep their meaning. A field of such a name must be written in double quotes,
+which are allowed for every name.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from sqlglot.errors import ParseError, TokenError
 EXPRESSION_CHARS_MAX: Final = 8_192
 EXPRESSION_NODES_MAX: Final = 1_000
 EXPRESSION_BRACKETS_MAX: Final = 24
-"""Of brackets and CASEs in each other: some 25 frames a level in the parser."""
+"""Nesting of brackets and CASEs; each level takes some 25 stack frames in the parser."""
 
 NAMES_SHOWN_MAX: Final = 20
-"""In the sentence that names the fields there are."""
+"""Field names listed in an error."""
 
 KEY: Final = "key"
 RESERVED_WORDS: Final = frozenset(
@@ -36,7 +36,7 @@ _VALUES: Final = (TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.NUMBER)
 
 
 class ExpressionError(ValueError):
-    """The text is no expression of ours; ``position`` counts its characters from 1."""
+    """Raised when a text is not a valid expression; ``position`` counts characters from 1."""
 
     def __init__(self, reason: str, position: int | None = None) -> None:
         super().__init__(reason if position is None else f"{reason} (at character {position})")
@@ -45,13 +45,16 @@ class ExpressionError(ValueError):
 
 
 class _Tokenizer(Tokenizer):
-    """sqlglot's, for expressions: no word begins a command whose rest is not looked at."""
+    """sqlglot's tokenizer without commands, whose arguments it would not tokenize."""
 
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
 def parse(text: str, fields: Sequence[str]) -> exp.Expr:
-    """The tree that sqlglot makes of the text, in which ``fields`` and ``key`` are columns."""
+    """Parse a text with sqlglot; ``fields`` and ``key`` are its columns.
+
+    Raises ``ExpressionError`` for any other text.
+    """
     if len(text) > EXPRESSION_CHARS_MAX:
         raise ExpressionError(f"is longer than {EXPRESSION_CHARS_MAX} characters")
     try:
@@ -60,7 +63,7 @@ def parse(text: str, fields: Sequence[str]) -> exp.Expr:
         names = _name_by_position(tokens, [*fields, KEY])
         trees = sqlglot.Dialect.get_or_raise(None).parser().parse_into(exp.Condition, tokens, text)
     except TokenError as error:
-        raise ExpressionError("has a quote that is not closed or a sign unknown to SQL") from error
+        raise ExpressionError("has an unclosed quote or a character that SQL lacks") from error
     except ParseError as error:
         raise _of_parse_error(error) from error
     except RecursionError as error:
@@ -77,7 +80,7 @@ def parse(text: str, fields: Sequence[str]) -> exp.Expr:
 
 
 def _name_by_position(tokens: list[Token], names: Sequence[str]) -> dict[str, str]:
-    """Write the names among the tokens as positions; the result says which position is which."""
+    """Replace the names among the tokens by positions; return the names by position."""
     position = {name: f"#{i}" for i, name in enumerate(names)}
     for token, after in zip_longest(tokens, tokens[1:]):
         quoted = token.token_type == TokenType.IDENTIFIER
@@ -93,20 +96,20 @@ def _name_by_position(tokens: list[Token], names: Sequence[str]) -> dict[str, st
 
 @contextmanager
 def quotes_advised(text: str, fields: Sequence[str]) -> Iterator[None]:
-    """Where a word of the grammar may be meant as a field, the error says how to write that."""
+    """Add advice to errors in texts that may use a reserved word as the name of a field."""
     try:
         yield
     except ExpressionError as error:
         words = set(re.findall(r"\w+", text))
         for name in fields:
             if name.upper() in RESERVED_WORDS and name in words:
-                advice = f'{error.reason}; a field {name} is written in double quotes, "{name}"'
+                advice = f'{error.reason}; write the field {name} in double quotes: "{name}"'
                 raise ExpressionError(advice, error.position) from error
         raise
 
 
 def no_field(name: str, known: Sequence[str]) -> str:
-    """The reason of an error."""
+    """Return the text of the error about an unknown field."""
     shown = list(dict.fromkeys(known))
     more = f" and {len(shown) - NAMES_SHOWN_MAX} more" if len(shown) > NAMES_SHOWN_MAX else ""
     return f"there is no field {name!r}, only {', '.join(shown[:NAMES_SHOWN_MAX])}{more}"
@@ -116,9 +119,9 @@ def _check_tokens(tokens: Sequence[Token]) -> None:
     depth = 0
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
-            raise ExpressionError("holds a semicolon: only one expression is allowed", _at(token))
+            raise ExpressionError("has a semicolon: only one expression is allowed", _at(token))
         if token.comments:
-            raise ExpressionError("holds a comment: write a - -b with a blank", _at(token))
+            raise ExpressionError("has a comment: write a - -b with a space", _at(token))
         if token.token_type in (TokenType.L_PAREN, TokenType.CASE):
             depth += 1
         elif token.token_type in (TokenType.R_PAREN, TokenType.END):

@@ -1,20 +1,20 @@
 """Expressions over columns: the tree that ``expressions`` builds, and its evaluation.
 
-A tree is evaluated over a whole batch of readings at once, one numpy operation a node, and needs
-neither ``eval`` nor a loop over readings. There are two kinds of nodes:
+A tree is evaluated over a whole batch of readings, with one numpy operation per node and without
+``eval`` or a loop over readings. There are two kinds of nodes:
 
-- A ``Number`` gives float64 values. NULL is NaN, as in the columns, so SQL's rule that arithmetic
-  with NULL is NULL costs nothing. Whatever is undefined or beyond a double is made NaN where it
-  arises: an infinity must not come back as a number by way of 1/x or a comparison.
-- A ``Truth`` gives two masks, where it is TRUE and where it is FALSE; elsewhere it is NULL. With
-  two masks SQL's three-valued logic is plain Boolean algebra (NOT swaps them, AND is & of the one
-  and | of the other), each in one pass; a third value in an array of its own would need tables.
+- A ``Number`` has float64 values. NULL is NaN, as in the columns, so SQL's rule that arithmetic
+  with NULL is NULL needs no code. A result that is undefined or exceeds a double becomes NaN at
+  once; an infinity could otherwise become a number again through 1/x or a comparison.
+- A ``Truth`` has two masks: where it is TRUE, and where it is FALSE. Elsewhere it is NULL. With two
+  masks SQL's three-valued logic is Boolean algebra: NOT swaps them, AND is & of the first and | of
+  the second. One array with three values would need truth tables.
 
-A value may be one scalar that stands for all readings. Keys are dictionary-encoded and mostly few:
-a test of the key is done once per key and then taken by index.
+A value may be one scalar for all readings. Keys are dictionary-encoded and mostly few, so a
+condition on the key is evaluated once per key and then looked up by index.
 
-What SQL leaves open follows Spark: % has the sign of the dividend, round is half away from zero,
-least and greatest skip NULLs, a string compares by code points.
+Where SQL leaves a choice, Spark is followed: % has the sign of the dividend, round is half away
+from zero, least and greatest skip NULLs, strings compare by code points.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ NULL: Final = np.float64(np.nan)
 
 
 class ColumnBatch(NamedTuple):
-    """The readings to evaluate over; a field that is not in ``columns`` is missing in all."""
+    """A batch of readings; a field that is not in ``columns`` is NULL in all of them."""
 
     columns: Mapping[str, F64]
     key_index: npt.NDArray[np.integer]
     keys: Sequence[str]
     memo: dict[int, Values]
-    """What the ``Once`` nodes gave, by their id."""
+    """Values of the ``Once`` nodes, by ``id`` of the node."""
 
 
 class Masks(NamedTuple):
-    """Where something is TRUE and where FALSE, never both; NULL where neither."""
+    """Two disjoint masks: TRUE and FALSE; NULL where neither holds."""
 
     true: Mask
     false: Mask
@@ -53,30 +53,30 @@ class Masks(NamedTuple):
 
 @runtime_checkable
 class Number(Protocol):
-    """A node that gives a number for each reading."""
+    """A node that has a number for each reading."""
 
     def values(self, batch: ColumnBatch) -> Values:
-        """Finite, or NaN for NULL."""
+        """Evaluate the node; values are finite, or NaN for NULL."""
         ...
 
 
 @runtime_checkable
 class Truth(Protocol):
-    """A node that gives TRUE, FALSE or NULL for each reading."""
+    """A node that has TRUE, FALSE or NULL for each reading."""
 
     def masks(self, batch: ColumnBatch) -> Masks:
-        """Where it is TRUE and where FALSE."""
+        """Evaluate the node."""
         ...
 
 
 def _defined(values: Values) -> Values:
-    """Without infinities."""
+    """Replace infinities by NaN."""
     infinite = np.isinf(values)
     return np.where(infinite, NULL, values) if np.any(infinite) else values
 
 
 def _equal(left: Values, right: Values) -> Masks:
-    # NaN compares false with everything, so neither mask holds where a side is NULL.
+    # Comparisons with NaN are false, so neither mask holds where a side is NULL.
     return Masks(np.equal(left, right), np.less(left, right) | np.greater(left, right))
 
 
@@ -128,19 +128,19 @@ ARITHMETIC: Final[dict[str, Callable[[Values, Values], Values]]] = {
 
 
 def round_half_away(values: Values, digits: int) -> Values:
-    """Round to ``digits`` decimals, half away from zero, as if done on the written decimal.
+    """Round to ``digits`` decimals, half away from zero, as if applied to the decimal text.
 
-    2.675 is below its midpoint as a double, but rounds to 2.68: midpoint / 10^digits, one
-    correctly rounded division, is the very double that the written midpoint is read as, so
-    comparing with it decides as the decimals would. Adding 0.5 and cutting would not. That holds
-    while the midpoint has at most 15 digits; with more, neighbouring doubles share it.
+    The double 2.675 is below the decimal 2.675, but rounds to 2.68. The midpoint divided by
+    10^digits, one correctly rounded division, equals the double that the midpoint's text parses
+    to, so a comparison with it decides as the decimals would. Adding 0.5 and truncating would not.
+    This holds for midpoints of at most 15 digits; with more, neighbouring doubles share one.
     """
     scale = np.float64(10.0**digits)
     size = np.abs(values)
     scaled = size * scale
     below = np.floor(scaled)
     up = np.where(scaled < 1e14, size >= (below + 0.5) / scale, scaled - below >= 0.5)
-    # From 2^52 on there is no fraction left to round; scaling would only add errors.
+    # From 2^52 on a double has no fraction; scaling would only add errors.
     return np.copysign(np.where(scaled < 2.0**52, (below + up) / scale, size), values)
 
 
@@ -162,12 +162,12 @@ EXTREMES: Final[dict[str, Callable[[Values, Values], Values]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number as written, or NULL."""
+    """A literal number, or NULL."""
 
     value: np.float64
 
     def values(self, batch: ColumnBatch) -> Values:
-        """The same for all."""
+        """Return one scalar for all readings."""
         del batch
         return self.value
 
@@ -179,18 +179,21 @@ class Column:
     name: str
 
     def values(self, batch: ColumnBatch) -> Values:
-        """The column itself, not a copy."""
+        """Return the column itself, not a copy."""
         return batch.columns.get(self.name, NULL)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Once:
-    """Stands in several places of a tree, is worked out once: else nested CASEs cost 2^depth."""
+    """A node that occurs several times in a tree and is evaluated once.
+
+    Without it nested CASEs would cost 2^depth.
+    """
 
     operand: Number
 
     def values(self, batch: ColumnBatch) -> Values:
-        """As the operand."""
+        """Return the operand's values, evaluated at the first call for a batch."""
         known = batch.memo.get(id(self))
         if known is None:
             known = batch.memo[id(self)] = self.operand.values(batch)
@@ -206,7 +209,7 @@ class Arithmetic:
     right: Number
 
     def values(self, batch: ColumnBatch) -> Values:
-        """NULL where undefined or beyond a double."""
+        """Return the result; NULL where it is undefined or exceeds a double."""
         return _defined(ARITHMETIC[self.op](self.left.values(batch), self.right.values(batch)))
 
 
@@ -218,7 +221,7 @@ class Call:
     operand: Number
 
     def values(self, batch: ColumnBatch) -> Values:
-        """NULL where undefined or beyond a double."""
+        """Return the result; NULL where it is undefined or exceeds a double."""
         return _defined(FUNCTIONS[self.function](self.operand.values(batch)))
 
 
@@ -230,19 +233,19 @@ class Round:
     digits: int
 
     def values(self, batch: ColumnBatch) -> Values:
-        """NULL where beyond a double."""
+        """Return the rounded values; NULL where the result exceeds a double."""
         return _defined(round_half_away(self.operand.values(batch), self.digits))
 
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """``least`` or ``greatest`` of all that is not NULL."""
+    """``least`` or ``greatest`` of the operands that are not NULL."""
 
     function: str
     operands: tuple[Number, ...]
 
     def values(self, batch: ColumnBatch) -> Values:
-        """NULL only where all are."""
+        """Return the extreme values; NULL only where all operands are NULL."""
         return reduce(EXTREMES[self.function], [n.values(batch) for n in self.operands])
 
 
@@ -254,7 +257,7 @@ class NumberCase:
     otherwise: Number
 
     def values(self, batch: ColumnBatch) -> Values:
-        """All branches are worked out; none can fail, what is undefined is NULL."""
+        """Evaluate all branches and select; none can fail, since undefined results are NULL."""
         chosen = self.otherwise.values(batch)
         for condition, result in reversed(self.branches):
             chosen = np.where(condition.masks(batch).true, result.values(batch), chosen)
@@ -263,12 +266,12 @@ class NumberCase:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """TRUE, FALSE or, as None, NULL."""
+    """A literal TRUE, FALSE or NULL (None)."""
 
     value: bool | None
 
     def masks(self, batch: ColumnBatch) -> Masks:
-        """The same for all."""
+        """Return one pair of scalars for all readings."""
         del batch
         return Masks(np.bool_(self.value is True), np.bool_(self.value is False))
 
@@ -282,7 +285,7 @@ class Compare:
     right: Number
 
     def masks(self, batch: ColumnBatch) -> Masks:
-        """NULL where a side is."""
+        """Compare; NULL where a side is NULL."""
         return COMPARISONS[self.op](self.left.values(batch), self.right.values(batch))
 
 
@@ -294,20 +297,20 @@ class KeyCompare:
     literal: str
 
     def masks(self, batch: ColumnBatch) -> Masks:
-        """Decided once per key."""
+        """Compare once per key."""
         compare = KEY_COMPARISONS[self.op]
         return _of_keys([compare(key, self.literal) for key in batch.keys], batch)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyIn:
-    """``key IN (literals)``; NULL where it is none of them and the list has a NULL."""
+    """``key IN (literals)``; NULL where the key is none of them and the list has a NULL."""
 
     literals: frozenset[str]
     or_null: bool
 
     def masks(self, batch: ColumnBatch) -> Masks:
-        """Decided once per key."""
+        """Compare once per key."""
         true, false = _of_keys([key in self.literals for key in batch.keys], batch)
         return Masks(true, false & np.bool_(not self.or_null))
 
@@ -325,7 +328,7 @@ class In:
     choices: tuple[Number, ...]
 
     def masks(self, batch: ColumnBatch) -> Masks:
-        """NULL if equal to none while something is NULL."""
+        """Compare; NULL if the operand equals no choice and it or a choice is NULL."""
         operand = self.operand.values(batch)
         each = [_equal(operand, choice.values(batch)) for choice in self.choices]
         return _any(each)
@@ -333,35 +336,35 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """TRUE if all are, FALSE if one is."""
+    """TRUE if all terms are TRUE, FALSE if one is FALSE, else NULL."""
 
     terms: tuple[Truth, ...]
 
     def masks(self, batch: ColumnBatch) -> Masks:
-        """By De Morgan, so that there is one rule."""
+        """Evaluate by De Morgan's law, with the code of ``Or``."""
         true, false = _any([_negated(term.masks(batch)) for term in self.terms])
         return Masks(false, true)
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """TRUE if one is, FALSE if all are."""
+    """TRUE if one term is TRUE, FALSE if all are FALSE, else NULL."""
 
     terms: tuple[Truth, ...]
 
     def masks(self, batch: ColumnBatch) -> Masks:
-        """NULL otherwise."""
+        """Evaluate and combine the terms."""
         return _any([term.masks(batch) for term in self.terms])
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """TRUE and FALSE exchanged."""
+    """Swaps TRUE and FALSE."""
 
     term: Truth
 
     def masks(self, batch: ColumnBatch) -> Masks:
-        """NULL stays NULL."""
+        """Swap the masks; NULL stays NULL."""
         return _negated(self.term.masks(batch))
 
 
@@ -378,24 +381,24 @@ def _negated(masks: Masks) -> Masks:
 
 @dataclass(frozen=True, slots=True)
 class NumberIsNull:
-    """``number IS NULL``."""
+    """``number IS NULL``; never NULL itself."""
 
     operand: Number
 
     def masks(self, batch: ColumnBatch) -> Masks:
-        """Never NULL."""
+        """Return the masks of the condition."""
         null = np.isnan(self.operand.values(batch))
         return Masks(null, ~null)
 
 
 @dataclass(frozen=True, slots=True)
 class TruthIsNull:
-    """``condition IS NULL``."""
+    """``condition IS NULL``; never NULL itself."""
 
     operand: Truth
 
     def masks(self, batch: ColumnBatch) -> Masks:
-        """Never NULL."""
+        """Return the masks of the condition."""
         true, false = self.operand.masks(batch)
         known = true | false
         return Masks(~known, known)
@@ -409,7 +412,7 @@ class TruthCase:
     otherwise: Truth
 
     def masks(self, batch: ColumnBatch) -> Masks:
-        """The first branch whose condition is TRUE."""
+        """Return the masks of the first branch whose condition is TRUE."""
         true, false = self.otherwise.masks(batch)
         for condition, result in reversed(self.branches):
             chosen, given = condition.masks(batch).true, result.masks(batch)

@@ -1,14 +1,14 @@
-"""SQL expressions of ``where`` and ``select``: from text to a predicate or projection.
+"""Compiles the SQL expressions of ``where`` and ``select`` into predicates and projections.
 
-DPC's Filter and Map (section 2.2 of the paper takes them from Borealis) as vectorised functions of
-columns. The text is parsed by sqlglot, and its tree translated into our own small one
-(``expression_tree``). Only what is named here passes: an expression is part of what a query means,
-for replicas and for years, so a construct must be understood here and not merely accepted by a
-library. sqlglot's own executor would do row by row, in Python, what one numpy operation does.
+They are Filter and Map of DPC (section 2.2, from Borealis) as vectorised functions of columns.
+sqlglot parses the text, and its tree is translated into the smaller one of ``expression_tree``. The
+translation accepts an explicit list of constructs. The meaning of an expression must be the same in
+all replicas and after an upgrade of the library, so a construct that the library merely accepts is
+rejected. sqlglot's own executor evaluates row by row in Python.
 
-Every expression has one of three types, found while translating: number, truth value, or string
-(the ``key`` and literals, which can only be compared). NULL fits all. String literals are in single
-quotes.
+Each expression has one of three types, determined by the translation: number, truth value, or
+string (``key`` and literals, which can only be compared). NULL has any type. String literals are in
+single quotes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from slackwater.primitives.expression_text import (
 from slackwater.primitives.expression_tree import F64, ColumnBatch, Number, Truth
 
 EXPRESSION_DEPTH_MAX: Final = 120
-"""Of the tree; a sum of so many terms is that deep. Two Python frames a level."""
+"""Depth of the tree; a sum of n terms has depth n. Each level takes two Python stack frames."""
 
 _NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
@@ -43,7 +43,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition on readings. ``reads`` names the fields it needs (``key`` not among them)."""
+    """A condition on readings; ``reads`` has the fields that it uses, except ``key``."""
 
     text: str
     root: Truth
@@ -52,9 +52,9 @@ class Predicate:
     def mask(
         self, columns: Mapping[str, F64], key_index: npt.NDArray[np.integer], keys: Sequence[str]
     ) -> npt.NDArray[np.bool_]:
-        """Which readings satisfy it: those for which it is TRUE, neither FALSE nor NULL.
+        """Return the mask of the readings for which the condition is TRUE, not FALSE or NULL.
 
-        Columns hold finite values or NaN; a field that has no column is missing everywhere.
+        Columns have finite values or NaN (NULL); a field without a column is NULL in all readings.
         """
         with np.errstate(all="ignore"):
             true = self.root.masks(ColumnBatch(columns, key_index, keys, {})).true
@@ -63,7 +63,7 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """New fields from old, in order. ``reads`` names the fields it needs."""
+    """New fields computed from others, in order; ``reads`` has the fields that it uses."""
 
     fields: tuple[tuple[str, Number], ...]
     reads: frozenset[str]
@@ -71,7 +71,7 @@ class Projection:
     def apply(
         self, columns: Mapping[str, F64], key_index: npt.NDArray[np.integer], keys: Sequence[str]
     ) -> dict[str, F64]:
-        """The new columns. One that is only renamed is the old array itself, not a copy."""
+        """Return the new columns; a column that is only renamed is not copied."""
         batch = ColumnBatch(columns, key_index, keys, {})
         with np.errstate(all="ignore"):
             results = {name: number.values(batch) for name, number in self.fields}
@@ -79,14 +79,14 @@ class Projection:
 
 
 def _for_all(values: npt.NDArray[_Scalar] | _Scalar, readings: int) -> npt.NDArray[_Scalar]:
-    """One value for each reading, where a scalar stands for all."""
+    """Return one value for each reading; broadcasts a scalar."""
     if isinstance(values, np.ndarray) and values.ndim:
         return values
     return np.full(readings, values)
 
 
 def compile_predicate(text: str, fields: Sequence[str]) -> Predicate:
-    """The condition that ``text`` states over ``fields`` and ``key``; else ``ExpressionError``."""
+    """Compile a condition over ``fields`` and ``key``; raises ``ExpressionError``."""
     translator = _Translator(fields)
     with quotes_advised(text, fields):
         root = translator.truth(parse(text, fields))
@@ -94,7 +94,7 @@ def compile_predicate(text: str, fields: Sequence[str]) -> Predicate:
 
 
 def compile_projection(select: Sequence[tuple[str, str]], fields: Sequence[str]) -> Projection:
-    """The numbers that the texts state over ``fields`` and ``key``; else ``ExpressionError``."""
+    """Compile number expressions over ``fields`` and ``key``; raises ``ExpressionError``."""
     translator = _Translator(fields)
     numbers = []
     for name, text in select:
@@ -134,20 +134,20 @@ _EXTREMES: Final[dict[type[exp.Expr], str]] = {exp.Least: "least", exp.Greatest:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A string: a literal, or with None the key. Strings are compared and nothing else."""
+    """A string, which can only be compared: a literal, or the key (None)."""
 
     literal: str | None
 
 
 class _Null:
-    """The literal NULL, before it is known what it stands for."""
+    """The literal NULL, whose type the context determines."""
 
 
 _Any = Number | Truth | _Text | _Null
 
 
 class _Translator:
-    """From sqlglot's tree to ours, checking names, types and that nothing else is there."""
+    """Translates sqlglot's tree; checks names, types, and that no other construct occurs."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         self._fields = frozenset(fields)
@@ -241,7 +241,7 @@ class _Translator:
             return tree.Round(operand, 0)
         written = str(decimals.this) if isinstance(decimals, exp.Literal) else ""
         if not re.fullmatch(r"[0-9]|1[0-5]", written, re.ASCII):
-            raise _refusal("round takes its decimals as a whole number from 0 to 15", decimals)
+            raise _refusal("the decimals of round must be a whole number from 0 to 15", decimals)
         return tree.Round(operand, int(written))
 
     def _terms(self, node: exp.Expr) -> tuple[Truth, ...]:
@@ -352,7 +352,7 @@ def _as_truth(found: _Any, node: exp.Expr) -> Truth:
 
 
 def _only(node: exp.Expr, *allowed: str) -> None:
-    """Nothing in other arguments: there sqlglot puts what it parsed beside the usual."""
+    """Reject a node that has arguments other than ``allowed``: constructs not supported here."""
     for name, value in node.args.items():
         if name in allowed or value is None or value is False:
             continue

@@ -1,26 +1,26 @@
 """Panes: fold a child's slices into windows, always in the same order of operations.
 
 Floating-point addition is not associative, so the order of additions must be fixed. The grid alone
-fixes it (rule-21, trace-28): within a child the buckets of a *pane* (the stretch between
+determines it (rule-21, trace-28): the buckets of a child's *pane* (the interval between
 neighbouring window edges) fold left into the pane, the panes of a window fold left into the child's
 share, and the children's shares fold left in index order. Two copies that read the same slices
-therefore agree bit for bit, whenever each was restarted and however its input came in pieces; the
-pieces of a bucket hold disjoint keys (rule-3), so taking them in turn adds no bracket. An
-incremental sum that follows a sliding window, add the new and subtract the old, would cost less,
-but its last bits would depend on every restart.
+therefore agree bit for bit, whenever they restart and however their input is divided into pieces.
+The pieces of a bucket have disjoint keys (rule-3), so adding them in turn changes no order of
+additions. An incremental sum over a sliding window, which adds the new and subtracts the old, would
+cost less, but its last bits would depend on every restart.
 
-``PaneStore`` is the stable line's: slices come once, in order, and are folded as they come; it
-keeps one open fold and the panes of windows still to be answered, and takes no snapshot, because
-reading again from the first open window's start builds the same.
+``PaneStore`` belongs to the stable line. It receives each slice once, in order, and folds it at
+once. It keeps one open fold and the panes of unanswered windows. It has no snapshot, because
+replaying from the start of the first open window rebuilds it.
 
-``LivePanes`` is the live line's: per bucket the slice that was chosen last, replaced and never
-added (trace-7), on top of whatever the stable store has already. It is bounded (trace-5): chosen
-slices beyond ``cells_max`` or ``bytes_max`` are folded from the oldest on, after which they cannot
-be replaced; later versions are ignored, and the stable line corrects.
+``LivePanes`` belongs to the live line. For each bucket it keeps the slice chosen last, which is
+replaced and never added to (trace-7), in addition to what the stable store has. It is bounded
+(trace-5): when the chosen slices exceed ``cells_max`` or ``bytes_max``, the oldest are folded and
+can no longer be replaced. Later versions of them are ignored; the stable line corrects the answer.
 
-Both are for one child of one query. The type of a slice is defined by a
-``Contents``: figures to be merged (``slackwater.primitives.deltas``) or, without a window, rows to
-be put behind each other (``slackwater.primitives.rows``).
+Both are for one child of one query. The type of a slice is defined by a ``Contents``: figures that
+are merged (``slackwater.primitives.deltas``) or, without a window, rows that are concatenated
+(``slackwater.primitives.rows``).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from slackwater.primitives.windows import Grid
 
 
 class Content(Protocol):
-    """What a stretch of event time contains; its length is the number of its rows."""
+    """The contents of an interval of event time; its length is the number of rows."""
 
     def __len__(self) -> int: ...
 
     @property
     def nbytes(self) -> int:
-        """About its size in memory."""
+        """Approximate size in memory."""
         ...
 
 
@@ -53,37 +53,37 @@ class Folding(Protocol[V]):
     """A left fold of contents in the order of event time."""
 
     def add(self, value: V) -> None:
-        """One more, to the right of all before."""
+        """Add contents to the right of all earlier ones."""
         ...
 
     def result(self) -> V:
-        """What has been folded so far; the fold may go on, the value stays."""
+        """Return the fold so far; later additions do not change the returned value."""
         ...
 
 
 class Contents(Protocol[V]):
-    """How the contents of one query come out of records, and how they combine."""
+    """Makes a query's contents from records, and combines them."""
 
     @property
     def empty(self) -> V:
-        """No rows: the neutral element."""
+        """The contents without rows: the neutral element."""
         ...
 
     def of(self, record: BucketRecord) -> V:
-        """What one piece of a bucket contains."""
+        """Return the contents of one piece of a bucket."""
         ...
 
     def folding(self) -> Folding[V]:
-        """An empty fold."""
+        """Return an empty fold."""
         ...
 
     def merge(self, shares: Iterable[V]) -> V:
-        """The children's shares of one stretch of time, in index order, as one."""
+        """Combine the children's shares of one interval, given in index order."""
         ...
 
 
 def folded(contents: Contents[V], values: Iterable[V]) -> V:
-    """The left fold of the values in their order."""
+    """Return the left fold of the values in their order."""
     folding = contents.folding()
     for value in values:
         folding.add(value)
@@ -92,20 +92,20 @@ def folded(contents: Contents[V], values: Iterable[V]) -> V:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What a stretch of event time lacks: streams not complete, readings lost to retention."""
+    """What an interval of event time lacks: incomplete streams, and readings lost to retention."""
 
     missing: frozenset[str] = frozenset()
     lost: tuple[Gap, ...] = ()
 
     @classmethod
     def of(cls, missing: Iterable[str] = (), gap: Iterable[Gap] = ()) -> Notes:
-        """The notes of a record."""
+        """Return the notes of a record."""
         return cls(frozenset(missing), tuple(gap))
 
     def __add__(self, other: Notes) -> Notes:
-        """Of neighbouring stretches: the union of what is missing, and of what is lost.
+        """Combine neighbouring intervals: the union of missing streams, and of losses.
 
-        A loss is felt by every bucket that it may have had readings in, and is one loss.
+        A loss is recorded in every bucket that may lack its readings, but counts once.
         """
         if other == NOTHING:
             return self
@@ -119,7 +119,7 @@ NOTHING: Final = Notes()
 
 @dataclass(frozen=True, slots=True)
 class PaneShare(Generic[V]):
-    """One child's part in a window, or all children's together."""
+    """One child's share of a window, or that of all children combined."""
 
     slice: V
     notes: Notes = NOTHING
@@ -132,10 +132,9 @@ class _Noted(NamedTuple):
 
 
 class PaneStore(Generic[V]):
-    """The stable slices of one child, folded into panes; ``frontier`` is where the next belongs.
+    """The stable slices of one child, folded into panes; the next slice begins at ``frontier``.
 
-    ``start`` has to be a window's edge where a fold of the pane shall be complete: the start of
-    the first open window.
+    ``start`` must be the start of the first open window, so that its panes are complete.
     """
 
     def __init__(self, grid: Grid, contents: Contents[V], start: int) -> None:
@@ -144,27 +143,27 @@ class PaneStore(Generic[V]):
         self._frontier = Position(start)
         self._open = contents.folding()
         self._pieces: list[V] = []  # of the bucket at the frontier
-        self._starts: list[int] = []  # of the complete panes that are not empty, rising
+        self._starts: list[int] = []  # of complete panes that are not empty, ascending
         self._panes: dict[int, V] = {}
-        self._noted: list[_Noted] = []  # rising; empty as long as all is well
+        self._noted: list[_Noted] = []  # ascending; empty while nothing is missing or lost
 
     @property
     def frontier(self) -> Position:
-        """Everything before it has been added."""
+        """Position before which everything has been added."""
         return self._frontier
 
     @property
     def complete_to(self) -> int:
-        """Every pane that ends by then is complete."""
+        """Event time before which all panes are complete."""
         return self._grid.pane_start(self._frontier.bucket_start)
 
     def add(
         self, at: Position, bucket_end: int, value: V, notes: Notes = NOTHING,
         *, last: bool = True,
     ) -> None:  # fmt: skip
-        """The piece at the frontier. A bucket counts when its ``last`` piece is there (trace-32).
+        """Add the piece at the frontier; a bucket counts from its ``last`` piece on (trace-32).
 
-        ``notes`` are the bucket's: all its pieces say the same, and the last is taken.
+        ``notes`` are the bucket's. All its pieces carry the same; those of the last are used.
         """
         assert at == self._frontier, f"{at} is not next, the frontier is {self._frontier}"
         self._pieces.append(value)
@@ -178,29 +177,29 @@ class PaneStore(Generic[V]):
         self._move(bucket_end)
 
     def begin_again(self) -> None:
-        """Drop the pieces of the begun bucket: another version of it follows."""
+        """Drop the pieces of the incomplete bucket: another version of it follows."""
         self._pieces.clear()
         self._frontier = Position(self._frontier.bucket_start)
 
     def advance(self, to: int, notes: Notes = NOTHING) -> None:
-        """A run of empty buckets up to ``to``; its length costs nothing."""
-        assert self._frontier.piece == 0, "inside a bucket there is no empty one"
+        """Add a run of empty buckets up to ``to``, in constant time."""
+        assert self._frontier.piece == 0, "the bucket at the frontier is incomplete"
         assert to > self._frontier.bucket_start, "frontiers never decrease"
         self._note(self._frontier.bucket_start, to, notes)
         self._move(to)
 
     def window(self, start: int, end: int) -> PaneShare[V]:
-        """The child's share of a window that is complete."""
+        """Return the child's share of a complete window."""
         assert end <= self._frontier.bucket_start, "the window is not complete"
         return PaneShare(folded(self._contents, self.panes(start, end)), self.notes(start, end))
 
     def panes(self, start: int, end: int) -> list[V]:
-        """The complete panes in [start, end) that have rows, in order."""
+        """Return the complete panes in [start, end) that have rows, in order."""
         first = bisect_left(self._starts, start)
         return [self._panes[p] for p in self._starts[first : bisect_left(self._starts, end, first)]]
 
     def notes(self, start: int, end: int) -> Notes:
-        """What is noted of [start, end)."""
+        """Return the notes of [start, end)."""
         notes = NOTHING
         for noted in self._noted:
             if start < noted.end and noted.start < end:
@@ -208,18 +207,18 @@ class PaneStore(Generic[V]):
         return notes
 
     def open_slice(self) -> V:
-        """The whole buckets from ``complete_to`` to the frontier's bucket."""
+        """Return the fold of the buckets from ``complete_to`` to the frontier."""
         return self._open.result()
 
     def eventful_from(self, e: int) -> int | None:
-        """The first complete pane from ``e`` on with rows or notes: before it all is empty."""
+        """Return the start of the first complete pane from ``e`` on that has rows or notes."""
         at = bisect_left(self._starts, e)
         rows = self._starts[at : at + 1]
         noted = [max(noted.start, e) for noted in self._noted if noted.end > e][:1]
         return min(rows + noted, default=None)
 
     def drop_before(self, e: int) -> None:
-        """Drop the panes before ``e``: all windows that hold them are answered."""
+        """Drop the panes before ``e``, whose windows are all answered."""
         count = bisect_left(self._starts, e)
         for start in self._starts[:count]:
             del self._panes[start]
@@ -227,9 +226,9 @@ class PaneStore(Generic[V]):
         self._noted = [noted for noted in self._noted if noted.end > e]
 
     def fork(self, at: int) -> PaneStore[V]:
-        """Another store that goes on from ``at``: from here, or, past the frontier, from nothing.
+        """Return a store that starts at ``at``, the frontier or a later cut point.
 
-        Where the open pane is taken over it goes on in the same shape.
+        At the frontier it starts with a copy of the open pane, later with nothing.
         """
         other = PaneStore(self._grid, self._contents, at)
         if at == self._frontier.bucket_start:
@@ -238,7 +237,7 @@ class PaneStore(Generic[V]):
         return other
 
     def __len__(self) -> int:
-        """How many panes are kept."""
+        """Number of panes kept."""
         return len(self._starts)
 
     def _note(self, start: int, end: int, notes: Notes) -> None:
@@ -246,12 +245,12 @@ class PaneStore(Generic[V]):
             return
         last = self._noted[-1] if self._noted else None
         if last is not None and last.end == start and last.notes == notes and not notes.lost:
-            self._noted[-1] = _Noted(last.start, end, notes)  # an outage is one entry
+            self._noted[-1] = _Noted(last.start, end, notes)  # one entry for a whole outage
         else:
             self._noted.append(_Noted(start, end, notes))
 
     def _move(self, to: int) -> None:
-        assert self._grid.is_cut(to), f"{to} is no cut point"
+        assert self._grid.is_cut(to), f"{to} is not a cut point"
         was = self.complete_to
         self._frontier = Position(to)
         if self.complete_to == was:
@@ -265,7 +264,7 @@ class PaneStore(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class _Cell(Generic[V]):
-    """What was chosen for [start, end): one bucket, or a run of empty ones (``value`` None)."""
+    """The choice for [start, end): one bucket, or a run of empty ones (``value`` is None)."""
 
     start: int
     end: int
@@ -279,9 +278,9 @@ class _Cell(Generic[V]):
 
 
 class LivePanes(Generic[V]):
-    """The slices that answers are made of before they are stable. ``streams`` are the child's.
+    """The slices of one child from which tentative answers are computed.
 
-    Where nothing is known of a bucket all ``streams`` are missing from it (rule-20).
+    A bucket without a slice lacks all of the child's ``streams`` (rule-20).
     """
 
     __slots__ = (
@@ -301,14 +300,14 @@ class LivePanes(Generic[V]):
         self._cells_max = cells_max
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._cells: list[_Cell[V]] = []  # disjoint, rising
+        self._cells: list[_Cell[V]] = []  # disjoint, ascending
         self._sealed: PaneStore[V] | None = None
         self._needed_from = stable.frontier.bucket_start
 
     def copy(self) -> LivePanes[V]:
-        """A copy on which choices are tentative.
+        """Return a copy for choices that may be discarded.
 
-        Shared state changes only in ``seal``: once one of the two has sealed, the other is void.
+        ``seal`` changes state that both share: once one of the two is sealed, the other is invalid.
         """
         other: LivePanes[V] = object.__new__(LivePanes)
         for name in LivePanes.__slots__:
@@ -320,25 +319,25 @@ class LivePanes(Generic[V]):
         self, bucket_start: int, bucket_end: int, value: V, notes: Notes = NOTHING,
         *, stable: bool = False,
     ) -> None:  # fmt: skip
-        """The slice chosen for a whole bucket. Replaces; but nothing tentative what is stable."""
+        """Choose the slice of a whole bucket; a tentative one does not replace a stable one."""
         self._replace(_Cell(bucket_start, bucket_end, value, notes, stable))
 
     def put_empty(
         self, start: int, end: int, notes: Notes = NOTHING, *, stable: bool = False
     ) -> None:
-        """The buckets of [start, end) are chosen to be empty."""
+        """Choose the buckets of [start, end) to be empty."""
         run: _Cell[V] = _Cell(start, end, None, notes, stable)
         self._replace(run)
 
     def seal(self) -> None:
-        """Folds the oldest slices beyond the bounds, in the shape they would be folded in anyway.
+        """Fold the oldest slices that exceed the bounds, in the shape in which all slices fold.
 
-        To be called when a choice has been made for good, before the next one.
+        Called after the choices for an answer are final, before the next ones are made.
         """
         self._forget_overtaken()
         while self._cells and (len(self._cells) > self._cells_max or self._bytes > self._bytes_max):
             if self._sealed is None:
-                # Like the live line, it goes on from where the stable one is.
+                # It starts where the stable store ends, like the live line.
                 at = max(self._stable.frontier.bucket_start, self._needed_from)
                 self._sealed = self._stable.fork(at)
             cell = self._cells.pop(0)
@@ -352,7 +351,7 @@ class LivePanes(Generic[V]):
                 self._sealed.add(Position(cell.start), cell.end, cell.value, cell.notes)
 
     def window(self, start: int, end: int) -> PaneShare[V]:
-        """The child's share of a window as it is known now, and what that lacks."""
+        """Return the child's current share of a window, with what it lacks."""
         assert start >= self._needed_from, "the window's slices have been dropped"
         self._forget_overtaken()
         known = min(max(self._stable.complete_to, start), end)
@@ -365,8 +364,8 @@ class LivePanes(Generic[V]):
         return PaneShare(folded(self._contents, slices), notes)
 
     def notes(self, start: int, end: int) -> Notes:
-        """What the child's share of [start, end) lacks, without computing it."""
-        assert start >= self._needed_from, "what it lacks has been forgotten"
+        """Return what the child's share of [start, end) lacks, without computing the share."""
+        assert start >= self._needed_from, "the window's notes have been dropped"
         self._forget_overtaken()
         notes, at = self._stable.notes(start, end), self._stable.frontier.bucket_start
         if self._sealed is not None:
@@ -375,18 +374,18 @@ class LivePanes(Generic[V]):
         return notes if at >= end else self._with_notes(notes, max(at, start), end)
 
     def drop_before(self, e: int) -> None:
-        """Drop everything before ``e``: all windows that hold it are answered."""
+        """Drop everything before ``e``, where all windows are answered."""
         self._needed_from = max(self._needed_from, e)
         self._forget_overtaken()
         if self._sealed is not None:
             self._sealed.drop_before(e)
 
     def __len__(self) -> int:
-        """How many buckets and runs are kept apart."""
+        """Number of buckets and runs that are kept separately."""
         return len(self._cells)
 
     def _settled(self) -> int:
-        """Before it nothing is replaced: it is stable, sealed, or no more needed."""
+        """Return the time before which slices are final: stable, sealed, or no longer needed."""
         sealed = self._needed_from if self._sealed is None else self._sealed.frontier.bucket_start
         return max(self._stable.frontier.bucket_start, self._needed_from, sealed)
 
@@ -428,7 +427,7 @@ class LivePanes(Generic[V]):
         del self._cells[:count]
 
     def _pane(self, start: int, end: int) -> PaneShare[V]:
-        """A pane that the stable line has not completed."""
+        """Return a pane that the stable line has not completed."""
         base = self._stable if self._sealed is None else self._sealed
         at = base.frontier.bucket_start
         if end <= at:
@@ -460,7 +459,7 @@ class LivePanes(Generic[V]):
 
 
 def window_of(shares: Sequence[PaneShare[V]], contents: Contents[V]) -> PaneShare[V]:
-    """The whole window: the children's shares, in index order (rule-21)."""
+    """Combine the children's shares of a window, given in index order (rule-21)."""
     notes = NOTHING
     for share in shares:
         notes += share.notes
@@ -468,9 +467,10 @@ def window_of(shares: Sequence[PaneShare[V]], contents: Contents[V]) -> PaneShar
 
 
 def empty_windows(stores: Sequence[PaneStore[V]], grid: Grid, first: int) -> int:
-    """How many windows from ``first`` on are complete, and in every store without rows or notes.
+    """Count the windows from ``first`` on that are complete and empty in every store.
 
-    Constant time however many: a jump of a month is one run (trace-24).
+    Empty means without rows and notes. Takes constant time: a jump of a month is one run
+    (trace-24).
     """
     assert grid.window is not None
     frontier = min(store.frontier.bucket_start for store in stores)

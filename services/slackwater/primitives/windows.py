@@ -20,6 +20,7 @@ much in a loop); the functions in the plural take and give arrays.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from math import gcd, lcm
 from typing import Final
@@ -38,25 +39,39 @@ CUTS_MAX: Final = 16_000_000
 
 
 class Grid:
-    """The cut points of a query, fixed when it is registered. Without a window: multiples of w."""
+    """The cut points of a query, fixed when it is registered. Without a window: multiples of w.
 
-    __slots__ = ("_cuts", "_edges", "_size", "_slide", "w_us", "window")
+    The edges of ``others``, windows of other queries that read the same children, are cut points
+    too (rule-3).
+    """
 
-    def __init__(self, w_us: int, window: WindowSpec | None) -> None:
+    __slots__ = ("_cuts", "_edges", "_size", "_slide", "others", "w_us", "window")
+
+    def __init__(
+        self, w_us: int, window: WindowSpec | None, others: Sequence[WindowSpec] = ()
+    ) -> None:
         assert w_us >= 1
         self.w_us = w_us
         self.window = window
+        self.others = tuple(others)
         self._edges: tuple[Progression, ...] = ()
         self._size = self._slide = 0
         if window is not None:
             assert 0 < window.slide_us <= window.size_us, "windows would leave gaps"
             self._size, self._slide = window.size_us, window.slide_us
-            self._edges = _distinct(((self._slide, 0), (self._slide, self._size % self._slide)))
-        self._cuts = _distinct(((w_us, 0), *self._edges))
+            self._edges = _distinct(_edges(window))
+        of_others = (edge for other in others for edge in _edges(other))
+        self._cuts = _distinct(((w_us, 0), *self._edges, *of_others))
 
     def __repr__(self) -> str:
         """Shows what was given: everything else follows from it."""
-        return f"Grid(w_us={self.w_us}, window={self.window})"
+        others = f", others={self.others}" if self.others else ""
+        return f"Grid(w_us={self.w_us}, window={self.window}{others})"
+
+    @property
+    def progressions(self) -> tuple[Progression, ...]:
+        """The cut points as progressions, none of which is contained in another."""
+        return self._cuts
 
     # Buckets.
 
@@ -116,6 +131,16 @@ class Grid:
         return (e - self._size) // self._slide * self._slide
 
 
+def window_edges(windows: Iterable[WindowSpec]) -> tuple[Progression, ...]:
+    """The starts and ends of some windows, as progressions that do not contain each other."""
+    return _distinct(tuple(edge for window in windows for edge in _edges(window)))
+
+
+def _edges(window: WindowSpec) -> tuple[Progression, Progression]:
+    """The starts and the ends of the windows."""
+    return (window.slide_us, 0), (window.slide_us, window.size_us % window.slide_us)
+
+
 def _distinct(progressions: tuple[Progression, ...]) -> tuple[Progression, ...]:
     """Without those contained in another: in the usual case, w divides all, one is left."""
     kept: list[Progression] = []
@@ -152,7 +177,7 @@ def _members(progressions: tuple[Progression, ...], start: int, end: int) -> I64
 
 
 def _count(progressions: tuple[Progression, ...], start: int, end: int) -> int:
-    """Members in [start, end), by inclusion and exclusion over at most three progressions."""
+    """Members in [start, end), by inclusion and exclusion over a few progressions."""
     if start >= end:
         return 0
     total, sign = 0, 1

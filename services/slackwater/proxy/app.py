@@ -15,6 +15,8 @@ once over all restarts.
 anchor and a duration. It is an option and not a message, so that a proxy that is killed and
 restarted meanwhile keeps the silence.
 
+What is loaded before the streams are served is kept from the garbage collector.
+
 The process ends when it is stopped, when other writers have taken over all its streams, or when
 none of its streams can be served (a file without a declared column, a missing topic); the exit code
 is then that of the error. If only some streams fail, their heartbeats report the errors.
@@ -22,14 +24,16 @@ is then that of the error. If only some streams fail, their heartbeats report th
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.proxy.dead_letters import Faults
-from slackwater.proxy.inputs import add_arguments, options_of, own_topics
+from slackwater.proxy.inputs import StreamOptions, add_arguments, options_of, own_topics
 from slackwater.proxy.registered import RegistryWatch
 from slackwater.proxy.serving import (
     IN_FLIGHT_BYTES_MAX,
@@ -49,6 +53,13 @@ from slackwater.runtime.service.heartbeats import (
 from slackwater.runtime.service.parts import PartBeat, of_parts, start_following
 from slackwater.runtime.service.registry import Registry
 
+GC_OBJECTS: Final = 50_000
+"""New objects before a garbage collection. A client hands over thousands of messages at once; at
+Python's 700 most of the time of reading went into collections that found nothing."""
+
+if TYPE_CHECKING:
+    from slackwater.proxy.http.server import HttpServer
+
 
 def main() -> None:
     """Run the sensor proxy process."""
@@ -66,10 +77,15 @@ def run(started: entry.ProcessContext) -> None:
             started.stopping.set()
 
     servings = [Serving(shared, spec, options[spec.name], look) for spec in specs]
+    server = _http_server(started, options, servings, shared.clock)
+    gc.freeze()
+    gc.set_threshold(GC_OBJECTS, 10, 10)
     shared.listener.start()
     try:
         for serving in servings:
             serving.start()
+        if server is not None:
+            server.start()
         if started.arguments.commands:
             start_following(
                 sys.stdin.buffer, of_parts({each.name: each.verbs for each in servings})
@@ -77,6 +93,8 @@ def run(started: entry.ProcessContext) -> None:
         started.stopping.wait()
         codes = [serving.error.exit_code for serving in servings if serving.error is not None]
         is_over = all(serving.is_over for serving in servings)
+        if server is not None:
+            server.stop()
         for serving in servings:
             serving.rein.stop()
         for serving in servings:
@@ -85,6 +103,31 @@ def run(started: entry.ProcessContext) -> None:
             sys.exit(codes[0])  # the error has been logged
     finally:
         shared.producer.close()
+
+
+def _http_server(
+    started: entry.ProcessContext,
+    options: Mapping[str, StreamOptions],
+    servings: Sequence[Serving],
+    clock: SystemClock,
+) -> HttpServer | None:
+    """Return the server of the streams with ``http`` that replay no file; None if there are none.
+
+    Its port is taken now, so that another process that uses it ends the start.
+    """
+    streams = started.deployment.streams
+    posted = {
+        serving.stream: (spec, serving.requests)
+        for serving in servings
+        if (spec := streams[serving.stream]).http is not None and options[spec.name].input is None
+    }
+    if not posted:
+        return None
+    # A process without HTTP does not load the server, which takes time and memory.
+    from slackwater.proxy.http.server import serve
+
+    folder = started.deployment_path.parent
+    return serve(started.deployment.http, posted, folder, clock.now_us, started.stopping.set)
 
 
 def _specs(started: entry.ProcessContext) -> list[StreamSpec]:

@@ -33,6 +33,7 @@ from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source.core import Arrived, Reason
 from slackwater.proxy.columns import keys_of, numbers, times, trimmed
 from slackwater.proxy.csvtext import (
+    BOM,
     LINE_BYTES_MAX,
     LONG_LINE,
     CsvRow,
@@ -104,16 +105,20 @@ class CsvFile:
     def __init__(
         self,
         spec: StreamSpec,
-        path: Path,
+        path: Path | None = None,
         piece_bytes: int = PIECE_BYTES_DEFAULT,
         guard: Guard | None = None,
+        *,
+        source: CsvSource | None = None,
     ) -> None:
+        """``source`` takes the place of the file at ``path``."""
+        assert (path is None) != (source is None)
         self._guard = guard
         self.spec = spec
-        self.path = path
+        self._source = source or CsvSource(spec.name, path or Path())
+        self.path = self._source.path
         self._piece_bytes = piece_bytes
         self._delimiter = spec.csv.delimiter.encode()
-        self._source = CsvSource(spec.name, path)
         self._header, self._header_lines = self._read_header()
         self._needed = self._find_columns()
 
@@ -170,6 +175,13 @@ class CsvFile:
             yield from pieces
         if left:
             yield from self._read(left, line, last=True)[0]
+
+    def complete(self, data: bytes) -> CsvPiece:
+        """Return all of ``data``, the content of the source with its header, as one piece."""
+        data = data.removeprefix(BOM)
+        lines = data.splitlines(keepends=True)
+        below = b"".join(lines[self._header_lines :])
+        return self._parse(below, 1 + self._header_lines, last=True)[0]
 
     def _read(self, data: bytes, line: int, *, last: bool) -> tuple[list[CsvPiece], bytes]:
         """Return the lines as one piece; as several if parsing them has crashed a process."""

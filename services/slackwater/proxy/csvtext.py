@@ -29,7 +29,7 @@ LONG_LINE: Final = f"line longer than {LINE_BYTES_MAX} bytes"
 OPEN_QUOTE: Final = "quote that is not closed"
 
 _READ_BYTES: Final = 65_536
-_BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
 _WIDE_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -73,13 +73,13 @@ class CsvSource:
         first = next(read, b"")
         if first.startswith(_WIDE_BOMS) or b"\0" in first[:2]:
             raise self.error("is UTF-16 text: convert it, `iconv -f UTF-16 -t UTF-8`")
-        yield first.removeprefix(_BOM)
+        yield first.removeprefix(BOM)
         yield from read
 
 
 def _filled(stream: IO[bytes], block_bytes: int) -> Iterator[bytes]:
     """Yield full blocks; of a damaged archive, all data before the damage."""
-    block_bytes = max(block_bytes, len(_BOM))
+    block_bytes = max(block_bytes, len(BOM))
     block = b""
     try:
         while more := stream.read(min(_READ_BYTES, block_bytes - len(block))):

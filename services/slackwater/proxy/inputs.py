@@ -15,11 +15,15 @@ from typing import Final
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import Names
+from slackwater.proxy.mqtt.client import BrokerClient
+from slackwater.proxy.mqtt.input import MqttInput
+from slackwater.proxy.mqtt.link import Link
+from slackwater.proxy.pushed import PushedInput
 from slackwater.proxy.replaying import ReplayInput
 from slackwater.proxy.sensors import SensorInput, hand_over
 from slackwater.proxy.shell import Input, InputContext, Silence
 from slackwater.proxy.spool import BYTES_DEFAULT_MAX
-from slackwater.proxy.topic import TopicInput
+from slackwater.proxy.topic.input import TopicInput
 from slackwater.runtime.logs.topics import TopicLayout, topics_for
 
 SPOOL_BYTES_MIN: Final = 1024 * 1024
@@ -120,6 +124,8 @@ def make_input(context: InputContext, options: StreamOptions) -> Input:
     if options.input is not None:
         if spec.topic is not None:
             raise UsageError(f"stream {spec.name} is fed by topic {spec.topic.name}, not by a file")
+        if spec.mqtt is not None:
+            raise UsageError(f"stream {spec.name} is fed by {spec.mqtt.address}, not by a file")
         return ReplayInput(
             context,
             options.input,
@@ -128,6 +134,13 @@ def make_input(context: InputContext, options: StreamOptions) -> Input:
         )
     if spec.topic is not None:
         return TopicInput(context, spec.topic)
+    if spec.mqtt is not None:
+        link = Link(spec.mqtt.in_flight)
+        client = BrokerClient(spec.name, spec.mqtt, link, context.clock)
+        return MqttInput(context, link, client)
+    if spec.http is not None:
+        assert context.requests is not None
+        return PushedInput(context, context.requests)
     if options.sensor is not None:
         hand_over(context.spool.path.parent.parent, spec.name, "sensor", options.sensor)
     return SensorInput(context)

@@ -1,10 +1,14 @@
 """Parses JSON messages into columns of readings, many messages at a time.
 
+``reading_of``, one message at a time, is the definition. What it would read as usual readings a
+scanner in machine code reads at ten times the rate of pyarrow (``proxy/scan``); the messages that
+the scanner leaves, and all of them where there is no scanner, go to pyarrow.
+
 The messages of a batch are joined by line ends and parsed by pyarrow's JSON reader with the types
 of the first message, at about a million small messages a second; parsing one by one reaches a tenth
 of that. pyarrow refuses a batch in which a message is not JSON or has another type. The batch is
-then halved until the offending messages are alone, and these are parsed by the definition:
-``reading_of``, one message at a time, with exact decimal numbers and all rules for values.
+then halved until the offending messages are alone, and these are parsed by the definition, with
+exact decimal numbers and all rules for values.
 
 A joined batch cannot hide a malformed message. The fast path requires that each message begins with
 ``{``, ends with ``}`` and contains no line end and no NUL (which pyarrow treats as the end of the
@@ -26,10 +30,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +42,6 @@ import pyarrow.json as pjson
 
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.records import type_f64, type_i64
-from slackwater.protocols.dpc.source.core import Reason
 from slackwater.proxy.columns import (
     NUMBER_CHARS_MAX,
     STIME_US_MAX,
@@ -53,8 +56,6 @@ from slackwater.proxy.columns import (
     time_of,
     times,
 )
-from slackwater.proxy.dead_letters import DeadLetters
-from slackwater.proxy.isolated import tried
 from slackwater.proxy.json_text import (
     JsonNumber,
     Unreadable,
@@ -63,39 +64,17 @@ from slackwater.proxy.json_text import (
     has_long_number,
     load,
 )
+from slackwater.proxy.messages import Bad, Messages, Parsed, joined, moved
+from slackwater.proxy.scan import scanner_of
+
+if TYPE_CHECKING:
+    from slackwater.proxy.scan.scanner import Scanned
 
 MESSAGES_SLOW_MAX: Final = 8
 BOUNDARY: Final = "boundary"
-CRASH: Final = "it ends its reader"
 
 _INTEGER: Final = re.compile(r"-?[0-9]+", re.ASCII)
 _TIME: Final = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Bad:
-    """A message that is not a valid reading."""
-
-    index: int
-    detail: str
-    stime: int | None
-    reason: Reason = "malformed"
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """Readings of a batch; ``indices`` are the indices of their messages.
-
-    ``boundaries`` are (index, promise) of explicit boundary messages.
-    """
-
-    indices: type_i64
-    stimes: type_i64
-    key_index: Any
-    keys: Sequence[str]
-    values: tuple[type_f64, ...]
-    bad: tuple[Bad, ...] = ()
-    boundaries: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +96,52 @@ class JsonReader:
         key = spec.key.field or spec.key.column
         self._key = None if key is None else key.split(".")
         self._fields = [f.source.split(".") for f in spec.fields]
+        self._constant_key = [spec.key.value or ""]
+        self._scanner = scanner_of(spec)
 
     def parse(self, messages: Sequence[bytes]) -> Parsed:
         """Parse all messages of a batch; any bytes are accepted."""
+        if self._scanner is None or not messages:
+            return self.parse_without_scanner(list(messages))
+        scanned = self._scanner.scan(Messages.of(messages))
+        indices = np.arange(len(messages), dtype=np.int64)
+        if not len(scanned.left):
+            columns = tuple(scanned.values)
+            return Parsed(indices, scanned.stimes, scanned.key_index, self._keys, columns)
+        left = scanned.left.tolist()
+        rest = moved(self.parse_without_scanner([messages[i] for i in left]), left)
+        if len(left) == len(messages):
+            return rest
+        return self._merged(scanned, rest)
+
+    @property
+    def _keys(self) -> Sequence[str]:
+        """The list that the scanner's indices are into; batches share it."""
+        if self._key is None or self._scanner is None:
+            return self._constant_key
+        return self._scanner.texts
+
+    def _merged(self, scanned: Scanned, rest: Parsed) -> Parsed:
+        """Return what was scanned and what was left, in the order of the messages."""
+        assert self._scanner is not None
+        stimes, codes, values = scanned.stimes, scanned.key_index, scanned.values
+        if self._key is not None:
+            places = np.array([self._scanner.code(key) for key in rest.keys], np.int32)
+            codes[rest.indices] = places[rest.key_index] if len(places) else 0
+        else:
+            codes[rest.indices] = 0
+        stimes[rest.indices] = rest.stimes
+        for column, of_rest in zip(values, rest.values, strict=True):
+            column[rest.indices] = of_rest
+        is_reading = np.ones(len(stimes), np.bool_)
+        is_reading[scanned.left] = False
+        is_reading[rest.indices] = True
+        at = np.flatnonzero(is_reading)
+        columns = tuple(column[at] for column in values)
+        return Parsed(at, stimes[at], codes[at], self._keys, columns, rest.bad, rest.boundaries)
+
+    def parse_without_scanner(self, messages: Sequence[bytes]) -> Parsed:
+        """Parse a batch by pyarrow and, where that refuses, by the definition."""
         parts: list[Parsed] = []
         waiting = [(0, len(messages))]
         while waiting:
@@ -133,27 +155,43 @@ class JsonReader:
             else:
                 middle = (start + end) // 2
                 waiting += [(middle, end), (start, middle)]
-        return parts[0] if len(parts) == 1 else _join(parts, len(self._fields))
+        return parts[0] if len(parts) == 1 else joined(parts, len(self._fields))
+
+    def texts(self, message: bytes) -> Callable[[int], str]:
+        """Return the text of the message: it has no elements."""
+        return lambda _index: message.decode(errors="replace")
 
     # The definition.
 
     def reading_of(self, message: bytes) -> MessageReading | int | Bad:
         """Return a reading, the promise of a boundary message, or an error."""
         try:
-            data = load(message)
+            return self.reading_in(load(message))
         except Unreadable as why:
             return Bad(0, str(why), None)
+
+    def reading_in(self, data: dict[str, Any]) -> MessageReading | int | Bad:
+        """As ``reading_of``, for an object of ``json_text.load``."""
         if BOUNDARY in data and len(data) == 1:
             watermark = self._stime(data[BOUNDARY])
             return Bad(0, BOUNDARY, None) if watermark is None else watermark
-        key = self.spec.key.value if self._key is None else _key(_step(data, self._key))
-        stime = self._stime(_step(data, self._time))
-        values = [_number(_step(data, path)) for path in self._fields]
+        return self.reading_from(*(step_into(data, path) for path in self.paths))
+
+    @property
+    def paths(self) -> Sequence[Sequence[str]]:
+        """Paths of the key, the time and each field; the key's is empty if it is declared."""
+        return [self._key or (), self._time, *self._fields]
+
+    def reading_from(self, key_value: Any, time_value: Any, *given: Any) -> MessageReading | Bad:
+        """Return the reading of these values, one for each of ``paths``."""
+        key = self.spec.key.value if self._key is None else _key(key_value)
+        stime = self._stime(time_value)
+        values = [_number(value) for value in given]
         wrong = [] if key else ["key"]
         wrong += [] if stime is not None else ["time"]
         wrong += [
-            f"field {field.name}{_is_array(data, path)}"
-            for field, path, value in zip(self.spec.fields, self._fields, values, strict=True)
+            f"field {field.name}{' is an array' if isinstance(was, list) else ''}"
+            for field, was, value in zip(self.spec.fields, given, values, strict=True)
             if value is None
         ]
         if wrong or stime is None or not key:
@@ -168,81 +206,51 @@ class JsonReader:
         return time_of(value.strip(), self.spec.time) if isinstance(value, str) else None
 
     def _slow(self, messages: Sequence[bytes], first: int) -> Parsed:
-        readings: list[tuple[int, MessageReading]] = []
-        bad: list[Bad] = []
-        boundaries: list[tuple[int, int]] = []
-        for i, message in enumerate(messages, first):
-            match self.reading_of(message):
-                case MessageReading() as reading:
-                    readings.append((i, reading))
-                case Bad(_, detail, stime, _):
-                    bad.append(Bad(i, detail, stime))
-                case int() as watermark:
-                    boundaries.append((i, watermark))
-        places: dict[str, int] = {}
-        index = [places.setdefault(r.key, len(places)) for _, r in readings]
-        columns = [[r.values[f] for _, r in readings] for f in range(len(self._fields))]
-        return Parsed(
-            np.array([i for i, _ in readings], np.int64),
-            np.array([r.stime for _, r in readings], np.int64),
-            np.array(index, np.int32),
-            list(places),
-            tuple(np.array(column, np.float64) for column in columns),
-            tuple(bad),
-            tuple(boundaries),
-        )
+        return parsed_of(map(self.reading_of, messages), len(self._fields), first)
 
     # The fast path.
 
     def _quick(self, messages: Sequence[bytes], first: int) -> Parsed | None:
-        n = len(messages)
-        joined = b"\n".join(messages)
-        shape = self._shape_of(messages[0], joined) if are_objects(joined, n) else None
-        if shape is None:
-            return None
-        try:
-            table = pjson.read_json(
-                pa.BufferReader(joined),
-                pjson.ReadOptions(use_threads=False, block_size=len(joined) + 1),
-                pjson.ParseOptions(explicit_schema=shape, unexpected_field_behavior="ignore"),
-            )
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return None
-        return self._columns(table, first) if len(table) == n else None
+        text, n = b"\n".join(messages), len(messages)
+        shape = self._shape_of(messages[0], text) if are_objects(text, n) else None
+        table = None if shape is None else read_table(text, shape)
+        return self._columns(table, first) if table is not None and len(table) == n else None
 
-    def _shape_of(self, message: bytes, joined: bytes) -> Any | None:
+    def _shape_of(self, message: bytes, complete: bytes) -> Any | None:
         """Return the schema of the first message; the others must have the same types."""
         try:
             data = load(message)
         except Unreadable:
             return None
         tree: dict[str, Any] = {}
-        if self._key is not None and not _grow(tree, self._key, _key_type(_step(data, self._key))):
+        key = self._key
+        if key is not None and not grow(tree, key, key_type(step_into(data, key))):
             return None
-        time = self._time_type(_step(data, self._time))
-        if time is None or (pa.types.is_decimal(time) and _is_no_decimal(joined)):
+        time = self.time_type(step_into(data, self._time))
+        if time is None or (pa.types.is_decimal(time) and is_no_decimal(complete)):
             return None
-        if not _grow(tree, self._time, time):
+        if not grow(tree, self._time, time):
             return None
         for path in self._fields:
-            value = _step(data, path)
+            value = step_into(data, path)
             text = isinstance(value, str) and not isinstance(value, JsonNumber)
-            if not _grow(tree, path, pa.string() if text else pa.float64()):
+            if not grow(tree, path, pa.string() if text else pa.float64()):
                 return None
-        return pa.schema(_fields_of(tree))
+        return pa.schema(fields_of(tree))
 
-    def _time_type(self, value: Any) -> Any | None:
+    def time_type(self, value: Any) -> Any | None:
+        """Return the type of a column that begins with this time; None if it has none."""
         if isinstance(value, JsonNumber) and not _INTEGER.fullmatch(value):
             unit = self.spec.time.unit
             return None if unit in (None, "iso") else exact_type(unit)
-        return _key_type(value)
+        return key_type(value)
 
     def _columns(self, table: Any, first: int) -> Parsed | None:
         n = len(table)
         if self._key is None:
-            key_index, keys = np.zeros(n, np.int32), [self.spec.key.value or ""]
+            key_index, keys = np.zeros(n, np.int32), self._constant_key
         else:
-            column = _column(table, self._key)
+            column = column_of(table, self._key)
             if column.null_count:
                 return None
             if not pa.types.is_string(column.type):
@@ -250,19 +258,20 @@ class JsonReader:
             key_index, keys, empty, too_long = keys_of(column)
             if empty.any() or too_long.any():
                 return None
-        stimes = self._quick_times(_column(table, self._time))
+        stimes = self.quick_times(column_of(table, self._time))
         if stimes is None:
             return None
         values = []
         for path in self._fields:
-            value = _quick_values(_column(table, path))
+            value = quick_values(column_of(table, path))
             if value is None:
                 return None
             values.append(value)
         indices = np.arange(first, first + n, dtype=np.int64)
         return Parsed(indices, stimes, key_index, keys, tuple(values))
 
-    def _quick_times(self, column: Any) -> type_i64 | None:
+    def quick_times(self, column: Any) -> type_i64 | None:
+        """Convert a column of ``time_type``; None if the definition might refuse one of them."""
         if column.null_count:
             return None
         unit = self.spec.time.unit
@@ -275,62 +284,53 @@ class JsonReader:
         return None if bad.any() else stimes
 
 
-class GuardedReader:
-    """A ``JsonReader`` that omits messages that crash the parser, identified by offset."""
-
-    def __init__(self, spec: StreamSpec, dead_letters: DeadLetters | None) -> None:
-        self._reader = JsonReader(spec)
-        self._dead_letters = dead_letters
-
-    def parse(self, where: str, offsets: type_i64, messages: Sequence[bytes]) -> Parsed:
-        """Parse a non-empty batch of any bytes, isolated if parsing crashes."""
-        dead_letters = self._dead_letters
-        if dead_letters is None:
-            return self._reader.parse(messages)
-        first, last = int(offsets[0]), int(offsets[-1])
-        parsed = dead_letters.attempt(where, first, last, lambda: self._reader.parse(messages))
-        return (
-            self._read_isolated(dead_letters, where, offsets, messages)
-            if parsed is None
-            else parsed
-        )
-
-    def _read_isolated(
-        self, dead_letters: DeadLetters, where: str, offsets: type_i64, messages: Sequence[bytes]
-    ) -> Parsed:
-        known = dead_letters.positions(where)
-        rest = [i for i, offset in enumerate(offsets.tolist()) if offset not in known]
-        outcome = tried(_parse, self._reader.spec, [messages[i] for i in rest])
-        for at, how in outcome.lost:
-            dead_letters.add(where, int(offsets[rest[at]]), how)
-        read = {i for start, end, _ in outcome.read for i in rest[start:end]}
-        parts = [_moved(parsed, rest[start:end]) for start, end, parsed in outcome.read]
-        complete = _join(parts, len(self._reader.spec.fields)) if parts else self._reader.parse(())
-        lost = [Bad(i, CRASH, None, "crash") for i in range(len(messages)) if i not in read]
-        bad = sorted((*complete.bad, *lost), key=lambda one: one.index)
-        return replace(complete, bad=tuple(bad))
-
-
-def _parse(spec: StreamSpec, messages: Sequence[bytes]) -> Parsed:
-    return JsonReader(spec).parse(messages)
-
-
-def _moved(parsed: Parsed, to: Sequence[int]) -> Parsed:
-    """Return ``parsed`` with the indices of the whole batch."""
-    return replace(
-        parsed,
-        indices=np.array(to, np.int64)[parsed.indices],
-        bad=tuple(replace(bad, index=to[bad.index]) for bad in parsed.bad),
-        boundaries=tuple((to[at], watermark) for at, watermark in parsed.boundaries),
+def parsed_of(
+    outcomes: Iterable[MessageReading | int | Bad], fields: int, first: int = 0
+) -> Parsed:
+    """Return columns of what the definition returned for messages numbered from ``first``."""
+    readings: list[tuple[int, MessageReading]] = []
+    bad: list[Bad] = []
+    boundaries: list[tuple[int, int]] = []
+    for i, outcome in enumerate(outcomes, first):
+        match outcome:
+            case MessageReading() as reading:
+                readings.append((i, reading))
+            case Bad(_, detail, stime, _):
+                bad.append(Bad(i, detail, stime))
+            case int() as watermark:
+                boundaries.append((i, watermark))
+    places: dict[str, int] = {}
+    index = [places.setdefault(r.key, len(places)) for _, r in readings]
+    columns = [[r.values[f] for _, r in readings] for f in range(fields)]
+    return Parsed(
+        np.array([i for i, _ in readings], np.int64),
+        np.array([r.stime for _, r in readings], np.int64),
+        np.array(index, np.int32),
+        list(places),
+        tuple(np.array(column, np.float64) for column in columns),
+        tuple(bad),
+        tuple(boundaries),
     )
 
 
-def _is_no_decimal(joined: bytes) -> bool:
+def read_table(text: bytes, schema: Any) -> Any | None:
+    """Return pyarrow's table of objects that are separated by line ends; None if it refuses."""
+    try:
+        return pjson.read_json(
+            pa.BufferReader(text),
+            pjson.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            pjson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def is_no_decimal(text: bytes) -> bool:
     """Whether pyarrow might parse a decimal that the definition refuses; string values count too.
 
     For example, pyarrow reads a string of three hundred zeros as 0; the definition refuses it.
     """
-    return has_large_exponent(joined) or has_long_number(joined, TIME_CHARS_MAX)
+    return has_large_exponent(text) or has_long_number(text, TIME_CHARS_MAX)
 
 
 def _unix(column: Any, factor: int) -> type_i64 | None:
@@ -341,7 +341,8 @@ def _unix(column: Any, factor: int) -> type_i64 | None:
     return values * factor
 
 
-def _quick_values(column: Any) -> type_f64 | None:
+def quick_values(column: Any) -> type_f64 | None:
+    """Convert a column of numbers or texts; None if the definition might refuse one of them."""
     if pa.types.is_string(column.type):
         texts = pc.utf8_trim_whitespace(pc.fill_null(column, ""))
         values, bad = numbers(texts)
@@ -351,14 +352,15 @@ def _quick_values(column: Any) -> type_f64 | None:
     return numbers_ if finite == len(numbers_) - column.null_count else None
 
 
-def _column(table: Any, path: Sequence[str]) -> Any:
+def column_of(table: Any, path: Sequence[str]) -> Any:
+    """Return the column at a path of names, in one array."""
     column = table.column(path[0]).combine_chunks()
     for name in path[1:]:
         column = pc.struct_field(column, name)
     return column
 
 
-def _grow(tree: dict[str, Any], path: Sequence[str], kind: Any) -> bool:
+def grow(tree: dict[str, Any], path: Sequence[str], kind: Any) -> bool:
     """Insert a type at a path; False if another type is there or the value has none."""
     if kind is None:
         return False
@@ -371,29 +373,28 @@ def _grow(tree: dict[str, Any], path: Sequence[str], kind: Any) -> bool:
     return bool(tree.setdefault(name, kind) == kind)
 
 
-def _fields_of(tree: dict[str, Any]) -> list[Any]:
+def fields_of(tree: dict[str, Any]) -> list[Any]:
+    """Return the fields of a tree that ``grow`` made."""
     return [
-        pa.field(name, pa.struct(_fields_of(kind)) if isinstance(kind, dict) else kind)
+        pa.field(name, pa.struct(fields_of(kind)) if isinstance(kind, dict) else kind)
         for name, kind in tree.items()
     ]
 
 
-def _key_type(value: Any) -> Any | None:
+def key_type(value: Any) -> Any | None:
+    """Return the type of a column that begins with this key; None if it has none."""
     if isinstance(value, JsonNumber):
         return pa.int64() if _INTEGER.fullmatch(value) else None
     return pa.string() if isinstance(value, str) else None
 
 
-def _step(data: Any, path: Sequence[str]) -> Any:
+def step_into(data: Any, path: Sequence[str]) -> Any:
+    """Return the value at a path of names; None if there is none."""
     for name in path:
         if not isinstance(data, dict):
             return None
         data = data.get(name)
     return data
-
-
-def _is_array(data: Any, path: Sequence[str]) -> str:
-    return " is an array" if isinstance(_step(data, path), list) else ""
 
 
 def _key(value: Any) -> str | None:
@@ -414,21 +415,3 @@ def _number(value: Any) -> float | None:
     if value is None:
         return math.nan
     return number_of(value.strip()) if isinstance(value, str) else None
-
-
-def _join(parts: Sequence[Parsed], fields: int) -> Parsed:
-    """Concatenate the parts of a batch in order, over one list of keys."""
-    places: dict[str, int] = {}
-    indices = []
-    for part in parts:
-        to = np.array([places.setdefault(k, len(places)) for k in part.keys], np.int32)
-        indices.append(to[part.key_index] if len(to) else part.key_index)
-    return Parsed(
-        np.concatenate([p.indices for p in parts]),
-        np.concatenate([p.stimes for p in parts]),
-        np.concatenate(indices),
-        list(places),
-        tuple(np.concatenate([p.values[f] for p in parts]) for f in range(fields)),
-        tuple(bad for p in parts for bad in p.bad),
-        tuple(b for p in parts for b in p.boundaries),
-    )

@@ -62,12 +62,22 @@ class Unreadable(Exception):
 
 def load(message: bytes) -> dict[str, Any]:
     """Parse a message into an object with numbers as text; ``Unreadable`` if it is not one."""
+    data = load_value(message)
+    if isinstance(data, list):
+        raise Unreadable("an array: each reading is a message of its own")
+    if not isinstance(data, dict):
+        raise Unreadable("not an object")
+    return data
+
+
+def load_value(message: bytes, depth_max: int = NESTING_DEPTH_MAX) -> Any:
+    """Parse a message into any value with numbers as text; ``Unreadable`` if it is not JSON."""
     if len(message) > MESSAGE_BYTES_MAX:
         raise Unreadable(f"longer than {MESSAGE_BYTES_MAX} bytes")
-    if _is_deeper(message):
+    if _is_deeper(message, depth_max):
         raise Unreadable(f"nested deeper than {NESTING_DEPTH_MAX}")
     try:
-        data = json.loads(
+        return json.loads(
             message.decode(),
             parse_float=JsonNumber,
             parse_int=JsonNumber,
@@ -77,21 +87,28 @@ def load(message: bytes) -> dict[str, Any]:
         raise Unreadable("not UTF-8") from None
     except ValueError:
         raise Unreadable("not JSON") from None
-    if isinstance(data, list):
-        raise Unreadable("an array: each reading is a message of its own")
-    if not isinstance(data, dict):
-        raise Unreadable("not an object")
-    return data
 
 
-def _is_deeper(message: bytes) -> bool:
-    if message.count(b"[") + message.count(b"{") <= NESTING_DEPTH_MAX:
+def dump_value(value: Any) -> str:
+    """Return a value of ``load_value`` as JSON text, its numbers as they were written."""
+    if isinstance(value, JsonNumber):
+        return str(value)
+    if isinstance(value, dict):
+        pairs = (f"{json.dumps(name)}: {dump_value(inner)}" for name, inner in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(dump_value, value)) + "]"
+    return json.dumps(value)
+
+
+def _is_deeper(message: bytes, depth_max: int) -> bool:
+    if message.count(b"[") + message.count(b"{") <= depth_max:
         return False
     bare = np.frombuffer(_STRING.sub(b"", message), np.uint8)
     opens = (bare == ord("[")) | (bare == ord("{"))
     closes = (bare == ord("]")) | (bare == ord("}"))
     depth = np.cumsum(opens.astype(np.int64) - closes)
-    return int(depth.max(initial=0)) > NESTING_DEPTH_MAX
+    return int(depth.max(initial=0)) > depth_max
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -165,9 +182,15 @@ def has_long_number(joined: bytes, chars_max: int) -> bool:
     samples = np.frombuffer(joined, np.uint8)[:: chars_max // _NUMBER_SAMPLES]
     others = np.flatnonzero(~_NUMBER_BYTES[samples])
     run = int(np.diff(others, prepend=-1, append=len(samples)).max()) - 1
-    if run < _NUMBER_SAMPLES:
+    if run < _NUMBER_SAMPLES or _has_near_commas(joined, chars_max):
         return False
     return re.search(rb"[0-9.+\-eE]{%d}" % (chars_max + 1), joined) is not None
+
+
+def _has_near_commas(joined: bytes, chars_max: int) -> bool:
+    """Whether a comma is in each run of so many bytes, as in arrays of numbers."""
+    commas = _places(np.frombuffer(joined, np.uint8), ord(","))
+    return int(np.diff(commas, prepend=-1, append=len(joined)).max()) <= chars_max
 
 
 def has_large_exponent(joined: bytes) -> bool:

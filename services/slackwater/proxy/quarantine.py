@@ -13,7 +13,7 @@ markers take offsets, which readers of offsets would see as holes (trace-9).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -31,8 +31,10 @@ REASONS: Final[tuple[Reason, ...]] = (
     "before_start",
     "future",
     "superseded",
+    "duplicate",
 )
 PAYLOAD_CHARS_MAX: Final = 4096
+DETAIL_CHARS_MAX: Final = 1024
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -64,11 +66,16 @@ def to_json(stream: str, entry: QuarantineEntry, now_us: int) -> bytes:
             "position": entry.position,
             "reason": entry.reason,
             "stime": None if entry.stime is None else iso(entry.stime),
-            "detail": entry.detail,
-            "payload": entry.payload[:PAYLOAD_CHARS_MAX].encode(errors="replace").decode(),
+            "detail": _text(entry.detail, DETAIL_CHARS_MAX),
+            "payload": _text(entry.payload, PAYLOAD_CHARS_MAX),
             "quarantined_at": iso(now_us),
         }
     )
+
+
+def _text(text: str, chars_max: int) -> str:
+    """Return what can be written: UTF-8, and no longer than a message may be."""
+    return text[:chars_max].encode(errors="replace").decode()
 
 
 class Quarantine:
@@ -85,9 +92,14 @@ class Quarantine:
         """Write entries; records that pass them must wait for ``settle``."""
         for entry in entries:
             self.counts[entry.reason] += 1
-            value = to_json(self._stream, entry, now_us)
-            self._writer.append(self._topic, 0, value, entry.position.encode())
+            self.send(entry.position, to_json(self._stream, entry, now_us))
             self._waiting = True
+
+    def send(
+        self, position: str, value: bytes, on_delivery: Callable[[int], None] | None = None
+    ) -> None:
+        """Write an encoded entry without counting it."""
+        self._writer.append(self._topic, 0, value, position.encode(), on_delivery)
 
     def count(self, reason: Reason, n: int) -> None:
         """Count entries written by an earlier incarnation."""

@@ -25,14 +25,13 @@ from typing import Any, Final
 
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.limits import FOREVER, NEVER
-from slackwater.model.records import Kind, SourceColumns, SourceRecord
-from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
+from slackwater.protocols.dpc.source.core import SourceRules
 from slackwater.proxy.csvfile import PIECE_BYTES_DEFAULT
-from slackwater.proxy.quarantine import QuarantineEntry
 from slackwater.proxy.replay import PIECE_BYTES_PACED, Due, Replay
 from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import PushBackError
+from slackwater.proxy.spooled import SpooledLog
 from slackwater.runtime.security.private import make_private, write_atomically
 
 _log = logging.getLogger(__name__)
@@ -122,7 +121,7 @@ class SensorInput:
         spec = context.spec
         self._from_readings = context.deployment.clock == "data"
         by_readings = spec.expect_every_us is not None or self._from_readings
-        self._rules = SourceRules(
+        rules = SourceRules(
             log=spec.name,
             fields=spec.field_names,
             disorder_us=spec.disorder_us,
@@ -130,79 +129,33 @@ class SensorInput:
             clock_boundaries=not by_readings,
             learning=context.learning,
         )
-        spool = context.spool
-        self._log = SourceLog(context.transport, context.writer, self._rules, spool.identity)
-        self._inbox = inbox_of(spool.path.parent.parent, spec.name)
+        self._spooled = SpooledLog(context, rules)
+        self._inbox = inbox_of(context.spool.path.parent.parent, spec.name)
         make_private(self._inbox)
         self._running: _Running | None = None
         self._look_at_us = 0
         self._flush_at_us: int | None = None
-        self._sent_to = 0
-        self._acknowledged = self._noted = -1
         self._blank = 0
         self._logged_full = False
 
     @property
     def logs(self) -> Sequence[SourceLog]:
         """The one source log."""
-        return (self._log,)
+        return (self._spooled.log,)
 
     def begin(self) -> None:
         """Take over the log, compare it with the spool, and send what is unsent."""
-        spool, log = self._context.spool, self._log
-        spooled, waiting = spool.spooled(), list(spool.unsent())
-        given_up = replace(spooled, next_id=waiting[0].first_id) if waiting else spooled
-        log.begin(spool.hints().get(log.name), given_up)
-        core = log.core
-        accepted = [r for r in waiting if log.scan.has(log.identity, r.last_id)]
-        if accepted:
-            spool.acknowledge(accepted[-1].last_id)
-        left = waiting[len(accepted) :]
-        if left and left[0].first_id != core.next_id:
-            left = self._renumber(left)
-        core.next_id = left[-1].last_id + 1 if left else core.next_id
-        core.watermark = max([core.watermark, *(r.boundary for r in left)])
-        core.largest = max(core.largest, spooled.largest)
-        self._sent_to = left[0].first_id if left else core.next_id
-        self._send()
-
-    def _renumber(self, left: list[SourceRecord]) -> list[SourceRecord]:
-        """Renumber or supersede readings whose ids another spool has used (trace-2)."""
-        context, core = self._context, self._log.core
-        again = SourceCore(self._rules, self._log.scan.resume(self._log.identity))
-        entries: list[QuarantineEntry] = []
-        records: list[SourceRecord] = []
-        for record in left:
-            assert record.columns is not None
-            columns = record.columns.load()
-            kept = columns.stimes >= again.watermark
-            entries += _superseded(record, columns, kept)
-            if kept.any():
-                records.append(_renumbered(record, columns, kept, again))
-                again.next_id = records[-1].last_id + 1
-                again.watermark = max(again.watermark, record.boundary)
-        _log.warning(
-            "another spool has written %s: %d readings get new ids, %d are superseded",
-            self._log.topic,
-            sum(r.readings for r in records),
-            len(entries),
-        )
-        context.quarantine.put(entries, context.clock.now_us())
-        if not context.quarantine.settle(60.0):
-            raise SlackwaterError(f"{self._log.topic}: superseded readings cannot be written")
-        context.spool.replace_unsent(records, again.next_id, again.watermark)
-        del core
-        return records
+        self._spooled.begin()
 
     # Steps.
 
     def step(self, now_us: int) -> int:
         """Read, spool and send; at a cut point also a boundary."""
         context = self._context
-        self._acknowledge()
+        self._spooled.acknowledge()
         if not context.quarantine.settle():
             return now_us + RETRY_US
-        if not self._send():
+        if not self._spooled.send():
             return now_us + RETRY_US
         try:
             return self._take_in(now_us)
@@ -213,7 +166,7 @@ class SensorInput:
             return now_us + FULL_RETRY_US
 
     def _take_in(self, now_us: int) -> int:
-        context, core = self._context, self._log.core
+        context, core = self._context, self._spooled.core
         event_us = context.event_us(now_us)
         job = self._job(now_us)
         if job is not None and self._read(job, now_us):
@@ -232,46 +185,10 @@ class SensorInput:
 
     def _flush(self, clock_us: int | None) -> None:
         """Write waiting readings to the spool, then to the log."""
-        core, spool = self._log.core, self._context.spool
-        before = core.saved()
-        records = core.flush(self._log.inc, clock_us)
-        try:
-            if not records:
-                return
-            if records[0].kind is Kind.BOUNDARY:
-                spool.keep_watermark(records[0].boundary)
-                if self._sent_to == records[0].first_id:
-                    self._log.append(records)
-                return
-            job = self._running
-            positions = {} if job is None else {job.job.name: core.position}
-            spool.append(records, core.largest, positions)
-        except PushBackError:
-            core.restore(before)
-            raise
-        self._logged_full = False
-        self._send()
-
-    def _send(self) -> bool:
-        """Send spooled records while there is room."""
-        log = self._log
-        if self._sent_to == log.core.next_id:
-            return True
-        for record in self._context.spool.unsent(self._sent_to):
-            if not log.has_room:
-                return False
-            log.append((replace(record, inc=log.inc),), self._delivered)
-            self._sent_to = record.last_id + 1
-        return True
-
-    def _delivered(self, record: SourceRecord) -> None:
-        self._acknowledged = record.last_id  # runs in the writer's thread: only stored
-
-    def _acknowledge(self) -> None:
-        acknowledged = self._acknowledged  # may grow concurrently
-        if acknowledged > self._noted:
-            self._context.spool.acknowledge(acknowledged)
-            self._noted = acknowledged
+        running = self._running
+        positions = None if running is None else {running.job.name: self._spooled.core.position}
+        if self._spooled.flush(clock_us, positions):
+            self._logged_full = False
 
     # Jobs.
 
@@ -290,7 +207,7 @@ class SensorInput:
 
     def _read(self, running: _Running, now_us: int) -> bool:
         """Read a part of the file; False if nothing is due."""
-        core, context = self._log.core, self._context
+        core, context = self._spooled.core, self._context
         # At most one record: a flush is spooled whole or not at all.
         due = running.take(now_us, max(1, core.rules.rows_max - core.waiting))
         if due is None:
@@ -312,7 +229,7 @@ class SensorInput:
         return True
 
     def _finish(self, running: _Running) -> None:
-        core = self._log.core
+        core = self._spooled.core
         if self._from_readings and core.next_id:
             ends = [
                 grid.window_end(grid.last_window_holding(core.largest))
@@ -332,7 +249,7 @@ class SensorInput:
     def detail(self) -> dict[str, int]:
         """Return counters for the heartbeat."""
         return {
-            "readings": self._log.core.next_id,
+            "readings": self._spooled.core.next_id,
             "blank": self._blank,
             "spool_bytes": self._context.spool.bytes_held,
             "ingesting": int(self._running is not None),
@@ -341,7 +258,7 @@ class SensorInput:
 
     def leave(self) -> None:
         """Acknowledge what the log holds, so that a restart does not send it again."""
-        self._acknowledge()
+        self._spooled.acknowledge()
 
     def close(self) -> None:
         """Close the spool; its content is kept."""
@@ -405,39 +322,3 @@ def _taken_in(position: int) -> str:
     if not position:
         return "nothing of it has been taken in"
     return f"the lines before {position} have been taken in, none from there on"
-
-
-def _superseded(record: SourceRecord, columns: SourceColumns, kept: Any) -> list[QuarantineEntry]:
-    entries = []
-    for i in (~kept).nonzero()[0].tolist():
-        values = {n: float(v[i]) for n, v in zip(columns.fields, columns.values, strict=True)}
-        payload = {"key": columns.keys[int(columns.key_index[i])], **values}
-        stime = int(columns.stimes[i])
-        entries.append(
-            QuarantineEntry(
-                f"id:{record.first_id + i}", "superseded", stime, "", json.dumps(payload)
-            )
-        )
-    return entries
-
-
-def _renumbered(
-    record: SourceRecord, columns: SourceColumns, kept: Any, core: SourceCore
-) -> SourceRecord:
-    stimes = columns.stimes[kept]
-    chosen = SourceColumns(
-        stimes,
-        columns.key_index[kept],
-        columns.keys,
-        columns.fields,
-        tuple(column[kept] for column in columns.values),
-    )
-    return replace(
-        record,
-        first_id=core.next_id,
-        last_id=core.next_id + len(stimes) - 1,
-        boundary=max(core.watermark, record.boundary),
-        stime_min=int(stimes.min()),
-        stime_max=int(stimes.max()),
-        columns=chosen,
-    )

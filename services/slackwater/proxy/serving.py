@@ -28,6 +28,7 @@ from slackwater.proxy.dead_letters import DeadLetters, Faults
 from slackwater.proxy.inputs import StreamOptions, make_input
 from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.registered import RegistryWatch
+from slackwater.proxy.requests import RequestQueue
 from slackwater.proxy.shell import HeartbeatTarget, InputContext, Shell, SupersededWriter
 from slackwater.proxy.spool import Spool
 from slackwater.runtime.local.placement import BackOff
@@ -60,21 +61,30 @@ class Rein:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._stopped = self._held = self._dropped = False
+        self._stopped = self._held = self._dropped = self._woken = False
 
     def is_set(self) -> bool:
         """Whether the loop must end."""
         return self._stopped
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the time-out or the end of the loop; ``DroppedStream`` if it was dropped."""
+        """Wait for the time-out, a wake-up or the end; ``DroppedStream`` if it was dropped."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._held or self._dropped, timeout)
+            self._changed.wait_for(
+                lambda: self._stopped or self._held or self._dropped or self._woken, timeout
+            )
+            self._woken = False
             self._changed.wait_for(lambda: self._stopped or not self._held or self._dropped)
             if self._dropped and not self._stopped:
                 self._dropped = self._held = False
                 raise DroppedStream
             return self._stopped
+
+    def wake(self) -> None:
+        """End the wait: there is something to do."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """End the loop in order."""
@@ -138,6 +148,8 @@ class Serving:
         self.name = proxy_process(spec.name)
         self.stream = spec.name
         self.rein = Rein()
+        self.requests = RequestQueue(self.rein.wake)
+        """Where a stream with ``http`` takes requests from."""
         self.error: SlackwaterError | None = None
         """Why the stream was never ready; it is retried all the same."""
         self._has_ended = False
@@ -261,4 +273,5 @@ class Serving:
             stop=self.rein,
             silences=self._options.silences,
             failures=failures,
+            requests=self.requests,
         )

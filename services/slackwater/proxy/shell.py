@@ -24,6 +24,7 @@ from slackwater.protocols.dpc.source.core import SourceCore
 from slackwater.proxy.dead_letters import DeadLetters
 from slackwater.proxy.expecting import AHEAD_US, Expecting
 from slackwater.proxy.quarantine import Quarantine
+from slackwater.proxy.requests import RequestQueue
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import Spool
 from slackwater.runtime.logs.cluster import Where
@@ -85,6 +86,8 @@ class InputContext:
     stop: Stop
     silences: tuple[Silence, ...] = ()
     dead_letters: DeadLetters | None = None
+    requests: RequestQueue | None = None
+    """Where a stream with ``http`` takes requests from."""
     event_clock: EventClock | None = None
     failures: list[str] = field(default_factory=list)
     """Errors of the writer or the registry that end the loop."""

@@ -24,7 +24,7 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -33,9 +33,13 @@ from slackwater.codec import decode_source, encode_source
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
 from slackwater.model.limits import NEVER
 from slackwater.model.records import SourceRecord
+from slackwater.proxy.remembered import TABLES as REQUEST_TABLES
+from slackwater.proxy.remembered import Remembered
 from slackwater.runtime.security.private import FILE_MODE, make_private
 
 BYTES_DEFAULT_MAX: Final = 1024 * 1024 * 1024
+RECORDS_AT_ONCE: Final = 64
+"""Records read at once: the spool may hold more than the memory."""
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -48,6 +52,10 @@ CREATE TABLE IF NOT EXISTS batches (
   record BLOB NOT NULL
 );
 """
+
+
+Also = Callable[[sqlite3.Connection], None]
+"""What an input stores of its own in the transaction of its readings."""
 
 
 class PushBackError(SlackwaterError):
@@ -70,6 +78,7 @@ class Spool:
         self.path = path
         self._db = db
         self._bytes_max = bytes_max
+        self.remembered = Remembered(db)
         self.identity = ""
         self.bytes_held = 0
 
@@ -82,7 +91,7 @@ class Spool:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, FILE_MODE))
             db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             db.execute("PRAGMA journal_mode=WAL")
-            db.executescript(_TABLES)
+            db.executescript(_TABLES + REQUEST_TABLES)
             db.execute(
                 "INSERT OR IGNORE INTO meta VALUES ('identity', ?)", (secrets.token_hex(16),)
             )
@@ -90,13 +99,17 @@ class Spool:
             raise EnvironmentProblem(f"the spool {path} cannot be opened: {error}") from error
         spool = cls(path, db, bytes_max)
         spool.identity = spool._meta("identity", "")
-        total = db.execute("SELECT coalesce(sum(bytes), 0) FROM batches").fetchone()
-        spool.bytes_held = total[0]
+        spool.bytes_held = spool._total()
         return spool
 
     def close(self) -> None:
         """Close the file; its content is kept."""
         self._db.close()
+
+    def own(self, tables: str) -> sqlite3.Connection:
+        """Create an input's own tables if missing; ``append`` writes to them through ``also``."""
+        self._db.executescript(tables)
+        return self._db
 
     # Readings.
 
@@ -113,10 +126,11 @@ class Spool:
         records: Sequence[SourceRecord],
         largest: int,
         positions: Mapping[str, int] | None = None,
+        also: Also | None = None,
     ) -> None:
         """Store records, the promise they carry and the inputs' positions, all or nothing.
 
-        Once it returns, the sensor may be acknowledged.
+        ``also`` runs in the same transaction. Once it returns, the sensor may be acknowledged.
         """
         rows = []
         for record in records:
@@ -136,6 +150,8 @@ class Spool:
             self._db.executemany(
                 "INSERT OR REPLACE INTO inputs VALUES (?, ?)", list((positions or {}).items())
             )
+            if also is not None:
+                also(self._db)
         self.bytes_held += size
 
     def keep_watermark(self, watermark: int) -> None:
@@ -145,18 +161,30 @@ class Spool:
 
     def unsent(self, from_id: int = 0) -> Iterator[SourceRecord]:
         """Yield unacknowledged records in the order of their ids."""
-        rows = self._db.execute(
-            "SELECT record FROM batches WHERE first_id >= ? ORDER BY first_id", (from_id,)
-        )
-        for (blob,) in rows.fetchall():
-            yield decode_source(blob, self.path)
+        while rows := self._db.execute(
+            "SELECT last_id, record FROM batches WHERE first_id >= ? ORDER BY first_id LIMIT ?",
+            (from_id, RECORDS_AT_ONCE),
+        ).fetchall():
+            for _, blob in rows:
+                yield decode_source(blob, self.path)
+            from_id = rows[-1][0] + 1
 
     def acknowledge(self, last_id: int) -> None:
         """Delete records up to ``last_id``, which the log holds."""
+        # A record begins where it ends or before, and beginnings are indexed.
+        which = "first_id <= ?1 AND last_id <= ?1"
         with self._transaction():
-            self._db.execute("DELETE FROM batches WHERE last_id <= ?", (last_id,))
-        total = self._db.execute("SELECT coalesce(sum(bytes), 0) FROM batches").fetchone()
-        self.bytes_held = total[0]
+            freed = self._db.execute(
+                f"SELECT coalesce(sum(bytes), 0) FROM batches WHERE {which}", (last_id,)
+            ).fetchone()
+            self._db.execute(f"DELETE FROM batches WHERE {which}", (last_id,))
+        self.bytes_held -= int(freed[0])
+
+    def acknowledge_refused(self, up_to: int) -> None:
+        """Delete refused readings up to this sequence number, which the quarantine holds."""
+        with self._transaction():
+            freed = self.remembered.drop_unsent(up_to)
+        self.bytes_held -= freed
 
     def replace_unsent(self, records: Sequence[SourceRecord], next_id: int, watermark: int) -> None:
         """Replace unsent records whose ids another spool's readings have taken.
@@ -172,7 +200,7 @@ class Spool:
             self._db.executemany("INSERT INTO batches VALUES (?, ?, ?, ?)", rows)
             self._set("next_id", next_id)
             self._set("promise", watermark)
-        self.bytes_held = sum(row[2] for row in rows)
+        self.bytes_held = self._total()
 
     def position(self, name: str) -> int:
         """Return the position at which an input continues."""
@@ -196,6 +224,10 @@ class Spool:
             return
 
     # SQLite.
+
+    def _total(self) -> int:
+        sizes = self._db.execute("SELECT coalesce(sum(bytes), 0) FROM batches").fetchone()
+        return int(sizes[0]) + self.remembered.bytes
 
     def _meta(self, name: str, default: str) -> str:
         row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()

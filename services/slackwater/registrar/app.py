@@ -18,7 +18,11 @@ from slackwater.model.names import proxy_process
 from slackwater.runtime.local.registration import Registration
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.entry import ProcessContext
-from slackwater.runtime.service.heartbeats import HeartbeatListener, HeartbeatSender, HeartbeatView
+from slackwater.runtime.service.heartbeat_view import HeartbeatView
+from slackwater.runtime.service.heartbeats import (
+    HeartbeatListener,
+    HeartbeatSender,
+)
 from slackwater.runtime.service.truncation import Truncation
 
 _log = logging.getLogger(__name__)
@@ -36,14 +40,13 @@ async def main(context: ProcessContext, stopping: asyncio.Event) -> None:
     registration = Registration(transport, deployment, context.deployment_path, clock=clock)
     sender = HeartbeatSender(context.cluster, context.process, names=transport.names).start()
     listener = HeartbeatListener(transport).start()
-    truncation = Truncation(transport, deployment.queries.values())
     proxies = [proxy_process(stream) for stream in deployment.streams]
     try:
         async with asyncio.TaskGroup() as group:
             registering = group.create_task(register(registration, listener, proxies))
             tasks = (
                 registering,
-                group.create_task(truncation.run(context.settings.truncate_every_s)),
+                group.create_task(_truncate(registration, registering, context)),
                 group.create_task(_emit(sender, registering)),
             )
             await stopping.wait()
@@ -73,6 +76,29 @@ async def register(
         except SlackwaterError as error:
             _log.info("queries are not registered yet: %s", error)
         await asyncio.sleep(LOOK_S)
+
+
+async def _truncate(
+    registration: Registration, registering: asyncio.Task[None], context: ProcessContext
+) -> None:
+    """Truncate the logs. The registry tells which queries read the same children (trace-39).
+
+    A query whose beginning is not known yet, for hours or for ever, holds up no other.
+    """
+    while True:
+        are_all = registering.done()
+        try:
+            registered = await asyncio.to_thread(registration.as_registered)
+        except SlackwaterError as error:
+            _log.info("the registry cannot be read: %s", error)
+            await asyncio.sleep(LOOK_S)
+            continue
+        truncation = Truncation(context.transport(), registered.queries.values())
+        rounds = asyncio.create_task(truncation.run(context.settings.truncate_every_s))
+        try:
+            await (rounds if are_all else asyncio.wait([registering]))
+        finally:
+            rounds.cancel()
 
 
 def _wait_ready(listener: HeartbeatListener, processes: Sequence[str]) -> None:

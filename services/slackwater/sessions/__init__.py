@@ -1,1 +1,1 @@
-"""Fragments as values: all that an orderer or a root does, without I/O (``session.py``)."""
+"""Sessions: the complete logic of orderers and roots, without I/O (``session.py``)."""

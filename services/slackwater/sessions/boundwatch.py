@@ -1,12 +1,12 @@
 """Monitors whether a part's first answers meet their bound, measured at its root.
 
-The root knows when each window was due and when the transaction with its answer was committed; it
-runs in every deployment, with or without an exporter. One line is logged when answers begin to be
-late and one when they are in time again, with the count and the worst; heartbeats carry the same as
-numbers, for ``slackwater status``. A window that is overdue and has no answer yet counts as
-lateness that has begun, so a root that hangs is reported too.
+The root has both times of each window: when it was due, and when the transaction with its answer
+was committed. It runs in every deployment, with or without an exporter. It logs one line when
+answers begin to be late and one when they are in time again, with the number of late windows and
+the worst delay. Heartbeats carry the same figures for ``slackwater status``. An overdue window
+without an answer counts as late, so a root that does not answer at all is reported too.
 
-Pure: transactions and times come in, lines come out.
+Pure: transactions and times are arguments, log lines are results.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.answers import EmptyRun, StableWindow, TentativeWindow
 
 QUIET_US: Final = 5_000_000
-"""Lateness has ended when nothing was late for so long: one line, not one for each window."""
+"""A late spell ends after so long without a late answer. Each spell logs two lines, however many
+windows it has."""
 COMMIT_PERIOD_US: Final = 1_000_000
 
 
 @dataclass(slots=True)
 class Spell:
-    """A time of lateness: since when, until when, how many windows, the worst of them."""
+    """A period in which first answers were late: its start and end, late windows, worst delay."""
 
     began_at: int
     last_at: int
@@ -35,7 +36,10 @@ class Spell:
 
 
 class BoundWatch:
-    """Lateness of one part. ``normal_time`` maps an event time, None while unknown (rule-15)."""
+    """Lateness of one part's first answers.
+
+    ``normal_time`` returns the normal time of an event time, or None while it is unknown (rule-15).
+    """
 
     def __init__(self, bound_us: int, grid: Grid, normal_time: Callable[[int], int | None]) -> None:
         self._bound_us = bound_us
@@ -52,7 +56,7 @@ class BoundWatch:
         self._committing_since = now
 
     def committed(self, effects: Iterable[Any], now: int) -> None:
-        """Readers can see the answers of that transaction from ``now`` on."""
+        """Record that the answers of that transaction can be read from ``now`` on."""
         self._measure_commit(now)
         self._committing_since = None
         for effect in effects:
@@ -64,7 +68,10 @@ class BoundWatch:
                     self._answered(first_end, effect.window_end, effect.windows, now)
 
     def look(self, next_window: int, now: int) -> str | None:
-        """A line to be logged, if one is due; ``next_window`` is the first without an answer."""
+        """Return the line to be logged now, if any.
+
+        ``next_window`` is the start of the first window without an answer.
+        """
         due = self._normal_time(self._grid.window_end(next_window))
         self._overdue_us = 0 if due is None else max(0, now - due - self._bound_us)
         if self._overdue_us:
@@ -74,18 +81,18 @@ class BoundWatch:
             return None
         if not spell.logged:
             spell.logged = True
-            return f"first answers are later than their bound of {bound} allows"
+            return f"first answers exceed their bound of {bound}"
         if now - spell.last_at < QUIET_US:
             return None
         self._spell = None
         return (
-            f"first answers are within their bound of {bound} again. For"
-            f" {_seconds(spell.last_at - spell.began_at)} they were not: {spell.windows} windows,"
+            f"first answers meet their bound of {bound} again. They exceeded it for"
+            f" {_seconds(spell.last_at - spell.began_at)}: {spell.windows} windows,"
             f" the worst {_seconds(spell.worst_us)} after its normal time"
         )
 
     def detail(self, now: int) -> dict[str, int]:
-        """For the heartbeat: counts since the start, and what is true now."""
+        """Return the heartbeat's figures: counts since the start, and current values."""
         self._measure_commit(now)
         return {
             "beyond_bound": self._late_windows,
@@ -95,14 +102,14 @@ class BoundWatch:
         }
 
     def _answered(self, first_end: int, last_end: int, windows: int, now: int) -> None:
-        """These windows, ends equally far apart, have got their first answer."""
+        """Record the first answer of a run of windows whose ends are equally spaced."""
         first, last = self._normal_time(first_end), self._normal_time(last_end)
         if first is None or last is None:
             return
-        excess = now - self._bound_us - first  # how far the first one is beyond its bound
+        excess = now - self._bound_us - first  # by which the first one exceeds its bound
         if excess <= 0:
             return
-        # Normal times are linear in event time, but for a clock that follows the data.
+        # Normal times are linear in event time, except with a clock that follows the data.
         spacing = (last - first) // (windows - 1) if windows > 1 else 0
         late = min(windows, -(-excess // spacing)) if spacing > 0 else windows
         self._late_windows, self._late_at = self._late_windows + late, now
@@ -115,7 +122,7 @@ class BoundWatch:
         spell.worst_us = max(spell.worst_us, worst_us)
 
     def _measure_commit(self, now: int) -> None:
-        """The longest transaction of the last second, or the one under way."""
+        """Update the longest transaction of the last second; includes the one in progress."""
         since = self._committing_since
         lasted_us = 0 if since is None else now - since
         if lasted_us >= self._commit_us or now - self._commit_at > COMMIT_PERIOD_US:

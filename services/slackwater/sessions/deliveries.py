@@ -1,12 +1,12 @@
-"""Tracks which appended records are delivered, and so when a state record may be written (rule-5).
+"""Tracks delivered records, and thereby when a state record may be written (rule-5).
 
-A state record holds the positions of its writer. If it were written before the records that it
-counts are in the logs, a successor could continue after records that were never written: a hole. So
-a snapshot waits until every record appended before it is delivered.
+A state record holds the positions of its writer. If it were written before the records up to these
+positions are in the logs, a successor might continue after records that were never written, which
+would leave a hole. A snapshot is therefore kept until every record appended before it is delivered.
 
-A delivery may reveal somebody else's record before it (``SoleWriter``). From there on nothing
-counts as delivered until it is known what that record is: behind another writer's START no reader
-counts what this incarnation writes.
+The offset of a delivered record may show that a foreign record precedes it (``SoleWriter``). From
+there on no record counts as delivered until the foreign record has been read: if it is another
+writer's START, readers drop all that this incarnation writes after it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Deliveries:
     """Delivery progress of one incarnation of an orderer.
 
     Args:
-        inc: the offset of its START in the stable log.
-        live_from: a place in the live log at or before all that is its own.
+        inc: offset of its START in the stable log.
+        live_from: an offset in the live log at or before its first record.
     """
 
     def __init__(self, inc: int, live_from: int) -> None:
@@ -29,7 +29,7 @@ class Deliveries:
         self._ends = {LineName.STABLE: inc + 1, LineName.LIVE: live_from}
         self._appended = self._counted = 0
         self._uncounted = 0
-        """Records of the stable log that were delivered behind somebody else's."""
+        """Records of the stable log that were delivered after a foreign record."""
         self._others: list[tuple[int, int]] = []
         self._waiting: tuple[OrdererState, int] | None = None
 
@@ -38,7 +38,7 @@ class Deliveries:
         self._appended += 1
 
     def delivered(self, line: LineName, offset: int) -> None:
-        """The next record of an own log is in it."""
+        """Record that the next record of a log was delivered at ``offset``."""
         self._ends[line] = offset + 1
         if line is LineName.STABLE:
             expected = self._sole.next_offset
@@ -51,16 +51,16 @@ class Deliveries:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """How far the stable and the live log are known to reach."""
+        """Offsets after the last delivered record of the stable log and of the live log."""
         return self._ends[LineName.STABLE], self._ends[LineName.LIVE]
 
     @property
     def others(self) -> tuple[tuple[int, int], ...]:
-        """Stretches [from, to) of the stable log that somebody else has written, not yet judged."""
+        """Ranges [from, to) of foreign records in the stable log that have not been checked yet."""
         return tuple(self._others)
 
     def acquit(self, stretches: int) -> None:
-        """The first of ``others`` are no writer's."""
+        """Accept the first ranges of ``others``: they contain no record of another writer."""
         del self._others[:stretches]
         if not self._others:
             self._counted += self._uncounted
@@ -74,11 +74,11 @@ class Deliveries:
         return self._waiting is not None
 
     def keep(self, state: OrdererState) -> None:
-        """Write this one when all that was appended so far is delivered."""
+        """Keep a state record until all records appended so far are delivered."""
         self._waiting = state, self._appended
 
     def take(self) -> OrdererState | None:
-        """The state record that may be written now."""
+        """Return the kept state record if it may be written now, once."""
         if self._waiting is None or self._counted < self._waiting[1]:
             return None
         state, self._waiting = self._waiting[0], None

@@ -1,7 +1,7 @@
-"""Effects: the actions that a session requests, as values its host carries out in order.
+"""Effects: actions that a session requests, as values that its host carries out in order.
 
-A host encodes, sends and reads; it decides nothing. The result of an effect returns to the session
-through the method that the effect names.
+A host encodes, sends and reads; it makes no decision. The result of an effect is passed to the
+session's method that the effect's docstring names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from slackwater.sessions.requests import Log, Procedure
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append to a log of this session's own, behind all before; ``delivered`` when it is."""
+    """Append a record to an own log, after all earlier ones; then call ``delivered``."""
 
     log: Log
     record: OrderedRecord
@@ -24,7 +24,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """Write an orderer's state record; nobody waits for it (rule-5)."""
+    """Write an orderer's state record, without a result (rule-5)."""
 
     query: str
     state: OrdererState
@@ -32,35 +32,35 @@ class WriteState:
 
 @dataclass(frozen=True, slots=True)
 class FetchEnds:
-    """Ask for the ends of these inputs; answer with ``ends``, soon or with None (rule-14)."""
+    """Fetch the end offsets of inputs; then call ``ends``, after a time-out with None (rule-14)."""
 
     logs: tuple[Log, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchPositions:
-    """Ask how far the live consumer is in these inputs; answer with ``positions`` (trace-11)."""
+    """Fetch the live consumer's positions in inputs; then call ``positions`` (trace-11)."""
 
     logs: tuple[Log, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Perform:
-    """Run this procedure beside the steps; what it finds it keeps in the session itself."""
+    """Run a procedure concurrently with the steps; it stores its result in the session."""
 
     procedure: Procedure[None]
 
 
 @dataclass(frozen=True, slots=True)
 class Refute:
-    """No such incarnation of this fragment has begun: whoever claims it counts for nothing."""
+    """Ignore heartbeats that claim this incarnation of the fragment: it has no START."""
 
     inc: int
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A record of an input was passed over; to be counted, and logged now and then."""
+    """Count an input record that was skipped, and log it at a limited rate."""
 
     log: Log
     offset: int
@@ -70,7 +70,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line for the log of the process."""
+    """Write a line to the log of the process."""
 
     text: str
     is_warning: bool = False
@@ -78,7 +78,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """End the session; it is rebuilt from its logs."""
+    """End the session; the host rebuilds it from its logs."""
 
     reason: str
 
@@ -95,4 +95,5 @@ Effect: TypeAlias = (
     | LogLine
     | Fail
 )
-"""``Commit`` is the core's: one transaction, and then ``committed`` or ``commit_failed``."""
+"""``Commit`` is defined by the core: commit a transaction; then call ``committed`` or
+``commit_failed``."""

@@ -1,27 +1,23 @@
-"""An orderer's session: one replica of a child, from its start to its end, without I/O.
+"""The session of an orderer: one replica of a child, without I/O.
 
-The rules of buckets and lines are ``protocols.dpc.sunion.core``'s. Here is what surrounds them: the
-start (rule-6, rule-25, rule-26), state records (rule-5), who else writes the logs (rule-6), sending
-again after a hole (rule-11), and the windows of other queries' results, put together from their
-rows.
+``protocols.dpc.sunion.core`` has the rules of buckets and lines. This module has the rest: the
+start (rule-6, rule-25, rule-26), state records (rule-5), detection of other writers (rule-6),
+replay after a hole (rule-11), and the assembly of windows from the result rows of other queries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Final, cast
 
 from slackwater.codec.result_batches import Assembler, ResultStream
 from slackwater.model.errors import SlackwaterError
-from slackwater.model.names import OrdererName, RootName
+from slackwater.model.names import OrdererName
 from slackwater.model.records import (
     Heartbeat,
     Hole,
-    Kind,
     OrderedRecord,
     OrdererState,
-    RootState,
     SourceRecord,
 )
 from slackwater.protocols.common.inputs import ProbeEnds
@@ -29,11 +25,9 @@ from slackwater.protocols.common.line import LINES, LineName
 from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.reconcile.downstream import read_position_key
 from slackwater.protocols.dpc.reconcile.staggering import PeerStatus
-from slackwater.protocols.dpc.soutput.config import answered_by_all
-from slackwater.protocols.dpc.sunion.config import Emit, OrdererConfig, Recovered, SaveState
+from slackwater.protocols.dpc.sunion.config import Emit, OrdererConfig, SaveState
 from slackwater.protocols.dpc.sunion.core import OrdererCore
 from slackwater.protocols.dpc.sunion.operators import Operators
-from slackwater.protocols.dpc.sunion.recovery import first_state, is_within, recover, replay_from
 from slackwater.sessions.deliveries import Deliveries
 from slackwater.sessions.effects import (
     Append,
@@ -46,10 +40,9 @@ from slackwater.sessions.effects import (
     Skipped,
     WriteState,
 )
+from slackwater.sessions.orderer_start import Begun, OrdererStart, start_record
 from slackwater.sessions.requests import (
     PROBE_TIMEOUT_US,
-    BeginIncarnation,
-    Beginnings,
     Ends,
     FindIncarnation,
     Isolation,
@@ -57,16 +50,14 @@ from slackwater.sessions.requests import (
     Ordered,
     Procedure,
     ReadOrdered,
-    ReadStates,
-    State,
     StoreState,
 )
 from slackwater.sessions.session import Form, Record, Report
 
 SAVE_PERIOD_US: Final = 1_000_000
 GATHER_US_MAX: Final = 20_000
-"""A record that does not complete a bucket waits so long for a turn: all streams have one at about
-the same time, and a turn for each would do nothing."""
+"""Wait of a record that does not complete a bucket. All streams send a record at about the same
+time, and a turn for each of them would have no effect."""
 
 
 class OrdererSession:
@@ -75,15 +66,14 @@ class OrdererSession:
     Args:
         query: name of the query.
         config: configuration of the core.
-        operators: of the query; not shared with another session.
-        sources: locations of the configured logs.
-        own: locations of its stable and its live log.
-        e0: the query's start.
-        parts: of the query's results.
-        results: those of the sources that are result topics of another query, by their number.
-        save_period_us: between two state records.
-        lag_us: in normal operation a complete bucket may wait so long for its turn. All replicas
-            are due at the same moment, and their consumers need the bucket of one.
+        operators: the query's operators; not shared with another session.
+        sources, own: the configured logs; the session's stable log and live log.
+        start_time: event time at which the query starts, us.
+        readers, parts: the queries whose roots read its logs; the number of parts of each.
+        results: the sources that are result topics of another query, by index.
+        save_period_us: interval between state records.
+        lag_us: wait of a complete bucket for its turn in normal operation. All replicas are due at
+            the same time, but their readers need the bucket from one of them only.
     """
 
     def __init__(
@@ -96,6 +86,7 @@ class OrdererSession:
         own: tuple[Log, Log],
         start_time: int,
         parts: int,
+        readers: Sequence[str] = (),
         results: Mapping[int, ResultStream] | None = None,
         save_period_us: int = SAVE_PERIOD_US,
         lag_us: int = 0,
@@ -104,40 +95,42 @@ class OrdererSession:
         self._config = config
         self._operators = operators
         self._sources = tuple(sources)
+        self._names = config.logs
         self._own = own
-        self._start_time = start_time
-        self._parts = parts
         self._results = dict(results or {})
-        self._save_period_us = save_period_us
-        self._lag_us = lag_us
+        self._save_period_us, self._lag_us = save_period_us, lag_us
         self._stream_of = {log: i for i, log in enumerate(self._sources)}
         self._peers = {
             OrdererName(query, config.child, replica).process: replica
             for replica in range(config.replicas)
             if replica != config.replica
         }
-        self._roots = {RootName(query, part).process: part for part in range(parts)}
+        self._start = OrdererStart(
+            config, query, tuple(readers) or (query,), parts, self._sources, own, start_time
+        )
+        self._roots = {root: number for number, root in enumerate(self._start.roots)}
         self._arriving = {i: self._assembler(i) for i in self._results}
         self._replaying = {(line, i): self._assembler(i) for line in LINES for i in self._results}
         self._started: tuple[OrdererCore, Deliveries] | None = None
         self.inc = -1
-        """The offset of its START in the stable log."""
+        """Offset of the session's START in the stable log; -1 before the start."""
         self._saved_at: int | None = None
         self._queued: list[Effect] = []
-        """What input has called for since the last step."""
+        """Effects caused by input since the last step."""
         self._is_ending = False
         self._asks_positions = self._looks_between = self._looks_at_claim = False
 
     def _assembler(self, stream: int) -> Assembler:
-        of = self._results[stream]
-        return Assembler(of, of.name, partial(self._pass_over, self._sources[stream]))
+        of, log = self._results[stream], self._sources[stream]
 
-    def _pass_over(self, log: Log, offset: int, found: str) -> None:
-        self._queued.append(Skipped(log, offset, "no result of its part", found))
+        def pass_over(offset: int, found: str) -> None:
+            self._queued.append(Skipped(log, offset, "not a result of its part", found))
+
+        return Assembler(of, of.name, pass_over)
 
     @property
     def core(self) -> OrdererCore:
-        """The lines and their cursors; there is none before the start."""
+        """The lines and their cursors; available after the start."""
         assert self._started is not None, "the start has not been run"
         return self._started[0]
 
@@ -153,7 +146,7 @@ class OrdererSession:
 
     @property
     def inputs(self) -> Mapping[Log, Form]:
-        """Source logs, and result topics of other queries."""
+        """Source logs and result topics of other queries, with the form of their records."""
         forms: dict[Log, Form] = {
             log: "results" if i in self._results else "source"
             for i, log in enumerate(self._sources)
@@ -162,101 +155,42 @@ class OrdererSession:
 
     @property
     def isolation(self) -> Isolation:
-        """Rows of an aborted transaction are no results; source logs have no transactions."""
+        """``read_committed`` if any input is a result topic; source logs have no transactions."""
         return "read_committed" if self._results else "read_uncommitted"
 
     @property
     def listens_to(self) -> Sequence[str]:
-        """The other replicas of the child, and the query's roots."""
+        """The other replicas of the child and the query's roots."""
         return (*self._peers, *self._roots)
 
     # Start: rule-25.
 
     def start(self) -> Procedure[Sequence[Effect]]:
-        """Find where the own logs end, and begin a new incarnation behind."""
-        beginnings = yield Beginnings((*self._sources, *self._own))
-        source_beginnings = [beginnings[log] for log in self._sources]
-        state: OrdererState = yield from self._state(source_beginnings)
-        stable_log, live_log = self._own
-        # Retention may have been at the own logs, too.
-        live_from = max(state.live_offset, beginnings[live_log])
-        live: Sequence[Ordered] = yield ReadOrdered(live_log, live_from)
-        found: list[Recovered] = []
-
-        def make_start(stable: Sequence[Ordered]) -> OrderedRecord:
-            found.append(recover(state, stable, live))
-            return self._start_record(-1, found[0])
-
-        stable_from = max(state.stable_offset, beginnings[stable_log])
-        self.inc = yield BeginIncarnation(stable_log, stable_from, make_start)
-        recovered = found[0]
-        # Asked for behind START: until these ends are read nothing tentative is emitted (trace-6).
+        """Read the own logs to their ends, and start a new incarnation there."""
+        begun: Begun = yield from self._start.begin()
+        self.inc = begun.inc
+        # Fetched after START: nothing tentative is emitted until these ends are read (trace-6).
         ends = yield Ends(self._sources, self.isolation)
         core = OrdererCore(
             self._config,
             self._operators,
-            state,
-            recovered,
+            begun.state,
+            begun.recovered,
             inc=self.inc,
             suppress_until={i: ends[log] for log, i in self._stream_of.items()},
         )
-        core.logs.begin_at(source_beginnings)
-        self._started = core, Deliveries(self.inc, live_from)
-        return [self._append(LineName.LIVE, self._start_record(self.inc, recovered))]
-
-    def _state(self, beginnings: Sequence[int]) -> Procedure[OrdererState]:
-        """Its state record; a new replica's is made of what others have written (rule-26)."""
-        config = self._config
-        ends = yield Ends(self._sources)
-        source_ends = [ends[log] for log in self._sources]
-
-        def fits(state: State) -> bool:
-            """An older one of its own leads to the same output; one beyond the logs to none."""
-            if state.fragment != config.fragment or not isinstance(state, OrdererState):
-                return True
-            return is_within(state, config.logs, source_ends)
-
-        states = yield ReadStates(self._query, self._parts, fits)
-        mine = states.get(config.fragment)
-        if isinstance(mine, OrdererState):
-            return mine
-        own_begin, own_end = (yield Beginnings(self._own)), (yield Ends(self._own))
-        siblings = self.fragment.rpartition(".")[0]
-        peers = [s for name, s in states.items() if name.rpartition(".")[0] == siblings]
-        return first_state(
-            config,
-            beginnings,
-            start_time=self._start_time,
-            own=[(own_begin[log], own_end[log]) for log in self._own],
-            peers=[peer for peer in peers if isinstance(peer, OrdererState)],
-            answered_to=self._answered_to(states),
-        )
-
-    def _answered_to(self, states: Mapping[str, State]) -> int | None:
-        found = [states.get(root) for root in self._roots]
-        return answered_by_all(s if isinstance(s, RootState) else None for s in found)
-
-    def _start_record(self, inc: int, recovered: Recovered) -> OrderedRecord:
-        at = recovered.frontier
-        return OrderedRecord(
-            Kind.START,
-            self._config.child,
-            self._config.replica,
-            inc,
-            at.bucket_start,
-            at.bucket_start,
-            first_id=recovered.next_id,
-            last_id=recovered.next_id - 1,
-            frontier=at,
-        )
+        core.logs.begin_at(begun.beginnings)
+        self._started = core, Deliveries(self.inc, begun.live_from)
+        record = start_record(self._config, self.inc, begun.recovered)
+        return [self._append(LineName.LIVE, record)]
 
     @property
     def live_offsets(self) -> Mapping[Log, int]:
-        """Start offsets of the live consumer."""
+        """Offsets at which the live consumer starts."""
         return dict(zip(self._sources, self.core.logs.live_offsets, strict=True))
 
     def live_at(self, log: Log, offset: int) -> None:
-        """Accept the live consumer's position; cursors elsewhere are parked (rule-12)."""
+        """Set the live consumer's position; cursors elsewhere are parked (rule-12)."""
         stream = self._stream_of[log]
         self.core.logs.live_at(stream, offset)
         if stream in self._arriving:
@@ -265,19 +199,16 @@ class OrdererSession:
     # Input.
 
     def needs(self, log: Log, offset: int) -> bool:
-        """Whether a record is used; all result rows are, since a window needs all its rows."""
+        """Return whether a record is used; all result rows are, since a window needs each."""
         stream = self._stream_of[log]
         return stream in self._arriving or self.core.logs.needs(stream, offset)
 
     def receive(self, log: Log, offset: int, record: Record) -> int | None:
-        """A record of the live consumer; see ``Session``.
-
-        A row alone needs no turn.
-        """
+        """Take a record of the live consumer; a row that completes no window needs no turn."""
         stream = self._stream_of[log]
         assembler = self._arriving.get(stream)
         if assembler is None:
-            self.core.logs.receive(stream, offset, self._source_record(stream, record))
+            self.core.logs.receive(stream, offset, _readable(record, self._names[stream]))
             return self._may_wait_us()
         batch = assembler.take(offset, cast(bytes, record))
         if batch is not None:
@@ -285,18 +216,16 @@ class OrdererSession:
         return None if batch is None else 0
 
     def _may_wait_us(self) -> int:
-        """An incomplete bucket waits for the other streams, a complete one for ``lag_us``."""
+        """Return how long a record may wait for its turn, us; for other streams or ``lag_us``."""
         if not self.core.is_in_normal_operation:
             return 0
         return GATHER_US_MAX if self.core.awaits_input else self._lag_us
 
-    def _source_record(self, stream: int, record: Record) -> SourceRecord:
-        """What cannot be read may have held anything (trace-15)."""
-        assert record is None or isinstance(record, SourceRecord)
-        return record or SourceRecord.void(self._config.logs[stream])
-
     def wanted(self) -> Mapping[tuple[LineName, Log], int]:
-        """Where the catch-up readers are to read; of results, behind what is held of a window."""
+        """Return the start offsets of the catch-up readers.
+
+        In a result topic this is the offset after the rows already held of the current window.
+        """
         return {
             (line, self._sources[i]): self._replaying[line, i].resume(offset)
             if i in self._results
@@ -305,33 +234,33 @@ class OrdererSession:
         }
 
     def catch_up(self, line: LineName, log: Log, offset: int, record: Record) -> None:
-        """A record for a parked cursor."""
+        """Take a record for a parked cursor."""
         stream = self._stream_of[log]
         assembler = self._replaying.get((line, stream))
         if assembler is None:
-            self.core.logs.catch_up(line, stream, offset, self._source_record(stream, record))
+            self.core.logs.catch_up(line, stream, offset, _readable(record, self._names[stream]))
             return
         batch = assembler.take(offset, cast(bytes, record))
         if batch is not None:
             self.core.logs.catch_up_results(line, stream, batch)
 
     def caught_up_to(self, line: LineName, log: Log, position: int) -> None:
-        """Where transactions have left markers, only a reader's position tells (trace-11)."""
+        """Take a reader's position in a result topic; it also passes commit markers (trace-11)."""
         stream = self._stream_of[log]
         assembler = self._replaying.get((line, stream))
         if assembler is not None and assembler.is_between:
             self.core.logs.caught_up_to(line, stream, position)
 
     def position_gone(self, line: LineName, log: Log, beginning: int) -> None:
-        """Retention took the record that a parked cursor needs next (rule-28)."""
+        """Handle the loss by retention of the record that a parked cursor needs next (rule-28)."""
         self.core.logs.position_gone(line, self._stream_of[log], beginning)
 
     def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
-        """The broker's answer to ``FetchEnds``."""
+        """Take the answer to ``FetchEnds``."""
         self.core.ends({self._stream_of[log]: end for log, end in ends.items()}, asked_at)
 
     def positions(self, positions: Mapping[Log, int]) -> None:
-        """The answer to ``FetchPositions``."""
+        """Take the answer to ``FetchPositions``."""
         self._asks_positions = False
         for log, position in positions.items():
             stream = self._stream_of[log]
@@ -339,17 +268,17 @@ class OrdererSession:
                 self.core.logs.read_to(stream, position)
 
     def delivered(self, log: Log, offset: int) -> None:
-        """The next record of an own log is in it."""
+        """Record that the next record of an own log was delivered at ``offset``."""
         self._deliveries.delivered(LineName(self._own.index(log)), offset)
 
     def committed(self, now: int) -> None:
-        """Not called: orderers write no transactions."""
+        """Do nothing: orderers write no transactions."""
 
     def commit_failed(self, why: str) -> None:
-        """Never: it has no transactions."""
+        """Do nothing: orderers write no transactions."""
 
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
-        """Whose turn it is to catch up (dpc-12), and how far the roots have read (trace-33)."""
+        """Take peers' catch-up states (dpc-12) and roots' read positions (trace-33)."""
         if beat.process in self._peers:
             status = PeerStatus.of(beat.detail)
             if status is not None:
@@ -360,7 +289,7 @@ class OrdererSession:
                 self.core.downstream.update(self._roots[beat.process], read_to, received_at)
 
     def claimed(self, inc: int) -> None:
-        """Look in the log whether it is true (decision 51)."""
+        """Check in the log whether a greater incarnation has started (decision 51)."""
         if inc > self.inc and not self._looks_at_claim:
             self._looks_at_claim = True
             self._queued.append(Perform(self._look_at_claim(inc)))
@@ -370,51 +299,41 @@ class OrdererSession:
             has_begun = yield FindIncarnation(self._own[LineName.STABLE], inc)
         except SlackwaterError:
             self._looks_at_claim = False
-            return  # the broker is away: it is claimed again
+            return  # no answer: the check is repeated at the next claim
         if has_begun:
-            self._queued.append(Fail(f"{self.fragment} runs elsewhere: this one ends"))
+            reason = f"{self.fragment} runs elsewhere with incarnation {inc}; ending this one"
+            self._queued.append(Fail(reason))
         else:
             self._queued.append(Refute(inc))
 
     @property
     def hole(self) -> Hole:
-        """The hole in the stable log, in the form that roots report."""
+        """A hole in the own stable log, in the form in which roots report it."""
         topic, partition = self._own[LineName.STABLE]
         return Hole(topic, partition, self.inc)
 
     def hole_reported(self) -> None:
-        """Nothing more is written but the state of which the next incarnation begins."""
+        """Stop writing, except for the state record from which the next incarnation starts."""
         if not self._is_ending:
             self._is_ending = True
             self._queued.append(Perform(self._begin_after_results()))
 
     def _begin_after_results(self) -> Procedure[None]:
-        """The next start goes on where the results end (rule-11)."""
-        log = self._own[LineName.STABLE]
-        beginnings = yield Beginnings(self._sources)
-        states = yield ReadStates(self._query, self._parts)
-        own: Sequence[Ordered] = yield ReadOrdered(log)
-        ends = yield Ends((log,))
-        state = replay_from(
-            self._config,
-            self._snapshot(),
-            [beginnings[source] for source in self._sources],
-            start_time=self._start_time,
-            answered_to=self._answered_to(states),
-            own_log=[record for _, record in own],
-            own_end=ends[log],
-        )
+        """Store a state record that continues from the end of the results, and end (rule-11)."""
+        snapshot = self.core.snapshot(*self._deliveries.ends)
+        state: OrdererState = yield from self._start.after_results(snapshot)
         yield StoreState(self._query, state)
-        place = f"{log[0]}:{log[1]}"
-        self._queued.append(Fail(f"a reader sees a hole in {place}: sending again"))
+        topic, partition = self._own[LineName.STABLE]
+        why = f"a reader reported a hole in {topic}:{partition}; restarting to replay it"
+        self._queued.append(Fail(why))
 
     # Output.
 
     def step(self, now: int) -> Sequence[Effect]:
-        """One step of the core, and what is to be done about the own logs."""
+        """Step the core; check the own logs and save state when due."""
         effects, self._queued = self._queued, []
         if any(isinstance(effect, Refute) for effect in effects):
-            self._looks_at_claim = False  # until it is refuted, the same claim is made each turn
+            self._looks_at_claim = False  # the same claim arrives each turn until it is refuted
         if self._is_ending:
             return effects
         for effect in self.core.step(now):
@@ -436,7 +355,7 @@ class OrdererSession:
         return Append(self._own[line], record)
 
     def _look_after_logs(self, now: int) -> list[Effect]:
-        """State records, once what they account for is in the logs; and whose else is there."""
+        """Return effects that write state records and that check foreign records in the logs."""
         effects: list[Effect] = []
         deliveries = self._deliveries
         if deliveries.others and not self._looks_between:
@@ -448,25 +367,19 @@ class OrdererSession:
             self._saved_at = now
         if not deliveries.is_waiting and now - self._saved_at >= self._save_period_us:
             self._saved_at = now
-            deliveries.keep(self._snapshot())
+            deliveries.keep(self.core.snapshot(*deliveries.ends))
         return effects
 
-    def _snapshot(self) -> OrdererState:
-        return self.core.snapshot(*self._deliveries.ends)
-
     def _look_between(self, stretches: Sequence[tuple[int, int]]) -> Procedure[None]:
-        """Somebody else has written in the stable log: a writer, or somebody who is none."""
-        log = self._own[LineName.STABLE]
-        found: list[Ordered] = []
+        """Read foreign records of the stable log; end if they are another writer's."""
         try:
-            for start, end in stretches:
-                found += yield ReadOrdered(log, start, end, PROBE_TIMEOUT_US)
+            found = yield from _foreign(self._own[LineName.STABLE], stretches)
         except SlackwaterError:
-            return  # the broker is away: look again
+            return  # no answer: the check is repeated
         finally:
             self._looks_between = False
         if found:
-            why = f"somebody else writes the log of {self.fragment}: this one ends"
+            why = f"another writer appends to the log of {self.fragment}; ending this one"
             self._queued.append(Fail(why))
         else:
             self._deliveries.acquit(len(stretches))
@@ -479,32 +392,47 @@ class OrdererSession:
 
     @property
     def wake_at(self) -> int | None:
-        """When the live line has something to do; an ending session has not."""
+        """Time of the live line's next deadline, us; None while the session ends."""
         return None if self._is_ending else self.core.wake_at
 
     @property
     def state(self) -> str:
-        """Of its output: who is mute has nothing stable to offer yet."""
-        return (
-            LineState.UP_FAILURE.value
-            if self.core.suppress_tentative
-            else self.core.line.state.value
-        )
+        """DPC state of the output; UP_FAILURE while tentative output is suppressed."""
+        state = LineState.UP_FAILURE if self.core.suppress_tentative else self.core.line.state
+        return state.value
 
     def report(self) -> Report:
-        """The state of its output, the holes that it sees, and counters."""
+        """Report the state of the output, holes in the inputs, and counters."""
         core = self.core
         return Report(
             ready=True,
             states={self._own[LineName.STABLE][0]: self.state},
             holes=core.holes,
-            detail={
-                "stable_to": core.line.stable_next,
-                "live_to": core.line.live_next,
-                "readings": core.counters.readings,
-                "tentative_buckets": core.counters.tentative,
-                "forks": core.counters.forks,
-                "mute": int(core.suppress_tentative),
-                **core.stagger.status().counters(),
-            },
+            detail=_counters(core),
         )
+
+
+def _readable(record: Record, log: str) -> SourceRecord:
+    """Return the record; VOID for one that cannot be decoded (trace-15)."""
+    assert record is None or isinstance(record, SourceRecord)
+    return record or SourceRecord.void(log)
+
+
+def _foreign(log: Log, stretches: Sequence[tuple[int, int]]) -> Procedure[list[Ordered]]:
+    """Read the records of a log in some stretches of offsets."""
+    found: list[Ordered] = []
+    for start, end in stretches:
+        found += yield ReadOrdered(log, start, end, PROBE_TIMEOUT_US)
+    return found
+
+
+def _counters(core: OrdererCore) -> dict[str, int]:
+    return {
+        "stable_to": core.line.stable_next,
+        "live_to": core.line.live_next,
+        "readings": core.counters.readings,
+        "tentative_buckets": core.counters.tentative,
+        "forks": core.counters.forks,
+        "mute": int(core.suppress_tentative),
+        **core.stagger.status().counters(),
+    }

@@ -1,11 +1,11 @@
 """Requests of a session's procedures: values answered by the host or the simulator.
 
-A *procedure* is a generator. It yields requests, each is answered by what its docstring says, and
-its value is what it returns in the end. A host answers a request in a thread and goes on with the
-generator in its event loop, so that a session is only ever touched by one thread; the simulator
-answers in virtual time. A request that the broker does not answer in ``timeout_us`` is thrown into
-the generator as a ``SlackwaterError``: a procedure that can do without the answer catches it, any
-other one ends, and its session with it.
+A *procedure* is a generator. It yields requests and receives the answers; its return value is its
+result. The type of each answer is given in the request's docstring. A host answers a request in a
+thread and resumes the generator in its event loop, so that only one thread uses a session; the
+simulator answers in virtual time. A request that is not answered within ``timeout_us`` raises a
+``SlackwaterError`` in the generator. A procedure that does not need the answer catches it.
+Otherwise the procedure and its session end.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Log: TypeAlias = tuple[str, int]
 Isolation = Literal["read_committed", "read_uncommitted"]
 State: TypeAlias = OrdererState | RootState
 Ordered: TypeAlias = tuple[int, OrderedRecord]
-"""A record of an ordered log, behind its offset."""
+"""The offset of a record of an ordered log, and the record."""
 
 TIMEOUT_US: Final = 30_000_000
 PROBE_TIMEOUT_US: Final = 5_000_000
-"""For what a running session looks up beside its work: it can ask again."""
+"""For requests that a running session can repeat."""
 
 
 def fits_any(_: State) -> bool:
-    """Every state record that can be decoded."""
+    """Accept every state record that can be decoded."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Beginnings:
-    """The first offset that each log still holds: ``dict[Log, int]``."""
+    """Fetch the first offset that each log still holds. Answer: ``dict[Log, int]``."""
 
     logs: tuple[Log, ...]
     timeout_us: int = TIMEOUT_US
@@ -44,7 +44,7 @@ class Beginnings:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where each log ends now: ``dict[Log, int]``."""
+    """Fetch the current end offset of each log. Answer: ``dict[Log, int]``."""
 
     logs: tuple[Log, ...]
     isolation: Isolation = "read_uncommitted"
@@ -53,7 +53,10 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class ReadStates:
-    """The newest state record that ``fits``, by fragment of the query: ``dict[str, State]``."""
+    """Read the newest state record that ``fits`` of each fragment of a query.
+
+    Answer: ``dict[str, State]`` by fragment.
+    """
 
     query: str
     parts: int
@@ -63,9 +66,10 @@ class ReadStates:
 
 @dataclass(frozen=True, slots=True)
 class ReadRootState:
-    """The newest committed state record of a part's root that ``fits``: ``RootState | None``.
+    """Read the newest committed state record that ``fits`` of a part's root.
 
-    Whatever the roots of other parts are in the middle of (trace-18).
+    Open transactions of other parts' roots do not hide it (trace-18).
+    Answer: ``RootState | None``.
     """
 
     query: str
@@ -76,9 +80,9 @@ class ReadRootState:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """End what another copy of this root has open, and its ability to commit (rule-27): ``None``.
+    """Fence older copies of this root: abort their transaction and reject later ones (rule-27).
 
-    What is read from now on, no older copy changes any more.
+    What is read afterwards cannot be changed by an older copy. Answer: ``None``.
     """
 
     timeout_us: int = TIMEOUT_US
@@ -86,16 +90,17 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
-    """The same, and from now on ``Commit`` is possible: ``None``."""
+    """Fence older copies and enable ``Commit``. Answer: ``None``."""
 
     timeout_us: int = TIMEOUT_US
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOrdered:
-    """The records of an ordered log in [start, end): ``list[Ordered]``, without what is none.
+    """Read the records of an ordered log in [start, end); records that do not decode are skipped.
 
-    None: from the beginning, to the end at the time of the request.
+    ``start`` defaults to the beginning of the log, ``end`` to its end at the time of the request.
+    Answer: ``list[Ordered]``.
     """
 
     log: Log
@@ -106,10 +111,11 @@ class ReadOrdered:
 
 @dataclass(frozen=True, slots=True)
 class BeginIncarnation:
-    """Take an ordered log over (rule-6): the offset of START, an ``int``.
+    """Take over an ordered log (rule-6).
 
-    The log is read from ``read_from`` to its end, ``make_start`` makes START of what was found,
-    START is appended and its delivery awaited, and the log is read on up to it.
+    The host reads the log from ``read_from`` to its end, calls ``make_start`` with the records,
+    appends the START that it returns, waits for its delivery, and reads the log up to it.
+    Answer: the offset of START, ``int``.
     """
 
     log: Log
@@ -120,7 +126,7 @@ class BeginIncarnation:
 
 @dataclass(frozen=True, slots=True)
 class FindIncarnation:
-    """Has this incarnation begun, is its START in the log (decision 51)? ``bool``."""
+    """Check whether a log holds the START of this incarnation (decision 51). Answer: ``bool``."""
 
     log: Log
     inc: int
@@ -129,7 +135,7 @@ class FindIncarnation:
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """Write an orderer's state record, and wait until it is delivered: ``None``."""
+    """Write an orderer's state record and wait for its delivery. Answer: ``None``."""
 
     query: str
     state: OrdererState

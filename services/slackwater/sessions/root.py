@@ -1,15 +1,15 @@
-"""A root's session: one copy of one part, from its take-over to its end, without I/O.
+"""The session of a root: one copy of one part, without I/O.
 
-The rules of windows and answers are ``protocols.dpc.soutput.core``'s. Here is what surrounds them:
-the start, which is also the take-over (rule-27), transactions one at a time and what a failed one
-means (rule-24), which records of a log its orderer cannot have written, and whether answers are in
-time.
+``protocols.dpc.soutput.core`` has the rules of windows and answers. This module has the rest: the
+start, which is also the take-over (rule-27), one transaction at a time and the handling of a failed
+one (rule-24), rejection of records that their orderer cannot have written, and the check that
+answers are in time.
 
-Only one copy of a part may answer. Kafka's transactional id of the part is the fence: a copy that
+Only one copy of a part may answer. The part's transactional id in Kafka is the fence: a copy that
 starts to use it aborts the older copy's open transaction, and the older copy's next commit fails.
-So a copy fences first, and then reads the state from which it continues. A host fences twice, first
-to find out where to read from, then to commit; between the two another copy may have been placed,
-so the state is read once more.
+A copy therefore fences before it reads the state from which it continues. It fences twice: first to
+find its start positions, then to commit. Another copy may have been placed in between, so the state
+is read again after the second time.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ WATCH_PERIOD_US: Final = 50_000
 
 
 class SupersededRootError(SlackwaterError):
-    """Another copy has a greater placement number: this one stays down (trace-17)."""
+    """Raised when another copy has a greater placement number; this one stays down (trace-17)."""
 
 
 class RootSession:
@@ -75,15 +75,15 @@ class RootSession:
 
     Args:
         config: configuration of the core.
-        windowed: whether it reads the aggregators' deltas. A query without a window has none: its
-            root reads what the orderers wrote (trace-21).
+        windowed: whether the root reads aggregators' deltas. In a query without a window it reads
+            the orderers' logs instead (trace-21).
     """
 
     def __init__(self, config: RootConfig, *, windowed: bool) -> None:
         self._config = config
         self._form: Form = "deltas" if windowed else "ordered"
         self._ordered_at = {log: _ordered_place(config, log) for log in config.logs}
-        deltas = config.topics.deltas(config.query, config.part)
+        deltas = config.topics.deltas(config.child_query, config.part)
         self._places: dict[DeltaLog, Log] = (
             {log: (deltas, log.partition(config.replicas)) for log in config.logs}
             if windowed
@@ -91,7 +91,7 @@ class RootSession:
         )
         self._log_at = {place: log for log, place in self._places.items()}
         self._orderers = {
-            OrdererName(config.query, child, replica).process: (child, replica)
+            OrdererName(config.child_query, child, replica).process: (child, replica)
             for child in range(len(config.children))
             for replica in range(config.replicas)
         }
@@ -100,10 +100,10 @@ class RootSession:
         self._core: RootCore | None = None
         self._restored: RootState | None = None
         self._opens = self._is_open = False
-        """Transactions are being opened; they are open."""
+        """Whether transactions are being opened, and whether they are open."""
         self._in_flight: Commit | None = None
         self._queued: list[Effect] = []
-        """What input has called for since the last step."""
+        """Effects caused by input since the last step."""
         self._is_ending = False
         self._looks_at_claim = False
         self._now = 0
@@ -111,7 +111,7 @@ class RootSession:
 
     @property
     def core(self) -> RootCore:
-        """The lines and their cursors; there is none before the start."""
+        """The lines and their cursors; available after the start."""
         assert self._core is not None, "the start has not been run"
         return self._core
 
@@ -132,12 +132,12 @@ class RootSession:
 
     @property
     def inputs(self) -> Mapping[Log, Form]:
-        """The part's delta logs, or the orderers' own."""
+        """The part's delta logs, or the orderers' logs, with the form of their records."""
         return dict.fromkeys(self._log_at, self._form)
 
     @property
     def isolation(self) -> Isolation:
-        """Its inputs have no transactions."""
+        """``read_uncommitted``: the inputs have no transactions."""
         return "read_uncommitted"
 
     @property
@@ -153,8 +153,8 @@ class RootSession:
         found: RootState | None = yield self._newest()
         if found is not None and stays_down(found, config.placement):
             raise SupersededRootError(
-                f"{self.fragment} was placed under number {found.placement}; "
-                f"number {config.placement} stays down"
+                f"{self.fragment} has placement {found.placement}; "
+                f"this copy has placement {config.placement} and stays down"
             )
         yield Fence()
         self._restored = yield self._newest()
@@ -168,7 +168,7 @@ class RootSession:
         self._core = core
         return [
             LogLine(
-                f"placement {config.placement} goes on: S={state.stable_from}"
+                f"placement {config.placement} continues: S={state.stable_from}"
                 f" T={state.answered_to} seq={state.next_seq}"
             )
         ]
@@ -178,11 +178,11 @@ class RootSession:
         return ReadRootState(config.query, config.part, partial(fits, config), timeout_us)
 
     def _open(self) -> Procedure[None]:
-        """From now on this copy can commit, unless another one has answered meanwhile."""
+        """Enable commits; end if another copy has answered since the start."""
         yield OpenTransactions()
         if (yield self._newest()) != self._restored:
-            # That copy has just been fenced off, and this one knows less than the log.
-            self._fail(f"{self.fragment} was answered by another copy meanwhile")
+            # That copy is fenced now, but this session started from an older state than its last.
+            self._fail(f"another copy of {self.fragment} has committed since this one started")
         self._is_open = not self._is_ending
 
     def _fail(self, reason: str) -> None:
@@ -191,34 +191,35 @@ class RootSession:
 
     @property
     def live_offsets(self) -> Mapping[Log, int]:
-        """Start offsets of the live consumer."""
+        """Offsets at which the live consumer starts."""
         return {self._places[log]: offset for log, offset in self.core.live_offsets.items()}
 
     def live_at(self, log: Log, offset: int) -> None:
-        """The live consumer is there already; the cursors are not."""
+        """Set the live consumer's position; cursors elsewhere are parked (rule-12)."""
         self.core.live_at(self._log_at[log], offset)
 
     # Input.
 
     def needs(self, _log: Log, _offset: int) -> bool:
-        """Each record has a seq, and none may be passed over (rule-10)."""
+        """Return True: each record has a seq, and none may be skipped (rule-10)."""
         return True
 
     def receive(self, log: Log, offset: int, record: Record) -> int | None:
-        """A record of the live consumer; see ``Session``.
+        """Take a record of the live consumer.
 
-        A replica that comes back writes seconds of buckets at once, and the others' live ones stand
-        among them: while a transaction is under way a turn for each would only keep them waiting.
+        No turn is needed while a transaction is in progress. A replica that restarts writes several
+        seconds of buckets at once, and a turn for each would delay the other replicas' live ones.
         """
         self.core.receive(self._log_at[log], offset, self._record(log, offset, record))
         return None if self.core.awaits_commit else 0
 
     def _record(self, log: Log, offset: int, record: Record) -> BucketRecord:
-        """The record, with its seq; VOID where it is none, or none that its orderer wrote.
+        """Return the record with its seq; VOID for one that its orderer cannot have written.
 
-        What the orderers wrote counts by its offset, as a delta by the offset of what it was made
-        of. The incarnation is the offset of a START before it in the stable log (rule-6): whoever
-        believed a greater one would drop all that follows.
+        The seq of an orderer's record is its offset; that of a delta is the offset of the record
+        from which it was made. An incarnation is the offset of an earlier START in the stable log
+        (rule-6). A record with a greater incarnation must be rejected: it would make the reader
+        drop all records that follow.
         """
         of = self._log_at[log]
         if record is None:
@@ -232,35 +233,35 @@ class RootSession:
         if (record.child, record.replica) == (of.child, of.replica) and has_begun:
             return record
         found = f"child {record.child}, replica {record.replica}, incarnation {record.inc}"
-        why = "a record that its orderer cannot have written"
+        why = "record that its orderer cannot have written"
         self._queued.append(Skipped(log, offset, why, found))
         return replace(record, kind=Kind.VOID)
 
     def wanted(self) -> Mapping[tuple[LineName, Log], int]:
-        """Start offsets of the catch-up readers."""
+        """Return the start offsets of the catch-up readers."""
         wanted = self.core.wanted()
         return {(line, self._places[log]): offset for (line, log), offset in wanted.items()}
 
     def catch_up(self, line: LineName, log: Log, offset: int, record: Record) -> None:
-        """A record for a parked cursor."""
+        """Take a record for a parked cursor."""
         self.core.catch_up(line, self._log_at[log], offset, self._record(log, offset, record))
 
     def caught_up_to(self, line: LineName, log: Log, position: int) -> None:
-        """Without transactions in a log, its records tell how far it has been read."""
+        """Do nothing: without transactions in a log its records give the reader's position."""
 
     def position_gone(self, line: LineName, log: Log, beginning: int) -> None:
-        """Retention took the record that a parked cursor needs next (rule-28)."""
+        """Handle the loss by retention of the record that a parked cursor needs next (rule-28)."""
         self.core.position_gone(line, self._log_at[log], beginning)
 
     def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
-        """The broker's answer to ``FetchEnds``."""
+        """Take the answer to ``FetchEnds``."""
         self.core.ends({self._log_at[log]: end for log, end in ends.items()}, asked_at)
 
     def positions(self, positions: Mapping[Log, int]) -> None:
-        """Never asked for."""
+        """Do nothing: roots do not request positions."""
 
     def delivered(self, log: Log, offset: int) -> None:
-        """Never: it writes in transactions only."""
+        """Do nothing: roots write in transactions only."""
 
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
         """Update the state that a replica reports of itself (trace-34)."""
@@ -268,13 +269,13 @@ class RootSession:
         if of is None:
             return
         child, replica = of
-        topic = self._config.topics.ordered(self._config.query, child)
+        topic = self._config.topics.ordered(self._config.child_query, child)
         state = LineState.of(beat.states.get(topic))
         if state is not None:
             self.core.update_replica(child, replica, state, received_at)
 
     def claimed(self, inc: int) -> None:
-        """Look whether that copy has answered; if not, the next transaction tells (decision 51)."""
+        """Check whether a copy with a greater placement has committed (decision 51)."""
         if inc > self.inc and not self._looks_at_claim:
             self._looks_at_claim = True
             self._queued.append(Perform(self._look_at_claim(inc)))
@@ -284,40 +285,42 @@ class RootSession:
             found: RootState | None = yield self._newest(PROBE_TIMEOUT_US)
         except SlackwaterError:
             self._looks_at_claim = False
-            return  # the broker is away: it is claimed again
+            return  # no answer: the check is repeated at the next claim
         if found is not None and found.placement > self.inc:
-            self._fail(f"{self.fragment} runs elsewhere: this copy ends")
+            self._fail(
+                f"{self.fragment} runs elsewhere with placement {found.placement}; ending this copy"
+            )
         else:
             self._queued.append(Refute(inc))
 
     @property
     def hole(self) -> Hole | None:
-        """Always None: transactions are atomic, so no hole is visible."""
+        """None: transactions are atomic, so a reader sees no hole."""
         return None
 
     def hole_reported(self) -> None:
-        """Never: it has no hole."""
+        """Do nothing: roots have no hole."""
 
     def committed(self, now: int) -> None:
-        """The transaction under way is in the log."""
+        """Record that the transaction in progress is committed."""
         commit, self._in_flight = self._in_flight, None
-        assert commit is not None, "no transaction is under way"
+        assert commit is not None, "no transaction is in progress"
         self._watch.committed(commit.transaction.effects, now)
         self._gaps += sum(isinstance(effect, GapNote) for effect in commit.transaction.effects)
         self.core.committed(now)
 
     def commit_failed(self, why: str) -> None:
-        """Restart: the transaction may still be in the log, and the log decides (rule-24)."""
+        """End the session: the restart reads in the log whether it was committed (rule-24)."""
         self._fail(f"{self.fragment}: {why}")
 
     # Output.
 
     def step(self, now: int) -> Sequence[Effect]:
-        """One step of the core, once transactions are open."""
+        """Step the core, once transactions are open."""
         self._now = now
         effects, self._queued = self._queued, []
         if any(isinstance(effect, Refute) for effect in effects):
-            self._looks_at_claim = False  # until it is refuted, the same claim is made each turn
+            self._looks_at_claim = False  # the same claim arrives each turn until it is refuted
         if self._is_ending:
             return effects
         if not self._is_open:
@@ -348,7 +351,7 @@ class RootSession:
                 return LogLine(_switch_text(effect))
 
     def _look_at_ordered(self, logs: Sequence[DeltaLog]) -> Procedure[None]:
-        """Where the ordered logs begin and end; no answer is one too."""
+        """Fetch the first and the end offsets of ordered logs, and pass them to the core."""
         places = tuple(self._ordered_at[log] for log in logs)
         spans: dict[DeltaLog, tuple[int, int]] = {}
         try:
@@ -356,7 +359,7 @@ class RootSession:
             end = yield Ends(places, timeout_us=PROBE_TIMEOUT_US)
             spans = {log: (begin[at], end[at]) for log, at in zip(logs, places, strict=True)}
         except SlackwaterError:
-            pass  # the core asks again
+            pass  # no answer: the core repeats the request
         self.core.ordered(spans)
 
     @property
@@ -366,12 +369,12 @@ class RootSession:
 
     @property
     def wake_at(self) -> int | None:
-        """When a window is due; not before it can be answered."""
+        """Time of the next deadline, us; None before transactions are open and while ending."""
         return self.core.wake_at if self._is_open and not self._is_ending else None
 
     @property
     def state(self) -> str:
-        """Of its results: who is mute has nothing to offer yet."""
+        """DPC state of the results; UP_FAILURE while tentative output is suppressed."""
         return (
             LineState.UP_FAILURE.value
             if self.core.suppress_tentative
@@ -379,7 +382,7 @@ class RootSession:
         )
 
     def report(self) -> Report:
-        """The state of its results, the holes that it sees, how far it has come, and counters."""
+        """Report the state of the results, holes in the inputs, progress, and counters."""
         config, core = self._config, self.core
         answered = core.answers.state
         return Report(
@@ -402,11 +405,14 @@ class RootSession:
 
 
 def _ordered_place(config: RootConfig, log: DeltaLog) -> Log:
-    return config.topics.ordered(config.query, log.child), 2 * log.replica + log.line
+    return config.topics.ordered(config.child_query, log.child), 2 * log.replica + log.line
 
 
 def _switch_text(switch: Switched) -> str:
-    """In words that a measurement can read: section 5.1's two times, in ms."""
+    """Return the log line of a switch, with the two times of DPC section 5.1 in ms.
+
+    The DPC experiments (``bench/paper_dpc``) parse this line.
+    """
     return (
         f"switched from replica {switch.replica} of child {switch.child}:"
         f" heard {(switch.detected_at - switch.last_seen) / 1000:.1f} ms before it was given up,"

@@ -1,32 +1,34 @@
-"""A session: one fragment, an orderer or a copy of a root, as a value that does no I/O.
+"""The session interface: one fragment (an orderer or a copy of a root) as a value without I/O.
 
-All decisions of a fragment are in its session: its start and first writes (rule-6, rule-25,
+A session makes all decisions of its fragment: its start and first writes (rule-6, rule-25,
 rule-27), which records count, when a state record may be written, whether another writer has
-appended to its log, and when records must be sent again. A *host* decides nothing: it reads, hands
-over, steps, carries out, and waits. So the product, the simulator and the experiments of the papers
-run the same sessions, and one process may run many.
+appended to its log, and when records must be sent again. A *host* makes none: it reads records,
+passes them to the session, calls ``step``, carries out the effects, and waits. The product, the
+simulator and the experiments of the papers therefore run the same sessions, and one process can run
+many of them.
 
 A session runs once. A failed session is discarded and a new one is built from the logs.
 
-What a host does, in this order:
+A host does the following:
 
-1. It runs the procedure ``start`` (``requests.py``) and carries out the effects that it returns.
-2. It reads every log of ``inputs`` from ``live_offsets`` on. If it reads a log already, for other
-   sessions, it says ``live_at`` instead, at the moment from which it hands records over.
-3. In each turn it hands over what there is, then calls ``step``, then carries out the effects
-   (input before timers, trace-11). The next turn is due at ``wake_at``, when something was handed
-   over, or at once while ``busy``.
+1. Run the procedure ``start`` (``requests.py``) and carry out the effects that it returns.
+2. Read every log of ``inputs`` from ``live_offsets`` on. For a log that it already reads for other
+   sessions, call ``live_at`` with its position, in the moment from which it passes records.
+3. In each turn pass all available input, then call ``step``, then carry out the effects (input
+   before timers, trace-11). The next turn is due at ``wake_at``, after new input, or immediately
+   while ``busy``.
 
-What is handed over:
+The input of a session:
 
-- ``receive``: each record of the live consumer, in the order of its log. A host asks ``needs``
-  first, of every record, and decodes those that some session needs, once for all sessions: as
-  ``inputs`` says, and None for what cannot be decoded. It returns whether a turn is worth while.
-- ``catch_up``: records read from where ``wanted`` says; then ``caught_up_to`` with the reader's
-  position, or ``position_gone`` where retention deleted the wanted position.
-- ``ends``, ``positions``, ``delivered``, ``committed`` and ``commit_failed``: what came of effects.
-  ``on_heartbeat``: the heartbeats of those in ``listens_to``; ``claimed``: a heartbeat names a
-  greater incarnation of this fragment; ``hole_reported``: a reader names ``hole``.
+- ``receive``: each record of the live consumer, in log order. For every record the host first calls
+  ``needs``, and it decodes a record that some session needs, once for all sessions. The form of
+  the record is that of ``inputs``; a record that cannot be decoded is None. The return value is
+  the time that the session's turn may wait.
+- ``catch_up``: records read from the offsets that ``wanted`` returns. Then ``caught_up_to`` with
+  the reader's position, or ``position_gone`` if retention has removed the offset.
+- ``ends``, ``positions``, ``delivered``, ``committed`` and ``commit_failed``: results of effects.
+- ``on_heartbeat``: heartbeats of the fragments in ``listens_to``. ``claimed``: a heartbeat carries
+  a greater incarnation of this fragment. ``hole_reported``: a reader reports ``hole``.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from slackwater.sessions.effects import Effect
 from slackwater.sessions.requests import Isolation, Log, Procedure
 
 Form = Literal["source", "results", "ordered", "deltas"]
-"""What the records of a log are. Those of ``results`` are handed over as they are, as bytes."""
+"""Type of the records of a log. Records of ``results`` are passed as bytes, the others decoded."""
 
 Record: TypeAlias = SourceRecord | BucketRecord | bytes | None
 
@@ -61,12 +63,12 @@ class Session(Protocol):
 
     @property
     def fragment(self) -> str:
-        """Its name, as ``slackwater status`` prints it."""
+        """Name of the fragment, as ``slackwater status`` prints it."""
         ...
 
     @property
     def inc(self) -> int:
-        """The number that heartbeats name: its incarnation, or its placement. -1: none yet."""
+        """Incarnation of an orderer or placement number of a root; -1 before it is known."""
         ...
 
     @property
@@ -76,7 +78,10 @@ class Session(Protocol):
 
     @property
     def isolation(self) -> Isolation:
-        """Of its live consumer. Those of ``results`` must be read committed in any case."""
+        """Isolation level of requests for end offsets of the inputs.
+
+        Logs of the form ``results`` are always read with ``read_committed``.
+        """
         ...
 
     @property
@@ -92,77 +97,83 @@ class Session(Protocol):
 
     @property
     def live_offsets(self) -> Mapping[Log, int]:
-        """Start offsets of the live consumer."""
+        """Offsets at which the live consumer starts."""
         ...
 
     def live_at(self, log: Log, offset: int) -> None:
-        """The next record that ``receive`` will bring of this log is at ``offset`` or behind.
+        """Set the live consumer's position: ``receive`` passes records from ``offset`` on.
 
-        What lies before it the session reads by ``wanted``.
+        The session requests earlier records through ``wanted``.
         """
         ...
 
     # Input.
 
     def needs(self, log: Log, offset: int) -> bool:
-        """Whether ``receive`` uses the live consumer's record at ``offset``."""
+        """Return whether ``receive`` uses the live consumer's record at ``offset``."""
         ...
 
     def receive(self, log: Log, offset: int, record: Record) -> int | None:
-        """A record of the live consumer; so long its turn may wait (us), None: it needs none."""
+        """Take a record of the live consumer.
+
+        Returns the time that the next turn may wait, in us; None if no turn is needed.
+        """
         ...
 
     def wanted(self) -> Mapping[tuple[LineName, Log], int]:
-        """Logs and start offsets for the catch-up readers of each line."""
+        """Return logs and start offsets for the catch-up readers of each line."""
         ...
 
     def catch_up(self, line: LineName, log: Log, offset: int, record: Record) -> None:
-        """A record from a line's catch-up reader, in the order of the log."""
+        """Take a record from a line's catch-up reader, in log order."""
         ...
 
     def caught_up_to(self, line: LineName, log: Log, position: int) -> None:
-        """The catch-up reader has handed over all below ``position``."""
+        """Take a catch-up reader's position; all records below it have been passed."""
         ...
 
     def position_gone(self, line: LineName, log: Log, beginning: int) -> None:
-        """Retention took what was wanted; the log begins at ``beginning`` now (rule-28)."""
+        """Take the log's new first offset after retention removed a wanted one (rule-28)."""
         ...
 
     def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
-        """The ends of some inputs, asked for at ``asked_at``; None: the broker gave no answer."""
+        """Take end offsets of inputs, requested at ``asked_at``; None: no answer of the broker."""
         ...
 
     def positions(self, positions: Mapping[Log, int]) -> None:
-        """The live consumer's positions where ``receive`` has had all below; {}: not known."""
+        """Take the live consumer's positions in logs whose earlier records were all passed.
+
+        Empty if they are unknown.
+        """
         ...
 
     def delivered(self, log: Log, offset: int) -> None:
-        """A record that was appended to an own log is in it, at ``offset``; in their order."""
+        """Take the offset of the next delivered record of an own log, in append order."""
         ...
 
     def committed(self, now: int) -> None:
-        """The transaction under way is in the log."""
+        """Record that the transaction in progress is committed."""
         ...
 
     def commit_failed(self, why: str) -> None:
-        """The transaction was rejected, or its outcome is unknown."""
+        """Record that the transaction was rejected, or that its outcome is unknown."""
         ...
 
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
-        """The latest heartbeat of a fragment in ``listens_to``; may be told more than once."""
+        """Take the latest heartbeat of a fragment in ``listens_to``; may be passed repeatedly."""
         ...
 
     def claimed(self, inc: int) -> None:
-        """A heartbeat speaks of this incarnation of the fragment, a greater one than its own."""
+        """Take a heartbeat's claim of a greater incarnation of this fragment than its own."""
         ...
 
     @property
     def hole(self) -> Hole | None:
-        """How a reader would name a hole in a log of this session's own."""
+        """The form in which a reader reports a hole in this session's log; None: it has none."""
         ...
 
     def hole_reported(self) -> None:
-        """Somebody who was heard lately names ``hole`` (rule-11)."""
+        """Handle a recent heartbeat that reports ``hole`` (rule-11)."""
         ...
 
     # Output.
@@ -178,12 +189,12 @@ class Session(Protocol):
 
     @property
     def wake_at(self) -> int | None:
-        """When the next turn is due, if nothing comes in before; None: nothing is due."""
+        """Time of the next turn without further input, us; None: nothing is due."""
         ...
 
     @property
     def state(self) -> str:
-        """Of its outputs: when it has changed, a heartbeat goes out at once."""
+        """DPC state of the output; a change is published at once in a heartbeat."""
         ...
 
     def report(self) -> Report:

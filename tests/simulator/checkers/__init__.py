@@ -26,7 +26,7 @@ CHECKERS = (order, logs, exact, honest, bounded, convergent, memory, counted)
 
 
 def check(history: History) -> None:
-    """All guarantees, of each query of a chain."""
+    """All guarantees, of each query."""
     facts: Facts | None = Facts(history)
     while facts is not None:
         for checker in CHECKERS:

@@ -67,5 +67,5 @@ def name(history: History, window: int) -> str:
     """A window as traces print it: seconds since the world began; of which query, in a chain."""
     config = history.config
     start = (window - config.start_time_us) / 1e6
-    whose = config.name if config.chain is not None or config.reads is not None else ""
+    whose = "" if config.is_alone else config.name
     return f"{whose} W[{start:g}, {start + config.window_us / 1e6:g})".lstrip()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from functools import cached_property
+from typing import Final
 
 from tests.simulator.checkers.answers import GivenAnswer, answers, name
 from tests.simulator.checkers.batch import (
@@ -27,6 +29,8 @@ from tests.window_starts import starts_covering
 from slackwater.model.records import Kind, SourceRecord
 from slackwater.primitives.lateness import Lateness, Step
 
+_ROOT: Final = re.compile(r"\broot/(?P<query>\w+)\.")
+
 
 class Facts:
     """A history, and what follows from it. The times that a checker allows are here."""
@@ -40,9 +44,11 @@ class Facts:
 
     @cached_property
     def reader(self) -> Facts | None:
-        """Of the query that reads this one's results."""
+        """Of the query that reads this one's results or children."""
         history = self.history.of_reader
-        return None if history is None else Facts(history, self)
+        if history is None:
+            return None
+        return Facts(history, None if history.config.children_of else self)
 
     @cached_property
     def answers(self) -> list[list[GivenAnswer]]:
@@ -88,7 +94,7 @@ class Facts:
     def outages(self) -> list[Outage]:
         """Neighbours together: what ends has to be read before it is over."""
         merged: list[Outage] = []
-        for outage in sorted(self.history.outages):
+        for outage in sorted(filter(self._concerns, self.history.outages)):
             last = merged[-1] if merged else None
             if last is not None and outage.start <= last.end + self.recovery_us:
                 end = max(last.end, outage.end)
@@ -96,6 +102,13 @@ class Facts:
             else:
                 merged.append(outage)
         return merged
+
+    def _concerns(self, outage: Outage) -> bool:
+        """Queries that share children have no part in what befalls each other's roots."""
+        if not self.config.others:
+            return True
+        of_root = _ROOT.search(outage.what)
+        return of_root is None or of_root["query"] == self.config.name
 
     @cached_property
     def lost_ahead(self) -> set[int]:

@@ -17,7 +17,9 @@ def check(facts: Facts) -> None:
     """No sample of any process is above its bound."""
     config = facts.config
     orderer, root = orderer_bytes_max(config), root_slices_max(config)
-    bounds = dict.fromkeys(config.orderer_names, orderer) | dict.fromkeys(config.root_names, root)
+    bounds = dict.fromkeys(config.root_names, root)
+    if not config.children_of:
+        bounds |= dict.fromkeys(config.orderer_names, orderer)
     for sample in facts.history.samples:
         for process, held in sample.held.items():
             bound = bounds.get(process, held)
@@ -33,8 +35,9 @@ def span_us(config: WorldConfig) -> int:
 
 
 def buckets_in(span_us: int, config: WorldConfig) -> int:
-    """Cut points are the multiples of w and all starts and ends of windows."""
-    return span_us // config.w_us + 2 * (span_us // config.slide_us)
+    """Cut points are the multiples of w and all starts and ends of windows, of each reader."""
+    slides = [window.slide_us for window in config.others] or [config.slide_us]
+    return span_us // config.w_us + sum(2 * (span_us // slide) for slide in slides)
 
 
 def orderer_bytes_max(config: WorldConfig) -> int:

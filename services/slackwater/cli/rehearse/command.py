@@ -17,6 +17,7 @@ from slackwater.cli.rehearse.plan import RehearsalPlan, make_plan
 from slackwater.cli.rehearse.report import RehearsalOutcome
 from slackwater.cli.rehearse.run import Rehearsal, Watcher, verify
 from slackwater.deployment.parse import load_deployment
+from slackwater.deployment.sharing import share
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.runtime.service.settings import settings
 
@@ -45,7 +46,7 @@ def rehearse(options: Options, watcher: Watcher) -> RehearsalOutcome:
         if path is not None and path.is_dir():
             raise UsageError(f"{name} {path} is a directory: name a file")
     micro_batch = settings().aggregator_mode == "micro-batch"
-    deployment = load_deployment(options.deployment, micro_batch=micro_batch)
+    deployment = share(load_deployment(options.deployment, micro_batch=micro_batch))
     processes = process_names(deployment, options.paths)
     plan = make_plan(
         deployment,
@@ -91,7 +92,7 @@ def run_rehearse(**given: Any) -> None:
         emit(line)
     verify(outcome)
     emit(
-        "all agreed with the batch computation, and no answer was later than its bound;"
+        "all results equal the batch computation, and no first answer exceeded its bound;"
         f" results in {options.out}"
     )
 
@@ -131,7 +132,7 @@ def excused(windows: int) -> str:
 def seen_late(query: Mapping[str, Any]) -> str:
     """Explain why ``latency_ms`` may exceed the bound although no window is late."""
     windows = query["seen_beyond_bound"] - query["beyond_bound"]
-    return f" ({windows} more could be read in time, and were seen late here)" if windows else ""
+    return f" ({windows} more were committed in time, but read late here)" if windows else ""
 
 
 class Progress:

@@ -49,7 +49,7 @@ class MachineOverload:
     def sentence(self) -> str:
         """The text of the finding."""
         who = "; ".join(each.phrase() for each in self.starved[:NAMED_MAX])
-        others = f", {self.others:.0%} with other programs" if self.others >= REPORTED_MIN else ""
+        others = f", {self.others:.0%} by other programs" if self.others >= REPORTED_MIN else ""
         stolen = f", {self.stolen:.0%} taken by its host" if self.stolen >= REPORTED_MIN else ""
         machine = f"the machine was {self.busy:.0%} busy for {self.seconds:.0f} s{others}{stolen}"
         return f"overloaded: {who}; {machine}" if who else f"overloaded: {machine}"

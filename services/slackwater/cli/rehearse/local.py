@@ -214,5 +214,5 @@ def _quarantined(raw: RawRecord) -> set[tuple[str, str]]:
         entry = orjson.loads(raw.value)
         return {(str(entry["reason"]), str(entry["position"]))}
     except (ValueError, TypeError, KeyError) as error:
-        SKIPPED.note(*raw.log, raw.offset, "no entry of the quarantine", str(error))
+        SKIPPED.note(*raw.log, raw.offset, "not a quarantine entry", str(error))
         return set()

@@ -26,7 +26,7 @@ from slackwater.judge.readings import StreamInput, read_stream
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.durations import format_duration_us, parse_duration_us
 from slackwater.model.errors import DeploymentError, UsageError
-from slackwater.model.names import kind_of
+from slackwater.model.names import kind_of, own_name
 from slackwater.proxy.csvfile import CsvFile
 
 Verb = Literal["silence", "kill", "pause"]
@@ -139,7 +139,7 @@ def make_plan(
     ``processes`` are the process names printed by ``status``, as targets of kill and pause.
     """
     if not 0 < speed < float("inf"):
-        raise UsageError(f"--speed {speed:g} is no speed: it must be larger than 0")
+        raise UsageError(f"--speed {speed:g}: must be a number above 0")
     _check_inputs(deployment, paths)
     for name, path in paths.items():
         CsvFile(deployment.streams[name], path)  # raises what the pipeline would refuse
@@ -157,7 +157,8 @@ def make_plan(
     if duration_us is not None:
         replay_us = min(replay_us, duration_us)
     known = tuple(processes)
-    parsed = tuple(sorted((parse_fault(f) for f in faults), key=lambda f: f.at_us))
+    found = (_on_shared_children(parse_fault(f), deployment) for f in faults)
+    parsed = tuple(sorted(found, key=lambda f: f.at_us))
     for fault in parsed:
         check_fault(fault, paths, known, replay_us)
     return RehearsalPlan(
@@ -169,7 +170,7 @@ def parse_fault(text: str) -> PlannedFault:
     """Parse a ``--fault``; ``UsageError`` names the part that is invalid."""
     match = _FAULT.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"--fault {text!r} is not understood: {_GRAMMAR}")
+        raise UsageError(f"--fault {text!r}: invalid syntax; {_GRAMMAR}")
     try:
         at_us = parse_duration_us(match["at"])
         for_us = parse_duration_us(match["length"]) if match["length"] else 0
@@ -177,17 +178,26 @@ def parse_fault(text: str) -> PlannedFault:
         raise UsageError(f"--fault {text!r}: {error}") from error
     verb = match["verb"]
     if verb not in {"silence", "kill", "pause"}:
-        raise UsageError(f"--fault {text!r}: {verb} is no fault; {_GRAMMAR}")
+        raise UsageError(f"--fault {text!r}: unknown fault {verb}; {_GRAMMAR}")
     if (verb == "kill") == bool(match["length"]):
         need = (
             "takes no 'for': a killed process is restarted at once"
             if verb == "kill"
-            else ("needs to know how long: add 'for 8s'")
+            else ("needs a duration: add 'for 8s'")
         )
         raise UsageError(f"--fault {text!r}: {verb} {need}")
     if verb != "kill" and for_us == 0:
-        raise UsageError(f"--fault {text!r}: for {match['length']} is no time at all")
+        raise UsageError(f"--fault {text!r}: the duration {match['length']} is 0")
     return PlannedFault(text.strip(), at_us, verb, match["target"], for_us)  # type: ignore[arg-type]
+
+
+def _on_shared_children(fault: PlannedFault, deployment: Deployment) -> PlannedFault:
+    """Name the orderers that run where the fault names those of a query that shares them."""
+    query = deployment.queries.get(own_name(fault.target).partition(".")[0])
+    if kind_of(fault.target) != "orderer" or query is None or query.has_children:
+        return fault
+    rest = own_name(fault.target).removeprefix(query.name)
+    return replace(fault, target=f"orderer/{query.child_query}{rest}")
 
 
 def check_fault(
@@ -242,5 +252,5 @@ def _check_inputs(deployment: Deployment, paths: Mapping[str, Path]) -> None:
         spec = deployment.streams[name]
         if spec.topic is not None or not spec.time.columns:
             raise DeploymentError(
-                f"stream {name} is fed by a topic; a rehearsal replays files: give it columns"
+                f"stream {name} is fed by a topic, but a rehearsal replays files: declare columns"
             )

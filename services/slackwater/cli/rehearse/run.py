@@ -272,8 +272,8 @@ class Rehearsal:
         """
         if not self._out.is_file():
             raise EnvironmentProblem(
-                f"--out {self._out}: lines were set aside (reason crash), and the results cannot be"
-                " read again to judge them without: name a file"
+                f"--out {self._out}: lines went to quarantine (reason crash), and the results must"
+                " be read again to check them without these lines: choose a regular file"
             )
         self._plan = self._plan.without(lines)
         judges = self._judges()
@@ -295,7 +295,7 @@ class Rehearsal:
             if fault.verb == "silence":
                 name = proxy_process(fault.target)
                 self._at(at, self._noting(name, "silenced", f"silence {fault.target}"))
-                self._at(end, self._noting(name, "heard", f"{fault.target} is heard again"))
+                self._at(end, self._noting(name, "heard", f"{fault.target} is connected again"))
                 continue
             names = targets(fault.target, self._processes)
             choice.shuffle(names)  # simultaneous faults have no defined order
@@ -327,8 +327,8 @@ class Rehearsal:
     def _unfinished(self) -> str:
         """Describe what was not stable at the time-out."""
         open_ = [sentence for checker in self._checkers.values() for sentence in lacking(checker)]
-        open_ += [f"{process} does not work again" for process in self._stage.away()]
-        return f"not all was done after {self._wait_us / 1e6:g} s more: {'; '.join(open_)}"
+        open_ += [f"{process} has not recovered" for process in self._stage.away()]
+        return f"incomplete after {self._wait_us / 1e6:g} s more: {'; '.join(open_)}"
 
 
 def _complete(checker: Checker) -> bool:
@@ -356,4 +356,4 @@ def verify(outcome: RehearsalOutcome) -> None:
     shown = outcome.findings[:5]
     more = len(outcome.findings) - len(shown)
     rest = f"\n  and {more} more in the report" if more > 0 else ""
-    raise CheckFailed("the rehearsal did not agree:\n  " + "\n  ".join(shown) + rest)
+    raise CheckFailed("the rehearsal failed:\n  " + "\n  ".join(shown) + rest)

@@ -1,1 +1,1 @@
-"""Many fragments in one process: the driver, Faust, logs that fragments share, whose turn it is."""
+"""Runs many fragments in one process: the driver, Faust, shared logs, scheduling of turns."""

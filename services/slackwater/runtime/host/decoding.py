@@ -1,10 +1,10 @@
-"""Bytes of a log to what a session is handed: once a record, for all who read the log.
+"""Decodes the records of logs, each once for all sessions of a host that read the log.
 
-What cannot be decoded is None for every session, and counted here, once.
+A record that cannot be decoded is None for every session, and is counted here once.
 
-When a stream comes back, all fragments that read it replay what they have missed, each by itself:
-the same records that the host has read live a moment ago, or that another fragment is replaying. So
-a host remembers the last source records that it has decoded (``Decoded``).
+When a stream returns after a failure, each fragment that reads it replays the records that it has
+missed. These are the same records for all of them, and often the ones that the host has just read
+live. ``Decoded`` therefore keeps the source records that were decoded last.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from slackwater.sessions.session import Form, Record
 
 _DECODE: Final[Mapping[Form, tuple[Callable[[bytes, str, int], Record], str]]] = {
     "source": (decode_source, "no record of the source log"),
-    "ordered": (lambda value, where, _: decode_ordered(value, where), "no record of an orderer"),
-    "deltas": (lambda value, where, _: decode_delta(value, where), "no delta"),
+    "ordered": (lambda value, where, _: decode_ordered(value, where), "not an orderer's record"),
+    "deltas": (lambda value, where, _: decode_delta(value, where), "not a delta"),
     "results": (lambda value, _where, _offset: value, ""),
 }
 
 
 def decode(form: Form, log: Log, offset: int, value: bytes) -> Record:
-    """The record; None if it is none of this form."""
+    """Decode a record of this form; None if the bytes are not one."""
     read, reason = _DECODE[form]
     try:
         return read(value, f"{log[0]}:{log[1]}:{offset}", offset)
@@ -43,14 +43,14 @@ def decode(form: Form, log: Log, offset: int, value: bytes) -> Record:
 Decode: TypeAlias = Callable[[Form, Log, int, bytes], Record]
 
 REMEMBERED_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of the records' bytes; their columns, where somebody has asked for them, are about as large."""
+"""Encoded size. Decoded columns, which are made on first use, take about as much again."""
 REMEMBERED_RECORDS_MAX: Final = 4_096
 
 
 class Decoded:
-    """``decode``, with the last source records of all logs. For one thread.
+    """``decode`` with a cache of the last source records of all logs. For one thread.
 
-    A record is found by its place and its bytes, for a log may be truncated and written anew.
+    The bytes are part of the cache key, because a log may be truncated and written again.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Decoded:
         self._known: OrderedDict[tuple[Log, int], tuple[bytes, Record]] = OrderedDict()
 
     def __call__(self, form: Form, log: Log, offset: int, value: bytes) -> Record:
-        """The record; None if it is none of this form."""
+        """Decode a record of this form; None if the bytes are not one."""
         if form != "source":
             return decode(form, log, offset, value)
         known = self._known.get((log, offset))
@@ -87,14 +87,14 @@ class Decoded:
 
 
 def decode_ordered_record(raw: RawRecord) -> OrderedRecord | None:
-    """A record of an ordered log; None if it is none."""
+    """Decode a record of an ordered log; None if the bytes are not one."""
     record = decode("ordered", raw.log, raw.offset, raw.value)
     assert record is None or isinstance(record, OrderedRecord)
     return record
 
 
 def watermark_of(record: Record) -> int | None:
-    """How far event time has come by this record, for a clock that follows the data (trace-12)."""
+    """Return the event time that this record proves reached, for ``clock: data`` (trace-12)."""
     if record is None or isinstance(record, bytes):
         return None
     if isinstance(record, SourceRecord):

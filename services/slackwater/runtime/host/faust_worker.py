@@ -1,15 +1,15 @@
-"""Faust around the fragments of a process: its worker, its consumer thread, its agent.
+"""Runs the live consumer of a process under Faust: its worker, consumer thread and agent.
 
-Faust owns the event loop and the signals, its consumer thread reads, and its agent hands each
-record to the one that reads its log. What it would otherwise do is not wanted here: no group, no
-commits, no tables, no producer. Positions live in state records (rule-5), so the consumer is
-assigned the logs that fragments name, from the offsets that they name (``runtime.logs.assigned``),
-and logs are added and removed while the others are read.
+Faust runs the event loop, reads in its consumer thread, and passes each record to the receiver of
+its log in an agent. Its other functions are switched off: consumer groups, commits, tables and
+producers. Positions are kept in state records (rule-5), so the consumer is assigned the logs and
+offsets that fragments request (``runtime.logs.assigned``); logs are added and removed while others
+are read.
 
-An event of the agent's channel is what one fetch has brought, not one record: what Faust does for
-an event costs more than what a core does for a record.
+An event of the agent's channel is one fetch, not one record, because the overhead of a Faust event
+exceeds the time that a core takes for a record.
 
-This is the only module that imports Faust; what a fragment does with a record is its own.
+This is the only module that imports Faust.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from slackwater.runtime.service.entry import exit_code_of, leave
 
 GONE_AGAIN_S: Final = 0.01
 FETCHES_MAX: Final = 2
-"""Brought and not handed over yet; what follows waits in the clients."""
+"""Fetches that wait for the agent; further ones wait in the clients."""
 
 Receive = Callable[[Log, int, bytes], None]
-"""Takes a record: its log, its offset, its value. Called in the event loop."""
+"""Receives a record (log, offset, value). Called in the event loop."""
 
 T = TypeVar("T")
 
@@ -52,14 +52,15 @@ class _Reader:
 class LiveConsumer:
     """The live consumer of a process: logs are added and removed while the others are read.
 
-    Logs of different isolation have a client each, in the same thread: a log without transactions
-    does not wait for a transaction that another writer has left open in it. Its methods are for the
-    event loop of the app, once that runs.
+    Each isolation level has a client of its own, in one thread. A log that slackwater writes
+    without transactions is therefore not delayed by a foreign open transaction in it. The methods
+    are called in the app's event loop, while it runs.
 
     Args:
-        name: of the process.
-        cluster: where the logs are.
-        on_error: told in the event loop why nothing is read any more, or what a receiver raised.
+        name: name of the process.
+        cluster: the Kafka cluster.
+        on_error: called in the event loop with the error that ended reading, or that a receiver
+            raised.
     """
 
     def __init__(
@@ -71,8 +72,8 @@ class LiveConsumer:
         self._cluster = cluster
         self._on_error = on_error
         self.on_gone: Callable[[PositionGoneError], None] | None = None
-        """Told in the event loop of a log that does not hold its position any more; the others are
-        read on. Without it that is an error."""
+        """Called in the event loop when retention has removed the position in a log; the other
+        logs are still read. If None, this is an error."""
         self._readers: dict[Log, _Reader] = {}
         self._beginnings = itertools.count()
         self._clients: dict[Isolation, asyncio.Future[AssignedConsumer]] = {}
@@ -88,9 +89,9 @@ class LiveConsumer:
         *,
         isolation: Isolation = "read_uncommitted",
     ) -> None:
-        """Read these logs too, from these offsets; one that is read already begins anew.
+        """Read these logs also, from these offsets; a log that is already read restarts there.
 
-        ``receive`` gets each record once, in the order of its log. A starting broker is waited for.
+        ``receive`` is called once for each record, in log order. Waits for a broker that starts.
         """
         for log in offsets:
             known = self._readers.get(log)
@@ -101,9 +102,9 @@ class LiveConsumer:
         await self._change(isolation, {log: Begin(at, since) for log, at in offsets.items()})
 
     async def remove(self, logs: Iterable[Log]) -> None:
-        """Read these logs no more; no record of theirs is handed over from this call on.
+        """Stop reading these logs; their records are not passed on from this call on.
 
-        If that fails their client may go on fetching them, until they are removed once more.
+        If the call fails, the client may fetch them further until they are removed again.
         """
         leaving: dict[Isolation, dict[Log, _Reader]] = {}
         for log in logs:
@@ -118,7 +119,7 @@ class LiveConsumer:
                     del self._readers[log]
 
     async def positions(self) -> dict[Log, tuple[int, int]]:
-        """Per log its position, and the last record below it that was handed over (-1: none)."""
+        """Return per log the position and the offset of the last record passed on (-1: none)."""
         found: dict[Log, tuple[int, int]] = {}
         for opening in list(self._clients.values()):
             client = await asyncio.shield(opening)
@@ -132,7 +133,7 @@ class LiveConsumer:
         await self._in_thread(_call(lambda: client.change(begin, leave)))
 
     async def _client(self, isolation: Isolation) -> AssignedConsumer:
-        """The client of this isolation; the first call opens it."""
+        """Return the client of this isolation level; the first call opens it."""
         opening = self._clients.get(isolation)
         if opening is None:
             opening = self._clients[isolation] = asyncio.ensure_future(self._open(isolation))
@@ -142,13 +143,13 @@ class LiveConsumer:
         try:
             client = await self._in_thread(AssignedConsumer.open(self._cluster, isolation))
         except BaseException:
-            del self._clients[isolation]  # the next log that is added opens one
+            del self._clients[isolation]  # the next call opens a client
             raise
         self._opened.put_nowait(client)
         return client
 
     async def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
-        """The clients live in the event loop of Faust's consumer thread."""
+        """Run a coroutine in the event loop of Faust's consumer thread, which has the clients."""
         loop = self.app.consumer._thread.thread_loop
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
@@ -167,11 +168,11 @@ class LiveConsumer:
                     if self.on_gone is None:
                         raise
                     self.on_gone(gone)
-                    await asyncio.sleep(GONE_AGAIN_S)  # it says so until the log is removed
+                    await asyncio.sleep(GONE_AGAIN_S)  # raised again until the log is removed
                     continue
                 if batches:
                     await self._channel.put(batches)
-        except Exception as error:  # noqa: BLE001 -- Faust would log it and wait for ever
+        except Exception as error:  # noqa: BLE001 -- Faust would log it and stop reading
             self._on_error(error)
 
     def hand_over(self, batches: Iterable[RecordBatch]) -> None:
@@ -181,13 +182,13 @@ class LiveConsumer:
                 for record in records:
                     reader = self._readers.get(log)
                     if reader is None or reader.since != since:
-                        break  # fetched before the log was removed, or begun anew
+                        break  # fetched before the log was removed or restarted
                     reader.receive(log, record.offset, record.value or b"")
-        except Exception as error:  # noqa: BLE001 -- Faust would log it and read on
+        except Exception as error:  # noqa: BLE001 -- Faust would log it and continue
             self._on_error(error)
 
     async def close_clients(self) -> None:
-        """From the consumer thread's event loop, before it ends."""
+        """Close the clients. Called in the consumer thread's event loop before it ends."""
         for opening in self._clients.values():
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 await opening.result().close()
@@ -203,7 +204,7 @@ class _Thread(driver.AIOKafkaConsumerThread):
     transport: Any
 
     async def on_start(self) -> None:
-        """No client yet: the first log that is added opens one."""
+        """Open no client: the first log that is added opens one."""
 
     async def on_thread_stop(self) -> None:
         await super().on_thread_stop()
@@ -211,14 +212,14 @@ class _Thread(driver.AIOKafkaConsumerThread):
 
     @Service.task
     async def _thread_keepalive(self) -> None:
-        """Disabled: callers wake the event loop when they have work for it."""
+        """Do nothing; Faust's version polls. Callers wake this event loop."""
 
     async def _keepalive2(self) -> None:
-        """The same for that of the app."""
+        """Do nothing; Faust's version polls. Callers wake the app's event loop."""
 
 
 class _Consumer(driver.Consumer):
-    """Faust's consumer: what the agent gets is what its thread has fetched, whole."""
+    """Faust's consumer; passes whole fetches to the agent."""
 
     transport: Any
 
@@ -230,7 +231,7 @@ class _Consumer(driver.Consumer):
         await self.transport.live.pump()
 
     async def verify_all_partitions_active(self) -> None:
-        """Nothing is committed, so no commit can be late."""
+        """Do nothing: without commits no commit can be late."""
 
 
 class _Transport(driver.Transport):
@@ -242,7 +243,7 @@ class _Transport(driver.Transport):
 
 
 class _Boot(BootStrategy):
-    """What is started, in this order. No producer, no tables."""
+    """Services in the order of their start, without producer and tables."""
 
     app: Any
 
@@ -252,7 +253,7 @@ class _Boot(BootStrategy):
 
 class _Worker(faust.Worker):
     def install_signal_handlers(self) -> None:
-        """None: the process has its own (``slackwater.runtime.service.entry``)."""
+        """Install none: ``slackwater.runtime.service.entry`` has done so."""
 
 
 def run_consumer(
@@ -261,10 +262,9 @@ def run_consumer(
     run: Callable[[LiveConsumer], Awaitable[None]],
     stopping: threading.Event,
 ) -> None:
-    """Run a live consumer and, beside it, ``run``, until ``stopping`` is set. Does not return.
+    """Run a live consumer and ``run`` until ``stopping`` is set. Does not return.
 
-    An end of ``run``, by an error above all, ends the process; so does an error of the consumer
-    that is not one log's.
+    The process ends when ``run`` raises, and when the consumer as a whole fails.
     """
     live = LiveConsumer(name, cluster, _end)
     probe_before_connect()
@@ -272,12 +272,12 @@ def run_consumer(
     async def beside() -> None:
         try:
             await run(live)
-        except Exception as error:  # noqa: BLE001 -- Faust would log it and live on
+        except Exception as error:  # noqa: BLE001 -- Faust would log it and continue
             _end(error)
 
     async def stop_requested() -> None:
         await asyncio.to_thread(stopping.wait)
-        leave(0)  # nothing of value is left behind: a stop is a crash that was asked for
+        leave(0)  # all state is in Kafka, so a stop needs no more care than a crash
 
     live.app.task(beside)
     live.app.task(stop_requested)
@@ -300,7 +300,7 @@ def _app(name: str, cluster: Cluster, live: LiveConsumer) -> faust.App:
         topic_disable_leader=True,
         table_standby_replicas=0,
         web_enabled=False,
-        # Nothing is committed; look as seldom as it allows.
+        # Faust's commit loop has nothing to commit; run it as rarely as possible.
         broker_commit_interval=3600.0,
         broker_commit_livelock_soft_timeout=1e9,
         stream_processing_timeout=1e9,
@@ -309,7 +309,7 @@ def _app(name: str, cluster: Cluster, live: LiveConsumer) -> faust.App:
     )
     app.transport = _Transport(app, live)
     app.boot_strategy = _Boot(app)
-    # Faust makes folders for tables, in whatever directory the user is in. There are no tables.
+    # Faust would create a directory for tables in the current one. There are no tables.
     app._create_directories = lambda: None  # type: ignore[method-assign]
     return app
 

@@ -1,24 +1,24 @@
-"""A fragment that is about to begin: its session, and what its host needs beside it."""
+"""A fragment that is about to start: its session, and what its host needs to run it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from slackwater.runtime.host.driver import HEARTBEAT_PERIOD_US
+from slackwater.runtime.host.driven import HEARTBEAT_PERIOD_US
 from slackwater.runtime.host.procedures import Committer
 from slackwater.sessions.session import Session
 
 
 def _nothing() -> None:
-    """There is nothing to give back."""
+    """Release nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """One life of a fragment; see ``driver.Driven`` for what is not told here.
+    """One life of a fragment. The other fields are those of ``driver.Driven``.
 
-    ``close`` gives back what its making has begun.
+    ``close`` releases what was acquired to make the fragment.
     """
 
     session: Session

@@ -1,13 +1,13 @@
-"""Registry contents of a host, read once for all its fragments.
+"""Caches the registry's contents for all fragments of a host.
 
-Reading may take long, since it waits for a query that is not registered yet. So each request runs
-in a thread of its own, and the result is shared. A definition never changes under its
-name (trace-27).
+A read waits until its query is registered, which may take long. Each request therefore runs in a
+thread of its own, and the result is shared. The definition of a registered query does not
+change (trace-27).
 
-Normal times are shared by the fragments of a query where they follow the wall clock. With
-``clock: data`` each fragment has a clock of its own, which starts anew with it (rule-12).
+With a wall clock the fragments of a query share its normal times. With ``clock: data`` each
+fragment has a clock of its own, which starts with the fragment (rule-12).
 
-Orderers that make the same buckets of the same logs share them through this module, too.
+Orderers that compute the same buckets from the same logs share these buckets through this module.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ class RegistryView:
         self._buckets_lock = threading.Lock()
 
     def query(self, name: str) -> QueryDefinition:
-        """The definition of this query, as soon as there is one."""
+        """Return the definition of a query; waits until it is registered."""
         with self._locks[name]:
             if name not in self._definitions:
                 self._definitions[name] = self.registry.wait_for_query(name)
             return self._definitions[name]
+
+    def readers(self, children_of: str) -> list[QuerySpec]:
+        """The queries that read this query's children."""
+        return self.registry.wait_for_readers(children_of, self.deployment.queries.values())
 
     @property
     def follows_data(self) -> bool:
@@ -48,7 +52,7 @@ class RegistryView:
         return self.deployment.clock == "data"
 
     def normal_time(self, spec: QuerySpec) -> NormalTime:
-        """When the event times of the query are due, for a fragment that begins."""
+        """Return the query's normal times, for a fragment that starts."""
         if self.follows_data:
             return NormalTime(self.registry, self.deployment, spec)
         with self._locks[spec.name]:
@@ -57,14 +61,17 @@ class RegistryView:
             return self._times[spec.name]
 
     def join_buckets(self, same: Hashable) -> SharedBuckets[list[BucketPiece]]:
-        """For one more orderer, with all for which ``same`` is equal: logs and operators."""
+        """Return the buckets shared by all orderers with an equal key; adds one user.
+
+        ``same`` identifies the logs and operators from which the buckets are computed.
+        """
         with self._buckets_lock:
             shared = self._buckets.setdefault(same, SharedBuckets())
             shared.join()
             return shared
 
     def leave_buckets(self, same: Hashable) -> None:
-        """It has ended."""
+        """Remove one user, an orderer that has ended."""
         with self._buckets_lock:
             self._buckets[same].leave()
             if not self._buckets[same].users:

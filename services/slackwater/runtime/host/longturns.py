@@ -1,15 +1,15 @@
-"""Which fragment of a host takes turns that are too long. Pure: lengths and times come in.
+"""Finds the fragments of a host whose turns take too long. Pure: durations and times are arguments.
 
 All fragments of a host share one event loop, so a turn of 200 ms delays every other answer of the
-host by up to 200 ms. Each fragment has a leaky bucket: a long turn adds its length, a tenth of the
-time that passes is taken out, and the fragment is too slow when the bucket is full. So three turns
-of 200 ms within a second are too many, one in two seconds is not, and neither is a single long one:
-the collection of garbage, or the machine's own standstill, may fall into anybody's turn. What a
-turn waited for a core is no part of its length: on an overloaded machine all turns take longer,
-and another process would not help.
+host by up to 200 ms. Each fragment has a leaky bucket. A long turn adds its duration, the bucket
+leaks a tenth of the elapsed time, and the fragment is too slow when the bucket is full. Three turns
+of 200 ms within a second are too many. One such turn every two seconds is not, and neither is a
+single long turn, which may be due to garbage collection or to a pause of the machine. The wait for
+a core does not count: on an overloaded machine all turns take longer, and a process of its own
+would not help the fragment.
 
-The alternative, a share of the last second, needs the length of every turn. This one needs those of
-the long ones only, and decides as soon as there is enough to decide on.
+The rejected alternative, the share of the last second, needs the duration of every turn. The leaky
+bucket needs only those of long turns.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from __future__ import annotations
 from typing import Final
 
 LONG_US: Final = 100_000
-"""A turn takes a millisecond, the longest of a catch-up some twenty."""
+"""Shorter turns do not count. A turn takes about 1 ms, during catch-up up to some 20 ms."""
 COUNTED_US_MAX: Final = 250_000
-"""Of one turn: a standstill of the machine, however long, does not fill the bucket."""
+"""Limit for one turn, so that a long pause of the machine does not fill the bucket."""
 FULL_US: Final = 400_000
 LEAK_DIVISOR: Final = 10
-"""Long turns may take a tenth of the time, for ever."""
+"""Long turns may take up to a tenth of the time indefinitely."""
 HELD_BACK_FACTOR: Final = 19
-"""A fragment that is too slow waits for so many times the length of its turn: the others have 95 %
-of the time."""
+"""Wait of a fragment that is too slow, as a multiple of its last turn. 95 % of the time is left to
+the other fragments."""
 
 
 ENDLESS_LOOKS: Final = 125
-"""So many heartbeats of a host see the same turn: five seconds, twelve if it has no replicas."""
+"""Heartbeats of a host during one turn: 5 s, or 12 s in a deployment without replicas."""
 
 
 class LongTurns:
@@ -39,14 +39,16 @@ class LongTurns:
         self._level_us = 0
         self._looked_at = 0
         self.longest_us = 0
-        """Of all turns so far."""
+        """The longest turn so far."""
         self.is_too_slow = False
-        """It stays so: the fragment's place is a process of its own."""
+        """Never reset: the fragment needs a process of its own."""
 
     def note(self, lasted_us: int, now_us: int) -> bool:
-        """A turn has ended that took so long; is the fragment found to be too slow by it?
+        """Record a turn; return True if it is the one by which the fragment becomes too slow.
 
-        ``now_us`` is of a clock that does not go back.
+        Args:
+            lasted_us: duration of the turn, us.
+            now_us: monotonic time, us.
         """
         if lasted_us < LONG_US:
             return False
@@ -61,10 +63,10 @@ class LongTurns:
 
 
 class EndlessTurn:
-    """Whether a loop is still in the turn in which it was seen before; asked from another thread.
+    """Detects a turn that does not end; used by a thread other than the loop's.
 
-    Looks are counted, not seconds: while the machine or the process stands still nobody looks, and
-    no turn is taken for endless that goes on the moment after.
+    It counts observations instead of seconds. There are none while the machine or the process is
+    paused, so a pause does not make a turn endless.
     """
 
     def __init__(self) -> None:
@@ -72,7 +74,10 @@ class EndlessTurn:
         self._looks = 0
 
     def look(self, turn: int) -> bool:
-        """Is this turn found to be endless now? ``turn``: its number, 0 between two."""
+        """Observe the current turn; return True if it is found to be endless now.
+
+        ``turn`` is the number of the turn, 0 between two turns.
+        """
         self._looks = self._looks + 1 if turn and turn == self._seen else 0
         self._seen = turn
         return self._looks == ENDLESS_LOOKS

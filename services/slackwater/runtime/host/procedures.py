@@ -1,7 +1,7 @@
-"""Procedures of sessions on Kafka: their requests, one after the other, each in a thread.
+"""Runs the procedures of sessions on Kafka: their requests one after the other, each in a thread.
 
-The procedure itself goes on in the event loop: what it finds it keeps in its session, and no other
-thread may touch that.
+The procedure itself runs in the event loop, because it changes its session, which belongs to the
+event loop's thread.
 """
 
 from __future__ import annotations
@@ -39,22 +39,25 @@ T = TypeVar("T")
 
 
 class Committer(Protocol):
-    """Fences and commits for one root; used in one event loop after the other."""
+    """Fences other copies of a root's part and commits its transactions."""
 
     async def fence(self) -> None:
-        """See ``Fence``."""
+        """Fence all other copies; see ``Fence``."""
         ...
 
     async def open(self) -> None:
-        """See ``OpenTransactions``; for commits in the running event loop."""
+        """Prepare for commits in the running event loop; see ``OpenTransactions``."""
         ...
 
     async def commit(self, commit: Commit, emitted_at: int) -> None:
-        """All of the transaction, and its state record, or nothing (rule-23)."""
+        """Commit a transaction with its state record atomically (rule-23).
+
+        ``emitted_at`` is the wall time (us) written to its results.
+        """
         ...
 
     async def close(self) -> None:
-        """Give back what it holds, within a bound; never raises."""
+        """Release all resources within a bounded time; never raises."""
         ...
 
 
@@ -64,9 +67,10 @@ async def perform(
     writer: Callable[[], Writer],
     committer: Committer | None = None,
 ) -> T:
-    """Run it; what it writes goes through ``writer``. Its value, or what it could not do without.
+    """Run a procedure to its end and return its value.
 
-    An error of the log is the procedure's to deal with, like any answer.
+    A failed request is raised inside the procedure, which handles it or fails with it. Records are
+    written through the writer that ``writer`` returns.
     """
     answer: Any = None
     error: SlackwaterError | None = None
@@ -138,13 +142,13 @@ def _begin_incarnation(
 
 
 def _take(found: list[Ordered], raw: RawRecord) -> None:
-    """What cannot be read counts for nothing."""
+    """Append the record with its offset; a record that cannot be decoded is skipped."""
     record = decode_ordered_record(raw)
     if record is not None:
         found.append((raw.offset, record))
 
 
 def is_start(raw: RawRecord) -> bool:
-    """Does an incarnation of an orderer begin there?"""
+    """Return whether the record is the START of an orderer's incarnation."""
     record = decode_ordered_record(raw)
     return record is not None and record.kind is Kind.START

@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 from slackwater.runtime.logs.transport import Isolation, Log
 
 Ends: TypeAlias = Mapping[Log, int] | None
-"""None: the broker gave no answer in time."""
+"""End offset of each log; None if the broker did not answer in time."""
 
 _Question: TypeAlias = tuple[frozenset[Log], Isolation, float]
 
@@ -26,7 +26,7 @@ class EndOffsets(Protocol):
     async def end_offsets_async(
         self, logs: Iterable[Log], *, isolation: Isolation = ..., timeout_s: float
     ) -> dict[Log, int] | None:
-        """Where each log ends now."""
+        """Return the current end offset of each log; None after a time-out."""
         ...
 
 
@@ -40,17 +40,17 @@ class SharedEnds:
     async def end_offsets_async(
         self, logs: Iterable[Log], *, isolation: Isolation, timeout_s: float
     ) -> Ends:
-        """Where these logs end, at a moment behind this call."""
+        """Return the end offsets of these logs at a time after this call."""
         question = (frozenset(logs), isolation, timeout_s)
         asking = self._unsent.get(question)
         if asking is None:
             asking = asyncio.get_running_loop().create_task(self._ask(question))
             self._unsent[question] = asking
-        # Shielded: if one of those who wait is cancelled, the others still get the answer.
+        # Shielded: if one waiting session is cancelled, the others still receive the answer.
         return await asyncio.shield(asking)
 
     async def _ask(self, question: _Question) -> Ends:
-        await asyncio.sleep(0)  # all who are due in this turn
+        await asyncio.sleep(0)  # collect the requests of this turn
         del self._unsent[question]
         logs, isolation, timeout_s = question
         return await self._transport.end_offsets_async(

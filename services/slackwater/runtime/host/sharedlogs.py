@@ -1,15 +1,16 @@
-"""The logs of a host: each is read once, and each record decoded once, for all who read the log.
+"""Reads each log of a host once, and decodes each record once, for all sessions that read the log.
 
 A host's fragments read the same logs: two queries over one stream, a root's live and stable line.
-The live consumer's records are handed to every session that needs them. An exception ends only
+The live consumer's records are passed to every session that needs them. An exception ends only
 the session that raised it (``Driven.take``).
 
-Who joins while a log is read already is told where the consumer is, in the step of the event loop
-from which on it is handed records; what lies before it reads by itself (rule-12, decision 57). Who
-joins together begins together: at the smallest of their positions, so that nobody is parked.
+A session that joins a log that is already read receives the consumer's position in the same step of
+the event loop in which it begins to receive records. It reads earlier records with its own catch-up
+readers (rule-12, decision 57). Sessions that join together start at the smallest of their
+positions, so that none of them has to catch up.
 
-What was read last stays in memory (``recent``) for cursors that are parked meanwhile. Results do
-not: how far they are read is told by the client's position, which passes markers (trace-11).
+The records read last stay in memory (``recent``) for parked cursors. Those of result topics do not:
+a reader's progress there is the client's position, which also passes commit markers (trace-11).
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from typing import Final, Protocol
 
 from slackwater.model.errors import SlackwaterError
 from slackwater.runtime.host.decoding import Decode, decode
-from slackwater.runtime.host.driver import Driven
+from slackwater.runtime.host.driven import Driven
 from slackwater.runtime.host.faust_worker import Receive
 from slackwater.runtime.logs.recent import RecentRecords
 from slackwater.runtime.logs.transport import Isolation, Log, PositionGoneError
 from slackwater.sessions.session import Form
 
 ISOLATION: Final[Mapping[bool, Isolation]] = {True: "read_committed", False: "read_uncommitted"}
-"""Of results, which are written in transactions; no other log has any."""
+"""Isolation level by whether a log is a result topic. Only results are written in transactions."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,27 +42,27 @@ class Consumer(Protocol):
     async def add(
         self, offsets: Mapping[Log, int], receive: Receive, *, isolation: Isolation = ...
     ) -> None:
-        """Read these logs too, from these offsets; one that is read already begins anew."""
+        """Read these logs also, from these offsets; a log that is already read restarts there."""
         ...
 
     async def remove(self, logs: Iterable[Log]) -> None:
-        """Read these logs no more; one whose removal failed may be removed again."""
+        """Stop reading these logs; may be repeated after a failure."""
         ...
 
     async def positions(self) -> dict[Log, tuple[int, int]]:
-        """Per log its position, and the last record below it that was handed over (-1: none)."""
+        """Return per log the position and the offset of the last record passed on (-1: none)."""
         ...
 
 
 @dataclass(eq=False)
 class _Shared:
-    """A log that is read: where its next record may be, and the last one that was handed over."""
+    """A log that is read: the offset of its next record, and the last offset that was passed on."""
 
     form: Form
     next: int
     handed: int = -1
     is_read: bool = False
-    """The consumer has begun it: its positions are of this reading, and of no older one."""
+    """The consumer has started this reading, so its positions are not those of an earlier one."""
     readers: list[Driven] = field(default_factory=list)
 
 
@@ -74,12 +75,12 @@ class SharedLogs:
         self.recent = RecentRecords()
         self._logs: dict[Log, _Shared] = {}
         self._read: dict[Log, _Shared] = {}
-        """What the consumer has been told to read; ``settle`` makes it ``_logs``."""
+        """The logs that the consumer was requested to read; ``settle`` makes them ``_logs``."""
         self._settling = asyncio.Lock()
         self._changes: set[asyncio.Task[None]] = set()
 
     def join(self, newcomers: Iterable[Driven]) -> None:
-        """From now on they are handed what is read; call ``settle`` behind it."""
+        """Pass records to these sessions from now on; call ``settle`` afterwards."""
         newcomers = list(newcomers)
         offsets = [driven.session.live_offsets for driven in newcomers]
         for log in dict.fromkeys(log for each in offsets for log in each):
@@ -95,17 +96,17 @@ class SharedLogs:
                 if form != "results":
                     self.recent.begin(log, shared.next)
             for driven, offset in joining.items():
-                # Who is where the consumer begins to read is attached already.
+                # A session at the position where the consumer starts is attached already.
                 if not is_new or offset != shared.next:
                     driven.session.live_at(log, shared.next)
             shared.readers += joining
 
     def reads(self, driven: Driven) -> bool:
-        """Whether the session receives the records that are read."""
+        """Return whether the session receives live records."""
         return any(driven in shared.readers for shared in self._logs.values())
 
     def leave(self, driven: Driven) -> None:
-        """Stop handing records to a session; call ``settle`` later."""
+        """Stop passing records to a session; call ``settle`` later."""
         for log, shared in list(self._logs.items()):
             if driven in shared.readers:
                 shared.readers.remove(driven)
@@ -114,7 +115,7 @@ class SharedLogs:
                 self.recent.forget(log)
 
     def gone(self, error: PositionGoneError) -> None:
-        """Retention was quicker than the consumer: who reads the log begins anew (rule-28)."""
+        """End the sessions of a log whose position retention has removed (rule-28)."""
         self._give_up(error.log, error)
 
     def _give_up(self, log: Log, error: SlackwaterError) -> None:
@@ -124,10 +125,10 @@ class SharedLogs:
             driven.fail(error)
 
     async def settle(self) -> None:
-        """Let the consumer read what is wanted, and nothing else.
+        """Make the consumer read exactly the subscribed logs.
 
-        A change runs to its end even if its caller is cancelled: half a change would leave a
-        log that is taken to be read and is not.
+        A change is completed even if its caller is cancelled. Otherwise a log might be recorded as
+        read that the consumer does not read.
         """
         doing = asyncio.get_running_loop().create_task(self._settle())
         self._changes.add(doing)
@@ -159,26 +160,26 @@ class SharedLogs:
                         for log in offsets:
                             begun[log].is_read = True
             except SlackwaterError as error:
-                # Nobody knows which of them are read: all who wait for them begin anew.
+                # It is unknown which of them are read: end all sessions that wait for them.
                 for log, shared in begun.items():
                     if self._logs.get(log) is shared:
                         self._give_up(log, error)
                 raise
 
     async def _remove(self, left: Mapping[Log, _Shared]) -> None:
-        """Nobody waits for it: if it fails, the next ``settle`` tries again."""
+        """Remove logs from the consumer; after a failure the next ``settle`` tries again."""
         try:
             await self._consumer.remove(left)
         except SlackwaterError as error:
-            _log.warning("logs that nobody wants may still be read: %s", error)
+            _log.warning("cannot stop reading logs that no fragment reads; will retry: %s", error)
         else:
             self._read = {log: at for log, at in self._read.items() if log not in left}
 
     async def positions(self, driven: Driven) -> dict[Log, int]:
-        """The consumer's positions in logs of which the session was handed all records read.
+        """Return the consumer's positions in the logs whose records were all passed to the session.
 
-        A session that leaves a log while the positions are fetched misses records, so it must have
-        been a reader of the same reading all the time.
+        A log is omitted if the session left it or the reading was restarted while the positions
+        were fetched, since the session may then have missed records.
         """
         before = {
             log: shared
@@ -196,10 +197,10 @@ class SharedLogs:
         }
 
     def _receive(self, begun: Mapping[Log, _Shared], log: Log, offset: int, value: bytes) -> None:
-        """A record, for those that have begun the log with ``begun``.
+        """Pass a record to the sessions of its log.
 
-        Others may have begun it anew meanwhile, elsewhere: what still comes of the old reading
-        would take their cursors past what they have not read.
+        ``begun`` identifies the reading. A record of a reading that has since been restarted is
+        dropped: it would move cursors past records that their sessions have not received.
         """
         shared = begun[log]
         if self._logs.get(log) is not shared:

@@ -1,12 +1,12 @@
-"""The wait between two turns of a fragment's loop, the same for every shell around a core.
+"""The wait between two turns of a loop around cores.
 
-A core says when it next wants waking; input and finished tasks wake it earlier. The loop gives way
-to the event loop once in every turn, also when something is overdue already: a turn that does not
-yield keeps out what it waits for, such as the commit under way.
+A core returns the time of its next deadline. Input and finished tasks wake the loop earlier. The
+loop yields to the event loop in every turn, also when a deadline has passed; otherwise tasks that
+the turn depends on, such as a commit, would not run.
 
-A time-out is ``asyncio.timeout`` here. Up to Python 3.11 ``asyncio.wait_for`` forgets that it was
-cancelled if what it waits for comes in the same turn of the event loop: a fragment that was told to
-stop just when it was woken went on for good.
+Time-outs use ``asyncio.timeout``. Up to Python 3.11 ``asyncio.wait_for`` loses a cancellation that
+arrives in the same turn of the event loop as the awaited result, so a fragment that was stopped at
+the moment it was woken would not have stopped.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import contextlib
 from typing import Final
 
 IDLE_S_MAX: Final = 1.0
-"""A loop with nothing to do looks so often whether that is still so."""
+"""Interval between turns of a loop that has nothing to do."""
 UNSETTLED_S_MAX: Final = 0.05
-"""So often a fragment takes a turn while something is under way that wakes nobody."""
+"""Interval between turns of a fragment that waits for an event that does not wake the loop."""
 PARKED_S_MAX: Final = 0.005
-"""While a catch-up reader is wanted, it is asked this often."""
+"""Interval between reads of a catch-up reader."""
 
 GATHER_TURNS: Final = 2
-"""Of the event loop, between a wake and the turn: what came with the first record is in it too. A
-turn costs some hundred microseconds, a record some ten."""
+"""Iterations of the event loop between a wake and the turn, so that one turn takes all records that
+arrive together. A turn costs some 100 us, a record some 10 us."""
 
 
 class WakeSignal:
@@ -39,14 +39,14 @@ class WakeSignal:
         self._woken.set()
 
     def wake_from_thread(self) -> None:
-        """The same, from any other thread; before the first turn there is nothing to wake."""
+        """Begin the next turn now, from any other thread; no effect before the first ``wait``."""
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self.wake)
 
     async def wait(self, now: int, wake_at: int) -> None:
-        """Until ``wake_at`` (us of wall time), but not for ever, or until woken."""
+        """Wait until ``wake_at`` (us of wall time) or until woken, at most ``IDLE_S_MAX``."""
         self._loop = asyncio.get_running_loop()
         wait_s = min((wake_at - now) / 1e6, IDLE_S_MAX)
         await asyncio.sleep(0)

@@ -1,1 +1,1 @@
-"""A whole deployment on one machine: broker, supervisor, placement, data directory, its plan."""
+"""Runs a deployment on one machine: broker, supervisor, placement, data directory, plan."""

@@ -1,11 +1,11 @@
-"""The start E0 of a query in event time, when it is registered in a running deployment (trace-24).
+"""Determines the start time E0 of a query that is registered in a running deployment (trace-24).
 
-E0 is part of a query's definition and the same in every process. It must not lie above the first
-reading (which would belong to no window) nor far below it (a year would cost a year of empty
-windows). E0 is therefore the smallest event time or boundary in the source logs. Each log is read
-to its first record with a boundary: no later reading lies below it, and boundaries never decrease.
-While no log has a record, E0 is the event clock less the query's lateness: no later reading is
-older.
+E0 is an event time, part of the query's definition, and the same in every process. It must not lie
+above the first reading, which would then belong to no window, and not far below it, since every
+window in between would be answered as empty. E0 is therefore the smallest event time or boundary in
+the source logs. Each log is read up to its first record with a boundary: no later reading lies
+below it, and boundaries never decrease. While no log has a record, E0 is the event clock less the
+query's lateness: no later reading is older.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.transport import Transport, read_to_end
 
 _NEVER_MAX_US = -(2**61)
-"""Boundaries below it are none: what a writer says before its first promise."""
+"""Smaller boundaries are placeholders that a writer sends before its first watermark."""
 
 
 def first_event_time(transport: Transport, source: str) -> int | None:
-    """The smallest event time or boundary in one source log; None while it has neither."""
+    """Return the smallest event time or boundary in a source log, us; None while it has neither."""
     smallest: int | None = None
     topic = transport.names.source(source)
     records = read_to_end(transport, (topic, 0), timeout_s=10.0)
@@ -32,7 +32,7 @@ def first_event_time(transport: Transport, source: str) -> int | None:
             record = decode_source(raw.value, f"{topic}:0:{raw.offset}", raw.offset)
         except MalformedRecordError as error:
             SKIPPED.note(*raw.log, raw.offset, "no record of the source log", error.reason)
-            continue  # a gap (rule-28): who reads the log says so
+            continue  # a gap (rule-28), which readers of the log report
         times = [record.stime_min] if record.kind == Kind.INSERTION and record.readings else []
         watermark_made = record.boundary > _NEVER_MAX_US
         if watermark_made:
@@ -46,7 +46,7 @@ def first_event_time(transport: Transport, source: str) -> int | None:
 def beginning(
     transport: Transport, sources: Iterable[str], clock_event_us: int | None, lateness_us: int
 ) -> int | None:
-    """E0 over these source logs; None where neither they nor the clock know yet."""
+    """Return E0 (us) of a query over these source logs; None while it cannot be determined."""
     found = [first_event_time(transport, source) for source in sources]
     known = [time for time in found if time is not None]
     if known:

@@ -99,7 +99,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients connect; known once the broker has been started."""
+        """Address for clients; available once the broker has been started."""
         assert self._ports is not None, "not started yet"
         return f"{HOST}:{self._ports.clients}"
 
@@ -145,7 +145,7 @@ class EmbeddedBroker:
             try:
                 self._start_locked([java, *self._flags(), "-cp", class_path], lock)
             finally:
-                os.close(lock)  # the broker holds its own copy from here on
+                os.close(lock)  # from here on the broker holds its own copy
         except OSError as error:
             raise EnvironmentProblem(
                 f"the data directory {self.data_dir} cannot be used: {error.strerror}"
@@ -193,8 +193,8 @@ class EmbeddedBroker:
         return [
             f"-Xmx{self._heap_mib_max}m",
             "-XX:+UseSerialGC",  # two cores, small heap: fewer threads, quicker start
-            # Under 400 readings/s the optimising compiler saves a third of the CPU from the second
-            # minute on (bench.idle); a short run would only pay for it.
+            # At 400 readings/s the optimising compiler saves a third of the CPU from the second
+            # minute on (bench.idle). In a short run it only costs.
             *(() if self._runs_long else ("-XX:TieredStopAtLevel=1",)),
             "-XX:+ExitOnOutOfMemoryError",
             *class_sharing("broker", self._archive_to),
@@ -264,8 +264,8 @@ class EmbeddedBroker:
             return TypeAdapter(dict[str, int]).validate_json(self._ports_path.read_bytes())
         except ValidationError as error:
             raise EnvironmentProblem(
-                f"{self._ports_path} is not what the broker wrote there: remove it, and the broker"
-                " takes other ports"
+                f"{self._ports_path} does not hold what the broker wrote: remove the file, and the"
+                " broker chooses other ports"
             ) from error
 
     def _write_properties(self) -> None:
@@ -295,7 +295,7 @@ class EmbeddedBroker:
             umask=UMASK,
         )
         if done.returncode != 0:
-            emitted = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+            emitted = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
             raise EnvironmentProblem(
                 f"the broker's data directory {self.data_dir} cannot be prepared: {emitted[-1]}"
             )
@@ -306,7 +306,7 @@ class EmbeddedBroker:
         deadline = time.monotonic() + START_S_MAX
         while time.monotonic() < deadline:
             if self._is_given_up:
-                raise EnvironmentProblem("the broker was told to stop while it started")
+                raise EnvironmentProblem("the broker was stopped while it started")
             if _accepts(self.bootstrap) and self._lets_clients_in():
                 return
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -381,7 +381,7 @@ def why_no_answer(where: Where, timeout_s: float) -> str | None:
         }
     )
     try:
-        return None if client.list_topics(timeout=timeout_s).brokers else "there are none"
+        return None if client.list_topics(timeout=timeout_s).brokers else "no broker is listed"
     except KafkaException as error:
         client.poll(0)  # delivers pending error callbacks
         return refusals[-1] if refusals else str(error.args[0].str())

@@ -1,4 +1,4 @@
-"""The configuration of the embedded broker: its listeners, its limits, and why each is as it is."""
+"""The configuration of the embedded broker: its listeners and limits, with reasons."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +9,7 @@ HOST = "127.0.0.1"
 
 
 class Ports(NamedTuple):
-    """Where a broker listens; ``inside`` is for itself, where clients must prove who they are."""
+    """Ports of a broker; ``inside`` is its own listener if clients must authenticate."""
 
     clients: int
     controller: int
@@ -17,7 +17,7 @@ class Ports(NamedTuple):
 
 
 def open_listeners(ports: Ports) -> list[tuple[str, object]]:
-    """For clients that need not prove who they are."""
+    """Return the listeners of a broker without authentication."""
     return [
         ("listeners", f"CLIENTS://{HOST}:{ports.clients},CONTROLLER://{HOST}:{ports.controller}"),
         ("advertised.listeners", f"CLIENTS://{HOST}:{ports.clients}"),
@@ -27,7 +27,7 @@ def open_listeners(ports: Ports) -> list[tuple[str, object]]:
 
 
 def closed_listeners(ports: Ports) -> list[tuple[str, object]]:
-    """For clients that must, with a listener of the broker's own beside theirs."""
+    """Return the listeners of a broker with authentication, one of them for the broker itself."""
     brokers = f"CLIENTS://{HOST}:{ports.clients},INSIDE://{HOST}:{ports.inside}"
     return [
         ("listeners", f"{brokers},CONTROLLER://{HOST}:{ports.controller}"),
@@ -37,20 +37,20 @@ def closed_listeners(ports: Ports) -> list[tuple[str, object]]:
 
 
 def broker_properties(data_dir: Path, ports: Ports) -> list[tuple[str, object]]:
-    """The broker's settings: one node, quick to start and to be missed, small in memory."""
+    """Return the settings of a single node that starts fast, fails over fast, and uses few MB."""
     return [
         ("process.roles", "broker,controller"),
         ("node.id", 1),
         ("controller.quorum.voters", f"1@{HOST}:{ports.controller}"),
         ("controller.listener.names", "CONTROLLER"),
         ("log.dirs", data_dir / "logs"),
-        # A killed broker may register again only when its old session has ended: 6.8 s until it
-        # answers instead of 14.8 s. Below 3 s a busy machine fences brokers that live.
+        # A killed broker can register again only after its old session has expired: with 3 s it
+        # answers after 6.8 s instead of 14.8 s. With less, a busy machine fences a live broker.
         ("broker.session.timeout.ms", 3_000),
         ("broker.heartbeat.interval.ms", 500),
-        ("group.initial.rebalance.delay.ms", 0),  # else a user's consumer waits 3 s for others
+        ("group.initial.rebalance.delay.ms", 0),  # by default a new group waits 3 s for members
         ("group.min.session.timeout.ms", 1_000),
-        ("auto.create.topics.enable", "false"),  # a topic misspelt is an error, not a new topic
+        ("auto.create.topics.enable", "false"),  # a misspelt topic is an error, not a new topic
         ("default.replication.factor", 1),
         ("num.partitions", 1),
         ("offsets.topic.replication.factor", 1),
@@ -58,8 +58,8 @@ def broker_properties(data_dir: Path, ports: Ports) -> list[tuple[str, object]]:
         ("transaction.state.log.replication.factor", 1),
         ("transaction.state.log.min.isr", 1),
         ("transaction.state.log.num.partitions", 4),
-        # A root that died inside a transaction holds read_committed readers up until its time-out
-        # is noticed; by default the broker looks every 10 s.
+        # A root that dies inside a transaction delays read_committed readers until the broker
+        # finds that the transaction has timed out; by default it checks every 10 s.
         ("transaction.abort.timed.out.transaction.cleanup.interval.ms", 1_000),
         ("share.coordinator.state.topic.replication.factor", 1),
         ("share.coordinator.state.topic.min.isr", 1),
@@ -68,12 +68,12 @@ def broker_properties(data_dir: Path, ports: Ports) -> list[tuple[str, object]]:
         ("replica.fetch.max.bytes", RECORD_BATCH_BYTES_MAX),
         ("log.retention.check.interval.ms", 30_000),
         ("log.cleaner.threads", 1),
-        # The default takes a quarter of the heap, and all of it is cleared for each log that is
-        # compacted: with 16 MiB that was a tenth of what a busy broker did.
+        # The cleaner clears this whole buffer for each log that it compacts. The default is a
+        # quarter of the heap; 16 MiB took a tenth of a busy broker's CPU.
         ("log.cleaner.dedupe.buffer.size", 2 * 2**20),
-        # The index files of a segment are this large from the beginning. Where the file system maps
-        # large pieces at once (ext4 of newer kernels), the first entry in one of the default's 10
-        # MiB takes 5 to 50 ms of CPU; 150 logs that had their first entries together stood still
+        # The index files of a segment are preallocated to this size. Where the file system uses
+        # large folios (ext4 of newer kernels), the first entry of a file of the default 10 MiB
+        # takes 5 to 50 ms of CPU, and 150 logs with their first entries at the same time stopped
         # for 3 to 13 s. With 1 MiB it takes 0.5 ms, and a segment ends at 350 MB.
         ("log.index.size.max.bytes", 2**20),
         ("num.network.threads", 2),

@@ -32,7 +32,7 @@ from slackwater.runtime.security.private import make_private, write_atomically
 from slackwater.runtime.security.security_file import read_kafka_file
 
 BROKER: Final = "slackwater-broker"
-"""The name in the broker's own certificate."""
+"""The name in the broker's certificate."""
 MECHANISM: Final = "SCRAM-SHA-512"
 ITERATIONS: Final = 4096
 USERS_S_MAX: Final = 30.0
@@ -44,7 +44,10 @@ _AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def security_of(data_dir: Path) -> BrokerSecurity:
-    """Of the broker of a data directory: its owner is random, and stays who was written down."""
+    """Return the security settings of a data directory's broker.
+
+    The owner has a random name and password, which are stored once and then kept.
+    """
     file = data_dir / CLIENT_FILE
     login = read_kafka_file(file, Role.ADMIN).security.login if file.exists() else None
     if login is None:
@@ -57,29 +60,30 @@ def security_of(data_dir: Path) -> BrokerSecurity:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSecurity:
-    """Its certificates lie in ``folder``. Of ``users``, by name, ``owner`` may do everything.
+    """Security settings of a broker with its certificates in ``folder``.
 
-    The others may do what access control lists allow them, and nothing else.
+    ``users`` maps names to passwords. ``owner`` is the administrator; the other users have only the
+    rights of the access control lists.
     """
 
     folder: Path
     owner: str
     users: Mapping[str, str] = field(repr=False)
     hosts: tuple[str, ...] = ()
-    """Where the certificate is good beside this machine."""
+    """Host names of the certificate, in addition to those of this machine."""
 
     def prepare(self) -> None:
-        """Make authority and certificate, once in the life of the folder."""
+        """Create the authority and the certificate, unless the folder has them."""
         make_private(self.folder)
         if self.authorities.exists():
             return
         authority = Authority("slackwater embedded broker")
         own = authority.issue(BROKER, self.hosts)
         write_atomically(self._identity, own.chain_pem + own.key_pem)
-        write_atomically(self.authorities, authority.pem)  # last: it says that all is there
+        write_atomically(self.authorities, authority.pem)  # last: it marks the folder as complete
 
     def properties(self) -> list[tuple[str, object]]:
-        """The broker's settings beside its listeners' addresses."""
+        """Return the broker's settings, except the addresses of its listeners."""
         return [
             ("listener.security.protocol.map", "CLIENTS:SASL_SSL,INSIDE:SSL,CONTROLLER:SSL"),
             ("sasl.enabled.mechanisms", MECHANISM),
@@ -96,11 +100,11 @@ class BrokerSecurity:
         ]
 
     def cluster(self, bootstrap: str, given: Path | None = None) -> Cluster:
-        """For a client that is the owner; ``given`` is the file that says the same."""
+        """Return the cluster for the owner; ``given`` is a file with the same credentials."""
         return self.cluster_for(self.owner, bootstrap, given)
 
     def cluster_for(self, user: str, bootstrap: str, given: Path | None = None) -> Cluster:
-        """For a client that is this user."""
+        """Return the cluster for a user; ``given`` is a file with the same credentials."""
         security = Security(
             "SASL_SSL",
             MECHANISM,
@@ -111,13 +115,13 @@ class BrokerSecurity:
         return Cluster(bootstrap, security)
 
     def inside(self, bootstrap: str) -> Cluster:
-        """For the broker itself."""
+        """Return the cluster for a client with the broker's certificate."""
         identity = identity_of_pem(self._identity.read_text(), None)
         authorities = self.authorities.read_text()
         return Cluster(bootstrap, Security("SSL", authorities_pem=authorities, identity=identity))
 
     def write_users(self, inside: Cluster) -> None:
-        """Let the users in, with these passwords."""
+        """Create the users with their passwords in the broker."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
         wanted: list[UserScramCredentialAlteration] = [
             UserScramCredentialUpsertion(name, info, password.encode(), secrets.token_bytes(32))
@@ -127,26 +131,26 @@ class BrokerSecurity:
             lambda admin: admin.alter_user_scram_credentials(wanted), USERS_S_MAX
         )
         for name, why in (*answers.refused.items(), *answers.missing.items()):
-            raise EnvironmentProblem(f"the broker does not take the user {name}: {why}")
+            raise EnvironmentProblem(f"cannot create user {name} in the broker: {why}")
 
     def client_properties(self, bootstrap: str) -> str:
-        """What Java's tools and our commands read, for the owner."""
+        """Return the owner's client settings in the format of Kafka's Java tools."""
         login = Login(self.owner, self.users[self.owner])
         return client_properties(bootstrap, login, self.authorities)
 
     def kcat_conf(self, bootstrap: str) -> str:
-        """The same in the words of librdkafka, for ``kcat -F``."""
+        """Return the owner's client settings in the format of librdkafka, for ``kcat -F``."""
         login = Login(self.owner, self.users[self.owner])
         return kcat_conf(bootstrap, login, self.authorities)
 
     def write_client_files(self, bootstrap: str, data_dir: Path) -> None:
-        """Tell the owner's programs how to get in; only the owner can read it."""
+        """Write the owner's client settings, readable by the owner of the directory only."""
         write_atomically(data_dir / KCAT_FILE, self.kcat_conf(bootstrap))
         write_atomically(data_dir / CLIENT_FILE, self.client_properties(bootstrap))
 
     @property
     def authorities(self) -> Path:
-        """What clients trust."""
+        """File with the certificate authority that clients trust."""
         return self.folder / "ca.pem"
 
     @property
@@ -155,7 +159,10 @@ class BrokerSecurity:
 
 
 def client_properties(bootstrap: str, login: Login, authorities: Path) -> str:
-    """What Java's tools and our commands read; ``authorities`` may be relative to the file."""
+    """Return client settings in the format of Kafka's Java tools and of slackwater's commands.
+
+    ``authorities`` may be a path relative to the file.
+    """
     return (
         f"bootstrap.servers={bootstrap}\n"
         "security.protocol=SASL_SSL\n"
@@ -168,7 +175,7 @@ def client_properties(bootstrap: str, login: Login, authorities: Path) -> str:
 
 
 def kcat_conf(bootstrap: str, login: Login, authorities: Path) -> str:
-    """The same in the words of librdkafka, for ``kcat -F``."""
+    """Return client settings in the format of librdkafka, for ``kcat -F``."""
     return (
         f"bootstrap.servers={bootstrap}\n"
         "security.protocol=sasl_ssl\n"

@@ -1,4 +1,4 @@
-"""The data directory: locked by one stack at a time, with the state that commands read.
+"""The data directory: locked by one stack at a time; holds the state that commands read.
 
 ``run.json`` names the broker and the processes, for commands and people. It remains after the end
 with the broker's address, because the port is kept over restarts. The lock is held by the kernel
@@ -36,10 +36,10 @@ _log = logging.getLogger(__name__)
 
 RUN_FILE: Final = "run.json"
 RUN_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of run.json: ten thousand processes take a tenth of it."""
+"""Limit for run.json; 10,000 processes take a tenth of it."""
 LOCK_FILE: Final = "stack.lock"
 PREFIX_FILE: Final = "prefix"
-"""The deployment's prefix, one line."""
+"""File with the deployment's prefix, one line."""
 NAMES: Final = frozenset(
     {
         RUN_FILE,
@@ -54,9 +54,9 @@ NAMES: Final = frozenset(
         "proxy",
     }
     | {"aggregator", "lost+found", f"{RUN_FILE}.part", "placements.part"}
-    | {"placements.json", "placements.json.part"}  # of versions that counted starts there
+    | {"placements.json", "placements.json.part"}  # of earlier versions
 )
-"""What a directory holds that is a data directory and nothing else."""
+"""Names in a directory that contains nothing but a data directory."""
 
 
 class Life(BaseModel):
@@ -66,28 +66,28 @@ class Life(BaseModel):
 
     restarts: int = 0
     last_exit: str | None = None
-    """A signal's name, or ``code 1``; None: it has not ended yet."""
+    """Name of a signal, or ``code 1``; None before the first exit."""
     last_exit_at_us: int | None = None
     last_error: str | None = None
-    """One line of its log, at most 500 characters."""
+    """The last error in its log, at most 500 characters."""
 
 
 class RunFile(BaseModel):
-    """What ``run.json`` holds; files of the first version have no ``version``."""
+    """The contents of ``run.json``; files of the first version have no ``version``."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
     version: Literal[1] = 1
     bootstrap: str
     kafka_config: str | None = None
-    """The path of the file with the credentials for Kafka, never its content."""
+    """Path of the file with the credentials for Kafka, never its contents."""
     deployment: str
     pid: int | None = None
-    """The process that keeps the others running; None: nothing runs."""
+    """Pid of the supervisor; None: nothing runs."""
     processes: dict[str, int] = {}
-    """Those that run now, and their pids."""
+    """Pids of the processes that run now."""
     lives: dict[str, Life] = {}
-    """All that are kept running."""
+    """Names of all processes that the supervisor keeps running."""
     prefix: str = ""
 
     @field_validator("prefix")
@@ -99,7 +99,7 @@ class RunFile(BaseModel):
 
     @property
     def names(self) -> Names:
-        """What the deployment calls its topics."""
+        """Names of the deployment's topics."""
         return Names(self.prefix)
 
 
@@ -111,7 +111,10 @@ class DataDirectory:
         self._lock: int | None = None
 
     def acquire(self) -> None:
-        """Create it if necessary, and lock it; ``EnvironmentProblem`` names the holder."""
+        """Create the directory if necessary and lock it.
+
+        Raises ``EnvironmentProblem`` with the holder's pid if it is locked.
+        """
         assert self._lock is None
         try:
             make_private(self.path)
@@ -178,10 +181,10 @@ class DataDirectory:
 
 
 def keep_prefix(directory: Path, names: Names) -> None:
-    """Store the prefix used with the directory; ``DeploymentError`` if another one is stored.
+    """Store the prefix used with the directory; raises ``DeploymentError`` if it has another one.
 
-    Spools and input positions of proxies belong to the topics of one deployment. A directory older
-    than prefixes has none.
+    Spools and input positions of proxies belong to the topics of one deployment. A directory of a
+    version without prefixes has none.
     """
     file = directory / PREFIX_FILE
     try:
@@ -194,27 +197,27 @@ def keep_prefix(directory: Path, names: Names) -> None:
     if known is not None and known != names.prefix:
         both = [f"prefix {prefix}" if prefix else "no prefix" for prefix in (known, names.prefix)]
         raise DeploymentError(
-            f"{directory} holds a deployment with {both[0]}, and the file says {both[1]}: choose"
-            " another --data-dir, or give the prefix back that it had"
+            f"{directory} holds a deployment with {both[0]}, but the file has {both[1]}: choose"
+            " another --data-dir, or restore the prefix in the file"
         )
     if known is None or not file.exists():
         try:
             make_private(directory)
             write_atomically(file, names.prefix + "\n")
         except OSError as error:
-            if not file.exists():  # else another process of the deployment was quicker
+            if not file.exists():  # else another process of the deployment has written it
                 raise EnvironmentProblem(f"{file} cannot be written: {error.strerror}") from error
 
 
 def read_run(path: Path) -> RunFile | None:
-    """What ``run.json`` in a data directory says; None if there is none.
+    """Return the contents of a data directory's ``run.json``; None if there is none.
 
-    ``EnvironmentProblem`` says what is wrong with one that is there.
+    Raises ``EnvironmentProblem`` if the file cannot be read or is invalid.
     """
     file = path / RUN_FILE
     try:
         if file.exists() and not file.is_file():
-            raise EnvironmentProblem(f"{file} is no file: {_REPAIR}")
+            raise EnvironmentProblem(f"{file} is not a file: {_REPAIR}")
         with file.open("rb") as stream:
             content = stream.read(RUN_BYTES_MAX + 1)
     except (FileNotFoundError, NotADirectoryError):
@@ -234,11 +237,11 @@ def read_run(path: Path) -> RunFile | None:
         ) from error
 
 
-_REPAIR: Final = "remove it, `slackwater up` writes it anew"
+_REPAIR: Final = "remove it; `slackwater up` writes a new one"
 
 
 def is_running(path: Path) -> bool:
-    """Whether a stack holds the directory now; ``run.json`` alone may be of one that was killed."""
+    """Return whether a stack runs on the directory; ``run.json`` may remain from a killed one."""
     try:
         lock = os.open(path / LOCK_FILE, os.O_RDONLY)
     except OSError:

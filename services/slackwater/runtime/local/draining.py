@@ -32,7 +32,7 @@ LOOK_S: Final = 5.0
 BACK_S_MAX: Final = 60.0
 """Maximum wait for a moved fragment before the next one is moved."""
 AGAIN_S: Final = 600.0
-"""Minimum time between two drainings: a host that is full sooner does not leak."""
+"""Minimum time between two drainings: memory that grows faster is not a leak."""
 
 Mib = Callable[[int], float]
 
@@ -86,7 +86,7 @@ class Draining:
             mib, parts = self._mib_of(pid), self._supervisor.parts(process)
             if mib > HOST_MIB_MAX + FRAGMENT_MIB_MAX * len(parts):
                 self._not_before_s = now_s + AGAIN_S
-                self._supervisor.record(process, f"has {mib:,.0f} MiB: its fragments are moved")
+                self._supervisor.record(process, f"uses {mib:,.0f} MiB; moving its fragments")
                 await self.drain(process)
                 return
 
@@ -100,7 +100,7 @@ class Draining:
             self._supervisor.record(process, f"cannot be drained: {error}")
             return
         if not await self._comes(lambda: self._listener.ready(new)):
-            self._supervisor.record(process, f"is not drained: {new} does not come up")
+            self._supervisor.record(process, f"cannot be drained: {new} did not start")
             await self._supervisor.end(new)
             return
         for part in self._supervisor.parts(process):
@@ -114,7 +114,7 @@ class Draining:
         self._supervisor.serve(host_spec(process, kept, self._launch))
         self._supervisor.serve(host_spec(new, moved, self._launch))
         if not await self._comes(lambda: self._is_at(part, new)):
-            self._supervisor.record(part, f"has not begun in {new} after {BACK_S_MAX:g} s")
+            self._supervisor.record(part, f"did not start in {new} within {BACK_S_MAX:g} s")
 
     def _fragments(self, process: str) -> list[str]:
         return [part for part in self._supervisor.parts(process) if part != process]

@@ -1,4 +1,4 @@
-"""How the processes that a supervisor keeps are started: from a command, or as the broker is."""
+"""Starts the processes of a supervisor: commands, and the embedded broker."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from slackwater.runtime.service.parts import ADD, REMOVE
 class ProcessSpec:
     """A process to keep running. It is stopped before those with a higher ``stop_order``.
 
-    ``parts`` are the names of the parts that it serves, if it is not a process of one name.
-    ``takes_commands``: commands on its standard input may change its parts.
+    ``parts`` are the names of the parts that it serves; empty if it has no parts. With
+    ``takes_commands`` its parts can be changed by commands on its standard input.
     """
 
     name: str
@@ -34,18 +34,18 @@ class ProcessSpec:
 
 
 class Launcher(Protocol):
-    """How one process is started; ``launch`` may take its time (a broker that must answer)."""
+    """Starts one process. ``launch`` may wait, for example until a broker answers."""
 
     async def launch(self) -> int:
-        """Start it and return its pid."""
+        """Start the process and return its pid."""
         ...
 
     def reap(self) -> int | None:
-        """Its return code once it has ended."""
+        """Wait for the end of the process and return its code; None if it is not available."""
         ...
 
     def give_up(self) -> None:
-        """Abort a long launch; it may raise, or end soon."""
+        """Abort a launch that waits; the launch may raise, or end soon."""
         ...
 
     def command(self, line: str) -> None:
@@ -53,19 +53,19 @@ class Launcher(Protocol):
         ...
 
     def serve(self, spec: ProcessSpec) -> None:
-        """Let the process serve these parts, now and after each start."""
+        """Set the parts that the process serves, now and after each start."""
         ...
 
 
 class CommandLauncher:
-    """Starts a command, its output appended to a log."""
+    """Starts a command and appends its output to a log."""
 
     def __init__(self, spec: ProcessSpec, log: Path) -> None:
         self._spec, self._log = spec, log
         self._process: subprocess.Popen[bytes] | None = None
 
     async def launch(self) -> int:
-        """Start it."""
+        """Start the command and return its pid."""
         spec = self._spec
         env = os.environ | dict(spec.env)
         with append_to(self._log) as log:
@@ -78,9 +78,10 @@ class CommandLauncher:
         return self._process.pid
 
     def serve(self, spec: ProcessSpec) -> None:
-        """Let it serve these parts: from its next start on by its command, now by commands.
+        """Set the parts that the process serves.
 
-        One that is just being started is told when it has been.
+        A running process gets commands on its standard input, one that is being started gets them
+        after its start. Later starts have the parts in the command line.
         """
         was, self._spec = self._spec, spec
         self._notify(was.parts, spec.parts)
@@ -94,7 +95,7 @@ class CommandLauncher:
                 self.command(f"{ADD} {part}")
 
     def reap(self) -> int | None:
-        """Its return code."""
+        """Wait for the end of the process and return its code; None if it was not started."""
         if self._process is None:
             return None
         if self._process.stdin is not None:
@@ -102,9 +103,9 @@ class CommandLauncher:
         return self._process.wait()
 
     def command(self, line: str) -> None:
-        """A line on its standard input."""
+        """Write a line to the standard input of the process."""
         if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(OSError, ValueError):  # it has just ended, or has been reaped
+            with contextlib.suppress(OSError, ValueError):  # it has ended
                 os.write(self._process.stdin.fileno(), f"{line}\n".encode())
 
     def give_up(self) -> None:
@@ -118,7 +119,7 @@ class BrokerLauncher:
         self._broker = broker
 
     async def launch(self) -> int:
-        """Start it and wait until it answers."""
+        """Start the broker, wait until it answers, and return its pid."""
         await asyncio.to_thread(self._broker.start)
         return self._broker.pid
 
@@ -132,7 +133,7 @@ class BrokerLauncher:
         self._broker.give_up()
 
     def command(self, line: str) -> None:
-        """It has no parts."""
+        """Do nothing: the broker takes no commands."""
 
     def serve(self, spec: ProcessSpec) -> None:
-        """It has no parts."""
+        """Do nothing: the broker has no parts."""

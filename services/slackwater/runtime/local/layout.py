@@ -1,4 +1,4 @@
-"""The processes and topics of a deployment. Pure: names and commands; starts nothing.
+"""Computes the processes and topics of a deployment. Pure: returns names and commands.
 
 A deployment has one proxy for all streams, and as many hosts and aggregators as the largest number
 of replicas. Hosts run the orderers, one per (query, child, replica), and the roots, one per (query,
@@ -9,7 +9,8 @@ Replica r of every child of every query is in host r and on aggregator r: two re
 never share a process (trace-19), and an additional query needs no additional process. Roots are
 assigned to the hosts round-robin, so the roots of a query's parts, and of a chain, are in different
 hosts as far as possible. A query without a window needs no aggregation: its roots read the ordered
-logs (trace-21), and a deployment of such queries starts no Spark.
+logs (trace-21), and a deployment of such queries starts no Spark. Queries that read the same
+children (``deployment/sharing.py``) have their orderers and aggregated fragments once.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from slackwater.runtime.logs.topics import QueryTopics, TopicLayout, topics_for
 _stop_first, _stop_then = 0, 1
 
 PROXY: Final = "proxy"
-"""The process that serves all streams."""
+"""Name of the process that serves all streams."""
 HOST: Final = "host"
-"""The kind of the processes that run orderers and roots."""
+"""Kind of the processes that run orderers and roots."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What the command lines need to know. ``proxy_options`` are added for the proxy."""
+    """The parameters of the command lines; ``proxy_options`` are for the proxy only."""
 
     deployment_path: Path
     bootstrap: str
@@ -57,38 +58,40 @@ class Launch:
     def environment(self) -> Mapping[str, str]:
         """Environment of the processes; unlike arguments, it is not visible to other users.
 
-        It also states that there is no file: a process must not use one meant for another cluster.
+        The variable is also set if there is no file, so that a process does not use one that is
+        meant for another cluster.
         """
         return {"SLACKWATER_KAFKA_CONFIG": str(self.kafka_config or "")}
 
 
 def process_names(deployment: Deployment, *, broker: bool = True) -> tuple[str, ...]:
-    """The names that ``status`` prints, in the order in which the processes are started.
+    """Return the names that ``status`` prints, in start order.
 
-    Of a process with parts, theirs: neither ``PROXY`` is among them nor a host.
+    A process with parts (the proxy, a host) is replaced by the names of its parts.
     """
     names = _names(deployment.streams, deployment.queries.values())
     return (BROKER, *names) if broker else names
 
 
 def host_names(deployment: Deployment) -> tuple[str, ...]:
-    """The processes that run orderers and roots."""
+    """Return the names of the processes that run orderers and roots."""
     return tuple(_hosts(deployment.queries.values()))
 
 
 def expected_names(queries: Mapping[str, QuerySpec]) -> tuple[str, ...]:
-    """The processes that registered queries need; streams that nobody reads are not known here."""
+    """Return the processes that registered queries need; omits streams that no query reads."""
     read = (name for query in queries.values() for name in query.sources)
     return _names(dict.fromkeys(name for name in read if name not in queries), queries.values())
 
 
 def stages(query: QuerySpec) -> tuple[tuple[str, ...], ...]:
-    """The processes between the source logs and a query's results: all copies of each stage.
+    """Return the stages between the source logs and a query's results, with all copies of each.
 
-    While one copy of each is up, an answer is due within the bound. A proxy is none: a source that
-    is away is what the bound is for, and so is a query that another one reads (trace-20).
+    While one copy of each stage runs, answers must meet the bound. Proxies are not included: the
+    bound holds while sources are missing, and while a query that this one reads is (trace-20).
     """
-    orderers = [[of.process for of in _replicas(query, child)] for child in range(query.children)]
+    children = range(query.children)
+    orderers = [[of.process for of in _replicas(query, child)] for child in children]
     aggregators = [aggregator_process(replica) for replica in range(query.replicas)]
     roots = [[RootName(query.name, part).process] for part in range(query.parts)]
     windowed = [aggregators] if query.window is not None else []
@@ -96,7 +99,7 @@ def stages(query: QuerySpec) -> tuple[tuple[str, ...], ...]:
 
 
 def proxy_spec(deployment: Deployment, launch: Launch) -> ProcessSpec:
-    """The proxy, which serves all streams."""
+    """Return the proxy, which serves all streams."""
     parts = _proxies(deployment.streams)
     options = ("--commands", *launch.proxy_options)
     return ProcessSpec(
@@ -109,7 +112,7 @@ def proxy_spec(deployment: Deployment, launch: Launch) -> ProcessSpec:
 
 
 def fragment_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
-    """All other processes, the slowest to start first."""
+    """Return all other processes; those that start slowest are first."""
     aggregators = [
         _spec(
             name,
@@ -127,7 +130,7 @@ def fragment_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
 
 
 def host_spec(name: str, fragments: Sequence[str], launch: Launch, *options: str) -> ProcessSpec:
-    """A host of these fragments, which may be given others."""
+    """Return a host with these fragments; commands can change them."""
     options = ("--fragments", ",".join(fragments), "--commands", *options)
     spec = _spec(name, "slackwater.host", launch, options, tuple(fragments))
     return replace(spec, takes_commands=True)
@@ -136,18 +139,23 @@ def host_spec(name: str, fragments: Sequence[str], launch: Launch, *options: str
 def topic_specs(
     deployment: Deployment, partitions_of: Mapping[str, int]
 ) -> tuple[TopicLayout, ...]:
-    """All topics; ``partitions_of`` has the streams that are fed by an existing topic."""
+    """Return all topics; ``partitions_of`` has the streams that are fed by an existing topic."""
     sources = {log for logs in sources_of(deployment, partitions_of).values() for log in logs}
     names = deployment.names
     wanted = {names.source(log) for log in sources}
     wanted |= {names.quarantine(stream) for stream in deployment.streams}
     shapes = [
         QueryTopics(
-            query.name, query.children, query.replicas, query.parts, query.window is not None
+            query.name,
+            query.children,
+            query.replicas,
+            query.parts,
+            query.window is not None,
+            query.has_children,
         )
         for query in deployment.queries.values()
     ]
-    # A stream behind a topic has a source log for each partition, but one quarantine.
+    # A stream fed by a topic has a source log for each partition, but one quarantine topic.
     both = dict.fromkeys([*sorted(sources), *deployment.streams])
     of_streams = (names.source(""), names.quarantine(""))
     return tuple(
@@ -160,7 +168,7 @@ def topic_specs(
 def sources_of(
     deployment: Deployment, partitions_of: Mapping[str, int]
 ) -> dict[str, tuple[str, ...]]:
-    """The source logs of each stream, by the names that they have in topics."""
+    """Return the names of each stream's source logs, as used in topic names."""
     return {
         stream: tuple(f"{stream}.{p}" for p in range(partitions_of[stream]))
         if spec.topic is not None
@@ -196,7 +204,7 @@ def _roots(queries: Iterable[QuerySpec]) -> list[str]:
 
 
 def _hosts(queries: Iterable[QuerySpec]) -> dict[str, list[str]]:
-    """What each host runs, by its name."""
+    """Return the fragments of each host, by its name."""
     queries = tuple(queries)
     placed: dict[str, list[str]] = {}
     for of in sorted(_fragments(queries), key=lambda of: of.replica):
@@ -208,13 +216,15 @@ def _hosts(queries: Iterable[QuerySpec]) -> dict[str, list[str]]:
 
 
 def _fragments(queries: Iterable[QuerySpec]) -> Iterable[OrdererName]:
-    for query in queries:
+    """All orderers; queries that read the same children have them once."""
+    of_children = {query.child_query: query for query in reversed(tuple(queries))}
+    for query in reversed(of_children.values()):
         for child in range(query.children):
             yield from _replicas(query, child)
 
 
 def _replicas(query: QuerySpec, child: int) -> list[OrdererName]:
-    return [OrdererName(query.name, child, replica) for replica in range(query.replicas)]
+    return [OrdererName(query.child_query, child, replica) for replica in range(query.replicas)]
 
 
 def _spec(

@@ -1,4 +1,4 @@
-"""The end of a process's log: its last messages, within bounds."""
+"""Reads the last messages of a process's log, within bounds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 TAIL_BYTES_MAX: Final = 64 * 1024
 LINE_CHARS_MAX: Final = 500
 LINES_MAX: Final = 12
-"""Of a traceback of all threads: its first ones name the fault and the thread that has it."""
+"""Lines of an excerpt; the first lines of a crash report name the fault and its thread."""
 
 
 def last_lines(log: Path, since_bytes: int = 0) -> list[str]:
-    """The last lines that are not blank, from this place of the log on (one life of a process).
+    """Return the last non-blank lines after ``since_bytes``, where one life of a process starts.
 
-    A log that was cut meanwhile is shorter than that, and is read from its beginning.
+    A log that has been truncated since is shorter, and is read from its beginning.
     """
     try:
         with log.open("rb") as file:
@@ -28,7 +28,7 @@ def last_lines(log: Path, since_bytes: int = 0) -> list[str]:
 
 
 def failure_excerpt(log: Path, since_bytes: int = 0) -> str:
-    """A crash as one line: from the interpreter's last report on, or the last lines."""
+    """Return a crash as one line: from the interpreter's last report on, or the last lines."""
     lines = last_lines(log, since_bytes)
     fatal = [at for at, line in enumerate(lines) if line.startswith("Fatal Python error")]
     reported = lines[fatal[-1] :][:LINES_MAX] if fatal else lines[-LINES_MAX:]
@@ -36,7 +36,7 @@ def failure_excerpt(log: Path, since_bytes: int = 0) -> str:
 
 
 def last_error(log: Path, since_bytes: int = 0) -> str | None:
-    """What the last error line tells, without time, level and names; None if nothing was told."""
+    """Return the message of the last error line, without time, level and names; None if none."""
     lines = last_lines(log, since_bytes)
     marks = (" ERROR ", " CRITICAL ", "Fatal Python error")
     reported = [line for line in lines if any(mark in line for mark in marks)] or lines
@@ -48,8 +48,8 @@ def last_error(log: Path, since_bytes: int = 0) -> str | None:
 
 
 def last_message(log: Path, name: str) -> str:
-    """The same as a sentence for an error that ends a command; of this part, if it told any."""
+    """Return the last error of a log, if possible of this part, for an error message."""
     marks = (f" ERROR {name} ", f" CRITICAL {name} ")
     reported = [line for line in last_lines(log) if any(mark in line for mark in marks)]
     error = reported[-1].partition(": ")[2] if reported else last_error(log)
-    return error or f"it ended without a word (see {log})"
+    return error or f"it ended without an error message (see {log})"

@@ -2,16 +2,16 @@
 
 The host measures turns, throttles the fragment and reports it in the fragment's heartbeat
 (``runtime.host.longturns``). The supervisor reads that here, starts a host for this fragment alone,
-and removes it from the first host. No state is handed over: the fragment starts from its logs, as
-after any death, and its START separates the records of its two incarnations, so the order of stop
-and start does not matter (rule-6).
+and removes it from the first host. No state is transferred: the fragment starts from its logs, as
+after any failure. Its START separates the records of its two incarnations, so the order of stop and
+start does not matter (rule-6).
 
 A fragment is not moved back: the cause of long turns is in it or in its input, and a move
 interrupts its query for some seconds. Own hosts are bounded, since each is a process; fragments
 beyond the bound stay throttled in their first host.
 
-A host whose turn does not end runs no command. It is killed as a last resort, and restarts without
-the fragment.
+A host in which a turn does not end runs no command. It is killed as a last resort, and restarts
+without the fragment.
 
 A heartbeat counts only with the pid of the process that serves the fragment now: it may date from
 before the move. Any principal with write access to the topic can forge heartbeats; the damage is
@@ -78,7 +78,7 @@ class OwnHosts:
     async def _move(self, part: str, process: str, why: str) -> bool:
         if len(self._moved) >= OWN_HOSTS_MAX:
             self._left.add(part)
-            reported = f"{why}; {OWN_HOSTS_MAX} hosts of their own are all there may be: held back"
+            reported = f"{why}; all {OWN_HOSTS_MAX} own hosts are in use, so it stays held back"
             self._supervisor.record(part, reported)
             return False
         self._supervisor.record(part, why)
@@ -96,5 +96,5 @@ class OwnHosts:
 
 def _why(beat: Heartbeat) -> str:
     if ENDLESS_TURN in beat.detail:
-        return "its turn does not end"
-    return f"its turns take up to {beat.detail[LONG_TURN_MS]} ms"
+        return "a turn does not end"
+    return f"turns take up to {beat.detail[LONG_TURN_MS]} ms"

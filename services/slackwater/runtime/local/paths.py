@@ -1,4 +1,4 @@
-"""Where the runtime finds jars and Java, with one sentence when it does not."""
+"""Finds the jars and the Java runtime; raises ``EnvironmentProblem`` if one is missing."""
 
 import os
 import shutil
@@ -16,23 +16,23 @@ __all__ = [
 
 
 def broker_jars() -> list[Path]:
-    """The embedded broker's jars."""
+    """Return the jars of the embedded broker."""
     return sorted(_jars_dir("broker").glob("*.jar"))
 
 
 def spark_jars() -> list[Path]:
-    """The connector jars that go beside PySpark's own."""
+    """Return the connector jars that PySpark needs in addition to its own."""
     return sorted(_jars_dir("spark").glob("*.jar"))
 
 
 def java_executable() -> str:
-    """The Java to start: JAVA_HOME's, else the one on the path."""
+    """Return the Java executable: that of JAVA_HOME, else the one on the path."""
     java_home = os.environ.get("JAVA_HOME")
     if java_home:
         candidate = Path(java_home) / "bin" / "java"
         if candidate.is_file():
             return str(candidate)
-        raise EnvironmentProblem(f"JAVA_HOME is {java_home}, but there is no bin/java in it")
+        raise EnvironmentProblem(f"JAVA_HOME is {java_home}, which has no bin/java")
     found = shutil.which("java")
     if found is None:
         raise EnvironmentProblem(
@@ -42,7 +42,7 @@ def java_executable() -> str:
 
 
 def _jars_dir(name: str) -> Path:
-    # Only a whole set carries the mark: `make setup` fills a new folder and swaps it in.
+    # Only a complete set has the marker: `make setup` fills a new folder and then renames it.
     folder = jars_dir(name)
     if not (folder / ".complete").is_file():
         raise EnvironmentProblem(f"the {name}'s jars are missing in {folder}: run make setup")

@@ -1,4 +1,4 @@
-"""Supervision decisions that need no process: back-off, and the targets of a name.
+"""Pure decisions of supervision: back-off, and the targets of a name.
 
 Used for restarts by the supervisor (processes), a proxy (streams) and a host (fragments).
 """
@@ -38,10 +38,10 @@ class BackOff:
 
 
 def matching(target: str, names: Iterable[str]) -> list[str]:
-    """The processes that a name in a fault means: itself, else all that begin with it.
+    """Return the processes that a name in a fault means: that process, else all with the prefix.
 
-    A kind (``orderer``, ``orderer/*``) means all of the kind; where all of it is in one process of
-    the kind's name (``proxy``), that. ``UsageError`` if it means none.
+    A kind (``orderer``, ``orderer/*``) means all processes of the kind, or the one process of the
+    kind's name (``proxy``) if there is one. Raises ``UsageError`` if no process matches.
     """
     names, target = sorted(names), target.removesuffix("/*")
     if target in names:
@@ -53,5 +53,5 @@ def matching(target: str, names: Iterable[str]) -> list[str]:
         else [name for name in names if kind_of(name) == kind]
     )
     if not found:
-        raise UsageError(f"no process is called {target}; there are {', '.join(names) or 'none'}")
+        raise UsageError(f"there is no process {target}; choose among {', '.join(names)}")
     return found

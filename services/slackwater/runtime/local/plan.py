@@ -1,4 +1,4 @@
-"""Resource plan of a deployment: processes with their memory and CPU, topics, disk. Pure.
+"""Computes the resource plan of a deployment: processes with memory and CPU, topics, disk. Pure.
 
 The processes and their fragments are those of the layout; their costs are measured
 (``runtime.local.costs``). A deployment file does not contain the rates of its streams: these are a
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from slackwater.deployment.sharing import share
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.names import kind_of
 from slackwater.runtime.local import costs
@@ -25,16 +26,16 @@ from slackwater.runtime.local.supervisor import BROKER
 
 DAY_S: Final = 86_400
 CORES_SHARE_MAX: Final = 0.7
-"""Above it queues build up, and a process that was restarted has no CPU left to catch up with."""
+"""Above it queues grow, and a restarted process has no CPU left for its catch-up."""
 MEMORY_SHARE_MAX: Final = 0.8
-"""The rest is the operating system's, and the page cache that the broker reads from."""
+"""The rest is for the operating system and for the page cache from which the broker reads."""
 SHORT_BOUND_US: Final = 1_000_000
 _NOWHERE: Final = Launch(Path("-"), "-", Path("-"))
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
-    """Readings a second of each stream, and how many keys a window has."""
+    """Readings per second of each stream, and keys per window."""
 
     per_s: float = 100.0
     keys: int = 100
@@ -42,7 +43,7 @@ class PlannedLoad:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What there is."""
+    """The resources of a machine."""
 
     cores: int
     memory_mb: float
@@ -50,14 +51,14 @@ class Machine:
 
     @classmethod
     def this(cls, data_dir: Path) -> Machine:
-        """The one that this runs on; the disk is that of the data directory, or of its parent."""
+        """Return this machine; the disk is that of the data directory or of its closest parent."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         existing = next(path for path in (data_dir, *data_dir.absolute().parents) if _is_seen(path))
         return cls(os.cpu_count() or 1, memory / 1e6, shutil.disk_usage(existing).free)
 
 
 def _is_seen(path: Path) -> bool:
-    """False also for a path below a directory that may not be searched."""
+    """Return whether a path exists; False below a directory that may not be searched."""
     try:
         return path.exists()
     except PermissionError:
@@ -66,7 +67,7 @@ def _is_seen(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PlannedProcess:
-    """One process: how many fragments it has, what it will take."""
+    """One process, its number of fragments, and the resources that it needs."""
 
     name: str
     fragments: int
@@ -76,28 +77,29 @@ class PlannedProcess:
 
 @dataclass(frozen=True, slots=True)
 class ResourcePlan:
-    """What a deployment will need under a load."""
+    """The resources that a deployment needs under a load."""
 
     processes: tuple[PlannedProcess, ...]
     topics: int
     partitions: int
     disk_bytes_a_day: float
     disk_bytes_max: float
-    """Once retention deletes as much as comes."""
+    """Disk usage once retention deletes as much as is written."""
 
     @property
     def memory_mb(self) -> float:
-        """Of all processes."""
+        """Memory of all processes."""
         return sum(process.memory_mb for process in self.processes)
 
     @property
     def cores(self) -> float:
-        """Of all processes."""
+        """Cores of all processes."""
         return sum(process.cores for process in self.processes)
 
 
 def plan(deployment: Deployment, load: PlannedLoad, *, own_broker: bool = True) -> ResourcePlan:
-    """The sum; a topic that feeds a stream counts as one of one partition."""
+    """Return the plan for new queries; input topics are assumed to have one partition."""
+    deployment = share(deployment)
     specs = [proxy_spec(deployment, _NOWHERE), *fragment_specs(deployment, _NOWHERE)]
     processes = [PlannedProcess("supervisor", 0, *_base("supervisor"))]
     if own_broker:
@@ -113,7 +115,7 @@ def plan(deployment: Deployment, load: PlannedLoad, *, own_broker: bool = True) 
 def advice(
     found: ResourcePlan, deployment: Deployment, load: PlannedLoad, machine: Machine
 ) -> list[str]:
-    """What does not fit, and what helps; empty if all does."""
+    """Return what does not fit the machine, with advice; empty if everything fits."""
     return [
         *_for_memory(found, deployment, load, machine),
         *_for_cores(found, deployment, load, machine),
@@ -142,7 +144,7 @@ def _process(spec: ProcessSpec, deployment: Deployment, load: PlannedLoad) -> Pl
 
 
 def _fragments(spec: ProcessSpec) -> Sequence[str]:
-    """What a process serves: its parts, what its command line names, or itself alone."""
+    """Return the fragments of a process: its parts, those of its command line, or itself."""
     if spec.parts:
         return spec.parts
     if "--fragments" in spec.command:
@@ -151,7 +153,7 @@ def _fragments(spec: ProcessSpec) -> Sequence[str]:
 
 
 def _work_us(cost: Cost, kind: str, name: str, deployment: Deployment, load: PlannedLoad) -> float:
-    """Microseconds of a core in each second, for what is read."""
+    """Return the CPU time in us per second for the readings of a fragment."""
     if kind == "proxy":
         return cost.us_a_reading * load.per_s
     query = deployment.queries[name.split(".", maxsplit=1)[0]]
@@ -162,7 +164,7 @@ def _work_us(cost: Cost, kind: str, name: str, deployment: Deployment, load: Pla
 
 
 def _child_per_s(deployment: Deployment, query: QuerySpec, child: int, load: PlannedLoad) -> float:
-    """What comes to a child: readings of its streams, rows of its queries."""
+    """Return the readings per second of a child: of its streams and of queries that it reads."""
     return sum(
         _rows_per_s(deployment.queries[source], load)
         if source in deployment.queries
@@ -181,22 +183,22 @@ def _broker(deployment: Deployment, load: PlannedLoad) -> PlannedProcess:
     memory_mb, cores = _base(BROKER)
     logs = [load.per_s for _ in deployment.streams]
     for query in deployment.queries.values():
-        for child in range(query.children):
+        for child in range(query.children if query.has_children else 0):
             comes = _child_per_s(deployment, query, child, load)
-            # Ordered by each replica; what is aggregated is no reading any more.
+            # Each replica orders all readings; the logs after aggregation have none.
             logs += [comes, 0.0] * query.replicas
-        logs += [0.0] * query.parts
+        logs += [0.0] * (query.parts if query.has_children else 0)
     cores += costs.BROKER_A_LOG * len(logs) + 1e-6 * costs.BROKER_US_A_READING * sum(logs)
     return PlannedProcess(BROKER, 0, memory_mb, cores)
 
 
 def _fed(deployment: Deployment) -> list[str]:
-    """The streams that a topic feeds."""
+    """Return the streams that are fed by a topic."""
     return [name for name, stream in deployment.streams.items() if stream.topic is not None]
 
 
 def _disk(deployment: Deployment, load: PlannedLoad) -> tuple[float, float]:
-    """Bytes a day, and in the end; without the internal logs, which are truncated all the time."""
+    """Return bytes per day and in total, without the internal logs, which are truncated."""
     names = deployment.names
     fed = dict.fromkeys(_fed(deployment), 1)
     kept_days = {
@@ -226,14 +228,14 @@ def _for_memory(
     if found.memory_mb <= allowed:
         return
     yield (
-        f"memory: {found.memory_mb:,.0f} MB are needed, and {machine.memory_mb:,.0f} MB are there,"
-        f" of which {MEMORY_SHARE_MAX:.0%} should be taken at most"
+        f"memory: the plan needs {found.memory_mb:,.0f} MB, and the machine has"
+        f" {machine.memory_mb:,.0f} MB, of which at most {MEMORY_SHARE_MAX:.0%} should be used"
     )
     saved = found.memory_mb - _of_single(found, deployment, load).memory_mb
     if saved > 0:
         yield (
-            f"`replicas: 1` in all queries needs {saved:,.0f} MB less; then nothing stands in for"
-            " an aggregator that dies, and answers wait for its restart"
+            f"`replicas: 1` in all queries needs {saved:,.0f} MB less, but then answers wait for"
+            " the restart of an aggregator that dies"
         )
 
 
@@ -244,12 +246,12 @@ def _for_cores(
     if found.cores <= allowed:
         return
     yield (
-        f"CPU: {found.cores:.1f} cores are needed on a quiet day, and {machine.cores} are there, of"
-        f" which {CORES_SHARE_MAX:.0%} should be used at most"
+        f"CPU: normal operation needs {found.cores:.1f} cores, and the machine has {machine.cores},"
+        f" of which at most {CORES_SHARE_MAX:.0%} should be used"
     )
     saved = found.cores - _of_single(found, deployment, load).cores
     if saved > 0:
-        yield f"`replicas: 1` in all queries needs {saved:.1f} cores less, and masks no failure"
+        yield f"`replicas: 1` in all queries needs {saved:.1f} cores less, but masks no failure"
     short = [q.name for q in deployment.queries.values() if q.bound_us < SHORT_BOUND_US]
     if short:
         yield f"a `bound` below 1 s will be missed on such a machine: {', '.join(short)}"
@@ -262,8 +264,8 @@ def _for_children(deployment: Deployment, load: PlannedLoad) -> Iterator[str]:
             wanted = -(-sum(comes) // costs.CHILD_READINGS_PER_S_MAX)
             yield (
                 f"query {query.name}: {max(comes):,.0f} readings/s for one orderer, which sustains"
-                f" {costs.CHILD_READINGS_PER_S_MAX:,}: `children: {wanted:.0f}`, if it has as many"
-                " sources"
+                f" {costs.CHILD_READINGS_PER_S_MAX:,}: use `children: {wanted:.0f}`, if it has as"
+                " many sources"
             )
 
 
@@ -272,18 +274,18 @@ def _for_disk(found: ResourcePlan, machine: Machine) -> Iterator[str]:
         return
     days = machine.disk_free_bytes / found.disk_bytes_a_day
     yield (
-        f"disk: {found.disk_bytes_max / 1e9:,.0f} GB before retention deletes as much as comes, and"
-        f" {machine.disk_free_bytes / 1e9:,.0f} GB are free: full after {days:,.0f} days"
+        f"disk: topics grow to {found.disk_bytes_max / 1e9:,.0f} GB before retention limits them,"
+        f" and {machine.disk_free_bytes / 1e9:,.0f} GB are free: full after {days:,.0f} days"
     )
 
 
 def _of_single(found: ResourcePlan, deployment: Deployment, load: PlannedLoad) -> ResourcePlan:
-    """The same plan for one replica of everything, with a broker if that one has a broker."""
+    """Return the plan with one replica of everything, with a broker if ``found`` has one."""
     own_broker = any(process.name == BROKER for process in found.processes)
     return plan(single(deployment), load, own_broker=own_broker)
 
 
 def single(deployment: Deployment) -> Deployment:
-    """The same with one replica of everything."""
+    """Return the deployment with one replica of everything."""
     queries = {name: replace(q, replicas=1) for name, q in deployment.queries.items()}
     return replace(deployment, queries=queries)

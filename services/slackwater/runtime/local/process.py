@@ -43,8 +43,8 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Start a child in a session of its own, so that Ctrl-C reaches the parent alone.
 
-    The parent then stops its children in the order it wants. `.pid` is the command's own:
-    setpriv replaces itself by it.
+    The parent then stops its children in an order of its own. `.pid` is that of the command, since
+    setpriv replaces itself by the command.
     """
     return (
         _spawner()

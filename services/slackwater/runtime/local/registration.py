@@ -11,9 +11,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Set
+from dataclasses import replace
 from pathlib import Path
 
-from slackwater.model.deployment import Deployment
+from slackwater.deployment.sharing import share, without_sharing
+from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
 from slackwater.runtime.local.beginning import beginning
@@ -26,11 +28,11 @@ from slackwater.runtime.service.registry import QueryDefinition, Registry
 _log = logging.getLogger(__name__)
 
 APPEARS_S_MAX = 2.0
-"""How long after it was made a topic may not be shown yet."""
+"""Time until a new topic appears in the metadata of all brokers."""
 
 
 class Registration:
-    """Of one deployment, in one Kafka."""
+    """The registration of one deployment in one Kafka cluster."""
 
     def __init__(
         self,
@@ -41,7 +43,7 @@ class Registration:
         data_dir: Path | None = None,
         clock: SystemClock | None = None,
     ) -> None:
-        """With ``data_dir`` its Kafka is the embedded one there."""
+        """Prepare a registration; ``data_dir`` is that of the embedded broker, if it is used."""
         self._data_dir = data_dir
         self._transport = transport
         self._deployment = deployment
@@ -51,7 +53,7 @@ class Registration:
 
     @property
     def partitions_of(self) -> dict[str, int]:
-        """How many partitions the users' topics have, by stream; asked once."""
+        """Number of partitions of the input topics, by stream; fetched once."""
         if self._partitions_of is None:
             topics = self._input_topics
             found = self._found(set(topics.values()))
@@ -59,7 +61,7 @@ class Registration:
         return self._partitions_of
 
     def _found(self, topics: Set[str]) -> dict[str, int]:
-        """Their partitions. A topic that was just made is shown by the brokers a little later."""
+        """Return the topics' partition counts; waits for new topics to appear."""
         give_up = time.monotonic() + APPEARS_S_MAX
         while True:
             found = partition_counts(self._transport.cluster, topics)
@@ -79,13 +81,13 @@ class Registration:
         bootstrap = self._transport.bootstrap
         some, do = ("topic", "does") if len(missing) == 1 else ("topics", "do")
         return (
-            f"{some} {', '.join(missing)} of {self._path} {do} not exist on {bootstrap}: make what"
-            f" is missing with `slackwater topics --deployment {self._path} --bootstrap {bootstrap}"
-            " --inputs PARTITIONS`, or as you make topics there"
+            f"{some} {', '.join(missing)} of {self._path} {do} not exist on {bootstrap}: create"
+            f" what is missing with `slackwater topics --deployment {self._path} --bootstrap"
+            f" {bootstrap} --inputs PARTITIONS`, or with other tools"
         )
 
     def make_topics(self, *, input_partitions: int | None = None, within_s: float = 30.0) -> None:
-        """Create what is missing; ``input_partitions``: users' topics too, with so many."""
+        """Create missing topics; with ``input_partitions`` also the input topics."""
         cluster = self._transport.cluster
         if input_partitions is not None:
             ensure_inputs(cluster, self._input_topics.values(), input_partitions, within_s)
@@ -93,56 +95,78 @@ class Registration:
 
     @property
     def _elsewhere(self) -> str:
-        """How to begin without what is registered: it is where the topics are."""
+        """Advice for a start without the present registration, which is stored in the topics."""
         if self._data_dir is not None:
-            return f"begin anew with another --data-dir (it is registered in {self._data_dir})"
+            return f"start anew with another --data-dir (it is registered in {self._data_dir})"
         return (
-            "begin anew with another prefix in the file (it is registered in topics of"
+            "start anew with another prefix in the file (it is registered in topics of"
             f" {self._transport.bootstrap}, so another --data-dir does not help)"
         )
 
     def publish_clock(self) -> EventClock:
-        """The clock that is published already, else that of the deployment file."""
+        """Return the published clock; publish that of the deployment file if there is none."""
         wanted = WallClock() if self._deployment.clock == "wall" else DataClock()
         registry = Registry(self._transport)
         if hidden := registry.restore():
-            _log.warning("the registry's entries were hidden by records that are none: %s", hidden)
+            _log.warning("restored registry entries hidden by foreign records: %s", hidden)
         published = registry.clock()
         if published is None:
             registry.publish_clock(wanted)
             return wanted
         if published.to_json() != wanted.to_json():
             raise UsageError(
-                f"{self._path} says clock: {self._deployment.clock}, but what is registered runs"
-                f" with another event clock ({published.to_json()['kind']}): {self._elsewhere}"
+                f"{self._path} has clock: {self._deployment.clock}, but the registered deployment"
+                f" has another event clock ({published.to_json()['kind']}): {self._elsewhere}"
             )
         return published
 
+    def share(self) -> Deployment:
+        """Determine the children that each query reads; registered queries keep theirs."""
+        topic = self._transport.names.registry
+        is_new = not partition_counts(self._transport.cluster, {topic})
+        self._deployment = share(self._deployment, {} if is_new else self._registered())
+        return self._deployment
+
+    def as_registered(self) -> Deployment:
+        """Return the deployment with its registered queries, and the children that they read."""
+        registered = self._registered()
+        found = share(self._deployment, registered)
+        queries = {name: query for name, query in found.queries.items() if name in registered}
+        return replace(found, queries=queries)
+
+    def _registered(self) -> dict[str, QuerySpec]:
+        found = Registry(self._transport).queries()
+        return {name: definition.spec for name, definition in found.items()}
+
     def missing(self) -> list[str]:
-        """The queries to be registered; ``DeploymentError`` where a registered one has changed."""
+        """Return the unregistered queries; ``DeploymentError`` if a registered one has changed."""
         found = Registry(self._transport).queries()
         for name, query in self._deployment.queries.items():
-            if name in found and found[name].spec != query:
+            if name in found and without_sharing(found[name].spec) != without_sharing(query):
                 raise DeploymentError(
                     f"{self._path}: query {name} is registered with another"
-                    f" definition: give the new one another name, or {self._elsewhere}"
+                    f" definition: use another name for the new query, or {self._elsewhere}"
                 )
         return [name for name in self._deployment.queries if name not in found]
 
     def register(self, names: Iterable[str], event_clock: EventClock) -> list[str]:
-        """Register the queries whose beginning is known; the names of the others.
+        """Register the queries whose start time is known; return the names of the others.
 
-        A query that reads others begins where the streams behind them do, and comes after them.
+        A query that reads other queries starts with their streams, and is registered after them.
         """
         deployment, wanted = self._deployment, set(names)
         sources = sources_of(deployment, self.partitions_of)
         definitions: list[QueryDefinition] = []
         unknown: list[str] = []
+        begins: dict[str, int | None] = {}
         for query in deployment.in_order():
             if query.name not in wanted:
                 continue
-            start_time_us = None
-            if not set(unknown).intersection(deployment.queries_of(query)):
+            # Queries that share children begin together, whatever has arrived meanwhile.
+            start_time_us = begins.get(query.child_query)
+            if query.child_query not in begins and not set(unknown).intersection(
+                deployment.queries_of(query)
+            ):
                 streams = deployment.source_streams(query)
                 start_time_us = beginning(
                     self._transport,
@@ -150,6 +174,7 @@ class Registration:
                     event_clock.event(self._clock.now_us()),
                     deployment.lateness_us(query),
                 )
+            begins[query.child_query] = start_time_us
             if start_time_us is None:
                 unknown.append(query.name)
             else:

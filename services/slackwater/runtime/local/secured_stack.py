@@ -39,23 +39,23 @@ from slackwater.runtime.security.security_file import read_kafka_file
 BROKER: Final = "broker"
 OUTSIDE: Final = "outside"
 PRODUCER: Final = "producer"
-"""The user that writes readings to the streams' own topics."""
+"""The user that writes readings to the input topics of streams."""
 AUTHORITIES: Final = Path("ca.pem")
 GROUPS: Final = "client-"
-"""What the consumer groups of the client begin with."""
+"""Prefix of the client's consumer groups."""
 
 _HOSTS: Final = ("kafka-1", "kafka-2", "kafka-3")
 _INSIDE: Final = ",".join(f"{host}:19092" for host in _HOSTS)
 
 
 def users_of(folder: Path) -> dict[str, Path]:
-    """The file of each user that says how to get in from inside the stack, or from the host."""
+    """Return each user's file of client settings, for use inside the stack or on the host."""
     roles = {str(role): folder / role / f"{role}.properties" for role in Role}
     return roles | {PRODUCER: folder / OUTSIDE / f"{PRODUCER}.properties"}
 
 
 def make(folder: Path, *, outside: str, broker_group: int | None = None) -> None:
-    """Make what is missing; ``outside``: where the host's programs reach the broker."""
+    """Create missing files; ``outside`` is the broker's address for programs on the host."""
     logins = {
         name: _login(file) or Login(name, secrets.token_urlsafe(PASSWORD_BYTES))
         for name, file in users_of(folder).items()
@@ -66,7 +66,7 @@ def make(folder: Path, *, outside: str, broker_group: int | None = None) -> None
         _share(broker.folder, broker_group)
     trusted = broker.authorities.read_text()
     for role in Role:
-        # Commands in the registrar's container read results, too.
+        # Commands in the registrar's container also read results.
         names = {str(role), str(Role.CLIENT)} if role is Role.ADMIN else {str(role)}
         for name in names:
             text = client_properties(_INSIDE, logins[name], AUTHORITIES)
@@ -81,7 +81,7 @@ def make(folder: Path, *, outside: str, broker_group: int | None = None) -> None
 
 
 def rights(deployment: Deployment) -> dict[str, list[Rule]]:
-    """What each user may do."""
+    """Return the access rules of each user."""
     found = {str(role): rules(role, deployment) for role in Role}
     found[Role.CLIENT] += [Rule("group", GROUPS, READ, "prefixed")]
     topics = [s.topic.name for s in deployment.streams.values() if s.topic is not None]
@@ -89,7 +89,10 @@ def rights(deployment: Deployment) -> dict[str, list[Rule]]:
 
 
 def grant(folder: Path, deployment: Deployment, brokers: str) -> None:
-    """Let the users in, with their rights; ``brokers``: where they take a broker's certificate."""
+    """Create the users with their rights.
+
+    ``brokers`` is the address of the listener that accepts a broker's certificate.
+    """
     logins = {name: _login(file) for name, file in users_of(folder).items()}
     users = {name: login.password for name, login in logins.items() if login is not None}
     security = BrokerSecurity(folder / BROKER, "", users)
@@ -100,7 +103,7 @@ def grant(folder: Path, deployment: Deployment, brokers: str) -> None:
 
 
 def _login(file: Path) -> Login | None:
-    """The user's, if it has been made already."""
+    """Return a user's login; None if it has not been created."""
     if not file.exists():
         return None
     return read_kafka_file(file, Role.CLIENT).security.login
@@ -114,14 +117,14 @@ def _write(place: Path, name: str, text: str) -> None:
 
 
 def _share(place: Path, group: int) -> None:
-    """Let the brokers read their certificate and its key: they run as another user."""
+    """Make the certificate and its key readable for the brokers, which run as another user."""
     for path, mode in ((place, 0o750), *((file, 0o640) for file in place.iterdir())):
         os.chown(path, -1, group)
         path.chmod(mode)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; see the module's text."""
+    """Run the command; see the module's docstring."""
     parser = argparse.ArgumentParser(prog="python -m slackwater.runtime.local.secured_stack")
     commands = parser.add_subparsers(required=True, dest="command")
     making = commands.add_parser("make")

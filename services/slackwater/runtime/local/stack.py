@@ -5,7 +5,7 @@ proxies start first and read the data in their inputs, then the queries are regi
 of that data (trace-24), and the other processes start. In a *rehearsal* the data is given: the
 queries are registered first, all processes start and become ready, and then the clock is published,
 anchored a second ahead, so that all begin together. Processes wait for their entries in the
-registry, so any order of starting is correct; this order is the fastest.
+registry, so every order is correct; this one is the fastest.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from slackwater.deployment.sharing import share
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.primitives.eventclock import AnchoredClock, EventClock
@@ -93,14 +94,14 @@ class Stack:
         on_event: Callable[[ProcessEvent], None] | None = None,
     ) -> None:
         self._options = options
-        self._deployment = options.deployment
+        self._deployment = share(options.deployment)
         self._settings = options.settings or settings()
         self._clock = clock or SystemClock()
         self._on_event = on_event
         self._directory = DataDirectory(options.data_dir)
         self._background: list[asyncio.Task[None]] = []
         self._launch: Launch | None = None
-        self._early: set[str] = set()
+        self._early: dict[str, ProcessSpec] = {}
         """Processes started before the broker responded."""
         self._supervisor: Supervisor | None = None
         self._listener: HeartbeatListener | None = None
@@ -162,6 +163,7 @@ class Stack:
             data_dir=self._directory.path if embedded else None,
             clock=self._clock,
         )
+        self._deployment = await asyncio.to_thread(self.registration.share)
         self._launch = self._launch_at(cluster)
         self._write_run()
         # Users cannot create topics on a broker that only runs while this stack does.
@@ -185,7 +187,7 @@ class Stack:
         proxy = proxy_spec(self._deployment, self._required_launch)
         await self.supervisor.start(proxy)
         if missing:
-            with contextlib.suppress(EnvironmentProblem):  # not all in time: the log tells
+            with contextlib.suppress(EnvironmentProblem):  # not all in time; the log has it
                 await self.wait_ready(proxy.parts, PROXIES_READY_S_MAX)
             missing = await asyncio.to_thread(self.registration.register, missing, event_clock)
         await self._start_fragments()
@@ -207,9 +209,10 @@ class Stack:
         await self.wait_ready(process_names(self._deployment, broker=False), READY_S_MAX)
 
     async def begin(self, start_time_us: int, speed: float, end_us: int | None = None) -> int:
-        """Publish the clock of a rehearsal; the wall time (us) at which it shows ``start_time_us``.
+        """Publish the clock of a rehearsal.
 
-        ``end_us`` is the event time at which the replay ends (trace-24).
+        Returns the wall time (us) at which the clock shows ``start_time_us``. ``end_us`` is the
+        event time at which the replay ends (trace-24).
         """
         anchor_wall_us = self._clock.now_us() + ANCHOR_AHEAD_US
         anchored = AnchoredClock(anchor_wall_us, start_time_us, speed, end_us)
@@ -280,7 +283,7 @@ class Stack:
         file = directory / CLIENT_FILE
         if file.exists() and not self._options.secure:
             raise UsageError(
-                f"the broker in {directory} asks for a password (see {file}): say --secure again"
+                f"the broker in {directory} requires a password (see {file}): add --secure"
             )
         security = security_of(directory) if self._options.secure else None
         broker = EmbeddedBroker(
@@ -299,16 +302,18 @@ class Stack:
         return broker.cluster
 
     async def _start_early(self, launch: Launch) -> None:
-        """Start the slowest processes, the aggregators, while the broker starts.
+        """Start the slowest process, the first aggregator, while the broker starts.
 
-        They wait for the broker and for their queries. A killed broker can register again only
-        after three idle seconds, and half of a restart is the start of Spark's JVM, which needs
-        no broker for most of it.
+        It waits for the broker and for its queries. A killed broker can register again only after
+        three idle seconds, and half of a restart is the start of Spark's JVM, which needs no broker
+        for most of it. The other replicas' aggregators follow once the broker responds: on two
+        cores they would delay both, and one replica suffices for an answer.
         """
         for spec in fragment_specs(self._deployment, launch):
             if spec.name.startswith(AGGREGATORS):
                 await self.supervisor.start(spec)
-                self._early.add(spec.name)
+                self._early[spec.name] = spec
+                break
 
     def _launch_at(self, cluster: Cluster) -> Launch:
         options = self._options
@@ -336,7 +341,12 @@ class Stack:
 
     async def _start_rest(self, specs: Iterable[ProcessSpec]) -> None:
         for spec in specs:
-            if spec.name not in self._early:
+            early = self._early.pop(spec.name, None)
+            if early is not None and early.command != spec.command:
+                # What is registered differs from what the file alone leads to.
+                await self.supervisor.end(spec.name)
+                early = None
+            if early is None:
                 await self.supervisor.start(spec)
 
     def _truncate(self) -> None:
@@ -417,7 +427,7 @@ class StackThread:
         return self._call(self.stack.supervisor.pids)
 
     def events(self) -> list[ProcessEvent]:
-        """What has happened so far, in order."""
+        """Return all events so far, in order."""
         return self._call(lambda: list(self.stack.supervisor.events))
 
     def check(self) -> None:
@@ -425,7 +435,7 @@ class StackThread:
         self._call(self.stack.raise_what_gave_up)
 
     def stop(self) -> None:
-        """Stop everything and end the thread; at any time, also twice."""
+        """Stop everything and end the thread; allowed at any time, and repeatedly."""
         if self._stopped:
             return
         self._stopped = True
@@ -433,8 +443,8 @@ class StackThread:
             begun = [work for work in self._work if not work.done()]
         try:
             self._wait(self.stack.stop())
-            # Ctrl-C comes in the middle of a start, too. The supervisor has refused to go on with
-            # it; what else it was at ends here, and what it had still begun is stopped as well.
+            # Ctrl-C may interrupt a start. The supervisor refuses further starts; remaining work is
+            # cancelled here, and processes that it has still started are stopped.
             if begun:
                 self._wait(_cancelled())
                 self._wait(self.stack.stop())
@@ -444,7 +454,7 @@ class StackThread:
             self._loop.close()
 
     def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        with self._work_lock:  # what has begun is known to have
+        with self._work_lock:  # so that ``stop`` finds all work that has begun
             doing = asyncio.run_coroutine_threadsafe(work, self._loop)
             self._work = [*(each for each in self._work if not each.done()), doing]
         return doing.result()
@@ -472,7 +482,7 @@ class _Threads(ThreadPoolExecutor):
                 return
             try:
                 future.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 -- handed to whoever asked
+            except BaseException as error:  # noqa: BLE001 -- raised in the caller
                 future.set_exception(error)
 
         threading.Thread(target=run, name="stack-work", daemon=True).start()
@@ -480,7 +490,7 @@ class _Threads(ThreadPoolExecutor):
 
 
 async def _cancelled() -> None:
-    """Cancel all that this loop is still at, and wait for the end of it."""
+    """Cancel all tasks of this loop, and wait for their end."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

@@ -151,11 +151,11 @@ class Supervisor:
         return sorted([*(self._children.keys() - with_parts), *parts])
 
     def process_of(self, part: str) -> str | None:
-        """The process that serves it; None if there is no such part."""
+        """Return the process that serves a part; None if there is no such part."""
         return self._parts.get(part)
 
     def parts(self, process: str) -> list[str]:
-        """The parts of a process; itself if it has none."""
+        """Return the parts of a process; the process itself if it has none."""
         return [part for part, of in self._parts.items() if of == process] or [process]
 
     def pids(self) -> dict[str, int]:
@@ -351,7 +351,7 @@ class _Child:
                 return
             wait_s = self._back_off.after_death(time.monotonic())
             if wait_s:
-                self._record(self.name, f"starts again in {wait_s:g} s")
+                self._record(self.name, f"restarts in {wait_s:g} s")
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await self._stopping.wait()
@@ -395,12 +395,10 @@ class _Child:
             last_error=error,
         )
         if code is not None and code < 0 and not self._kill_requested:
-            excerpt = (
-                failure_excerpt(self._log, self._log_from) or "its log has no line of this start"
-            )
+            excerpt = failure_excerpt(self._log, self._log_from) or "no log line since its start"
             _log.error("%s %s: %s", self.name, _how_it_ended(code), excerpt)
             with contextlib.suppress(OSError), append_to(self._log) as log:
-                log.write(_own_line(self.name, f"{_how_it_ended(code)}; it is started again"))
+                log.write(_own_line(self.name, f"{_how_it_ended(code)}; restarting"))
 
 
 async def _ended(pid: int) -> None:
@@ -458,7 +456,7 @@ def rotate(log: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
         try:
             shutil.copy(log, older)
         except OSError as error:  # a full disk, which this log may have filled
-            _log.warning("%s is cut without a copy: %s", log, error)
+            _log.warning("truncating %s without a copy: %s", log, error)
             older.unlink(missing_ok=True)
         os.truncate(log, 0)
     except FileNotFoundError:

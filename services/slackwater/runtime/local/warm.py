@@ -1,9 +1,9 @@
-"""Make the class archive that lets the embedded broker start in half the time.
+"""Creates the class archive with which the embedded broker starts in half the time.
 
     python -m slackwater.runtime.local.warm
 
-Run once, by ``make setup``. A broker starts on an empty directory, answers, and ends; as it ends,
-the JVM writes down the classes that were loaded (a dynamic class data sharing archive).
+``make setup`` runs it once. A broker starts on an empty directory, answers, and ends. At its end
+the JVM writes the classes that were loaded to an archive (dynamic class data sharing).
 """
 
 import tempfile

@@ -1,5 +1,5 @@
 """Kafka as a set of logs: the transport, its Kafka and in-memory versions, topics, take-over.
 
-``transport`` states the guarantees, ``kafka`` and ``memory`` keep them, ``incarnation`` is how a
-writer takes its log over, ``catchup`` replays beside the live consumer.
+``transport`` specifies the guarantees, ``kafka`` and ``memory`` implement them, ``incarnation`` is
+the take-over of a log by a new writer, ``catchup`` replays logs beside the live consumer.
 """

@@ -1,14 +1,14 @@
-"""Requests to a cluster's controller, each asked again until it is answered.
+"""Sends requests to a cluster's controller, and repeats each until it is answered.
 
 An admin request first waits, inside the client library, for a connection to the controller. This
-wait can be in vain: it was seen to last until its time-out of 60 s while the same broker answered
-all other requests at once. So no one request is relied on. What is not answered within
-``ASK_AGAIN_S`` is asked again, by a fresh client with a connection of its own and beside the first
-request, and the first answer counts. So the late answer of a slow broker counts, too.
+wait may not end: it has been observed to last until its time-out of 60 s while the same broker
+answered all other requests at once. A request without an answer after ``ASK_AGAIN_S`` is therefore
+sent again by a new client with a connection of its own. The first request stays pending, and the
+first answer of either counts, so the late answer of a slow broker counts too.
 
-For this a request must be one that may be repeated. Creation is: the second answer is that it is
-there, and the caller takes it as success. The alternative, a shorter time-out and a new attempt
-after it, gives up on a slow broker each time just before it answers.
+Such requests must be repeatable. Creation is: the second answer is that the topic exists, which the
+caller treats as success. The rejected alternative, a shorter time-out followed by a new attempt,
+would abandon each request just before a slow broker answers it.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ _PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
 }
-"""Errors that say nothing about the request: asked again, it may succeed."""
+"""Errors that do not concern the request itself: a repetition may succeed."""
 
 
 @dataclass(slots=True)
 class Responses(Generic[K, V]):
-    """What came of a request, by its keys; each key is in one of the three."""
+    """Results of a request by key; each key is in exactly one of the three."""
 
     given: dict[K, V] = field(default_factory=dict)
     refused: dict[K, KafkaError] = field(default_factory=dict)
     missing: dict[K, str] = field(default_factory=dict)
-    """Not answered in time, and why."""
+    """Keys without an answer in time, with the reason."""
 
 
 def admin_client(where: Where) -> AdminClient:
-    """A client that logs nothing: its errors come back as exceptions."""
+    """Return a client that logs nothing; its errors are raised as exceptions."""
     cluster = cluster_of(where)
     quiet: dict[str, Any] = {"reconnect.backoff.max.ms": 500, "log_level": 2}
     return AdminClient(
@@ -76,7 +76,7 @@ class _PendingRequest(Generic[K, V]):
 
 
 class Admin:
-    """Asks one cluster; for one thread."""
+    """Sends requests to one cluster. For one thread."""
 
     def __init__(self, where: Where) -> None:
         self._where = where
@@ -85,7 +85,7 @@ class Admin:
     def ask(
         self, request: Callable[[AdminClient], Mapping[K, Future[V]]], timeout_s: float
     ) -> Responses[K, V]:
-        """Send the request, which may be repeated, until each of its keys has an answer."""
+        """Send a repeatable request until each of its keys has an answer or the time is over."""
         deadline = time.monotonic() + timeout_s
         answers = Responses[K, V]()
         asked: list[_PendingRequest[K, V]] = []
@@ -101,7 +101,7 @@ class Admin:
             self._client = admin_client(self._where)
 
     def list_topics(self, timeout_s: float) -> Mapping[str, Any]:
-        """The topics that a broker shows; ``KafkaException`` if none answers in time."""
+        """Return the topics in a broker's metadata; ``KafkaException`` after the time-out."""
         deadline = time.monotonic() + timeout_s
         patience_s = ASK_AGAIN_S
         while True:
@@ -113,13 +113,13 @@ class Admin:
                 if error.args[0].code() not in _PASSING or left_s <= 0:
                     raise
                 time.sleep(min(_PAUSE_S, left_s))
-            # This call blocks, so no second one goes on beside it: each may take longer instead.
+            # This call blocks, so attempts cannot overlap; each gets more time than the previous.
             patience_s *= 2
             self._client = admin_client(self._where)
 
 
 def _collect(asked: list[_PendingRequest[K, V]], answers: Responses[K, V], until_s: float) -> None:
-    """Take the answers that come until then, or until none is missing."""
+    """Collect answers until the given time, or until none is missing."""
     while True:
         pending: list[Future[V]] = []
         for one in asked:
@@ -131,7 +131,7 @@ def _collect(asked: list[_PendingRequest[K, V]], answers: Responses[K, V], until
         left_s = until_s - time.monotonic()
         if not answers.missing or left_s <= 0:
             return
-        if not pending:  # all have failed, none of them for good
+        if not pending:  # all attempts have failed with an error that allows a repetition
             time.sleep(min(_PAUSE_S, left_s))
             return
         wait(pending, left_s, FIRST_COMPLETED)

@@ -1,16 +1,15 @@
 """A consumer whose logs change while it reads: added logs start at given offsets, others continue.
 
-No consumer group: positions live in state records (rule-5), so nothing is committed, nothing is
-balanced, and no start waits for a dead member's session. What is to be read is assigned.
+There is no consumer group: positions are kept in state records (rule-5), so nothing is committed or
+balanced, and no start waits for a dead member's session. Logs are assigned.
 
-aiokafka replaces the whole assignment at each ``assign``. All positions are dropped, what has been
-fetched ahead is fetched again, and an answer that arrives in the same moment is taken for one that
-is still under way: then nothing is fetched for 200 ms, of any log. So only the first logs are
-assigned. Later ones are entered into the assignment that there is, and those that leave are taken
-out of it; the others, and their fetches, are left alone. It happens in one step, without an
-``await``: nothing can be handed out meanwhile. A record that was handed out before its log was
-removed, or begun anew, is told by its ``since``: the caller numbers each beginning, and every batch
-carries the number of its own.
+aiokafka replaces the whole assignment at each ``assign``. It drops all positions, fetches
+prefetched records again, and treats an answer that arrives in the same moment as still pending:
+then nothing is fetched for 200 ms, from any log. Therefore only the first logs are assigned. Later
+ones are added to the active assignment, and removed logs are deleted from it; the other logs and
+their fetches are not affected. A change is one step without ``await``, so no record is returned
+during it. A record returned before its log was removed or restarted is recognised by its ``since``:
+the caller numbers each beginning of a log, and every batch carries the number of its beginning.
 """
 
 from __future__ import annotations
@@ -36,25 +35,25 @@ from slackwater.runtime.logs.transport import (
 
 TAKE_RECORDS_MAX: Final = 128
 TAKE_MS_MAX: Final = 60_000
-"""A bound, no interval: whoever takes is woken by records, not by the clock."""
+"""Longest wait of ``take``; records end it at once."""
 FETCH_WAIT_MS_MAX: Final = 500
-"""So long the broker holds a fetch while all logs are silent; a record ends the wait at once. A log
-that is added while all are silent waits so long for its first fetch, no other is late by it."""
-# aiokafka's own ``consumer_timeout_ms`` of 200 ms is left alone: so often it looks at its fetches,
-# which mends whatever wake-up it has missed.
+"""How long the broker holds a fetch while all logs are silent; a record ends the wait at once. Only
+a log that is added while all are silent waits that long, for its first fetch."""
+# aiokafka's ``consumer_timeout_ms`` of 200 ms is unchanged: it is the interval of a check that
+# recovers from a missed wake-up.
 OPEN_S_MAX: Final = 60.0
 OPEN_AGAIN_S: Final = 0.1
 
 
 class Begin(NamedTuple):
-    """Where a log is to be read from, and the number of this beginning."""
+    """The start offset of a log, and the number of this beginning."""
 
     offset: int
     since: int
 
 
 class RecordBatch(NamedTuple):
-    """Records of one log in their order, and the number of the beginning that they follow."""
+    """Records of one log in order, and the number of their beginning."""
 
     log: Log
     since: int
@@ -71,7 +70,7 @@ class AssignedConsumer:
 
     @classmethod
     async def open(cls, cluster: Cluster, isolation: Isolation) -> AssignedConsumer:
-        """Connect; a broker that is starting is waited for, ``NoAnswerError`` after a while."""
+        """Connect; waits for a starting broker for a bounded time, then ``NoAnswerError``."""
         give_up_at = time.monotonic() + OPEN_S_MAX
         while True:
             consumer = AIOKafkaConsumer(
@@ -92,9 +91,9 @@ class AssignedConsumer:
                 return cls(consumer)
 
     def change(self, begin: Mapping[Log, Begin], leave: Iterable[Log] = ()) -> None:
-        """Read these logs from there on and those no more; all others go on where they are.
+        """Start reading logs at the given positions and stop reading others; the rest continue.
 
-        Must not await: see the module's first lines.
+        Must not await: see the module's docstring.
         """
         leave = list(leave)
         for log in leave:
@@ -113,7 +112,7 @@ class AssignedConsumer:
             consumer.assign(list(begin))
             return
         for partition in leave & assignment.tps:
-            # The state stays, without a position: an answer under way looks it up, and is dropped.
+            # The state stays, without a position: a pending answer looks it up and is dropped.
             assignment.state_value(partition).await_reset(None)
             consumer._fetcher._records.pop(partition, None)
         for partition in begin - assignment.tps:
@@ -127,9 +126,9 @@ class AssignedConsumer:
         return None if subscription is None else subscription.assignment
 
     async def take(self) -> list[RecordBatch]:
-        """Records that are there; waits for the first, up to ``TAKE_MS_MAX``.
+        """Return available records; waits for the first, at most ``TAKE_MS_MAX``.
 
-        ``PositionGoneError`` when a log does not hold its position any more.
+        Raises ``PositionGoneError`` when retention has removed the position in a log.
         """
         try:
             found = await self._consumer.getmany(
@@ -148,10 +147,10 @@ class AssignedConsumer:
         return batches
 
     def positions(self) -> dict[Log, tuple[int, int]]:
-        """Per log its position, and the last record below it that was handed out (-1: none).
+        """Return per log the position and the offset of the last returned record (-1: none).
 
-        In a log of transactions the markers take offsets and are never handed out: only the
-        client's own position passes them (trace-11).
+        Transaction markers take offsets and are never returned: only the client's position passes
+        them (trace-11).
         """
         assignment = self._assignment
         if assignment is None:

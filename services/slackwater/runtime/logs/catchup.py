@@ -1,12 +1,12 @@
 """The catch-up reader: replays logs from parked positions, beside the live consumer (rule-12).
 
-What the live consumer has brought lately is handed out again from memory (``recent.py``); a client
-of the broker reads what is older.
+Records that the live consumer has read recently are returned from memory (``recent.py``). Older
+ones are read by a separate client of the broker.
 
-A parked cursor is a position and nothing else. The owner of parked cursors requests after each
-step the positions to read next; unchanged logs continue undisturbed, so the steady state costs a
-comparison of two small dictionaries. The alternative, seeking the live consumer back and forth,
-starves the live line (trace-14) and throws away what was fetched ahead at each turn.
+A parked cursor consists of a position only. The owner of parked cursors requests after each step
+the positions to read next. Logs whose position is unchanged continue undisturbed, so the steady
+state costs a comparison of two small dictionaries. The alternative, seeking the live consumer back
+and forth, starves the live line (trace-14) and discards prefetched records at each turn.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Gone:
 
 
 class CatchUpReader:
-    """A reader of requested positions. For one thread; never blocks long."""
+    """Reads logs from requested positions. For one thread; never blocks long."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class CatchUpReader:
         self._make = partial(
             transport.reader, isolation=isolation, prefetch_kib_max=prefetch_kib_max
         )
-        # Made when it is first wanted: most of the time nothing is parked, and a client that has
-        # nothing to read costs threads all the same.
+        # Created at first use: most of the time nothing is parked, and even an idle client has
+        # threads.
         self._made: Reader | None = None
-        # Where the next record of each log may begin: from one past the last record handed over
-        # to the reader's position, which lies further where markers follow.
+        # Range of each log in which its next record may be: from the offset after the last returned
+        # record to the reader's position, which is greater if markers follow.
         self._resume_from: dict[Log, int] = {}
 
     @property
@@ -68,7 +68,7 @@ class CatchUpReader:
         return self._made
 
     def want(self, positions: Mapping[Log, int]) -> None:
-        """Read exactly these logs, each from the offset given; what fits already goes on."""
+        """Read exactly these logs from the given offsets; logs already at them continue."""
         if not positions and self._made is None:
             return
         self._reader.unassign(self._reader.assigned - positions.keys())
@@ -82,10 +82,10 @@ class CatchUpReader:
         }
 
     def poll(self, budget_ms: float = 0.0, records_max: int = 500) -> list[RawRecord]:
-        """Records that are there; waits up to the budget for the first.
+        """Return available records; waits up to ``budget_ms`` for the first.
 
-        Raises ``PositionGoneError`` for a position that retention took away; want another one of
-        that log, or drop it, before the next call.
+        Raises ``PositionGoneError`` if retention has removed a position. The caller must then
+        request another position of that log, or drop the log, before the next call.
         """
         if not self._resume_from:
             return []
@@ -95,7 +95,7 @@ class CatchUpReader:
         return records
 
     def read(self, positions: Mapping[Log, int], records_max: int) -> list[RawRecord] | Gone:
-        """Want these positions; the records that are there, or what stands in their way."""
+        """Request positions and return available records, or ``Gone`` if a position is removed."""
         found, older = self._from_memory(positions, records_max)
         self.want(older)
         try:
@@ -108,7 +108,7 @@ class CatchUpReader:
     def _from_memory(
         self, positions: Mapping[Log, int], records_max: int
     ) -> tuple[list[RawRecord], dict[Log, int]]:
-        """What is held of these logs, and where the others are to be read from the broker."""
+        """Return records held in memory, and the positions to be read from the broker."""
         found: list[RawRecord] = []
         older: dict[Log, int] = {}
         share = max(records_max // max(len(positions), 1), 1)
@@ -123,7 +123,7 @@ class CatchUpReader:
         return found, older
 
     def position(self, log: Log) -> int:
-        """Every visible record of the log below it has been handed over."""
+        """Return the offset below which all visible records of a log have been returned."""
         return self._reader.position(log)
 
     @property

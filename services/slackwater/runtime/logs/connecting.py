@@ -5,8 +5,8 @@ time-out. aiokafka has one time for that and for the answer to a request, 40 s, 
 one broker at a time: a root that wants to reach the transaction coordinator on a dead machine
 commits nothing meanwhile, long after another broker has taken over (25 s were seen, until the dead
 one was back). A shorter time for requests would be wrong: a write that waits for its copies is in
-order. So we knock first. The other two clients have a setting for it (``topics.toml``,
-``kafka.py``).
+order. So a short probe connection precedes each connection. The other two clients have a setting
+for this (``topics.toml``, ``kafka.py``).
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""Writing to a real Kafka: writers that leave no hole, and the client that they share.
+"""Writes to Kafka: writers that leave no hole, and the producer that they share.
 
-A producer that gives up on a record in time leaves a hole behind which later records are accepted
-(trace-1), so there is no delivery time-out, and the first record that is refused ends its writer.
+A producer that drops a record after a time-out leaves a hole, after which later records are
+accepted (trace-1). There is therefore no delivery time-out, and the first record that the broker
+rejects ends its writer.
 
-A client of its own for each writer would be the simplest: it could be emptied when its writer ends.
-But a client is two threads, a connection, and a request for each record; what twenty streams write
-at one cut point fits one request. So a process that writes many logs has one ``LogProducer``, and a
-writer for each owner of logs: with its own bound of bytes in flight, its own failure and its own
-waiting, so that a log that the broker does not take keeps nobody else waiting. What a writer that
-has failed had in the shared client goes its way. It may arrive behind the hole, as a paused
-writer's records may, and readers drop it for the same reason (rule-10 and rule-11).
+A producer for each writer would be simplest: it could be purged when its writer ends. But each has
+two threads, a connection, and a request for each record, whereas the records of twenty streams at
+one cut point fit one request. A process that writes many logs therefore has one ``LogProducer``,
+and one writer for each owner of logs. Each writer has its own bound of bytes in flight, fails
+alone and waits alone, so a log that the broker does not accept delays no other writer. Records of a
+failed writer stay in the shared producer. They may be written after the hole, like those of a
+paused writer, and readers drop them for the same reason (rule-10 and rule-11).
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from slackwater.runtime.logs.topics import confluent_producer
 from slackwater.runtime.logs.transport import Log, NoAnswerError, WriterFailedError
 
 RECORD_OVERHEAD_BYTES: Final = 600
-"""What a record in flight takes beside its value, in the client and for its report (measured)."""
+"""Memory of a record in flight in addition to its value: client and delivery report (measured)."""
 _DELIVERY_POLL_S: Final = 0.1
 
 
 class LogProducer:
-    """One client, and the thread that takes its delivery reports."""
+    """One Kafka producer, and the thread that serves its delivery reports."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class LogProducer:
             **confluent_producer(where),  # all acknowledged, in order, no delivery time-out
             **config,
             "linger.ms": linger_ms,
-            # Twice the bound of all writers together, which is the one that holds.
+            # Twice the bound of all writers together, so that the writers' bound is effective.
             "queue.buffering.max.kbytes": 2 * in_flight_bytes_max // 1024 + 32 * 1024,
             "queue.buffering.max.messages": 1_000_000,
         }
@@ -61,15 +62,15 @@ class LogProducer:
         self._thread.start()
 
     def sole_writer(self, on_fatal: Callable[[str], None]) -> LogWriter:
-        """The only writer there will be: the client ends with it, and is emptied if it fails."""
+        """Return the only writer; the producer ends with it, and is purged if it fails."""
         return self._writer(on_fatal, self._in_flight_bytes_max, is_sole=True)
 
     def writer(self, on_fatal: Callable[[str], None], *, in_flight_bytes_max: int) -> LogWriter:
-        """Make one of several writers."""
+        """Return one of several writers."""
         return self._writer(on_fatal, in_flight_bytes_max, is_sole=False)
 
     def close(self) -> None:
-        """End; what is in flight is given up. Never raises."""
+        """Close the producer; records in flight are dropped. Never raises."""
         self._ended = True
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -84,15 +85,15 @@ class LogProducer:
         key: bytes | None,
         report: Callable[[KafkaError | None, Message], None],
     ) -> None:
-        """Queue a record; waits for nothing."""
+        """Queue a record without waiting."""
         self._client.produce(log[0], value, key, log[1], on_delivery=report)
 
     def empty(self) -> None:
-        """Give up what is queued, without waiting for what the broker has been sent."""
+        """Drop queued records, without waiting for those that have been sent."""
         self._client.purge(blocking=False)
 
     def note(self, error: KafkaError) -> None:
-        """After some errors a client takes no record of anybody: the next writer needs another."""
+        """Record an error; after a fatal one the next writer needs another producer."""
         self._is_broken |= error.fatal()
 
     def _writer(
@@ -111,7 +112,7 @@ class LogProducer:
         while not self._ended:
             try:
                 self._client.poll(_DELIVERY_POLL_S)
-            except Exception as error:  # noqa: BLE001 -- without this thread all others would wait
+            except Exception as error:  # noqa: BLE001 -- all writers depend on this thread
                 with self._lock:
                     writers = list(self._writers)
                 for writer in writers:
@@ -121,8 +122,8 @@ class LogProducer:
 class LogWriter:
     """Appends records and leaves no hole (rule-7).
 
-    ``on_delivery`` and ``on_fatal`` run in the client's thread: a shell on an event loop passes
-    them on with ``call_soon_threadsafe``.
+    ``on_delivery`` and ``on_fatal`` are called in the producer's thread; in a program with an event
+    loop they must use ``call_soon_threadsafe``.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class LogWriter:
         self._raise_if_failed()
 
     def await_delivered(self, timeout_s: float | None = None) -> None:
-        """Wait until all that was appended is delivered, else ``NoAnswerError``."""
+        """Wait until all appended records are delivered; ``NoAnswerError`` after a time-out."""
         with self._changed:
             done = self._changed.wait_for(
                 lambda: self._failed is not None or self._in_flight_bytes == 0, timeout_s
@@ -181,16 +182,16 @@ class LogWriter:
             raise NoAnswerError(f"{self._in_flight_bytes} bytes not delivered in {timeout_s} s")
 
     def delivered_to(self, topic: str, partition: int) -> int | None:
-        """One past the offset of the last record delivered to the log; None before the first."""
+        """Return the offset after the last delivered record of a log; None before the first."""
         return self._delivered.get((topic, partition))
 
     @property
     def in_flight_bytes(self) -> int:
-        """What is appended and not yet delivered takes in memory."""
+        """Memory of the records that are appended and not delivered, in bytes."""
         return self._in_flight_bytes
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Deliver what is in flight if the time allows, and end. Never raises."""
+        """Wait for records in flight, at most ``timeout_s``, and end. Never raises."""
         with self._changed:
             if self._closing:
                 return
@@ -202,7 +203,7 @@ class LogWriter:
             self._producer.close()
 
     def fail(self, why: str) -> None:
-        """The first failure ends the writer: what is queued behind it is not to be sent."""
+        """End the writer after its first failure; records queued later are not sent."""
         with self._changed:
             if self._failed is not None:
                 return
@@ -232,7 +233,7 @@ class LogWriter:
                 self._refused(error, message, size)
             else:
                 self._arrived(message, on_delivery)
-        except Exception as fault:  # noqa: BLE001 -- of this writer; other writers' reports follow
+        except Exception as fault:  # noqa: BLE001 -- ends this writer; others' reports follow
             self.fail(f"a delivery could not be reported: {fault!r}")
         finally:
             with self._changed:

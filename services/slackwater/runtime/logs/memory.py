@@ -1,13 +1,12 @@
-"""A broker in memory: the transport without Kafka.
+"""The transport in memory: a broker for tests, without Kafka.
 
-It is for tests of shells and of all that is written against ``slackwater.runtime.logs.transport``.
-The four facts that make Kafka different from a list are in it, because they are what code gets
-wrong: markers of transactions take offsets that nobody reads; an open transaction hides what comes
-after it from committed readers; retention moves the beginning; and while the broker is away,
-appends wait instead of failing. The behaviour suite in ``tests/contracts`` holds it to what Kafka
-does.
+Tests of shells, and of all code that uses ``slackwater.runtime.logs.transport``, run on it. It
+models the four properties in which Kafka differs from a list, since these are what code gets wrong:
+transaction markers take offsets that no reader sees; an open transaction hides later records from
+committed readers; retention moves the beginning of a log; and while the broker is unreachable,
+appends wait instead of failing. The behaviour suite in ``tests/contracts`` runs on it and on Kafka.
 
-Rejected: a mock of the Kafka client. It would repeat our guesses about the client back to us.
+Rejected: a mock of the Kafka client, which would only repeat our assumptions about the client.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class _Log:
 
 
 class MemoryBroker:
-    """Topics in memory, and a ``Transport`` to them. ``now_ms`` gives records their timestamp."""
+    """Topics in memory, and a ``Transport`` to them; ``now_ms`` returns record timestamps."""
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0, names: Names = UNPREFIXED) -> None:
         self.names = names
@@ -91,19 +90,19 @@ class MemoryBroker:
     def create_topic(
         self, topic: str, partitions: int = 1, *, bytes_max: int = RECORD_BYTES_MAX
     ) -> None:
-        """Make a topic; ``bytes_max`` is the largest record it takes."""
+        """Create a topic that accepts records of up to ``bytes_max``."""
         with self.changed:
             for partition in range(partitions):
                 assert (topic, partition) not in self._logs, f"{topic} is there already"
                 self._logs[topic, partition] = _Log(bytes_max)
 
     def go_away(self) -> None:
-        """Be unreachable: appends wait, readers get nothing, questions no answer."""
+        """Become unreachable: appends wait, readers get no records, requests no answer."""
         with self.changed:
             self._away = True
 
     def come_back(self) -> None:
-        """Be reachable again; what waited is appended first, in order."""
+        """Become reachable; waiting records are appended first, in order."""
         with self.changed:
             self._away = False
             waiting, self._waiting = self._waiting, []
@@ -112,11 +111,11 @@ class MemoryBroker:
             self.changed.notify_all()
 
     def transaction(self) -> MemoryTransaction:
-        """Begin a transaction; used as a context it commits, or aborts on an error."""
+        """Begin a transaction; as a context manager it commits, or aborts on an error."""
         return MemoryTransaction(self)
 
     def when_back(self, action: Callable[[], None]) -> None:
-        """Run now, or as soon as the broker is back."""
+        """Run an action now, or as soon as the broker is reachable."""
         with self.changed:
             if self._away:
                 self._waiting.append(action)
@@ -125,18 +124,18 @@ class MemoryBroker:
                 self.changed.notify_all()
 
     def land(self, log: Log, key: bytes | None, value: bytes, fate: _Fate) -> _Entry:
-        """Append an entry, for the writers of this module."""
+        """Append an entry; for the writers of this module."""
         return self.log(log).append(RawRecord(*log, -1, self._now_ms(), key, value), fate)
 
     def log(self, log: Log) -> _Log:
-        """The log itself, for readers and writers of this module."""
+        """Return a log; for the readers and writers of this module."""
         if log not in self._logs:
             raise TopicMissingError(f"topic {log[0]} has no partition {log[1]}")
         return self._logs[log]
 
     @property
     def away(self) -> bool:
-        """Whether it is unreachable."""
+        """Whether the broker is unreachable."""
         return self._away
 
     def writer(
@@ -146,11 +145,11 @@ class MemoryBroker:
         in_flight_bytes_max: int = 64 * 1024 * 1024,
         linger_ms: float = 0.0,
     ) -> MemoryWriter:
-        """A writer; records are delivered within ``append`` unless the broker is away."""
+        """Return a writer; ``append`` delivers at once unless the broker is unreachable."""
         return MemoryWriter(self, on_fatal, in_flight_bytes_max)
 
     def producer(self, *, in_flight_bytes_max: int, linger_ms: float = 0.0) -> MemoryProducer:
-        """There is no client to share: each writer is for itself anyway."""
+        """Return a producer; its writers share nothing, since there is no client."""
         return MemoryProducer(self)
 
     def reader(
@@ -161,7 +160,7 @@ class MemoryBroker:
         gather_ms: int = 0,
         fetch_wait_ms_max: int = FETCH_WAIT_MS,
     ) -> MemoryReader:
-        """A reader without any log yet; here nothing is fetched, so nothing is gathered."""
+        """Return a reader without logs; the options have no effect, since nothing is fetched."""
         return MemoryReader(self, isolation)
 
     def end_offsets(
@@ -171,13 +170,13 @@ class MemoryBroker:
         isolation: Isolation = "read_uncommitted",
         timeout_s: float = 10.0,
     ) -> dict[Log, int]:
-        """Where each log ends now."""
+        """Return the current end offset of each log."""
         with self.changed:
             self._await_back(timeout_s)
             return {log: self.log(log).end(isolation) for log in logs}
 
     def beginning_offsets(self, logs: Iterable[Log], *, timeout_s: float = 10.0) -> dict[Log, int]:
-        """The first offset that each log still holds."""
+        """Return the first offset that each log still holds."""
         with self.changed:
             self._await_back(timeout_s)
             return {log: self.log(log).first for log in logs}
@@ -189,20 +188,20 @@ class MemoryBroker:
         isolation: Isolation = "read_uncommitted",
         timeout_s: float,
     ) -> dict[Log, int] | None:
-        """Where each log ends now; None while the broker is away."""
+        """Return the current end offset of each log; None while the broker is unreachable."""
         if self._away:
             return None
         return self.end_offsets(logs, isolation=isolation)
 
     def markers(self, log: Log, *, timeout_s: float = 10.0) -> list[Marker]:
-        """Where transactions have ended in what the log holds now, and when; in order."""
+        """Return the transaction markers that the log holds, in order."""
         with self.changed:
             self._await_back(timeout_s)
             ends = [e.record for e in self.log(log).entries if e.fate is _Fate.MARKER]
             return [Marker(record.offset, record.timestamp_ms) for record in ends]
 
     def delete_records(self, before: Mapping[Log, int], *, timeout_s: float = 30.0) -> None:
-        """Give up what lies below these offsets."""
+        """Delete the records below these offsets."""
         with self.changed:
             self._await_back(timeout_s)
             for log, offset in before.items():
@@ -215,17 +214,17 @@ class MemoryBroker:
 
 
 class MemoryProducer:
-    """What several writers share."""
+    """A producer for several writers."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
 
     def writer(self, on_fatal: Callable[[str], None], *, in_flight_bytes_max: int) -> MemoryWriter:
-        """One of them."""
+        """Return a writer."""
         return MemoryWriter(self._broker, on_fatal, in_flight_bytes_max)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there are no resources to release."""
 
 
 class MemoryWriter:
@@ -249,7 +248,7 @@ class MemoryWriter:
         key: bytes | None = None,
         on_delivery: Callable[[int], None] | None = None,
     ) -> None:
-        """Append, at once or as soon as the broker is back."""
+        """Append a record, at once or as soon as the broker is reachable."""
         self._raise_if_failed()
         size = len(value)
         with self._broker.changed:
@@ -278,7 +277,7 @@ class MemoryWriter:
         self._in_flight_bytes -= len(value)
 
     def await_delivered(self, timeout_s: float | None = None) -> None:
-        """Wait until all that was appended is delivered."""
+        """Wait until all appended records are delivered."""
         with self._broker.changed:
             done = self._broker.changed.wait_for(
                 lambda: self._failed is not None or self._in_flight_bytes == 0, timeout_s
@@ -288,16 +287,16 @@ class MemoryWriter:
             raise NoAnswerError(f"{self._in_flight_bytes} bytes not delivered in {timeout_s} s")
 
     def delivered_to(self, topic: str, partition: int) -> int | None:
-        """One past the offset of the last record delivered to the log."""
+        """Return the offset after the last delivered record of a log."""
         return self._delivered.get((topic, partition))
 
     @property
     def in_flight_bytes(self) -> int:
-        """Bytes appended and not yet delivered."""
+        """Bytes that are appended and not delivered."""
         return self._in_flight_bytes
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Nothing to give back."""
+        """Do nothing: there are no resources to release."""
 
     def _raise_if_failed(self) -> None:
         if self._failed is not None:
@@ -319,12 +318,12 @@ class MemoryReader:
         self._positions.update(positions)
 
     def unassign(self, logs: Iterable[Log]) -> None:
-        """Read these logs no more."""
+        """Stop reading these logs."""
         for log in logs:
             self._positions.pop(log, None)
 
     def poll(self, records_max: int = 1000, timeout_s: float = 0.0) -> list[RawRecord]:
-        """Records that are there; waits only for the first."""
+        """Return available records; waits only for the first."""
         with self._broker.changed:
             records = self._take(records_max)
             if not records and timeout_s > 0:
@@ -333,7 +332,7 @@ class MemoryReader:
             return records
 
     def position(self, log: Log) -> int:
-        """Every visible record below it has been handed over."""
+        """Return the offset below which all visible records have been returned."""
         return self._positions[log]
 
     @property
@@ -361,7 +360,7 @@ class MemoryReader:
             end = kept.end(self._isolation)
             if not kept.first <= self._positions[log] <= kept.end("read_uncommitted"):
                 if records:
-                    break  # hand over what was read; the next call says what is gone
+                    break  # return what was read; the next call raises
                 raise PositionGoneError(*log, self._positions[log])
             while self._positions[log] < end and len(records) < records_max:
                 record = kept.visible(self._positions[log], self._isolation)
@@ -386,11 +385,11 @@ class MemoryTransaction:
             self._touched[topic, partition] = None
 
     def commit(self) -> None:
-        """Make all of it visible."""
+        """Make the records visible."""
         self._end(_Fate.COMMITTED)
 
     def abort(self) -> None:
-        """Hide all of it from committed readers for ever."""
+        """Hide the records from committed readers permanently."""
         self._end(_Fate.ABORTED)
 
     def _end(self, fate: _Fate) -> None:

@@ -1,11 +1,11 @@
-"""The topics of a deployment: which there are, how they are made, what their clients need.
+"""The topics of a deployment: their list, their creation, and the settings of their clients.
 
-The list is data (schemas/topics.toml), because code, compose files and tests must agree on it and
-a limit that differs between broker, producer and consumer loses a record only on the day that one
-is large (trace-32). What a deployment needs is a pure function of its streams and the shapes of its
-queries. Creation is explicit and may be repeated: an existing topic is left as it is, unless its
-number of partitions contradicts the deployment, which nothing could mend later. A compacted topic
-may get more of them: what is in it is found by its key.
+The list is data (schemas/topics.toml), because code, compose files and tests must agree on it. A
+limit that differs between broker, producer and consumer would lose a record only when one is large
+(trace-32). The topics that a deployment needs are a pure function of its streams and queries.
+Creation is explicit and repeatable: an existing topic is not changed. If its number of partitions
+contradicts the deployment, this is an error, because it cannot be corrected later. Only compacted
+topics may get more partitions, since their records are found by key.
 """
 
 import re
@@ -30,13 +30,15 @@ Config = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class QueryTopics:
-    """The numbers of a query that its topics follow from."""
+    """The numbers of a query that determine its topics."""
 
     name: str
     children: int = 1
     replicas: int = 2
     parts: int = 1
     windowed: bool = True
+    has_children: bool = True
+    """False where it reads another query's children, and so their ordered logs and deltas."""
 
     def __post_init__(self) -> None:
         assert min(self.children, self.replicas, self.parts) >= 1
@@ -44,7 +46,7 @@ class QueryTopics:
 
 @dataclass(frozen=True, slots=True)
 class TopicLayout:
-    """One topic as it is to be created."""
+    """One topic with its settings."""
 
     name: str
     partitions: int
@@ -52,17 +54,17 @@ class TopicLayout:
 
     @property
     def by_key(self) -> bool:
-        """Is a record found by its key, in whatever partition it is?"""
+        """Whether records are found by key, whatever their partition."""
         return self.config.get("cleanup.policy") == "compact"
 
 
 def ordered_partition(replica: int, *, live: bool) -> int:
-    """The partition of a replica's stable or live log."""
+    """Return the partition of a replica's stable or live log."""
     return 2 * replica + live
 
 
 def deltas_partition(child: int, replica: int, replicas: int, *, live: bool) -> int:
-    """The partition of the deltas made from one ordered log."""
+    """Return the partition of the deltas made from one ordered log."""
     assert replica < replicas
     return (child * replicas + replica) * 2 + live
 
@@ -70,7 +72,7 @@ def deltas_partition(child: int, replica: int, replicas: int, *, live: bool) -> 
 def topics_for(
     streams: Iterable[str], queries: Iterable[QueryTopics], names: Names = UNPREFIXED
 ) -> tuple[TopicLayout, ...]:
-    """All topics that these streams and queries need, in the order of the file."""
+    """Return all topics that these streams and queries need, in the order of the file."""
     streams, queries = tuple(streams), tuple(queries)
     specs: list[TopicLayout] = []
     for template in _file()["topic"]:
@@ -81,6 +83,8 @@ def topics_for(
             for query in queries:
                 if template.get("windowed", False) and not query.windowed:
                     continue
+                if template.get("of_children", False) and not query.has_children:
+                    continue
                 of = _placeholders(words, query)
                 specs += [_spec(template, names, values, query) for values in of]
         else:
@@ -89,56 +93,56 @@ def topics_for(
 
 
 def piece_bytes_max() -> int:
-    """Where the content of a bucket is cut into pieces."""
+    """Return the size at which the contents of a bucket are cut into pieces."""
     return int(_file()["limits"]["piece_bytes_max"])
 
 
 def confluent_client(where: Where) -> Config:
-    """What each client of confluent-kafka needs: where Kafka is, and how to get in."""
+    """Return the settings of every confluent-kafka client: addresses and security."""
     cluster = cluster_of(where)
     return {"bootstrap.servers": cluster.bootstrap} | cluster.security.confluent()
 
 
 def confluent_producer(where: Where, **extra: str | float | bool) -> Config:
-    """Settings of a confluent-kafka Producer; extra ones as `linger_ms=5`."""
+    """Return the settings of a confluent-kafka Producer; additional ones as `linger_ms=5`."""
     return _confluent(where, "producer", extra)
 
 
 def confluent_consumer(where: Where, **extra: str | float | bool) -> Config:
-    """Settings of a confluent-kafka Consumer that is assigned, not subscribed.
+    """Return the settings of a confluent-kafka Consumer with explicit assignment.
 
-    librdkafka wants a group id even so; nothing is ever committed to it.
+    librdkafka requires a group id even so; nothing is committed to the group.
     """
     return _confluent(where, "consumer", {"group_id": UNPREFIXED.assigned_group} | extra)
 
 
 def aiokafka_producer(where: Where, **extra: object) -> Config:
-    """Keyword arguments of an AIOKafkaProducer."""
+    """Return the keyword arguments of an AIOKafkaProducer."""
     return _aiokafka(where, "producer", extra)
 
 
 def aiokafka_consumer(where: Where, **extra: object) -> Config:
-    """Keyword arguments of an AIOKafkaConsumer."""
+    """Return the keyword arguments of an AIOKafkaConsumer."""
     return _aiokafka(where, "consumer", extra)
 
 
 def spark_options(where: Where, end: Literal["source", "sink"]) -> dict[str, str]:
-    """Options of Spark's Kafka source or sink; without a secret in them."""
+    """Return the options of Spark's Kafka source or sink; they contain no secret."""
     cluster = cluster_of(where)
     address = {"kafka.bootstrap.servers": cluster.bootstrap}
     return address | _clients("spark", end) | cluster.security.spark()
 
 
 def ensure_topics(where: Where, specs: Iterable[TopicLayout], timeout_s: float = 30.0) -> None:
-    """Create what is missing; may be repeated, also by several processes at once."""
+    """Create missing topics; repeatable, also by several processes at once."""
     admin, wanted = Admin(where), {spec.name: spec for spec in specs}
     existing = _partition_counts(admin, where, timeout_s)
     missing = [spec for name, spec in wanted.items() if name not in existing]
     if missing:
         _create(admin, missing, timeout_s)
-        # The controller has made them; a broker learns of them and of their leaders later, on a
-        # busy machine by seconds, and a client that asks meanwhile may get stuck. Another process
-        # may have been quicker, and may have wanted something else.
+        # A broker receives new topics and their leaders later than the controller, on a busy
+        # machine by seconds, and a client that requests them before may block. Another process may
+        # have created a topic with other numbers.
         existing = _wait_seen(admin, where, wanted.keys(), timeout_s)
     for name, spec in wanted.items():
         if existing[name] != spec.partitions and not spec.by_key:
@@ -155,14 +159,14 @@ def ensure_topics(where: Where, specs: Iterable[TopicLayout], timeout_s: float =
 def ensure_inputs(
     where: Where, names: Iterable[str], partitions: int, timeout_s: float = 30.0
 ) -> None:
-    """Create users' topics that are missing; one that is there is the user's, and is left alone."""
+    """Create missing input topics; existing ones are not changed."""
     existing = _partition_counts(Admin(where), where, timeout_s)
     missing = [TopicLayout(name, partitions, {}) for name in names if name not in existing]
     ensure_topics(where, missing, timeout_s)
 
 
 def partition_count(where: Where, topic: str, timeout_s: float = 10.0) -> int:
-    """How many partitions an existing topic has; a missing one is the user's to create."""
+    """Return the number of partitions of a topic; ``EnvironmentProblem`` if it does not exist."""
     counts = partition_counts(where, [topic], timeout_s)
     if topic not in counts:
         raise EnvironmentProblem(f"topic {topic} does not exist on {where}")
@@ -172,7 +176,7 @@ def partition_count(where: Where, topic: str, timeout_s: float = 10.0) -> int:
 def partition_counts(
     where: Where, topics: Iterable[str], timeout_s: float = 10.0
 ) -> dict[str, int]:
-    """How many partitions each of these topics has; without those that do not exist."""
+    """Return the number of partitions of each topic; omits topics that do not exist."""
     counts = _partition_counts(Admin(where), where, timeout_s)
     return {topic: counts[topic] for topic in topics if topic in counts}
 
@@ -180,7 +184,7 @@ def partition_counts(
 def delete_records(
     where: Where, before: Mapping[tuple[str, int], int], timeout_s: float = 10.0
 ) -> dict[tuple[str, int], int]:
-    """Truncate logs up to, not including, the given offsets; gives the new beginnings."""
+    """Truncate logs up to, not including, the given offsets; return the new beginnings."""
     if not before:
         return {}
     wanted = [TopicPartition(topic, part, offset) for (topic, part), offset in before.items()]
@@ -251,14 +255,14 @@ def _product(expression: str, query: QueryTopics | None) -> int:
 def _partition_counts(
     admin: Admin, where: Where, timeout_s: float, *, led: bool = False
 ) -> dict[str, int]:
-    """Partitions by topic; ``led``: only of topics whose partitions all have a leader."""
+    """Return partition counts by topic; ``led``: only of topics whose partitions have leaders."""
     try:
         topics = admin.list_topics(timeout_s)
     except KafkaException as error:
         raise EnvironmentProblem(
             f"no broker answers on {where} within {timeout_s:.0f} s: {_reason(error)}"
         ) from error
-    # A topic in the making is listed with an error and no partitions.
+    # A topic that is being created is listed with an error and without partitions.
     return {
         name: len(topic.partitions)
         for name, topic in topics.items()
@@ -268,7 +272,7 @@ def _partition_counts(
 
 
 def _new_topic(spec: TopicLayout) -> NewTopic:
-    # -1: as many replicas as the cluster's own default says, one here, three in production.
+    # -1: the cluster's default replication factor, 1 embedded, 3 in production.
     return NewTopic(spec.name, spec.partitions, -1, config=dict(spec.config))
 
 
@@ -286,7 +290,7 @@ def _grow(admin: Admin, where: Where, spec: TopicLayout, timeout_s: float) -> No
     new = [NewPartitions(spec.name, spec.partitions)]
     answers = admin.ask(lambda client: client.create_partitions(new), timeout_s)
     for error in answers.refused.values():
-        # So it answers when somebody else has been quicker, or when it is asked again.
+        # The answer if another process was faster, or to a repeated request.
         if error.code() != KafkaError.INVALID_PARTITIONS:
             raise EnvironmentProblem(f"topic {spec.name} cannot be extended: {error.str()}")
     for why in answers.missing.values():
@@ -311,7 +315,7 @@ def _wait_seen(admin: Admin, where: Where, names: Set[str], timeout_s: float) ->
             return counts
         if time.monotonic() > deadline:
             raise EnvironmentProblem(f"topic {min(unseen)} was created but does not appear")
-        time.sleep(0.02)  # the client library offers nothing to wait on
+        time.sleep(0.02)  # the client library has nothing to wait for
 
 
 def _reason(error: KafkaException) -> str:

@@ -1,4 +1,4 @@
-"""A log as the protocols see it, and the three things that are done with one.
+"""The interface of logs, and the guarantees of its implementations.
 
 A *log* is one partition of a topic. Writers append to it and learn the offset, readers are placed
 at an offset and continue from there, and any client may request its beginning and end. The
@@ -44,11 +44,11 @@ RECORD_BYTES_MAX = limits.RECORD_BYTES_MAX
 
 
 FETCH_WAIT_MS: Final = 50
-"""Of a reader whose logs change, or that must see the ends of logs soon."""
+"""Fetch wait of a reader whose logs change, or that must detect the ends of logs soon."""
 
 
 class RawRecord(NamedTuple):
-    """A record as the log holds it. ``timestamp_ms`` is Kafka's own; a tombstone's value is b""."""
+    """A record of a log. ``timestamp_ms`` is Kafka's timestamp; a tombstone's value is b""."""
 
     topic: str
     partition: int
@@ -64,7 +64,7 @@ class RawRecord(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of a transaction in a log; it was written at ``at_ms``, by the broker's clock."""
+    """The end of a transaction in a log, written at ``at_ms`` of the broker's clock."""
 
     offset: int
     at_ms: int
@@ -75,7 +75,7 @@ class LogError(SlackwaterError):
 
 
 class PositionGoneError(LogError):
-    """The offset is not in the log: retention took it away, or the log is another one."""
+    """The offset is not in the log: retention has removed it, or the log was created again."""
 
     def __init__(self, topic: str, partition: int, offset: int) -> None:
         super().__init__(f"{topic}:{partition} does not hold offset {offset} any more")
@@ -96,7 +96,7 @@ class NoAnswerError(LogError, TimeoutError):
 
 
 class TopicMissingError(EnvironmentProblem):
-    """The topic is not there; topics are made explicitly."""
+    """The topic does not exist; topics are created explicitly."""
 
 
 class Writer(Protocol):
@@ -118,7 +118,7 @@ class Writer(Protocol):
         ...
 
     def delivered_to(self, topic: str, partition: int) -> int | None:
-        """One past the offset of the last record delivered to the log; None before the first."""
+        """Return the offset after the last delivered record of a log; None before the first."""
         ...
 
     @property
@@ -137,14 +137,14 @@ class Writer(Protocol):
 
 
 class SharedProducer(Protocol):
-    """A client that several writers append through, each on its own: see ``Transport.producer``."""
+    """A producer for several independent writers: see ``Transport.producer``."""
 
     def writer(self, on_fatal: Callable[[str], None], *, in_flight_bytes_max: int) -> Writer:
-        """One of them. It waits for its own records only, and fails alone."""
+        """Return a writer, which waits for its own records only, and fails alone."""
         ...
 
     def close(self) -> None:
-        """End, when its writers have been closed."""
+        """Close the producer, after its writers have been closed."""
         ...
 
 
@@ -152,19 +152,19 @@ class Reader(Protocol):
     """Reads logs from given positions. For one thread."""
 
     def assign(self, positions: Mapping[Log, int]) -> None:
-        """Read these logs, from these offsets, beside those already read; again = seek."""
+        """Also read these logs from these offsets; a log that is already read is sought."""
         ...
 
     def unassign(self, logs: Iterable[Log]) -> None:
-        """Read these logs no more; records fetched ahead are dropped."""
+        """Stop reading these logs; prefetched records are dropped."""
         ...
 
     def poll(self, records_max: int = 1000, timeout_s: float = 0.0) -> list[RawRecord]:
-        """Records that are there; waits only for the first, raises ``PositionGoneError``."""
+        """Return available records; waits for the first only; raises ``PositionGoneError``."""
         ...
 
     def position(self, log: Log) -> int:
-        """Every visible record below it has been handed over."""
+        """Return the offset below which all visible records have been returned."""
         ...
 
     @property
@@ -178,7 +178,7 @@ class Reader(Protocol):
 
 
 class Transport(Protocol):
-    """Where the logs of a deployment live, and what they are called there."""
+    """Access to the logs of a deployment, and their names."""
 
     @property
     def names(self) -> Names:
@@ -196,7 +196,7 @@ class Transport(Protocol):
         ...
 
     def producer(self, *, in_flight_bytes_max: int, linger_ms: float = 0.0) -> SharedProducer:
-        """For a process with many owners of logs; the bound is that of all of them together."""
+        """Return a producer for several writers; the bound applies to all of them together."""
         ...
 
     def reader(
@@ -207,11 +207,11 @@ class Transport(Protocol):
         gather_ms: int = 0,
         fetch_wait_ms_max: int = FETCH_WAIT_MS,
     ) -> Reader:
-        """A reader without any log yet; ``gather_ms``: how long records may be gathered.
+        """Return a reader without logs; ``gather_ms``: how long the broker may gather records.
 
-        ``fetch_wait_ms_max``: how long a fetch may wait while nothing comes. A record ends the wait
-        at once. What is late by it is a log that is assigned meanwhile, and the sight of a log's
-        end behind a transaction's marker.
+        ``fetch_wait_ms_max``: how long a fetch may wait without records. A record ends the wait at
+        once. The wait delays a log that is assigned meanwhile, and the detection of a log's end
+        after a transaction's marker.
         """
         ...
 
@@ -222,7 +222,7 @@ class Transport(Protocol):
         isolation: Isolation = "read_uncommitted",
         timeout_s: float = 10.0,
     ) -> dict[Log, int]:
-        """Where each log ends now, asked of the broker; ``NoAnswerError`` when it is silent."""
+        """Fetch the current end offset of each log; ``NoAnswerError`` after the time-out."""
         ...
 
     def beginning_offsets(self, logs: Iterable[Log], *, timeout_s: float = 10.0) -> dict[Log, int]:
@@ -236,15 +236,15 @@ class Transport(Protocol):
         isolation: Isolation = "read_uncommitted",
         timeout_s: float,
     ) -> dict[Log, int] | None:
-        """The same for an event loop; None = no answer, which counts as read (trace-11)."""
+        """Fetch end offsets in an event loop; None: no answer, which counts as read (trace-11)."""
         ...
 
     def markers(self, log: Log, *, timeout_s: float = 10.0) -> list[Marker]:
-        """Where transactions have ended in what the log holds now, and when; in order."""
+        """Return the transaction markers that the log holds, in order."""
         ...
 
     def delete_records(self, before: Mapping[Log, int], *, timeout_s: float = 30.0) -> None:
-        """Give up what lies below these offsets."""
+        """Delete the records below these offsets."""
         ...
 
 

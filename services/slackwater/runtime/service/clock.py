@@ -97,8 +97,8 @@ class SystemClock:
 
 def _report_step(step_us: int) -> None:
     _log.warning(
-        "the system's clock was stepped by %+.3f s; ours follows at %d ppm (restart the process to"
-        " take the step over at once)",
+        "the system clock was stepped by %+.3f s; this process follows at %d ppm (restart it to"
+        " apply the step at once)",
         step_us / 1_000_000,
         SLEW_PPM_MAX,
     )

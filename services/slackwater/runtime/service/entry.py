@@ -161,7 +161,7 @@ def exit_code_of(error: BaseException) -> int:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         return exit_code_of(error.exceptions[0])
-    _log.critical("a fault of ours: %r", error, exc_info=error)
+    _log.critical("internal error: %r", error, exc_info=error)
     return 1
 
 
@@ -204,15 +204,15 @@ def argument_parser(kind: str, serves: str = "") -> argparse.ArgumentParser:
         "names",
         nargs="+" if serves else 1,
         metavar=serves or "NAME",
-        help="the part of its name after the slash",
+        help="name of the process without its kind",
     )
     parser.add_argument("--deployment", type=Path, required=True, help="the deployment file")
     parser.add_argument(
         "--bootstrap",
         required=True,
-        help="where the broker answers, host:port; how to get in: SLACKWATER_KAFKA_CONFIG",
+        help="address of the broker, host:port; credentials: SLACKWATER_KAFKA_CONFIG",
     )
-    parser.add_argument("--data-dir", type=Path, required=True, help="where spools and logs lie")
+    parser.add_argument("--data-dir", type=Path, required=True, help="directory of spools and logs")
     return parser
 
 

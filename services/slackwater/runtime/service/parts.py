@@ -115,7 +115,7 @@ def follow(lines: Iterable[bytes], commands: Commands) -> None:
         verb, _, part = line.decode(errors="replace").strip().partition(" ")
         act = commands(verb, part)
         if act is None:
-            _log.warning("no command: %.200r", line)
+            _log.warning("unknown command: %.200r", line)
             continue
         act()
 

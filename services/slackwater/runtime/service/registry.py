@@ -20,14 +20,14 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from slackwater.codec.state_records import decode_registry, encode_registry
-from slackwater.model.deployment import QuerySpec
+from slackwater.model.deployment import QuerySpec, readers_of
 from slackwater.model.errors import EnvironmentProblem, MalformedRecordError
 from slackwater.model.records import RegistryRecord
 from slackwater.primitives.eventclock import EventClock, clock_from_json
@@ -67,7 +67,7 @@ class QueryDefinition:
     @property
     def grid(self) -> Grid:
         """Its cut points and its units of answers: windows, or buckets without a window."""
-        return Grid(self.w_us, self.spec.units(self.w_us))
+        return Grid(self.w_us, self.spec.units(self.w_us), self.spec.cut_windows)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -163,6 +163,26 @@ class Registry:
     def wait_for_query(self, name: str, timeout_s: float | None = None) -> QueryDefinition:
         """Wait until the query is registered; ``EnvironmentProblem`` after the timeout."""
         return cast(QueryDefinition, self._wait(_QUERY + name, timeout_s))
+
+    def wait_for_readers(self, children_of: str, queries: Collection[QuerySpec]) -> list[QuerySpec]:
+        """Wait for the queries that read this query's children; ``queries`` are the file's.
+
+        Only those that its definition names are waited for: a query that was added to the file is
+        registered by the next start, and the processes of the others go on without it. If the file
+        has none of the readers, the query itself is the one: its roots may run elsewhere.
+        """
+        own = self.wait_for_query(children_of).spec
+        named = own.shared_by
+        known = {name: definition.spec for name, definition in self.queries().items()}
+        for query in queries:
+            if query.name in named and query.name not in known:
+                known[query.name] = self.wait_for_query(query.name).spec
+        found = readers_of(children_of, (known[q.name] for q in queries if q.name in known))
+        return list(found) or [own]
+
+    def registered_readers(self, children_of: str) -> tuple[QuerySpec, ...]:
+        """All registered queries that read this query's children, in the file or not."""
+        return readers_of(children_of, (each.spec for each in self.queries().values()))
 
     def wait_for_clock(self, timeout_s: float | None = None) -> EventClock:
         """Wait until the event clock is published; ``EnvironmentProblem`` after the timeout."""
@@ -273,7 +293,7 @@ def _take(record: RawRecord, entries: dict[str, _Entry]) -> None:
     try:
         name, entry = _entry(record)
     except MalformedRecordError as error:
-        SKIPPED.note(*record.log, record.offset, "no entry of the registry", error.reason)
+        SKIPPED.note(*record.log, record.offset, "not a registry entry", error.reason)
         hidden = entries.get((record.key or b"").decode(errors="replace"))
         if hidden is not None:
             hidden.hidden = True
@@ -307,7 +327,7 @@ def _parsed(record: RegistryRecord) -> _Entry:
     if record.name.startswith(_EXPECT_EVERY):
         return _Entry(definition, _expectation(record, definition))
     if not record.name.startswith(_QUERY):
-        raise ValueError(f"no entry is called {record.name[:80]}")
+        raise ValueError(f"unknown entry {record.name[:80]}")
     try:
         _DEFINITION.validate_json(record.definition, strict=True)
     except ValidationError as error:

@@ -96,7 +96,7 @@ def _read(
         if of_query.fullmatch(name):
             written.setdefault(name, []).append(raw)
         else:
-            SKIPPED.note(*log, raw.offset, "a key that is no fragment of the query")
+            SKIPPED.note(*log, raw.offset, "key is not a fragment of the query")
     newest = {name: _newest(name, records, fits) for name, records in written.items()}
     return {name: state for name, state in newest.items() if state is not None}
 
@@ -110,7 +110,7 @@ def _newest(name: str, records: list[RawRecord], fits: Fits) -> State | None:
         try:
             state = _decode(name, raw)
         except MalformedRecordError as error:
-            SKIPPED.note(*raw.log, raw.offset, "no state record", error.reason)
+            SKIPPED.note(*raw.log, raw.offset, "not a state record", error.reason)
             continue
         if fits(state):
             return state

@@ -4,9 +4,9 @@ DPC's nodes truncate an output buffer when all readers have acknowledged. Here t
 the acknowledgements. A deltas partition is needed from the smaller position of the root's two
 lines. An ordered log is needed from the smallest ``contiguous_seq``, where a starting aggregator
 begins (rule-26; without a window the root reads the log, and its positions count as for deltas),
-and from where its own writer starts to read it (rule-25). A log without a reader's state record is
-kept whole. Source logs are not truncated: the audit recomputes from them, and their retention is
-the user's.
+and from where its own writer starts to read it (rule-25). A log is kept whole while one of the
+roots that read it has no state record. Source logs are not truncated: the audit recomputes from
+them, and their retention is the user's.
 
 Each round deletes what the previous round found not needed: an aggregator that has just read a
 state record must still find the offset in that record.
@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
-from slackwater.model.deployment import QuerySpec
+from slackwater.model.deployment import QuerySpec, readers_of
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import UNPREFIXED, Names, OrdererName, RootName
 from slackwater.model.records import LogState, OrdererState, RootState
@@ -30,37 +31,44 @@ _log = logging.getLogger(__name__)
 
 
 def not_needed(
-    query: QuerySpec, states: Mapping[str, OrdererState | RootState], names: Names = UNPREFIXED
+    readers: Sequence[QuerySpec],
+    states: Mapping[str, OrdererState | RootState],
+    names: Names = UNPREFIXED,
 ) -> dict[Log, int]:
-    """Per log the offset below which nothing is needed; logs that are needed whole are absent."""
-    deltas = {} if query.window is None else _deltas(query, states, names)
-    return deltas | _ordered(query, states, names)
+    """Per log the offset below which nothing is needed; logs that are needed whole are absent.
+
+    ``readers`` are the queries that read the same children.
+    """
+    deltas = {} if readers[0].window is None else _deltas(readers, states, names)
+    return deltas | _ordered(readers, states, names)
 
 
 def _deltas(
-    query: QuerySpec, states: Mapping[str, OrdererState | RootState], names: Names
+    readers: Sequence[QuerySpec], states: Mapping[str, OrdererState | RootState], names: Names
 ) -> dict[Log, int]:
     needed: dict[Log, int] = {}
-    for part in range(query.parts):
-        for copy in _copies(query, part, states):
-            for log in _logs(query, copy):
-                partition = deltas_partition(
-                    log.child, log.replica, query.replicas, live=bool(log.line)
-                )
-                key = (names.deltas(query.name, part), partition)
-                first = min(log.stable.offset, log.live.offset)
-                needed[key] = min(first, needed.get(key, first))
+    of = readers[0]
+    for part in range(of.parts):
+        copies = [_copies(query, part, states) for query in readers]
+        if not all(copies):
+            continue  # a root without a state record needs everything
+        for log in (log for each in copies for copy in each for log in _logs(of, copy)):
+            partition = deltas_partition(log.child, log.replica, of.replicas, live=bool(log.line))
+            key = (names.deltas(of.child_query, part), partition)
+            first = min(log.stable.offset, log.live.offset)
+            needed[key] = min(first, needed.get(key, first))
     return needed
 
 
 def _ordered(
-    query: QuerySpec, states: Mapping[str, OrdererState | RootState], names: Names
+    readers: Sequence[QuerySpec], states: Mapping[str, OrdererState | RootState], names: Names
 ) -> dict[Log, int]:
     firsts: dict[tuple[int, int, int], list[int]] = {}
-    for part in range(query.parts):
-        copies = list(_copies(query, part, states))
+    of = readers[0]
+    for query, part in product(readers, range(of.parts)):
+        copies = _copies(query, part, states)
         if not copies:
-            return {}  # a part without a state record needs everything
+            return {}  # a root without a state record needs everything
         for copy in copies:
             for log in _logs(query, copy):
                 read = min(log.stable.offset, log.live.offset)
@@ -68,17 +76,17 @@ def _ordered(
                 firsts.setdefault((log.child, log.replica, log.line), []).append(first)
     needed: dict[Log, int] = {}
     for (child, replica, line), emitted in firsts.items():
-        own = states.get(OrdererName(query.name, child, replica).process)
+        own = states.get(OrdererName(of.child_query, child, replica).process)
         if isinstance(own, OrdererState):
             mine = own.live_offset if line else own.stable_offset
             partition = ordered_partition(replica, live=bool(line))
-            needed[names.ordered(query.name, child), partition] = min(*emitted, mine)
+            needed[names.ordered(of.child_query, child), partition] = min(*emitted, mine)
     return needed
 
 
 def _copies(
     query: QuerySpec, part: int, states: Mapping[str, OrdererState | RootState]
-) -> Iterable[RootState]:
+) -> list[RootState]:
     state = states.get(RootName(query.name, part).process)
     return [state] if isinstance(state, RootState) else []
 
@@ -97,15 +105,19 @@ class Truncation:
 
     def __init__(self, transport: Transport, queries: Iterable[QuerySpec]) -> None:
         self._transport = transport
-        self._queries = tuple(queries)
+        queries = tuple(queries)
+        shared = dict.fromkeys(query.child_query for query in queries)
+        self._readers = [readers_of(children_of, queries) for children_of in shared]
         self._before: dict[Log, int] = {}
 
     def step(self) -> dict[Log, int]:
         """Run one round; returns the new first offset of each truncated log."""
         now: dict[Log, int] = {}
-        for query in self._queries:
-            states = read_states(self._transport, query.name, query.parts)
-            now |= not_needed(query, states, self._transport.names)
+        for readers in self._readers:
+            states: dict[str, OrdererState | RootState] = {}
+            for query in dict.fromkeys([readers[0].child_query, *(q.name for q in readers)]):
+                states |= read_states(self._transport, query, readers[0].parts)
+            now |= not_needed(readers, states, self._transport.names)
         given_up = {
             log: min(offset, now[log]) for log, offset in self._before.items() if log in now
         }
@@ -125,6 +137,6 @@ class Truncation:
             try:
                 given_up = await asyncio.to_thread(self.step)
             except SlackwaterError as error:  # the next round retries
-                _log.info("logs are not truncated now: %s", error)
+                _log.info("cannot truncate logs, will retry: %s", error)
             else:
                 _log.debug("truncated %s", given_up)

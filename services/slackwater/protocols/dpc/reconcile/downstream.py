@@ -3,7 +3,7 @@
 DPC joins as soon as a replica has caught up, because the queue between two nodes is short. Here an
 aggregator reads the logs between them. If it is slower than its orderer, it still has corrections
 of a long failure to read when the orderer's lines meet, and a live bucket appended to the stable
-log would wait behind them (trace-33). So the lines stay *apart* until the roots are near: the live
+log would wait after them (trace-33). So the lines stay *forked* until the roots are near: the live
 line continues to write each bucket to the live log, which has its own task, and the stable line
 writes the bucket again.
 

@@ -1,13 +1,14 @@
-"""Staggered reconciliation: the replicas of one output catch up in turns (DPC, section 4.4.3).
+"""Staggered reconciliation: the replicas of one output catch up one at a time (DPC, section 4.4.3).
 
-A replica that must reconcile requests a turn. Another replica grants the turn, unless it reconciles
-itself or must reconcile too and has the lower id (Figure 9). In the paper this keeps one replica
-free for new tuples. Here every replica has a line for new tuples (``common/line.py``), so turns
-only save work: the root takes corrections from the first replica that has them, and the same work
-in other replicas can wait until the sources, the broker and the CPU are free. Hence *correctness
-never depends on turns* (trace-30). A grant is a lease, renewed by regular heartbeats and void when
-they stop. A replica that receives no heartbeats for a lease proceeds. A holder without progress
-releases its turn; if it does not, the others ignore its claim. A single replica needs no grant.
+A replica that must reconcile requests the *catch-up lease*. Another replica grants it, unless it
+reconciles itself or must reconcile too and has the lower id (Figure 9). In the paper this keeps one
+replica free for new tuples. Here every replica has a line for new tuples (``common/line.py``), so
+the lease only saves work: the root takes corrections from the first replica that has them, and the
+same work in other replicas can wait until the sources, the broker and the CPU are free. Hence
+*correctness never depends on the lease* (trace-30). It is renewed by regular heartbeats and void
+when they stop. A replica that receives no heartbeats for the length of a lease proceeds. A holder
+without progress releases the lease; if it does not, the others ignore its claim. A single replica
+needs no lease.
 
 Rejected: separate request and reply messages. A lost reply needs its own time-out, whereas a lost
 heartbeat is repeated after 40 ms.
@@ -23,12 +24,12 @@ from typing import Final, NamedTuple
 
 LEASE_US_DEFAULT: Final = 1_000_000
 REST_LEASES_MAX: Final = 4
-"""Longest rest after turns without progress, in leases. The rest grows with each such turn: with a
-constant rest, two replicas without progress would alternate forever and starve a third."""
+"""Longest rest after leases without progress, in lengths of a lease. The rest grows with each such
+lease: with a constant rest, two replicas without progress would alternate and starve a third."""
 
 
 class PeerStatus(NamedTuple):
-    """A replica's report on its turn; ``grants`` is the replica that may go first, -1 for none."""
+    """A replica's report on the lease; ``grants`` is the replica that may have it, -1 for none."""
 
     asks: bool = False
     holds: bool = False
@@ -41,7 +42,7 @@ class PeerStatus(NamedTuple):
 
     @classmethod
     def of(cls, counters: Mapping[str, int]) -> PeerStatus | None:
-        """Decode from a heartbeat; None if its sender takes no turns."""
+        """Decode from a heartbeat; None if its sender does not take part."""
         values = [counters.get(f"turn_{name}") for name in cls._fields]
         asks, holds, grants, progress = values
         if asks is None or holds is None or grants is None or progress is None:
@@ -62,7 +63,7 @@ class Stagger:
     """One replica's side of the staggering protocol.
 
     ``replica`` is its id; the lowest id goes first. ``lease_us`` is how long a report is valid, how
-    long a turn may last without progress, and the unit of the rest after that.
+    long a lease may last without progress, and the unit of the rest after that.
     """
 
     def __init__(self, replica: int, replicas: int, lease_us: int = LEASE_US_DEFAULT) -> None:
@@ -118,7 +119,7 @@ class Stagger:
             self._asked_at = now
 
     def _excuse_those_who_wait(self, now: int) -> None:
-        """Excuse waiting peers: while a replica holds the turn, their status need not change."""
+        """Excuse waiting peers: while a replica holds the lease, their status need not change."""
         active = [p for p in self._peers.values() if self._is_active(p, now)]
         if self._holds or any(p.status.holds for p in active):
             for peer in active:
@@ -126,7 +127,7 @@ class Stagger:
                     peer.moved_at = now
 
     def _has_turn(self, now: int) -> bool:
-        """True if a fresh peer grants the turn, or none is ahead and no grant came for a lease."""
+        """True if a fresh peer grants the lease, or none is ahead and no grant came in time."""
         if self._asked_at is None:
             return not any(self._is_fresh(peer, now) for peer in self._peers.values())
         if any(
@@ -139,7 +140,7 @@ class Stagger:
         return waited and not self._ahead(now)
 
     def _ahead(self, now: int) -> list[int]:
-        """The peers that go first: holders of a turn, and requesters with a lower id."""
+        """The peers that go first: the lease's holders, and requesters with a lower id."""
         return [
             replica
             for replica, peer in self._peers.items()

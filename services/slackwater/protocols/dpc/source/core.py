@@ -44,7 +44,7 @@ from slackwater.primitives.lateness import Gaps, Learning
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.source.scan import Resume
 
-Reason = Literal["malformed", "crash", "late", "before_start", "future", "superseded"]
+Reason = Literal["malformed", "crash", "late", "before_start", "future", "superseded", "duplicate"]
 LateRule = Literal["input", "promise"]
 DAY_US: Final = 86_400_000_000
 READINGS_DEFAULT_MAX: Final = 10_000
@@ -55,8 +55,8 @@ BYTES_DEFAULT_MAX: Final = 256 * 1024
 class Arrived:
     """Readings in input order.
 
-    ``positions[i]`` is the input position behind reading i; ``position`` is the input position
-    behind all that was read, readings or not.
+    ``positions[i]`` is the input position after reading i; ``position`` is the input position
+    after everything that was read, readings or not.
     """
 
     stimes: type_i64
@@ -263,12 +263,12 @@ class SourceCore:
             return (self._boundary(Kind.BOUNDARY, inc),)
         pieces = self._pieces()
         self._chunks, self.waiting = [], 0
-        # The watermark of a record is bounded by the readings of the records behind it.
+        # The watermark of a record is bounded by the readings of later records.
         lowest, boundaries = claim, [0] * len(pieces)
         for i in range(len(pieces) - 1, -1, -1):
             boundaries[i] = max(self.watermark, lowest)
             lowest = min(lowest, int(pieces[i].stimes.min()))
-        assert lowest >= self.watermark, "a reading below the promise was let through"
+        assert lowest >= self.watermark, "a reading below the watermark was accepted"
         records = []
         for i, (piece, boundary) in enumerate(zip(pieces, boundaries, strict=True)):
             last = i == len(pieces) - 1

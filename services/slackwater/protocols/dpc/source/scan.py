@@ -42,7 +42,7 @@ class LogScan:
     has_hole: bool = False
     """A record lies beyond the end of the prefix."""
     pending_gap: bool = False
-    """Only a damaged record lies there: the prefix continues behind it, with a gap (trace-15)."""
+    """The record is damaged: the prefix continues after it, with a gap (trace-15)."""
     affected_until: int = NEVER
     """Watermark up to which damaged records at the log's end, in no spool any more, may reach."""
 

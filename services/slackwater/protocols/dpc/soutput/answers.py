@@ -88,7 +88,7 @@ class Ready(Generic[C]):
         assert self.windows >= 1
         assert self.windows == 1 or not self.rows, "only windows without rows form a run"
         assert not (self.skipped and self.rows), "what was skipped has no rows"
-        assert self.windows == 1 or not self.gap, "a window with a gap is told by itself"
+        assert self.windows == 1 or not self.gap, "a window with a gap is reported by itself"
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,13 @@ class RootConfig:
     """How long a replica's last heartbeat is valid (``upstream.py``)."""
     topics: Names = UNPREFIXED
     """Topic names, for reporting holes."""
+    children_of: str = ""
+    """The query whose children it reads; empty: its own."""
+
+    @property
+    def child_query(self) -> str:
+        """The query that its ordered logs and deltas are named after."""
+        return self.children_of or self.query
 
     @property
     def logs(self) -> list[DeltaLog]:

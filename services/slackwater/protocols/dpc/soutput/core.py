@@ -172,7 +172,7 @@ class RootCore:
 
     def committed(self, now: int) -> None:
         """Record that the transaction in flight is in the log."""
-        assert self._in_flight is not None, "no transaction is under way"
+        assert self._in_flight is not None, "no transaction is in progress"
         self.overload.ends(now)
         self.answers.committed(self._in_flight.after)
         self._in_flight = None
@@ -379,7 +379,7 @@ class RootCore:
     @property
     def holes(self) -> tuple[Hole, ...]:
         """Holes in replicas' stable logs and deltas; their writers send again (rule-11)."""
-        query, replicas = self._config.query, self._config.replicas
+        query, replicas = self._config.child_query, self._config.replicas
         topics = self._config.topics
         missing_from = [
             Hole(topics.ordered(query, child), 2 * replica, inc)

@@ -96,7 +96,7 @@ class DeltaCursor:
         self.replay_positions = ReplayPositions(position, pane_of)
 
     def position(self) -> LogPosition:
-        """Where to read on: behind the last record that is accepted or known not to count."""
+        """Position after the last record that is accepted, or that certainly does not count."""
         return self._undecoded_from or LogPosition(
             self.offset, self.next_seq, self.inc, self.frontier
         )
@@ -170,7 +170,7 @@ class DeltaCursor:
 
 
 def next_position(record: BucketRecord) -> Position:
-    """The position behind a record: the next piece, or the next bucket (trace-32)."""
+    """Return the position after a record: the next piece, or the next bucket (trace-32)."""
     if record.kind is not Kind.BOUNDARY and record.piece + 1 < record.pieces:
         return Position(record.bucket_start, record.piece + 1)
     return Position(record.bucket_end)

@@ -1,7 +1,7 @@
 """The stable line's view of one child: R replicas' stable logs, read as one.
 
 DPC section 4.3 lets a node switch between the replicas of an upstream neighbour and asks the new
-one to continue behind the last stable tuple. Here every replica's log is always read, and progress
+one to continue after the last stable tuple. Here every replica's log is always read, and progress
 is by event time, so no request is needed: the line follows any replica's stable log that continues
 the child's frontier. Stable content is the same in all replicas; a record ahead of the frontier
 waits, a record behind it is a repeat. Only a bucket that lost readings to retention may exist in

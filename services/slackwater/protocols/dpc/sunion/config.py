@@ -55,7 +55,7 @@ class OrdererConfig:
     seek_period_us: int = 100_000
     policy: Policy = PROCESS
     replicas: int = 1
-    """Number of the child's replicas, which catch up in turns (``reconcile/staggering.py``)."""
+    """Number of replicas of the child, which catch up one by one (``reconcile/staggering.py``)."""
     turn_lease_us: int = LEASE_US_DEFAULT
     near_buckets_max: int = NEAR_BUCKETS_DEFAULT
     """Maximum lag of the roots behind the stable line when the lines join

@@ -11,16 +11,16 @@ it drops its buffer and keeps the position to read it again from. Kafka is the b
 The stable line's cursor is strict: only the next id counts. The live line's cursor never waits: it
 skips holes, reads only headers of records below its line, and may seek to the log's end. It has its
 own next id and incarnation, so that its input never reaches the stable line (trace-35). It records
-what it has skipped: the watermark behind a skipped range promises that nothing older *follows*, not
+what it has skipped: the watermark after a skipped range promises that nothing older *follows*, not
 that the skipped range has been read. Until the line is past all event times of that range
 (``complete_from``) the stream is incomplete, and is named in ``missing`` (guarantee-3).
 
 A sensor with a wrong clock may stamp a reading hours ahead of its stream's watermark. Such readings
-are put *aside* until their time comes, without the rest of their records, which is released.
+are kept in the *future buffer* until their time comes; the rest of their records is released.
 
-An operator may look back: a join needs readings passed up to ``lookback_us`` ago. A cursor keeps
-them *behind* the line, and reports the position from which replay restores them (trace-26). Skipped
-or lost readings affect answers for that much longer.
+An operator may look back: a join needs readings that the line has passed, up to ``lookback_us``
+ago. A cursor retains them, and reports the position from which replay restores them (trace-26).
+Skipped or lost readings affect answers for that much longer.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SourceCursor:
         self.bytes_held = 0
         """Approximate bytes buffered ahead of the line."""
         self.passed_bytes = 0
-        """Approximate bytes kept behind the line, without readings put aside."""
+        """Approximate bytes that the line has passed, without the future buffer."""
         self._low = NEVER
         self._passed: deque[SourceChunk] = deque()
         self._chunks: deque[SourceChunk] = deque()
@@ -189,9 +189,9 @@ class SourceCursor:
     def _expect_loss(self) -> None:
         """Treat ids skipped by the next record as lost; a restart goes back and finds the same.
 
-        This applies behind a removed position and behind a damaged record (VOID): readings absent
+        This applies after a removed position and after a damaged record (VOID): readings absent
         from a source log may be gone. It does not apply while a hole is being filled: everything
-        behind the hole is sent again.
+        after the hole is sent again.
         """
         if self._before_loss is None:
             self._before_loss = self.rebuild

@@ -112,5 +112,5 @@ class SJoin:
     def _too_large(self, rows: int, start: int) -> JoinTooLargeError:
         return JoinTooLargeError(
             f"the join has {rows} rows in the bucket at {start}, more than {self.rows_max}: "
-            "a shorter within, or keys that fewer readings share, make it smaller"
+            "use a shorter within, or keys that fewer readings share"
         )

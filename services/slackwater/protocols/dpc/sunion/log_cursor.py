@@ -16,21 +16,21 @@ class Cursor(Protocol):
     attached: bool
     hole_inc: int | None
     bytes_held: int
-    """About what is buffered ahead of the line: what H bounds (rule-12)."""
+    """Approximate bytes buffered ahead of the line; H bounds them (rule-12)."""
     passed_bytes: int
-    """About what is kept of what the line has passed, for an operator that looks back."""
+    """Approximate bytes that the line has passed, retained for an operator that looks back."""
 
     @property
     def future_bytes(self) -> int:
-        """About what is kept of readings that are stamped ahead of what was promised."""
+        """Approximate bytes of readings stamped ahead of the watermark."""
         ...
 
     def excess_bytes(self, start: int, end: int) -> int:
-        """About what is held without need by a line whose next bucket is [start, end).
+        """Approximate bytes held without need by a line whose next bucket is [start, end).
 
-        That is what lies ahead of the bucket, and what should have been released. What the line
-        needs for the bucket is not in it, nor what an operator looks back to: both are as large as
-        the readings are many.
+        These are records after the bucket, and records that should have been released. Records for
+        the bucket and records that an operator looks back to are not included: their size depends
+        on the number of readings alone.
         """
         ...
 
@@ -60,12 +60,12 @@ class Cursor(Protocol):
 
     @property
     def next(self) -> SourcePosition:
-        """Where what the line has not passed yet begins."""
+        """Position of the first record that the line has not passed."""
         ...
 
     @property
     def rebuild(self) -> SourcePosition:
-        """Position to replay from for all that the line still needs."""
+        """Position from which replay restores everything that the line still needs."""
         ...
 
     def park(self) -> None:
@@ -74,7 +74,7 @@ class Cursor(Protocol):
 
     @property
     def gaps(self) -> Sequence[tuple[int, int, Gap]]:
-        """Losses to retention, and the event times they may lie in."""
+        """Losses to retention, with the ranges of event time in which they may lie."""
         ...
 
     @property

@@ -234,7 +234,7 @@ class OrdererLogs:
     def wanted(self, *, held_back: bool) -> dict[tuple[LineName, int], int]:
         """Offsets for the catch-up readers: (line, stream) -> offset, for cursors that need input.
 
-        ``held_back``: the stable line must wait, since it is another replica's turn (dpc-12).
+        ``held_back``: the stable line must wait, another replica has the lease (dpc-12).
         """
         wanted = {}
         for line in LINES:

@@ -2,7 +2,7 @@
 
 A crashed node of the paper restarts with empty buffers and its upstream neighbours send what they
 kept. Here the logs keep everything, so an orderer needs only its position: its state record holds
-an approximate one, and its own logs behind that the exact one (trace-1). The record alone does not
+an approximate one, and its own logs after it the exact one (trace-1). The record alone does not
 suffice: it is written periodically, and records appended since would be repeated. Without own logs
 the position comes from peers (rule-26), else from the results (rule-11).
 """
@@ -72,7 +72,7 @@ def recover(
     """Find the end of the contiguous prefix of the own logs, from the state record on (trace-1).
 
     ``stable`` and ``live`` yield (offset, record) from the state record's offsets to the end.
-    Records of a zombie do not count (rule-10): a writer that continued behind them would leave a
+    Records of a zombie do not count (rule-10): a writer that continued after them would leave a
     hole for its readers. The START that fences the zombie may lie before the state record's offset,
     so the first record read is one of the state's own writer.
 
@@ -84,7 +84,7 @@ def recover(
     inc = writer = -1
     for offset, record in stable:
         if offset == state.stable_offset and state.last_id >= 0:
-            # The state's writer's own last record: below its incarnation nothing counts behind it.
+            # The last record of the state's writer: later ones of smaller incarnations are dropped.
             inc = writer = offset if record.kind is Kind.START else record.inc
         if record.kind is Kind.START:
             inc = offset
@@ -114,7 +114,7 @@ def recover(
 
 
 def after(record: OrderedRecord) -> Position:
-    """The position behind a record: the next piece, or the next bucket (trace-32)."""
+    """Return the position after a record: the next piece, or the next bucket (trace-32)."""
     if record.kind is Kind.INSERTION and record.piece + 1 < record.pieces:
         return Position(record.bucket_start, record.piece + 1)
     return Position(record.bucket_end)

@@ -1,0 +1,109 @@
+"""Checks of a stream that an MQTT broker feeds."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Final
+
+from slackwater.deployment.findings import Findings
+from slackwater.deployment.shapes import MqttShape, StreamShape
+from slackwater.deployment.yaml_lines import Path as Place
+from slackwater.model.mqtt import (
+    CLIENT_ID_BYTES_MAX,
+    PORT_PLAIN,
+    PORT_TLS,
+    MqttSpec,
+    MqttTlsSpec,
+    broker_of,
+    has_level,
+    overlap,
+    why_no_filter,
+)
+from slackwater.model.names import Names
+
+QOS_2: Final = (
+    "with QoS 2 a broker hands a message over before it is on disk here, and a crash would lose "
+    "it: say qos: 1 (messages published with QoS 2 then come with 1), and declare a sequence field"
+)
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+class MqttChecker:
+    """Turns the ``mqtt`` entries of a file into their specifications; client ids are unique."""
+
+    def __init__(self, names: Names, findings: Findings) -> None:
+        self._names = names
+        self._findings = findings
+        self._clients: dict[tuple[str, int, str], str] = {}
+
+    def spec(self, stream: str, shape: StreamShape) -> MqttSpec | None:
+        """None without ``mqtt``, or if its broker cannot be parsed."""
+        given = shape.mqtt
+        if given is None:
+            return None
+        place: Place = ("streams", stream, "mqtt")
+        try:
+            host, port = broker_of(given.broker, PORT_PLAIN if given.tls is None else PORT_TLS)
+        except ValueError as error:
+            self._findings.error((*place, "broker"), f"{given.broker!r}: {error}")
+            return None
+        self._topics(given, shape.key.level, place)
+        self._login(given, host, place)
+        if given.qos == 2:
+            self._findings.error((*place, "qos"), QOS_2)
+        client_id = given.client_id or f"slackwater-{self._names.prefix}{stream}"
+        self._client(stream, (host, port, client_id), place)
+        return MqttSpec(
+            host=host,
+            port=port,
+            topics=given.topics,
+            client_id=client_id,
+            version=given.version,
+            format=given.format,
+            qos=given.qos,
+            in_flight=given.in_flight,
+            session_us=given.session,
+            tls=None if given.tls is None else MqttTlsSpec(**given.tls.model_dump()),
+            username=given.username,
+            password_file=given.password_file,
+            sequence=None if given.sequence is None else given.sequence.field_,
+        )
+
+    def _topics(self, given: MqttShape, level: int | None, place: Place) -> None:
+        sound = []
+        for at, topic_filter in enumerate(given.topics):
+            reason = why_no_filter(topic_filter)
+            if reason is None and level is not None and not has_level(topic_filter, level):
+                reason = f"topics that match it have no level {level}, which is the key"
+            if reason is None:
+                sound.append(topic_filter)
+            else:
+                self._findings.error((*place, "topics", at), f"{topic_filter!r}: {reason}")
+        for one, other in combinations(sound, 2):
+            if overlap(one, other):
+                reason = f"{one!r} and {other!r} match the same topics: a message may come twice"
+                self._findings.error((*place, "topics"), reason)
+                return
+
+    def _login(self, given: MqttShape, host: str, place: Place) -> None:
+        if given.password_file is not None and given.username is None:
+            self._findings.error((*place, "username"), "is required with password_file")
+        if given.password_file is not None and given.tls is None and host not in LOOPBACK:
+            reason = "sends the password in clear: add tls"
+            self._findings.warn((*place, "password_file"), reason)
+        tls = given.tls
+        if tls is not None and (tls.cert_file is None) != (tls.key_file is None):
+            reason = "a client certificate needs cert_file and key_file"
+            self._findings.error((*place, "tls"), reason)
+
+    def _client(self, stream: str, client: tuple[str, int, str], place: Place) -> None:
+        if len(client[2].encode(errors="replace")) > CLIENT_ID_BYTES_MAX:
+            reason = f"has more than {CLIENT_ID_BYTES_MAX} bytes"
+            self._findings.error((*place, "client_id"), reason)
+        other = self._clients.setdefault(client, stream)
+        if other != stream:
+            reason = (
+                f"{client[2]!r} is also the client id of stream {other}: "
+                "the broker would disconnect one for the other"
+            )
+            self._findings.error((*place, "client_id"), reason)

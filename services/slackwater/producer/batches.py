@@ -1,0 +1,199 @@
+"""What callers send, as Arrow tables: columns, tables, data frames, single readings.
+
+The buffer cuts what it is given into batches. A batch has one schema. Its content depends on its
+readings alone, not on the calls that brought them, so that a sender that repeats its readings after
+a restart repeats the same bytes.
+
+What a caller can change is copied: readings wait after ``send`` has returned, and callers fill the
+same array again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from slackwater.producer.sink import ProducerError
+
+BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Half of what a request may hold, since text takes more room in a request than in memory."""
+Readings = Any
+"""A table, or a list of single readings."""
+_UNUSABLE: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
+"""What pyarrow raises for values that it has no column for."""
+
+
+def pieces_of(readings: Any) -> Readings:
+    """Return the readings of one call as a table, or a list of mappings; ``ProducerError``."""
+    try:
+        if isinstance(readings, Mapping):
+            if not any(map(_is_column, readings.values())):
+                return [dict(readings)]
+            return _table_of(readings)
+        if isinstance(readings, pa.Table):
+            return _plain(readings)
+        if isinstance(readings, pa.RecordBatch):
+            return _plain(pa.Table.from_batches([readings]))
+        if type(readings).__module__.partition(".")[0] == "pandas" and hasattr(readings, "columns"):
+            return _plain(pa.Table.from_pandas(readings.copy(), preserve_index=False))
+        if hasattr(readings, "__arrow_c_stream__"):
+            return _plain(pa.RecordBatchReader.from_stream(readings).read_all())
+        if isinstance(readings, Sequence) and all(isinstance(one, Mapping) for one in readings):
+            return [dict(one) for one in readings]
+    except _UNUSABLE as error:
+        raise ProducerError(f"the readings are no columns: {error}") from error
+    raise ProducerError(
+        f"readings of type {type(readings).__name__}: a mapping of columns or of values, a list of "
+        "such readings, an Arrow table or a data frame"
+    )
+
+
+def as_table(piece: Readings) -> Any:
+    """Return single readings as a table; an absent value is null."""
+    if not isinstance(piece, list):
+        return piece
+    names = dict.fromkeys(name for reading in piece for name in reading)
+    try:
+        return _plain(pa.table({name: [one.get(name) for one in piece] for name in names}))
+    except _UNUSABLE as error:
+        raise ProducerError(f"the readings of a batch have unlike types: {error}") from error
+
+
+def encoded(table: Any) -> bytes:
+    """Encode a table as an Arrow IPC stream of one record batch.
+
+    A slice shares the buffers of its table, and would be written with a part of its neighbours.
+    """
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.take(pa.array(np.arange(len(table)))).combine_chunks())
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def rows_per_part(table: Any, readings_max: int) -> int:
+    """Return how many rows of a table one request takes."""
+    size = max(1, int(table.nbytes))
+    return max(1, min(readings_max, len(table) * BATCH_BYTES_MAX // size))
+
+
+class Buffer:
+    """Readings that wait, in order. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[Readings] = deque()
+        self.readings = 0
+
+    def add(self, piece: Readings) -> None:
+        """Add the readings of one call."""
+        if not len(piece):
+            return
+        last = self._pieces[-1] if self._pieces else None
+        if isinstance(piece, list) and isinstance(last, list):
+            last.extend(piece)
+        else:
+            self._pieces.append(piece)
+        self.readings += len(piece)
+
+    def has(self, readings: int) -> bool:
+        """Whether so many readings wait that belong to one batch."""
+        return self._mergeable() >= readings
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether readings of another schema wait behind the first."""
+        return self._mergeable() < self.readings
+
+    def take(self, readings_max: int, *, exact: bool = False) -> Any:
+        """Remove and return the first readings as a table, as many as fit a batch.
+
+        ``exact``: so many, whatever their size.
+        """
+        first = self._pieces[0]
+        if isinstance(first, list):
+            table = as_table(first[:readings_max])
+            if not exact:
+                table = as_table(first[: rows_per_part(table, readings_max)])
+            del first[: len(table)]
+            if not first:
+                self._pieces.popleft()
+        else:
+            n = readings_max if exact else rows_per_part(first, readings_max)
+            table = self._take_tables(n)
+        self.readings -= len(table)
+        return table
+
+    def _take_tables(self, readings: int) -> Any:
+        taken: list[Any] = []
+        schema, left = self._pieces[0].schema, readings
+        while left and self._pieces and _has_schema(self._pieces[0], schema):
+            table = self._pieces.popleft()
+            taken.append(table.slice(0, left))
+            if len(table) > left:
+                self._pieces.appendleft(table.slice(left))
+            left -= len(taken[-1])
+        return pa.concat_tables(taken)
+
+    def _mergeable(self) -> int:
+        if not self._pieces:
+            return 0
+        first = self._pieces[0]
+        if isinstance(first, list):
+            return len(first)
+        found = 0
+        for piece in self._pieces:
+            if not _has_schema(piece, first.schema):
+                break
+            found += len(piece)
+        return found
+
+
+def _has_schema(piece: Readings, schema: Any) -> bool:
+    return not isinstance(piece, list) and bool(piece.schema.equals(schema))
+
+
+def _is_column(value: Any) -> bool:
+    return isinstance(value, np.ndarray | list | tuple | pa.Array | pa.ChunkedArray) or (
+        hasattr(value, "__array__") and getattr(value, "ndim", 0) == 1
+    )
+
+
+def _table_of(columns: Mapping[str, Any]) -> Any:
+    """Return columns as a table; a single value holds for all rows."""
+    sizes = {len(value) for value in columns.values() if _is_column(value)}
+    if len(sizes) != 1:
+        raise ProducerError(f"columns of different lengths: {', '.join(map(str, sorted(sizes)))}")
+    (n,) = sizes
+    arrays = {}
+    for name, value in columns.items():
+        if isinstance(value, pa.Array | pa.ChunkedArray):
+            arrays[name] = value
+        elif _is_column(value):
+            arrays[name] = pa.array(_copied(value) if hasattr(value, "ndim") else value)
+        else:
+            arrays[name] = pa.repeat(pa.scalar(value), n)
+    return _plain(pa.table(arrays))
+
+
+def _copied(column: Any) -> Any:
+    """Return a numpy array of the caller's values; what is masked stays masked, which is null."""
+    return column.copy() if np.ma.isMaskedArray(column) else np.array(column)
+
+
+def _plain(table: Any) -> Any:
+    """Return the table without metadata, dictionaries and columns of unknown type."""
+    columns, names = [], []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            columns.append(column.cast(kind.value_type))
+        elif pa.types.is_null(kind):
+            columns.append(column.cast(pa.float64()))
+        else:
+            columns.append(column)
+        names.append(name)
+    return pa.table(columns, names=names)

@@ -1,0 +1,272 @@
+"""Reader of ``avro``: framed messages of one reading each, whatever schemas they are written with.
+
+Messages are parsed in runs of one schema. A schema is looked up in a ``SchemaBook`` when it occurs
+first; the writer's schema may change while the stream runs. While a schema cannot be had, a batch
+is not readable (``NotYetReadableError``), and nothing of it is refused.
+
+A timestamp's unit is that of its logical type, where the schema has one, else the declared one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slackwater.codec.avro_types import DamageError
+from slackwater.model.deployment import StreamSpec
+from slackwater.model.records import type_f64
+from slackwater.proxy.columns import Mask, keys_of
+from slackwater.proxy.formats.avro.batch import DecodedColumn, decode_batch, is_plain
+from slackwater.proxy.formats.avro.framing import Framed, Reference, Rows
+from slackwater.proxy.formats.avro.schema import SchemaError, Type, compile_schema, decode
+from slackwater.proxy.json_input import (
+    JsonReader,
+    MessageReading,
+    parsed_of,
+    quick_values,
+    step_into,
+)
+from slackwater.proxy.json_text import MESSAGE_BYTES_MAX
+from slackwater.proxy.messages import Bad, Parsed, joined, moved, nothing, with_refused
+
+UNFRAMED: Final = "neither of the two framings of Avro"
+SCHEMAS_MAX: Final = 1_000
+"""Compiled schemas that are kept."""
+_TIMES: Final = frozenset(("int", "long", "string"))
+_KEYS: Final = frozenset(("int", "long", "string", "enum"))
+_VALUES: Final = frozenset(("int", "long", "float", "double", "string", "null"))
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaText:
+    """A schema as it was found, and the schemas whose names it uses; or why there is none."""
+
+    text: str
+    references: tuple[str, ...] = ()
+    refused: str = ""
+
+
+Schemas = Mapping[Reference, SchemaText]
+
+
+class SchemaBook(Protocol):
+    """Where writers' schemas are looked up."""
+
+    def find(self, references: Sequence[Reference]) -> Schemas:
+        """Return the schemas; ``NotYetReadableError`` while one of them cannot be had."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch and the schemas of its messages."""
+
+    messages: Sequence[bytes]
+    framed: Framed
+    groups: Mapping[Reference | None, Rows]
+    schemas: Schemas
+
+
+class AvroReader:
+    """Parser of one stream's messages."""
+
+    def __init__(self, spec: StreamSpec, book: SchemaBook) -> None:
+        self.spec = spec
+        self._book = book
+        self._plan = lru_cache(maxsize=SCHEMAS_MAX)(lambda schema: _Plan.of(spec, schema))
+
+    def prepare(self, messages: Sequence[bytes]) -> Prepared:
+        """Look up the schemas of a batch; ``NotYetReadableError`` while one cannot be had."""
+        framed = Framed.of(messages)
+        groups = framed.by_schema()
+        schemas = self._book.find([reference for reference in groups if reference is not None])
+        return Prepared(messages, framed, groups, schemas)
+
+    def parse(self, messages: Sequence[bytes]) -> Parsed:
+        """Parse all messages of a batch; any bytes are accepted."""
+        return self.parse_prepared(self.prepare(messages))
+
+    def parse_prepared(self, batch: Prepared) -> Parsed:
+        """Parse a batch whose schemas have been looked up."""
+        messages, framed, schemas = batch.messages, batch.framed, batch.schemas
+        fields = len(self.spec.fields)
+        parts = []
+        for reference, rows in batch.groups.items():
+            if reference is None:
+                parts.append(_refused(rows, UNFRAMED, fields))
+                continue
+            plan = self._plan(schemas[reference])
+            if isinstance(plan, str):
+                parts.append(_refused(rows, f"{reference} {plan}", fields))
+                continue
+            parsed = plan.parse(messages, framed, rows, reference.header_bytes)
+            parts.append(_named(parsed, reference))
+        return parts[0] if len(parts) == 1 else _in_order(joined(parts, fields))
+
+    def texts(self, message: bytes) -> Callable[[int], str]:
+        """Return the message as text: it has no elements."""
+        return lambda _index: message.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How messages of one schema become readings of one stream."""
+
+    schema: Type
+    rows: JsonReader
+    is_quick: bool
+
+    @classmethod
+    def of(cls, spec: StreamSpec, found: SchemaText) -> _Plan | str:
+        """Return the plan, or why messages of this schema are refused."""
+        if found.refused:
+            return found.refused
+        try:
+            schema = compile_schema(found.text, found.references)
+        except SchemaError as why:
+            return str(why)
+        rows = JsonReader(spec)
+        key, time, *values = (schema.at(path) if path else None for path in rows.paths)
+        unit = "" if time is None else time.unit
+        if unit:
+            # Nanoseconds are decoded to fractions of a microsecond.
+            known = replace(spec.time, unit="ms" if unit == "ms" else "us", format=None)
+            rows = JsonReader(replace(spec, time=known))
+        is_quick = is_plain(schema) and unit != "ns" and _has_kind(time, _TIMES)
+        is_quick = is_quick and (spec.key.value is not None or _has_kind(key, _KEYS))
+        is_quick = is_quick and all(v is None or _has_kind(v, _VALUES) for v in values)
+        return cls(schema, rows, is_quick)
+
+    def parse(self, messages: Sequence[bytes], framed: Framed, rows: Rows, header: int) -> Parsed:
+        """Parse some messages, whose records begin at ``header``."""
+        fields = len(self.rows.spec.fields)
+        quick = self._quick(framed, rows, header) if self.is_quick else None
+        left = rows if quick is None else np.setdiff1d(rows, quick.indices)
+        if quick is not None and not len(left):
+            return quick
+        numbers = left.tolist()
+        outcomes = (self._outcome(messages[i], header) for i in numbers)
+        rest = moved(parsed_of(outcomes, fields), numbers)
+        return rest if quick is None else _in_order(joined([quick, rest], fields))
+
+    # The definition.
+
+    def _outcome(self, message: bytes, header: int) -> MessageReading | Bad:
+        if len(message) > MESSAGE_BYTES_MAX:
+            return Bad(0, f"longer than {MESSAGE_BYTES_MAX} bytes", None)
+        try:
+            data = decode(self.schema, message, header)
+        except DamageError as why:
+            return Bad(0, str(why), None)
+        return self.rows.reading_from(*(step_into(data, path) for path in self.rows.paths))
+
+    # The fast path.
+
+    def _quick(self, framed: Framed, rows: Rows, header: int) -> Parsed | None:
+        """Return the readings that need no definition; None if that cannot be told for each."""
+        paths = [tuple(path) for path in self.rows.paths]
+        batch = decode_batch(self.schema, framed, rows, header, set(paths))
+        key, time, *fields = (batch.columns.get(path) for path in paths)
+        values = [_numbers(field, len(rows)) for field in fields]
+        usable = batch.fits & (batch.sizes <= MESSAGE_BYTES_MAX)
+        for value in values:
+            if value is None:
+                return None
+            usable &= ~np.isinf(value)
+        if time is None or (key is None and paths[0]):
+            return None
+        for column in (key, time):
+            _keep(usable, column)
+        keys = self._keys(key, usable)
+        times = None if keys is None else _texts_or_numbers(time, usable)
+        stimes = None if times is None else self.rows.quick_times(times)
+        if keys is None or stimes is None:
+            return None
+        chosen = tuple(value[usable] for value in values if value is not None)
+        return Parsed(rows[usable], stimes, *keys, chosen)
+
+    def _keys(self, column: DecodedColumn | None, usable: Mask) -> tuple[Any, list[str]] | None:
+        """Return the keys of usable messages; what has none is no longer usable."""
+        if column is None:
+            return np.zeros(np.count_nonzero(usable), np.int32), [self.rows.spec.key.value or ""]
+        kind = self.schema.at(self.rows.paths[0])
+        texts = _texts_or_numbers(column, usable)
+        if texts is None or kind is None:
+            return None
+        if kind.symbols:
+            texts = pa.array(kind.symbols).take(texts)
+        index, keys, empty, too_long = keys_of(pc.cast(texts, pa.string()))
+        wrong = empty | too_long
+        usable[np.flatnonzero(usable)[wrong]] = False
+        return index[~wrong], keys
+
+
+def _refused(rows: Rows, detail: str, fields: int) -> Parsed:
+    return with_refused(nothing(fields), [Bad(i, detail, None) for i in rows.tolist()])
+
+
+def _named(parsed: Parsed, reference: Reference) -> Parsed:
+    """Return ``parsed`` with the schema's name in its errors."""
+    bad = (replace(one, detail=f"{one.detail} ({reference})") for one in parsed.bad)
+    return replace(parsed, bad=tuple(bad))
+
+
+def _in_order(parsed: Parsed) -> Parsed:
+    """Return ``parsed`` in the order of its messages."""
+    order = np.argsort(parsed.indices, kind="stable")
+    return replace(
+        parsed,
+        indices=parsed.indices[order],
+        stimes=parsed.stimes[order],
+        key_index=parsed.key_index[order],
+        values=tuple(column[order] for column in parsed.values),
+        bad=tuple(sorted(parsed.bad, key=lambda one: one.index)),
+    )
+
+
+def _has_kind(found: Type | None, kinds: frozenset[str]) -> bool:
+    return found is not None and found.kind in kinds
+
+
+def _keep(usable: Mask, column: DecodedColumn | None) -> None:
+    """Leave usable only what has a value in the column."""
+    if column is not None and len(column.rows) < len(usable):
+        present = np.zeros(len(usable), np.bool_)
+        present[column.rows] = True
+        usable &= present
+
+
+def _texts_or_numbers(column: DecodedColumn, usable: Mask) -> Any | None:
+    """Return the values of the usable messages; None if one of them is a text and not UTF-8."""
+    chosen = usable[column.rows]
+    if not isinstance(column.values, pa.Array):
+        return pa.array(column.values[chosen])
+    return _as_text(column.values.filter(pa.array(chosen)))
+
+
+def _as_text(texts: Any) -> Any | None:
+    try:
+        return pc.cast(texts, pa.string())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _numbers(column: DecodedColumn | None, n: int) -> type_f64 | None:
+    """Return the values of a field, NaN where missing; None if the definition has to look."""
+    values = np.full(n, np.nan)
+    if column is None:
+        return values
+    given = column.values
+    if isinstance(given, pa.Array):
+        texts = _as_text(given)
+        given = None if texts is None else quick_values(texts)
+        if given is None:
+            return None
+    values[column.rows] = given
+    return values

@@ -1,0 +1,156 @@
+"""Reader of ``json-array``: a message is a JSON array, each of its elements a reading.
+
+Each element is what a message of ``json`` is. A batch is divided by text alone, where ``}``, a
+comma and ``{`` follow each other, and the pieces are parsed as messages of ``json`` are. Text in
+quotes or in another field may contain the same three bytes. The division is right if each of its
+pieces is a JSON object by itself: pieces joined by commas in brackets are then the message. So a
+message with a piece that is no JSON object is parsed by the definition instead, ``_slow``, which
+parses the message as one value and takes its elements one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from slackwater.model.deployment import StreamSpec
+from slackwater.model.records import type_i64
+from slackwater.proxy.formats.elements import elements_max, no_elements, numbered, undivided
+from slackwater.proxy.json_input import JsonReader, MessageReading, parsed_of
+from slackwater.proxy.json_text import (
+    MESSAGE_BYTES_MAX,
+    NESTING_DEPTH_MAX,
+    Unreadable,
+    dump_value,
+    load,
+    load_value,
+)
+from slackwater.proxy.messages import Bad, Messages, Parsed, joined
+
+_BLANK: Final = np.isin(np.arange(256), np.frombuffer(b" \n", np.uint8))
+"""What writers put between two elements, besides a comma: one of these, or CR and LF."""
+
+
+class JsonArrayReader:
+    """Parser of one stream's messages."""
+
+    def __init__(self, spec: StreamSpec) -> None:
+        self.spec = spec
+        self._rows = JsonReader(spec)
+        self._elements_max = elements_max(len(spec.fields))
+
+    def parse(self, messages: Sequence[bytes]) -> Parsed:
+        """Parse all messages of a batch; any bytes are accepted."""
+        done: list[Parsed] = []
+        waiting = [(0, len(messages))] if len(messages) else []
+        while waiting:
+            start, end = waiting.pop()
+            quick = self._quick(messages[start:end], start)
+            if isinstance(quick, Parsed):
+                done.append(quick)
+            elif end - start == 1:
+                done.append(self._slow(messages[start], start))
+            else:
+                waiting += reversed(_runs(start, end, quick))
+        fields = len(self.spec.fields)
+        return joined(done, fields) if done else no_elements(fields)
+
+    def texts(self, message: bytes) -> Callable[[int], str]:
+        """Return the function from an element's index to its text, for a divided message."""
+        elements = _elements(message)
+        return lambda index: dump_value(elements[index])
+
+    # The definition.
+
+    def _slow(self, message: bytes, at: int) -> Parsed:
+        fields = len(self.spec.fields)
+        try:
+            elements = _elements(message)
+        except Unreadable as why:
+            return undivided(Bad(at, str(why), None), fields)
+        n = len(elements)
+        if n > self._elements_max:
+            detail = f"{n} readings, at most {self._elements_max}"
+            return undivided(Bad(at, detail, None), fields)
+        parsed = parsed_of(map(self._outcome, elements), fields)
+        return replace(parsed, elements=numbered(np.array([n], np.int64), at))
+
+    def _outcome(self, element: Any) -> MessageReading | int | Bad:
+        if not isinstance(element, dict):
+            return Bad(0, "not an object", None)
+        return self._rows.reading_in(element)
+
+    # The fast path.
+
+    def _quick(self, messages: Sequence[bytes], first: int) -> Parsed | list[int]:
+        """Return the parsed batch, or the indices of messages that need the definition."""
+        strange = [i for i, message in enumerate(messages) if not _is_plain(message)]
+        if strange:
+            return strange
+        pieces, counts = _divided(messages)
+        strange = np.flatnonzero(counts > self._elements_max).tolist()
+        if strange:
+            return strange
+        elements = numbered(counts, first)
+        parsed = self._rows.parse(pieces)
+        broken = [bad.index for bad in parsed.bad if _is_broken(pieces[bad.index])]
+        if broken:
+            return sorted({message - first for message in elements.messages[broken].tolist()})
+        return replace(parsed, elements=elements)
+
+
+def _elements(message: bytes) -> list[Any]:
+    value = load_value(message, NESTING_DEPTH_MAX + 1)
+    if not isinstance(value, list):
+        raise Unreadable("not an array")
+    return value
+
+
+def _is_plain(message: bytes) -> bool:
+    """Whether the message may be divided by text: it looks like an array of objects."""
+    return message[:2] == b"[{" and message[-2:] == b"}]" and len(message) <= MESSAGE_BYTES_MAX
+
+
+def _divided(messages: Sequence[bytes]) -> tuple[Messages, type_i64]:
+    """Return the pieces of all messages, and their number per message."""
+    inner = [message[1:-1] for message in messages]
+    # Messages are joined as elements are. The zeros are read where a piece is looked behind.
+    memory = np.frombuffer(b",".join(inner) + b"\0\0\0\0", np.uint8)
+    closes = np.flatnonzero(memory == ord("}"))
+    commas = closes[memory[closes + 1] == ord(",")] + 1
+    opens = commas + 1
+    opens += memory[opens] == ord("\r")
+    opens += _BLANK[memory[opens]]
+    divides = memory[opens] == ord("{")
+    ends = np.append(commas[divides], closes[-1] + 1)
+    starts = np.append(0, opens[divides])
+    stops = np.cumsum([len(piece) + 1 for piece in inner], dtype=np.int64) - 1
+    counts = np.diff(np.searchsorted(ends, stops, side="right"), prepend=0)
+    address = memory.ctypes.data
+    return Messages(starts + address, ends + address, memory), counts
+
+
+def _is_broken(piece: bytes) -> bool:
+    """Whether a refused piece is no JSON object, and the division perhaps wrong."""
+    try:
+        load(piece)
+    except Unreadable:
+        return True
+    return False
+
+
+def _runs(start: int, end: int, singles: Sequence[int]) -> list[tuple[int, int]]:
+    """Divide [start, end) so that each of these messages is alone, in order."""
+    runs = []
+    at = start
+    for index in (start + i for i in singles):
+        if at < index:
+            runs.append((at, index))
+        runs.append((index, index + 1))
+        at = index + 1
+    if at < end:
+        runs.append((at, end))
+    return runs

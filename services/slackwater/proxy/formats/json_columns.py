@@ -1,0 +1,227 @@
+"""Reader of ``json-columns``: a message is a JSON object of arrays, one for each declared path.
+
+``{"ts": [1, 2], "sensor": "a", "value": [0.5, 0.7]}`` holds two readings. Arrays have equal
+lengths, and at least one declared path leads to an array; another value holds for all rows. Paths
+step into objects, not into the elements of an array. ``{"boundary": t}`` is a promise, as in
+``json``.
+
+Messages of a batch are joined by line ends and parsed by pyarrow with the types of the first
+message, lists of which become the columns. What pyarrow refuses is halved until the refused
+messages are alone; these are parsed by the definition, ``_slow``: row by row, with the rules of
+``json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import repeat
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slackwater.model.deployment import StreamSpec
+from slackwater.model.records import type_i64
+from slackwater.proxy.columns import keys_of
+from slackwater.proxy.formats.elements import elements_max, no_elements, numbered, undivided
+from slackwater.proxy.json_input import (
+    BOUNDARY,
+    JsonReader,
+    column_of,
+    fields_of,
+    grow,
+    is_no_decimal,
+    key_type,
+    parsed_of,
+    quick_values,
+    read_table,
+    step_into,
+)
+from slackwater.proxy.json_text import JsonNumber, Unreadable, are_objects, dump_value, load
+from slackwater.proxy.messages import Bad, Parsed, joined, one_element
+
+_T = TypeVar("_T", bound=np.generic)
+
+
+class JsonColumnsReader:
+    """Parser of one stream's messages."""
+
+    def __init__(self, spec: StreamSpec) -> None:
+        self.spec = spec
+        self._rows = JsonReader(spec)
+        self._elements_max = elements_max(len(spec.fields))
+
+    def parse(self, messages: Sequence[bytes]) -> Parsed:
+        """Parse all messages of a batch; any bytes are accepted."""
+        done: list[Parsed] = []
+        waiting = [(0, len(messages))] if len(messages) else []
+        while waiting:
+            start, end = waiting.pop()
+            quick = self._quick(messages[start:end], start)
+            if quick is not None:
+                done.append(quick)
+            elif end - start == 1:
+                done.append(self._slow(messages[start], start))
+            else:
+                middle = (start + end) // 2
+                waiting += [(middle, end), (start, middle)]
+        fields = len(self.spec.fields)
+        return joined(done, fields) if done else no_elements(fields)
+
+    def texts(self, message: bytes) -> Callable[[int], str]:
+        """Return the function from a row's index to its values by their paths, as JSON."""
+        data = load(message)
+        columns = {".".join(path): step_into(data, path) for path in self._rows.paths if path}
+
+        def text(index: int) -> str:
+            return dump_value(
+                {path: c[index] if isinstance(c, list) else c for path, c in columns.items()}
+            )
+
+        return text
+
+    # The definition.
+
+    def _slow(self, message: bytes, at: int) -> Parsed:
+        fields = len(self.spec.fields)
+        try:
+            data = load(message)
+        except Unreadable as why:
+            return undivided(Bad(at, str(why), None), fields)
+        if BOUNDARY in data and len(data) == 1:
+            boundary = parsed_of([self._rows.reading_in(data)], fields)
+            return replace(boundary, elements=one_element(at))
+        columns = [step_into(data, path) if path else None for path in self._rows.paths]
+        lengths = sorted({len(column) for column in columns if isinstance(column, list)})
+        if len(lengths) != 1 or lengths[0] > self._elements_max:
+            return undivided(Bad(at, self._why_undivided(lengths), None), fields)
+        rows: Iterable[Any] = zip(
+            *(c if isinstance(c, list) else repeat(c, lengths[0]) for c in columns), strict=True
+        )
+        parsed = parsed_of((self._rows.reading_from(*row) for row in rows), fields)
+        return replace(parsed, elements=numbered(np.array(lengths, np.int64), at))
+
+    def _why_undivided(self, lengths: Sequence[int]) -> str:
+        if not lengths:
+            return "no column is an array"
+        if len(lengths) == 1:
+            return f"{lengths[0]} readings, at most {self._elements_max}"
+        return f"columns of {' and '.join(map(str, lengths))} values"
+
+    # The fast path.
+
+    def _quick(self, messages: Sequence[bytes], first: int) -> Parsed | None:
+        text, n = b"\n".join(messages), len(messages)
+        schema = self._schema_of(messages[0], text) if are_objects(text, n) else None
+        table = None if schema is None else read_table(text, schema)
+        return self._divided(table, first) if table is not None and len(table) == n else None
+
+    def _schema_of(self, message: bytes, text: bytes) -> Any | None:
+        """Return the schema of the first message; the others must have the same types."""
+        try:
+            data = orjson.loads(message)
+        except orjson.JSONDecodeError:
+            return None
+        tree: dict[str, Any] = {}
+        key, time, *fields = self._rows.paths
+        kinds = [(time, self._rows.time_type), *((path, _value_type) for path in fields)]
+        for path, kind_of in [(key, key_type), *kinds] if key else kinds:
+            if not grow(tree, path, _kind(step_into(data, path), kind_of)):
+                return None
+        schema = pa.schema(fields_of(tree))
+        exact = any(map(pa.types.is_decimal, _leaves(tree)))
+        return None if exact and is_no_decimal(text) else schema
+
+    def _divided(self, table: Any, first: int) -> Parsed | None:
+        columns = [column_of(table, path) if path else None for path in self._rows.paths]
+        counts = _counts(columns)
+        if counts is None or counts.max() > self._elements_max:
+            return None
+        key, time, *fields = columns
+        stimes = _spread(time, counts, self._rows.quick_times)
+        values = [_spread(field, counts, quick_values) for field in fields]
+        keys = self._keys(key, counts)
+        if stimes is None or keys is None:
+            return None
+        found = tuple(value for value in values if value is not None)
+        if len(found) < len(values):
+            return None
+        elements = numbered(counts, first)
+        indices = np.arange(len(elements), dtype=np.int64)
+        return Parsed(indices, stimes, *keys, found, elements=elements)
+
+    def _keys(self, column: Any, counts: type_i64) -> tuple[Any, list[str]] | None:
+        if column is None:
+            return np.zeros(int(counts.sum()), np.int32), [self.spec.key.value or ""]
+        values = column.flatten() if _is_list(column) else column
+        if values.null_count:
+            return None
+        texts = values if pa.types.is_string(values.type) else pc.cast(values, pa.string())
+        index, keys, empty, too_long = keys_of(texts)
+        if empty.any() or too_long.any():
+            return None
+        return index if _is_list(column) else np.repeat(index, counts), keys
+
+
+def _kind(value: Any, kind_of: Callable[[Any], Any | None]) -> Any | None:
+    """Return the type of a column of the first message; None if it has none."""
+    if not isinstance(value, list):
+        return kind_of(_as_loaded(value))
+    # A fraction among whole numbers decides: a column of fractions also takes whole numbers.
+    present = [one for one in value if one is not None]
+    one = next((one for one in present if isinstance(one, float)), present[0] if present else None)
+    inner = kind_of(_as_loaded(one)) if value else None
+    return None if inner is None else pa.list_(inner)
+
+
+def _as_loaded(value: Any) -> Any:
+    """Return a value as ``json_text.load`` does, as far as types depend on it."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return JsonNumber(value)
+    return value
+
+
+def _value_type(value: Any) -> Any:
+    is_text = isinstance(value, str) and not isinstance(value, JsonNumber)
+    return pa.string() if is_text else pa.float64()
+
+
+def _leaves(tree: dict[str, Any]) -> Iterator[Any]:
+    for kind in tree.values():
+        if isinstance(kind, dict):
+            yield from _leaves(kind)
+        else:
+            yield kind.value_type if pa.types.is_list(kind) else kind
+
+
+def _is_list(column: Any) -> bool:
+    return bool(pa.types.is_list(column.type))
+
+
+def _counts(columns: Sequence[Any]) -> type_i64 | None:
+    """Return the rows of each message; None if its arrays differ in length or one is missing."""
+    found: type_i64 | None = None
+    for column in columns:
+        if column is None or not _is_list(column):
+            continue
+        if column.null_count:
+            return None
+        counts = pc.list_value_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
+        if found is not None and not np.array_equal(found, counts):
+            return None
+        found = counts
+    return found
+
+
+def _spread(
+    column: Any, counts: type_i64, convert: Callable[[Any], npt.NDArray[_T] | None]
+) -> npt.NDArray[_T] | None:
+    """Convert a column to one value for each row, also where a message has one value."""
+    if _is_list(column):
+        return convert(column.flatten())
+    values = convert(column)
+    return None if values is None else np.repeat(values, counts)

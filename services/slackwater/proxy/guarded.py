@@ -1,0 +1,104 @@
+"""Reads batches of messages of any format, and isolates what crashes the format's reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from slackwater.model.deployment import StreamSpec, TopicFormat
+from slackwater.model.records import type_i64
+from slackwater.proxy.dead_letters import DeadLetters
+from slackwater.proxy.formats.avro.reader import AvroReader, SchemaBook, Schemas
+from slackwater.proxy.formats.avro.sources import FixedBook
+from slackwater.proxy.formats.elements import slices
+from slackwater.proxy.formats.json_array import JsonArrayReader
+from slackwater.proxy.formats.json_columns import JsonColumnsReader
+from slackwater.proxy.isolated import tried
+from slackwater.proxy.json_input import JsonReader
+from slackwater.proxy.messages import Bad, MessageReader, Parsed, joined, moved, with_refused
+
+CRASH: Final = "it ends its reader"
+_READERS: Final[Mapping[TopicFormat, Callable[[StreamSpec], MessageReader]]] = {
+    "json": JsonReader,
+    "json-array": JsonArrayReader,
+    "json-columns": JsonColumnsReader,
+}
+
+
+def reader_of(spec: StreamSpec, book: SchemaBook | None = None) -> MessageReader:
+    """Return the reader of the stream's format; without a declared one it is ``json``.
+
+    ``book``: the schemas of a stream of Avro.
+    """
+    if book is not None:
+        return AvroReader(spec, book)
+    declared = spec.topic or spec.mqtt
+    return _READERS["json" if declared is None else declared.format](spec)
+
+
+class GuardedReader:
+    """A format's reader that omits messages that crash it, identified by offset."""
+
+    def __init__(
+        self,
+        spec: StreamSpec,
+        dead_letters: DeadLetters | None,
+        book: SchemaBook | None = None,
+    ) -> None:
+        self._spec = spec
+        self._reader = reader_of(spec, book)
+        self._dead_letters = dead_letters
+
+    def parse(self, where: str, offsets: type_i64, messages: Sequence[bytes]) -> Parsed:
+        """Parse a non-empty batch of any bytes, isolated if parsing crashes.
+
+        ``NotYetReadableError``: it cannot be parsed for now, whatever its bytes are.
+        """
+        reader, dead_letters = self._reader, self._dead_letters
+        schemas = None
+        if isinstance(reader, AvroReader):
+            batch = reader.prepare(messages)
+            read, schemas = partial(reader.parse_prepared, batch), batch.schemas
+        else:
+            read = partial(reader.parse, messages)
+        if dead_letters is None:
+            return read()
+        parsed = dead_letters.attempt(where, int(offsets[0]), int(offsets[-1]), read)
+        if parsed is not None:
+            return parsed
+        return self._read_isolated(dead_letters, where, offsets, messages, schemas)
+
+    def _read_isolated(
+        self,
+        dead_letters: DeadLetters,
+        where: str,
+        offsets: type_i64,
+        messages: Sequence[bytes],
+        schemas: Schemas | None,
+    ) -> Parsed:
+        known = dead_letters.positions(where)
+        rest = [i for i, offset in enumerate(offsets.tolist()) if offset not in known]
+        outcome = tried(_parse, (self._spec, schemas), [messages[i] for i in rest])
+        for at, how in outcome.lost:
+            dead_letters.add(where, int(offsets[rest[at]]), how)
+        read = {i for start, end, _ in outcome.read for i in rest[start:end]}
+        parts = [moved(parsed, rest[start:end]) for start, end, parsed in outcome.read]
+        complete = joined(parts, len(self._spec.fields)) if parts else self._reader.parse(())
+        lost = [Bad(i, CRASH, None, "crash") for i in range(len(messages)) if i not in read]
+        return with_refused(complete, lost)
+
+    def slices(self, messages: Sequence[bytes]) -> Iterable[tuple[int, int]]:
+        """Divide a batch where its readings could take much more memory than its bytes."""
+        if isinstance(self._reader, JsonReader | AvroReader):
+            return ((0, len(messages)),)
+        return slices(messages, len(self._spec.fields))
+
+    def texts(self, message: bytes) -> Callable[[int], str]:
+        """Return the function from an element's index to its text."""
+        return self._reader.texts(message)
+
+
+def _parse(given: tuple[StreamSpec, Schemas | None], messages: Sequence[bytes]) -> Parsed:
+    spec, schemas = given
+    return reader_of(spec, None if schemas is None else FixedBook(schemas)).parse(messages)

@@ -1,0 +1,270 @@
+"""``POST /streams/NAME``: checks a request, passes its body to the stream, returns its answer.
+
+The checks come in the order of their cost: path, token, headers, size. A body is read only if there
+is room for it among the bodies that the process holds, and within a time, so that slow senders hold
+neither memory nor a stream. All responses are JSON.
+
+A stream without tokens accepts requests to this machine's own address only (the ``Host`` header),
+so that a web page opened on it cannot post readings through a name that leads to the loopback
+address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from slackwater.deployment.listening import is_loopback
+from slackwater.model.deployment import StreamSpec
+from slackwater.proxy.http.bodies import MEDIA_TYPES, reader_for
+from slackwater.proxy.http.tokens import Tokens
+from slackwater.proxy.remembered import KEY_CHARS_MAX
+from slackwater.proxy.requests import Outcome, Pushed, RequestQueue
+
+_log = logging.getLogger(__name__)
+HEADER_BYTES_MAX: Final = 16 * 1024
+BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+BODIES_BYTES_MAX: Final = 128 * 1024 * 1024
+"""All bodies that the process holds, from their first byte to their answer."""
+BODY_S_MAX: Final = 60.0
+ANSWER_S_MAX: Final = 30.0
+DISCARD_S_MAX: Final = 10.0
+DISCARD_PAUSE_S_MAX: Final = 0.5
+"""How long the rest of a refused body is read, and how long its sender may pause."""
+BUSY_RETRY_S: Final = 1
+KEY_HEADER: Final = "idempotency-key"
+_DIGITS_MAX: Final = 20
+"""Of a Content-Length; a longer one is too large by its first digits already."""
+
+
+class Refusal(Exception):
+    """Raised to answer a request without its body having been stored."""
+
+    def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.headers = status, reason, dict(headers or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """A stream that accepts requests; without tokens, from this machine only."""
+
+    spec: StreamSpec
+    queue: RequestQueue
+    tokens: Tokens | None
+
+
+class Room:
+    """The bytes of bodies that may still be held; used in the server's event loop only."""
+
+    def __init__(self, bytes_max: int = BODIES_BYTES_MAX) -> None:
+        self.left = bytes_max
+
+    def reserve(self, size: int) -> None:
+        """Take room for a body or a part of it; a ``Refusal`` if there is none."""
+        if size > self.left:
+            reason = "the bodies of other requests fill the proxy's memory limit"
+            raise Refusal(429, reason, {"Retry-After": str(BUSY_RETRY_S)})
+        self.left -= size
+
+    def release(self, size: int) -> None:
+        """Give back what was reserved."""
+        self.left += size
+
+
+class Receiver:
+    """Answers the requests of all streams of a process."""
+
+    def __init__(self, streams: Mapping[str, Posted], now_us: Callable[[], int]) -> None:
+        self._streams, self._now_us = streams, now_us
+        self._room = Room()
+
+    def app(self) -> Starlette:
+        """Return the application."""
+        routes = [Route("/streams/{name}", self.post, methods=["POST"])]
+        return Starlette(
+            routes=routes,
+            exception_handlers={Refusal: _refused, HTTPException: _failed, Exception: _broken},
+        )
+
+    async def post(self, request: Request) -> Response:
+        """Take in the readings of a body."""
+        name = request.path_params["name"]
+        posted = self._admit(name, request)
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        reader = reader_for(posted.spec, content_type, self._now_us())
+        if reader is None:
+            given = content_type or "no Content-Type"
+            raise Refusal(415, f"{given}: a body is {', '.join(MEDIA_TYPES)}")
+        if request.headers.get("content-encoding", "identity").lower() != "identity":
+            raise Refusal(415, "a body with a Content-Encoding is not supported: send it plain")
+        key = _key(request)
+        body = _Body(self._room)
+        try:
+            pushed = Pushed(await body.read(request), reader, key)
+            refused = posted.queue.put(pushed)
+            return _response(name, refused or await _answer(posted.queue, pushed))
+        finally:
+            body.release()
+
+    def _admit(self, name: str, request: Request) -> Posted:
+        """Check stream and token; without a valid token, nothing tells which streams there are."""
+        # The server bounds headers that arrive in pieces; these are complete.
+        size = sum(len(header) + len(value) for header, value in request.headers.raw)
+        if size > HEADER_BYTES_MAX:
+            raise Refusal(431, f"the headers are larger than {HEADER_BYTES_MAX} bytes")
+        posted = self._streams.get(name)
+        if posted is None:
+            if all(each.tokens is not None for each in self._streams.values()):
+                raise _unauthorized()
+            raise Refusal(404, f"this proxy serves no stream {name!r} that is declared with http")
+        if posted.tokens is None:
+            if not is_loopback(_host_of(request)):
+                raise Refusal(421, "a stream without tokens is posted to as localhost or 127.0.0.1")
+        elif not posted.tokens.accept(request.headers.get("authorization")):
+            raise _unauthorized()
+        return posted
+
+
+class _Body:
+    """A body while it is read, and the room that it takes."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._reserved = 0
+
+    async def read(self, request: Request) -> bytes:
+        """Read the body within its limits of size and time."""
+        declared = request.headers.get("content-length")
+        if declared is not None:
+            self._reserve(int(declared[:_DIGITS_MAX]) if declared.isdecimal() else 0)
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(BODY_S_MAX):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    self._reserve(size)
+                    chunks.append(chunk)
+        except TimeoutError:
+            reason = f"the body took longer than {BODY_S_MAX:g} s"
+            raise Refusal(408, reason) from None
+        except ClientDisconnect:
+            raise Refusal(400, "the connection was closed before the body's end") from None
+        return b"".join(chunks)
+
+    def release(self) -> None:
+        """Give the room back."""
+        self._room.release(self._reserved)
+        self._reserved = 0
+
+    def _reserve(self, size: int) -> None:
+        if size > BODY_BYTES_MAX:
+            reason = f"the body is larger than {BODY_BYTES_MAX} bytes: send several"
+            raise Refusal(413, reason)
+        if size > self._reserved:
+            self._room.reserve(size - self._reserved)
+            self._reserved = size
+
+
+def _host_of(request: Request) -> str:
+    try:
+        return urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _key(request: Request) -> str | None:
+    keys = request.headers.getlist(KEY_HEADER)
+    if not keys:
+        return None
+    key = keys[0].strip()
+    if len(keys) > 1 or not 0 < len(key) <= KEY_CHARS_MAX or not key.isprintable():
+        raise Refusal(400, f"Idempotency-Key: one key of 1 to {KEY_CHARS_MAX} visible characters")
+    return key
+
+
+async def _answer(queue: RequestQueue, pushed: Pushed) -> Outcome:
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(pushed.answer), ANSWER_S_MAX)
+    except TimeoutError:
+        # The room of the body is free from here on, so the queue must not hold it.
+        if queue.withdraw(pushed):
+            what = "nothing of the request was stored"
+        else:
+            what = "the request may be stored; repeat it with its key"
+        reason = f"no answer within {ANSWER_S_MAX:g} s: {what}"
+        return Outcome(503, reason=reason, retry_s=BUSY_RETRY_S)
+
+
+def _response(stream: str, answer: Outcome) -> Response:
+    content: dict[str, Any] = {"stream": stream}
+    if answer.status != 200:
+        content["error"] = answer.reason
+    content |= answer.counts
+    if answer.errors:
+        content["errors"] = list(answer.errors)
+    if answer.repeated:
+        content["repeated"] = True
+    headers = {} if answer.retry_s is None else {"Retry-After": str(answer.retry_s)}
+    return _Json(content, answer.status, headers)
+
+
+class _Json(JSONResponse):
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=True).encode() + b"\n"
+
+
+def _unauthorized() -> Refusal:
+    reason = "Authorization: Bearer with a token of this stream is required"
+    return Refusal(401, reason, {"WWW-Authenticate": "Bearer"})
+
+
+async def _discard(request: Request) -> None:
+    """Read what a refused sender is sending, so that it can read the response.
+
+    A connection that is closed with unread bytes is reset, and its sender may lose the response.
+    """
+    if "expect" in request.headers:
+        return  # it sends nothing before the response
+    left, now = BODY_BYTES_MAX, asyncio.get_running_loop().time
+    end = now() + DISCARD_S_MAX
+    # A body that has been read to its end cannot be read again: a RuntimeError.
+    with suppress(TimeoutError, ClientDisconnect, RuntimeError):
+        async with asyncio.timeout(DISCARD_PAUSE_S_MAX) as pause:
+            async for chunk in request.stream():
+                left -= len(chunk)
+                if left < 0:
+                    return
+                pause.reschedule(min(end, now() + DISCARD_PAUSE_S_MAX))
+
+
+async def _refused(request: Request, refusal: Exception) -> Response:
+    assert isinstance(refusal, Refusal)
+    await _discard(request)
+    # A body may be longer than what is discarded, so the connection cannot be used again.
+    headers = {"Connection": "close", **refusal.headers}
+    return _Json({"error": refusal.reason}, refusal.status, headers)
+
+
+async def _failed(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = {"Connection": "close", **(error.headers or {})}
+    return _Json({"error": error.detail}, error.status_code, headers)
+
+
+async def _broken(_request: Request, error: Exception) -> Response:
+    _log.error("a request failed: %r", error, exc_info=error)
+    return _Json({"error": "the proxy failed"}, 500, {"Connection": "close"})

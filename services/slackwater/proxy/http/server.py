@@ -1,0 +1,199 @@
+"""The HTTP server of a proxy process: one listener for all its streams, in a thread of its own.
+
+uvicorn parses HTTP and bounds headers. What it leaves open is bounded here: the number of
+connections, and the time in which a client has to send the headers of a request, without which
+connections that send nothing would be held for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from h11 import IDLE
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from slackwater.deployment.listening import is_loopback
+from slackwater.model.deployment import HttpListenSpec, StreamSpec
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.proxy.http.app import HEADER_BYTES_MAX, Posted, Receiver
+from slackwater.proxy.http.tokens import read_tokens
+from slackwater.proxy.requests import RequestQueue
+
+_log = logging.getLogger(__name__)
+CONNECTIONS_MAX: Final = 512
+HEADERS_S_MAX: Final = 10.0
+IDLE_S_MAX: Final = 30
+"""How long an unused connection is kept after a response."""
+STOP_S_MAX: Final = 1
+BACKLOG: Final = 256
+
+
+class BoundedListener(socket.socket):
+    """Accepts a bounded number of connections, those in a TLS handshake included."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        """Take the place of ``listener``."""
+        super().__init__(fileno=listener.detach())
+        self._open: list[socket.socket] = []
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; one too many is closed."""
+        connection, address = super().accept()
+        self._open = [each for each in self._open if each.fileno() >= 0]
+        if len(self._open) >= CONNECTIONS_MAX:
+            connection.close()
+            raise ConnectionAbortedError  # which the event loop takes as the sender's
+        self._open.append(connection)
+        return connection, address
+
+
+class BoundedProtocol(H11Protocol):
+    """A connection whose headers must arrive in time."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for headers."""
+        super().connection_made(transport)
+        self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came; a part of a header does not extend the time."""
+        super().data_received(data)
+        if self.conn.their_state is not IDLE:
+            self._stop_waiting()
+        elif self._deadline is None and self._is_between_requests():
+            self._await_headers()
+
+    def _is_between_requests(self) -> bool:
+        cycle = getattr(self, "cycle", None)  # none before the first request
+        return cycle is None or bool(cycle.response_complete)
+
+    def _await_headers(self) -> None:
+        self._deadline = self.loop.call_later(HEADERS_S_MAX, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class HttpServer:
+    """Listens from its construction on; ``start`` begins to answer."""
+
+    def __init__(
+        self,
+        listen: HttpListenSpec,
+        streams: Mapping[str, Posted],
+        folder: Path,
+        now_us: Callable[[], int],
+        on_end: Callable[[], None],
+    ) -> None:
+        """Take the port. Relative names of files lead from ``folder``.
+
+        ``now_us`` is the wall clock. ``on_end`` is called if the server ends by itself.
+        """
+        self._on_end = on_end
+        open_ = [name for name, posted in streams.items() if posted.tokens is None]
+        if open_ and not is_loopback(listen.host):
+            raise EnvironmentProblem(
+                f"other machines reach {listen.host}:{listen.port}, and {', '.join(open_)} has no "
+                "token_file: anyone there could post readings"
+            )
+        config = uvicorn.Config(
+            Receiver(streams, now_us).app(),
+            http=BoundedProtocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=IDLE_S_MAX,
+            timeout_graceful_shutdown=STOP_S_MAX,
+            h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+            **_tls(listen, folder),
+        )
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise EnvironmentProblem(f"http.tls: {error}") from error
+        self._socket = _bound(listen)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self._url = listen.url
+
+    def start(self) -> None:
+        """Outcome requests."""
+        self._thread.start()
+        _log.info("readings are accepted at %sNAME", self._url)
+
+    def stop(self) -> None:
+        """Outcome no more; requests that are being answered have a moment."""
+        self._server.should_exit = True
+        self._thread.join(2 * STOP_S_MAX)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._server.serve([self._socket]))
+        except Exception:  # noqa: BLE001 -- whatever it is, the process has to be restarted
+            _log.exception("the HTTP server failed")
+        if not self._server.should_exit:
+            self._on_end()
+
+
+def serve(
+    listen: HttpListenSpec,
+    posted: Mapping[str, tuple[StreamSpec, RequestQueue]],
+    folder: Path,
+    now_us: Callable[[], int],
+    on_end: Callable[[], None],
+) -> HttpServer:
+    """Return the server of these streams, with the tokens of their files."""
+    streams: dict[str, Posted] = {}
+    for name, (spec, queue) in posted.items():
+        file = None if spec.http is None else spec.http.token_file
+        streams[name] = Posted(spec, queue, None if file is None else read_tokens(folder / file))
+    return HttpServer(listen, streams, folder, now_us, on_end)
+
+
+def _bound(listen: HttpListenSpec) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        # Connections that come before ``start`` wait.
+        listener = socket.create_server(address, family=family, backlog=BACKLOG)
+        # Connections inherit it. Without it the end of a response waits 40 ms for the client's
+        # delayed acknowledgement; asyncio sets it only for sockets with an explicit protocol.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return BoundedListener(listener)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{listen.host}:{listen.port} cannot be listened on for HTTP: "
+            f"{error.strerror or error}; another process may use it: change http.listen in the "
+            "deployment file"
+        ) from error
+
+
+def _tls(listen: HttpListenSpec, folder: Path) -> dict[str, Any]:
+    if listen.certificate_file is None or listen.key_file is None:
+        return {}
+    return {
+        "ssl_certfile": str(folder / listen.certificate_file),
+        "ssl_keyfile": str(folder / listen.key_file),
+    }

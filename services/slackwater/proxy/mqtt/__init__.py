@@ -1,0 +1,1 @@
+"""Input from an MQTT broker."""

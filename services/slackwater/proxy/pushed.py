@@ -1,0 +1,392 @@
+"""Input of requests that senders push: each is answered when its readings are durable.
+
+Requests arrive in other threads and wait in a bounded ``RequestQueue``. The stream's thread takes
+all that wait, parses them, and stores their readings, idempotency keys and refused readings in one
+transaction of the spool, so one fsync serves many senders. Only then are they answered. A process
+that is killed between commit and answer has stored the key too, so the repeated request finds it
+and is answered with the same counts.
+
+A request without one usable reading is refused as a whole, and nothing of it is kept. Of any other
+request, readings that cannot be used go to quarantine; until its topic holds them, they wait in the
+spool, and the answer names them by their index.
+
+A body that ends the process (a fault of a parser) is found at the next start by its digest, which
+serves as its position among the dead letters, and is then parsed in a child process.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from slackwater.protocols.dpc.source.core import Arrived, Reason, SourceCore, SourceRules
+from slackwater.proxy.guarded import CRASH
+from slackwater.proxy.isolated import tried
+from slackwater.proxy.messages import Bad, Parsed
+from slackwater.proxy.quarantine import QuarantineEntry, to_json
+from slackwater.proxy.remembered import Brought, RequestKey
+from slackwater.proxy.requests import (
+    BUSY_RETRY_S,
+    BodyContent,
+    BodyReader,
+    Outcome,
+    Pushed,
+    RequestQueue,
+    UnusableBody,
+)
+from slackwater.proxy.shell import InputContext
+from slackwater.proxy.sourcelog import SourceLog
+from slackwater.proxy.spool import PushBackError
+from slackwater.proxy.spooled import SpooledLog
+
+RETRY_US: Final = 20_000
+WAKE_US_MAX: Final = 500_000
+ERRORS_MAX: Final = 20
+"""Refused readings that an answer names; all are counted."""
+REFUSED_AT_ONCE_MAX: Final = 1_000
+"""Refused readings in flight to the quarantine topic."""
+REFUSED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Refused readings of one transaction, besides those of its last request: a body of a few bytes a
+reading takes a hundred times its size as quarantine entries."""
+FULL_RETRY_S: Final = 5
+REQUESTS: Final = "requests"
+"""The input whose position is the number of requests taken in."""
+
+
+class PushedInput:
+    """Input of the requests in a queue."""
+
+    def __init__(self, context: InputContext, queue: RequestQueue) -> None:
+        self._context = context
+        self._queue = queue
+        self._spooled = SpooledLog(context, _rules(context))
+        self._flush_at_us: int | None = None
+        self._taken = context.spool.position(REQUESTS)
+        self._refused_sent = self._refused_settled = self._refused_delivered = 0
+        self._open: list[Pushed] = []
+        """Requests taken and not yet answered."""
+        self._marked_us: int | None = None
+        """A time of the event clock, at which request number ``_end`` was the last."""
+        self._end = 0
+        self._clock_us: int | None = None
+        """Time of the event clock before which no request has come that is not taken (trace-10)."""
+
+    @property
+    def logs(self) -> Sequence[SourceLog]:
+        """The one source log."""
+        return (self._spooled.log,)
+
+    @property
+    def _core(self) -> SourceCore:
+        return self._spooled.core
+
+    def begin(self) -> None:
+        """Take over the log, send what is unsent, and accept requests."""
+        self._spooled.begin()
+        spool, counts = self._context.spool, self._context.quarantine
+        for reason in counts.all_counts():
+            counts.counts[reason] += spool.position(f"{REQUESTS}/{reason}")
+        self._queue.open()
+
+    # Steps.
+
+    def step(self, now_us: int) -> int:
+        """Store and answer what waits; at a cut point send a boundary."""
+        context, core = self._context, self._core
+        self._spooled.acknowledge()
+        self._send_refused()
+        event_us = context.event_us(now_us)
+        if not self._open:
+            self._take(event_us)
+        is_stored = bool(self._open) and self._store(now_us)
+        clock_us = None if self._open else self._clock_us
+        if clock_us is not None and (self._flush_at_us is None or clock_us >= self._flush_at_us):
+            if not is_stored:
+                self._raise_watermark(clock_us)
+            self._flush_at_us = core.next_flush_us(clock_us, context.default_grid)
+        if self._open or self._queue.is_waiting:
+            return now_us
+        if not self._spooled.send() or self._refused_sent != self._refused_settled:
+            return now_us + RETRY_US
+        if self._flush_at_us is None or event_us is None:
+            return now_us + WAKE_US_MAX
+        return min(now_us + WAKE_US_MAX, context.wall_us(self._flush_at_us))
+
+    def _take(self, event_us: int | None) -> None:
+        """Take requests; a boundary must not make readings late that came before its time."""
+        if not self._queue.holds(self._end):
+            self._marked_us, self._end = event_us, self._queue.last
+        self._open = self._queue.take()
+        self._clock_us = None if self._queue.holds(self._end) else self._marked_us
+
+    def _raise_watermark(self, clock_us: int) -> None:
+        try:
+            self._spooled.flush(clock_us)
+        except PushBackError:
+            return  # the disk is full: the watermark stands still until there is room
+
+    def _store(self, now_us: int) -> bool:
+        """Take in open requests, commit, answer them; return whether anything was stored."""
+        core = self._core
+        before, largest, position = core.saved(), core.largest, core.position
+        batch = _Batch(self._context, core, now_us, self._taken)
+        for request in self._open:
+            batch.add(request, self._read(request))
+            if batch.refused_bytes >= REFUSED_BYTES_MAX:
+                break
+        try:
+            if batch.is_stored:
+                self._commit(batch)
+        except PushBackError as full:
+            core.restore(before)
+            core.largest, core.position = largest, position
+            batch.refuse(Outcome(429, reason=str(full), retry_s=FULL_RETRY_S))
+        else:
+            self._taken = batch.taken
+            self._context.quarantine.counts.update(batch.refused_counts)
+        is_stored = batch.is_stored
+        for request, answer in batch.answers:
+            request.answer.set_result(answer)
+        del self._open[: len(batch.answers)]
+        return is_stored
+
+    def _commit(self, batch: _Batch) -> None:
+        spool, core, positions = self._context.spool, self._core, batch.positions()
+        brought = batch.brought()
+
+        def also(_db: sqlite3.Connection) -> None:
+            spool.remembered.add(brought)
+
+        if core.waiting:
+            clock_us = self._clock_us if len(batch.answers) == len(self._open) else None
+            self._spooled.flush(clock_us, positions, also)
+        else:  # all readings are late
+            spool.append((), core.largest, positions, also)
+        spool.bytes_held += brought.bytes
+
+    def _read(self, request: Pushed) -> BodyContent | UnusableBody:
+        """Parse a body, in a child process if it has ended this one."""
+        guard = self._context.guard(REQUESTS)
+        if guard is None:
+            return _content(request.reader, request.body)
+        dead_letters, where = guard
+        # 63 bits, as positions are of files and topics.
+        place = int.from_bytes(request.digest[:8], "big") >> 1
+        content = None
+        if place not in dead_letters.positions(where):
+            content = dead_letters.attempt(
+                where, place, place, lambda: _content(request.reader, request.body)
+            )
+            if content is None:
+                outcome = tried(_contents, request.reader, [request.body])
+                for _, how in outcome.lost:
+                    dead_letters.add(where, place, how)
+                content = outcome.read[0][2][0] if outcome.read else None
+        return content or UnusableBody(f"the body cannot be read: {CRASH}")
+
+    # Refused readings.
+
+    def _send_refused(self) -> None:
+        """Send refused readings from the spool to the quarantine, and forget the delivered ones."""
+        context = self._context
+        delivered = self._refused_delivered  # may grow concurrently
+        if delivered > self._refused_settled:
+            context.spool.acknowledge_refused(delivered)
+            self._refused_settled = delivered
+        if self._refused_sent > self._refused_settled or not self.logs[0].has_room:
+            return
+        for seq, position, value in context.spool.remembered.unsent(
+            self._refused_sent, REFUSED_AT_ONCE_MAX
+        ):
+            context.quarantine.send(position, value, partial(self._delivered, seq))
+            self._refused_sent = seq
+
+    def _delivered(self, seq: int, _offset: int) -> None:
+        self._refused_delivered = seq  # runs in the writer's thread: only stored
+
+    # The end.
+
+    def detail(self) -> dict[str, int]:
+        """Return counters for the heartbeat."""
+        return {
+            "readings": self._core.next_id,
+            "requests": self._taken,
+            "spool_bytes": self._context.spool.bytes_held,
+            **self._context.quarantine.all_counts(),
+        }
+
+    def leave(self) -> None:
+        """Acknowledge what the log holds, so that a restart does not send it again."""
+        self._spooled.acknowledge()
+
+    def close(self) -> None:
+        """Accept no more requests; requests whose outcome is unknown are answered so."""
+        self._queue.close()
+        for request in self._open:
+            if not request.answer.done():
+                reason = "the stream failed: the request may be stored; repeat it with its key"
+                request.answer.set_result(Outcome(503, reason=reason, retry_s=BUSY_RETRY_S))
+        self._context.spool.close()
+
+
+def _rules(context: InputContext) -> SourceRules:
+    """Boundaries follow the clock if silence means that there are no readings (rule-9)."""
+    spec = context.spec
+    by_clock = spec.expect_every_us is None and context.deployment.clock == "wall"
+    return SourceRules(
+        log=spec.name,
+        fields=spec.field_names,
+        disorder_us=spec.disorder_us,
+        late="promise" if by_clock else "input",
+        clock_boundaries=by_clock,
+        learning=context.learning,
+    )
+
+
+class _Batch:
+    """The requests of one transaction."""
+
+    def __init__(self, context: InputContext, core: SourceCore, now_us: int, taken: int) -> None:
+        self._context, self._core, self._now_us = context, core, now_us
+        self.taken = taken
+        self.answers: list[tuple[Pushed, Outcome]] = []
+        self.refused_counts: dict[str, int] = {}
+        self.refused_bytes = 0
+        self._keys: dict[str, RequestKey] = {}
+        self._before: set[str | None] = set()
+        """Keys that earlier transactions have stored."""
+        self._refused: list[tuple[str, bytes]] = []
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the requests bring anything to store."""
+        return any(answer.status == 200 and not answer.repeated for _, answer in self.answers)
+
+    def add(self, request: Pushed, content: BodyContent | UnusableBody) -> None:
+        """Take in one request, or recognise that it was taken in before."""
+        known = self._known(request.key)
+        if known is not None:
+            answer = _repeated(known, request)
+        elif isinstance(content, UnusableBody):
+            answer = Outcome(content.status, reason=content.reason)
+        elif not len(content.parsed.indices):
+            answer = _nothing_usable(content)
+        else:
+            answer = self._take_in(request, content)
+        self.answers.append((request, answer))
+
+    def brought(self) -> Brought:
+        """Return what is stored besides readings."""
+        return Brought(self._now_us, list(self._keys.values()), self._refused)
+
+    def positions(self) -> dict[str, int]:
+        """Return the number of requests, and the counts of refused readings."""
+        spool = self._context.spool
+        counts = {
+            f"{REQUESTS}/{reason}": spool.position(f"{REQUESTS}/{reason}") + n
+            for reason, n in self.refused_counts.items()
+        }
+        return {REQUESTS: self.taken, **counts}
+
+    def refuse(self, answer: Outcome) -> None:
+        """Replace all answers that report as stored what this transaction did not store.
+
+        A request may repeat one of the same transaction.
+        """
+        self.answers = [
+            (request, answer if given.status == 200 and request.key not in self._before else given)
+            for request, given in self.answers
+        ]
+
+    def _known(self, key: str | None) -> RequestKey | None:
+        if key is None:
+            return None
+        found = self._context.spool.remembered.find(key)
+        if found is not None:
+            self._before.add(key)
+        return found or self._keys.get(key)
+
+    def _take_in(self, request: Pushed, content: BodyContent) -> Outcome:
+        self.taken += 1
+        parsed, now_us = content.parsed, self._now_us
+        entries = [self._entry(content, b.index, b.reason, b.stime, b.detail) for b in parsed.bad]
+        errors = [content.error(b.index, b.reason, b.detail) for b in parsed.bad]
+        for refused in self._core.offer(
+            _arrived(parsed, self.taken), self._context.future_from_us(now_us)
+        ):
+            for i in refused.indices.tolist():
+                index, stime = int(parsed.indices[i]), int(parsed.stimes[i])
+                entries.append(self._entry(content, index, refused.reason, stime, ""))
+                errors.append(content.error(index, refused.reason, ""))
+        counts: dict[str, int] = {}
+        for entry in entries:
+            counts[entry.reason] = counts.get(entry.reason, 0) + 1
+            self.refused_counts[entry.reason] = self.refused_counts.get(entry.reason, 0) + 1
+            value = to_json(self._context.spec.name, entry, now_us)
+            self._refused.append((entry.position, value))
+            self.refused_bytes += len(value)
+        # A reading before the start of a query is stored all the same.
+        stored = len(parsed.indices) - sum(
+            n for reason, n in counts.items() if reason in ("late", "future")
+        )
+        counts = {"accepted": stored, **counts}
+        if content.ignored:
+            counts["ignored"] = content.ignored
+        if request.key is not None:
+            self._keys[request.key] = RequestKey(request.key, request.digest, counts)
+        return Outcome(200, counts, tuple(errors[:ERRORS_MAX]))
+
+    def _entry(
+        self, content: BodyContent, index: int, reason: Reason, stime: int | None, detail: str
+    ) -> QuarantineEntry:
+        place = f"request:{self.taken}:{content.numbers[index]}"
+        return QuarantineEntry(place, reason, stime, detail, content.text(index))
+
+
+def _arrived(parsed: Parsed, request: int) -> Arrived:
+    return Arrived(
+        parsed.stimes,
+        parsed.key_index,
+        parsed.keys,
+        parsed.values,
+        np.full(len(parsed.stimes), request, np.int64),
+        request,
+    )
+
+
+def _repeated(known: RequestKey, request: Pushed) -> Outcome:
+    if known.digest != request.digest:
+        return Outcome(422, reason=f"idempotency key {known.key!r} was used with another body")
+    return Outcome(200, dict(known.counts), repeated=True)
+
+
+def _nothing_usable(content: BodyContent) -> Outcome:
+    bad = content.parsed.bad
+    if not bad:
+        return Outcome(400, reason="the body holds no readings")
+    errors = tuple(content.error(b.index, b.reason, b.detail) for b in bad[:ERRORS_MAX])
+    reason = f"none of {len(bad)} readings can be used; nothing was stored"
+    return Outcome(400, {b.reason: len(bad) for b in bad[:1]}, errors, reason)
+
+
+def _content(reader: BodyReader, body: bytes) -> BodyContent | UnusableBody:
+    try:
+        content = reader(body)
+    except UnusableBody as why:
+        return why
+    boundaries = content.parsed.boundaries
+    if not boundaries:
+        return content
+    # A sender does not see the other senders of its stream and cannot promise for them.
+    refused = [Bad(index, "boundary: messages of topics only", None) for index, _ in boundaries]
+    bad = tuple(sorted((*content.parsed.bad, *refused), key=lambda one: one.index))
+    return replace(content, parsed=replace(content.parsed, bad=bad, boundaries=()))
+
+
+def _contents(reader: BodyReader, bodies: Sequence[bytes]) -> list[BodyContent | UnusableBody]:
+    return [_content(reader, body) for body in bodies]

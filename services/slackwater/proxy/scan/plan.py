@@ -1,0 +1,112 @@
+"""What to look for in a stream's messages, laid out in memory for the compiled scanner.
+
+The wanted names are numbered, outer ones before inner ones, in the order in which a message most
+often has them: key, time, fields. Each has the number of the object that it is in (-1: the message)
+and a *leaf*: what its value is, or ``INNER`` for an object with wanted names of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from slackwater.model.deployment import StreamSpec
+
+INNER, KEY, TIME, FIELD = -1, 0, 1, 2
+"""Leaves; the field i has the leaf ``FIELD + i``."""
+ISO: Final = -1
+"""As the unit: times are texts."""
+NAMES_MAX: Final = 64
+PATH_MAX: Final = 16
+# Of the plan, in words of eight bytes: sizes, and addresses of arrays with a word per name.
+NAMES, FIELDS, NEEDED, UNIT, HAS_KEY, TEXT, STARTS, FIRST, MASK, PARENT, LEAF, STACK, POWERS = (
+    range(0, 104, 8)
+)
+_UNITS: Final = {"s": 6, "ms": 3, "us": 0, "iso": ISO, None: 0}
+
+
+class UnsupportedSpec(Exception):
+    """Raised for a declaration that the scanner does not read."""
+
+
+class Plan:
+    """The wanted names of a stream; ``address`` is that of the plan in memory."""
+
+    def __init__(self, spec: StreamSpec, powers_address: int) -> None:
+        if spec.time.format is not None:
+            raise UnsupportedSpec("times in a format of their own")
+        self.fields = len(spec.fields)
+        self.has_key = (spec.key.field or spec.key.column) is not None
+        self._names: list[bytes] = []
+        self._parents: list[int] = []
+        self._leaves: list[int] = []
+        for path, leaf in _paths(spec):
+            self._add(path, leaf)
+        if len(self._names) > NAMES_MAX:
+            raise UnsupportedSpec(f"more than {NAMES_MAX} names")
+        self._lay_out(_UNITS[spec.time.unit], powers_address)
+
+    @property
+    def address(self) -> int:
+        """Address of the plan."""
+        return int(self._plan.ctypes.data)
+
+    def _add(self, path: Sequence[str], leaf: int) -> None:
+        if len(path) > PATH_MAX:
+            raise UnsupportedSpec(f"a path of more than {PATH_MAX} names")
+        if not all(map(_is_plain, path)):
+            raise UnsupportedSpec(f"{'.'.join(path)!r} has a character that JSON escapes")
+        parent = -1
+        for depth, name in enumerate(path):
+            is_last = depth == len(path) - 1
+            known = self._find(parent, name.encode())
+            if known is None:
+                known = len(self._names)
+                self._names.append(name.encode())
+                self._parents.append(parent)
+                self._leaves.append(leaf if is_last else INNER)
+            elif is_last or self._leaves[known] != INNER:
+                raise UnsupportedSpec(f"{'.'.join(path)} is wanted twice, or inside another")
+            parent = known
+
+    def _find(self, parent: int, name: bytes) -> int | None:
+        found = (i for i, known in enumerate(self._names) if known == name)
+        return next((i for i in found if self._parents[i] == parent), None)
+
+    def _lay_out(self, unit: int, powers_address: int) -> None:
+        # A name is compared with its closing quote, up to eight bytes at once.
+        quoted = [name + b'"' for name in self._names]
+        needed = sum(1 << i for i, leaf in enumerate(self._leaves) if leaf in (KEY, TIME))
+        self._arrays: dict[int, Any] = {
+            TEXT: np.frombuffer(b"".join(self._names) + bytes(8), np.uint8),
+            STARTS: np.cumsum([0, *map(len, self._names)]).astype(np.int64),
+            FIRST: np.array([int.from_bytes(q[:8], "little") for q in quoted], np.uint64),
+            MASK: np.array([2 ** (8 * min(8, len(q))) - 1 for q in quoted], np.uint64),
+            PARENT: np.array(self._parents, np.int64),
+            LEAF: np.array(self._leaves, np.int64),
+            STACK: np.zeros(PATH_MAX, np.int64),
+        }
+        self._plan = np.zeros(13, np.int64)
+        self._plan.view(np.uint64)[NEEDED // 8] = needed
+        sizes = {NAMES: len(self._names), FIELDS: self.fields, UNIT: unit, HAS_KEY: self.has_key}
+        addresses = {slot: array.ctypes.data for slot, array in self._arrays.items()}
+        for slot, word in (sizes | addresses | {POWERS: powers_address}).items():
+            self._plan[slot // 8] = word
+
+
+def _is_plain(name: str) -> bool:
+    """Whether the name stands in a message as it is: the scanner compares bytes."""
+    return name.isprintable() and '"' not in name and "\\" not in name
+
+
+def _paths(spec: StreamSpec) -> list[tuple[list[str], int]]:
+    columns = spec.time.columns
+    time = (spec.time.field or (columns[0] if columns else "")).split(".")
+    if time[0] == "boundary":
+        raise UnsupportedSpec("a time that a boundary message has too")
+    key = spec.key.field or spec.key.column
+    found = [] if key is None else [(key.split("."), KEY)]
+    found.append((time, TIME))
+    return found + [(f.source.split("."), FIELD + i) for i, f in enumerate(spec.fields)]

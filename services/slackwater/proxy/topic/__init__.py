@@ -1,0 +1,1 @@
+"""Input from an existing Kafka topic: a client that reads messages, and what becomes of them."""

@@ -1,0 +1,112 @@
+"""A batch of messages of one partition, as the source core and the quarantine take it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from slackwater.model.records import type_i64
+from slackwater.protocols.dpc.source.core import Arrived, Refused
+from slackwater.proxy.messages import MESSAGE, Parsed
+from slackwater.proxy.positions import next_positions
+from slackwater.proxy.quarantine import PAYLOAD_CHARS_MAX, QuarantineEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages of one partition and their parsed form.
+
+    ``texts`` returns, for a message, the function from an element's index to its text.
+    """
+
+    values: Sequence[bytes]
+    offsets: type_i64
+    parsed: Parsed
+    texts: Callable[[bytes], Callable[[int], str]]
+    _texts_of: dict[int, Callable[[int], str]] = field(default_factory=dict)
+    """The texts of the message that was asked for last: it is parsed once for all its elements."""
+
+    def text(self, index: int) -> str:
+        """Return a message or element as text, for quarantine."""
+        message, element = self._place(index)
+        if element == MESSAGE:
+            return self.values[message].decode(errors="replace")
+        if message not in self._texts_of:
+            self._texts_of.clear()
+            self._texts_of[message] = self.texts(self.values[message])
+        return self._texts_of[message](element)[:PAYLOAD_CHARS_MAX]
+
+    def position(self, index: int) -> str:
+        """Return the offset of a message, with the index of an element in it."""
+        message, element = self._place(index)
+        offset = int(self.offsets[message])
+        return str(offset) if element == MESSAGE else f"{offset}[{element}]"
+
+    def _place(self, index: int) -> tuple[int, int]:
+        elements = self.parsed.elements
+        if elements is None:
+            return index, MESSAGE
+        return int(elements.messages[index]), int(elements.indices[index])
+
+    def _next_positions(self) -> type_i64:
+        """Return the input position after each reading."""
+        at, elements = self.parsed.indices, self.parsed.elements
+        if elements is None:
+            return self.offsets[at] + 1
+        offsets = self.offsets[elements.messages[at]]
+        return next_positions(offsets, elements.indices[at], elements.lasts[at])
+
+    def runs(self) -> list[tuple[Arrived, Any, int | None]]:
+        """Return readings between explicit boundaries, with their indices and the boundary."""
+        parsed, end = self.parsed, int(self.offsets[-1]) + 1
+        complete = Arrived(
+            parsed.stimes,
+            parsed.key_index,
+            parsed.keys,
+            parsed.values,
+            self._next_positions(),
+            end,
+        )
+        if not parsed.boundaries:
+            return [(complete, parsed.indices, None)]
+        runs: list[tuple[Arrived, Any, int | None]] = []
+        start = 0
+        for index, watermark in parsed.boundaries:
+            stop = int(np.searchsorted(parsed.indices, index))
+            runs.append((complete.take(slice(start, stop)), parsed.indices[start:stop], watermark))
+            start = stop
+        runs.append((complete.take(slice(start, None)), parsed.indices[start:], None))
+        return runs
+
+    def malformed(self, where: str) -> list[QuarantineEntry]:
+        """Return the entries of messages that are no readings."""
+        return [
+            QuarantineEntry(
+                where + self.position(bad.index),
+                bad.reason,
+                bad.stime,
+                bad.detail,
+                self.text(bad.index),
+            )
+            for bad in self.parsed.bad
+        ]
+
+    def refused(self, where: str, refused: Refused, indices: Any) -> list[QuarantineEntry]:
+        """Return the entries of readings that are refused; ``indices`` are those of its run."""
+        entries = []
+        for i in refused.indices.tolist():
+            index = int(indices[i])
+            at = int(np.searchsorted(self.parsed.indices, index))
+            entries.append(
+                QuarantineEntry(
+                    where + self.position(index),
+                    refused.reason,
+                    int(self.parsed.stimes[at]),
+                    "",
+                    self.text(index),
+                )
+            )
+        return entries

@@ -1,0 +1,396 @@
+"""Input from an existing topic: each of its partitions is a stream of its own.
+
+Kafka is the spool. A reading's position is its offset, and each record carries the offset at which
+the input continues, so a restarted proxy resumes from its log without a disk. Where messages hold
+several readings, a record may end within a message: its position also holds the next element
+(``positions``). A boundary that follows the clock is sent only for input read up to an end offset
+observed after it (trace-10): at a cut point the end offsets of all partitions are requested, and
+the boundary is the time of the request, sent once everything below these offsets has been read. A
+boundary that follows from the readings alone needs no end: at a cut point what has been read is
+sent, and nothing is requested.
+
+A partition that has never held a record is not waited for. Its source log follows the smallest
+promise of the partitions that have held one, so that it delays no query; from its first record on
+it has its own. That it holds none is known from its end only, so while there are partitions of both
+kinds, ends are requested and read to whatever boundaries follow.
+
+Readings are sent at cut points only, so between cut points the topic is read only when enough
+messages for a batch are expected: an idle topic wakes the reader ten times a second, as does one
+with a hundred readings a second. Where ends are requested, the reader blocks at the cut point for
+the broker's answer and then for messages.
+
+Rejected: one source log for all partitions, merged by arrival. That order would depend on the proxy
+and not on the topic, so two proxies, or a restarted one, could not agree on ids.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Final
+
+from slackwater.model.deployment import TopicSpec
+from slackwater.model.errors import EnvironmentProblem, SlackwaterError
+from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
+from slackwater.proxy.formats.avro.books import open_book
+from slackwater.proxy.formats.elements import without_first
+from slackwater.proxy.guarded import GuardedReader
+from slackwater.proxy.messages import NotYetReadableError
+from slackwater.proxy.positions import position_of, split_position
+from slackwater.proxy.shell import InputContext
+from slackwater.proxy.sourcelog import SourceLog
+from slackwater.proxy.topic.batch import Batch
+from slackwater.proxy.topic.client import Fetched, Notice, TopicClient
+from slackwater.proxy.topic.opening import open_client
+from slackwater.runtime.logs.cluster import cluster_of
+from slackwater.runtime.logs.topics import ensure_topics, partition_count, topics_for
+from slackwater.runtime.logs.transport import Log, LogError
+
+_log = logging.getLogger(__name__)
+ASK_TIMEOUT_S: Final = 5.0
+TURN_US: Final = 2_000
+RETRY_US: Final = 20_000
+UNPACED_US: Final = 100_000
+BATCH_MESSAGES: Final = 1_000
+"""Messages that justify a read before the cut point. They are parsed in a few milliseconds, which
+bounds the reader's lag at the cut point."""
+WAIT_S_MAX: Final = 0.1
+"""Maximum wait in a step; a stop is checked between steps."""
+FETCH_WAIT_MS: Final = 100
+FETCH_WAIT_MARKERS_MS: Final = 20
+"""Fetch wait for topics with transactions. Messages end a fetch at once, but an end offset after a
+transaction marker is reported only after the full wait. Other topics use the longer wait."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One partition of the topic and its source log."""
+
+    number: int
+    log: SourceLog
+    position: int = 0
+    """Every message below this offset has been read."""
+    elements_taken: int = 0
+    """Elements of the message at ``position`` that the log accounts for: it ends within them."""
+    begun: bool = False
+    """Whether the partition has ever held a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """End offsets of the partitions, observed after the event clock showed ``event_us``."""
+
+    event_us: int | None
+    ends: dict[Log, int]
+
+
+class TopicInput:
+    """Input from a topic of JSON readings."""
+
+    def __init__(self, context: InputContext, topic: TopicSpec) -> None:
+        self._context = context
+        self._topic = topic.name
+        self._book = open_book(topic, context.clock.monotonic_us)
+        self._reader = GuardedReader(context.spec, context.dead_letters, self._book)
+        self._readable_at_us = 0
+        """When what is next in the topic may be readable; see ``NotYetReadableError``."""
+        spec = context.spec
+        self._by_clock = self._follows_clock()
+        count = partition_count(context.cluster, topic.name)
+        names = [f"{spec.name}.{p}" for p in range(count)]
+        # The number of partitions is known only here, so the first proxy to start creates the logs.
+        called = context.transport.names
+        wanted = {called.source(name) for name in names}
+        ensure_topics(
+            context.cluster, [t for t in topics_for(names, [], called) if t.name in wanted]
+        )
+        self._partitions = [
+            _Partition(p, SourceLog(context.transport, context.writer, self._rules(name), ""))
+            for p, name in enumerate(names)
+        ]
+        for partition in self._partitions:
+            partition.log.identity = f"topic:{topic.name}:{partition.number}"
+        self._from = topic.from_
+        self._has_markers = self._polls_for_markers = False
+        """Whether ends lie beyond last messages; whether the client has the short fetch wait."""
+        self._client = self._open(FETCH_WAIT_MS)
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix="ends")
+        self._asked: Future[_Ends] | None = None
+        self._ask_at_us = 0
+        self._come, self._come_since_us, self._read_at_us = 0, 0, 0
+        """Messages since a time, and when the next read before a cut point is due."""
+        self._gone = 0
+
+    def _open(self, wait_ms: int) -> TopicClient:
+        group = self._context.transport.names.assigned_group
+        return open_client(cluster_of(self._context.cluster), self._topic, group, wait_ms)
+
+    def _follows_clock(self) -> bool:
+        """Whether boundaries follow the clock, not the readings alone."""
+        spec = self._context.spec
+        return spec.expect_every_us is None and self._context.deployment.clock == "wall"
+
+    def _rules(self, name: str) -> SourceRules:
+        spec = self._context.spec
+        return SourceRules(
+            log=name,
+            fields=spec.field_names,
+            disorder_us=spec.disorder_us,
+            late="promise" if self._by_clock else "input",
+            clock_boundaries=self._by_clock,
+            learning=self._context.learning,
+        )
+
+    @property
+    def logs(self) -> Sequence[SourceLog]:
+        """The source log of each partition."""
+        return [partition.log for partition in self._partitions]
+
+    def begin(self) -> None:
+        """Take over the logs and seek to their positions."""
+        context = self._context
+        logs = [(self._topic, p.number) for p in self._partitions]
+        begins = context.transport.beginning_offsets(logs)
+        ends = context.transport.end_offsets(logs, isolation="read_committed")
+        hints = context.spool.hints()
+        for partition in self._partitions:
+            log = partition.log
+            log.begin(hints.get(log.name))
+            at = (self._topic, partition.number)
+            partition.begun = ends[at] > 0
+            known = log.identity in log.scan.positions
+            start, taken = split_position(log.core.position) if known else (begins[at], 0)
+            if not known and self._from == "end":
+                start = ends[at]
+            if start < begins[at]:
+                lost = begins[at] - start
+                self._gone += lost
+                log.core.lost(lost)
+                _log.warning("%s:%d: %d messages were deleted before they were read", *at, lost)
+                start, taken = begins[at], 0
+            partition.position, partition.elements_taken = start, taken
+            log.core.position = position_of(start, taken)
+        self._assign()
+
+    def _poll_for_markers(self) -> None:
+        """Reopen the client with the fetch wait for topics with transactions."""
+        self._client.close()
+        self._client, self._polls_for_markers = self._open(FETCH_WAIT_MARKERS_MS), True
+        self._assign()
+
+    def _assign(self) -> None:
+        self._client.assign({p.number: p.position for p in self._partitions})
+
+    # Steps.
+
+    def step(self, now_us: int) -> int:
+        """Read available messages; at a cut point send boundaries for what has been read."""
+        context = self._context
+        if now_us < self._readable_at_us:
+            return self._readable_at_us
+        if not context.quarantine.settle() or not all(log.has_room for log in self.logs):
+            return now_us + RETRY_US
+        if self._by_clock and self._has_markers and not self._polls_for_markers:
+            self._poll_for_markers()
+        asked = self._asked
+        if asked is not None and not asked.done():
+            wait([asked], WAIT_S_MAX)
+        read = self._read(now_us)
+        if not context.quarantine.settle():
+            return now_us + RETRY_US
+        for partition in self._partitions:
+            if partition.log.core.is_full:
+                self._flush(partition, None)
+        self._advance_watermark(now_us)
+        if self._asked is not None:
+            self._come += read
+            # The next step blocks for the answer or messages; this one blocked without a result.
+            return now_us + TURN_US if self._asked is asked and not read else now_us
+        return self._wake_us(now_us, read)
+
+    def _wake_us(self, now_us: int, read: int) -> int:
+        """Return when the next step is due; ``read`` is the number of messages of this step."""
+        self._come += read
+        if read >= BATCH_MESSAGES:
+            return now_us  # a backlog
+        if now_us > self._come_since_us:
+            # Estimate: the next messages arrive at the rate of the last ones.
+            took_us = now_us - self._come_since_us
+            self._read_at_us = now_us + BATCH_MESSAGES * took_us // max(1, self._come)
+            self._come, self._come_since_us = 0, now_us
+        return max(now_us, min(self._read_at_us, self._ask_at_us))
+
+    def _advance_watermark(self, now_us: int) -> None:
+        """At a cut point flush; where ends matter, request them and read to them first."""
+        asked = self._asked
+        if asked is None:
+            if now_us < self._ask_at_us:
+                return
+            event_us = self._context.event_us(now_us)
+            if not self._needs_ends:
+                self._flush_all(event_us, now_us)
+                return
+            asked = self._asked = self._asking.submit(self._ask, event_us)
+            wait([asked], WAIT_S_MAX)
+        if not asked.done():
+            return
+        try:
+            ends = asked.result()
+        except LogError:
+            self._asked = None  # Kafka is unavailable: no boundary is sent
+            self._ask_at_us = now_us + RETRY_US
+            return
+        if self._is_lagging(ends):
+            return  # messages below the end offsets are outstanding
+        self._asked = None
+        for partition in self._partitions:
+            partition.begun |= ends.ends[self._topic, partition.number] > 0
+        self._flush_all(ends.event_us, now_us)
+
+    @property
+    def _needs_ends(self) -> bool:
+        """Whether the clock promises, or one partition for another that seems to be empty."""
+        return self._by_clock or len({partition.begun for partition in self._partitions}) > 1
+
+    def _flush_all(self, event_us: int | None, now_us: int) -> None:
+        """Flush all partitions, and set the next cut point."""
+        for partition in self._partitions:
+            if partition.begun:
+                self._flush(partition, event_us)
+        self._flush_empty(event_us)
+        self._ask_at_us = self._next_ask_us(event_us, now_us)
+
+    def _is_lagging(self, ends: _Ends) -> bool:
+        return any(p.position < ends.ends[self._topic, p.number] for p in self._partitions)
+
+    def _next_ask_us(self, event_us: int | None, now_us: int) -> int:
+        if event_us is None:
+            return now_us + UNPACED_US
+        grid = self._context.default_grid
+        due = [p.log.core.next_flush_us(event_us, grid) for p in self._partitions]
+        return self._context.wall_us(min(due))
+
+    def _flush_empty(self, event_us: int | None) -> None:
+        begun = [p.log.core.watermark for p in self._partitions if p.begun]
+        follow = min(begun, default=None)
+        for partition in self._partitions:
+            if not partition.begun:
+                self._flush(partition, event_us if not begun else None, follow)
+
+    def _flush(
+        self, partition: _Partition, clock_us: int | None, follow_us: int | None = None
+    ) -> None:
+        log = partition.log
+        log.append(log.core.flush(log.inc, clock_us, follow_us))
+
+    def _ask(self, event_us: int | None) -> _Ends:
+        logs = [(self._topic, p.number) for p in self._partitions]
+        ends = self._context.transport.end_offsets(
+            logs, isolation="read_committed", timeout_s=ASK_TIMEOUT_S
+        )
+        return _Ends(event_us, ends)
+
+    # Reading.
+
+    def _read(self, now_us: int) -> int:
+        """Read available messages, at a cut point wait for them; return their number."""
+        found = self._client.read(WAIT_S_MAX if self._awaits_messages else 0)
+        read = 0
+        try:
+            for one in found:
+                partition = self._partitions[one.partition]
+                if isinstance(one, Notice):
+                    self._note(partition, one)
+                else:
+                    self._take(partition, one, now_us)
+                    read += len(one.values)
+        except NotYetReadableError as why:
+            self._await_readable(now_us + why.wait_us)
+        finally:
+            self._client.release()
+        return read
+
+    def _await_readable(self, until_us: int) -> None:
+        """Send what has been read, and read on from there later."""
+        self._readable_at_us = until_us
+        if self._context.quarantine.settle():
+            for partition in self._partitions:
+                if partition.log.core.waiting:
+                    self._flush(partition, None)
+        self._assign()
+
+    @property
+    def _awaits_messages(self) -> bool:
+        """Whether the end offsets are known and not reached."""
+        asked = self._asked
+        if asked is None or not asked.done() or asked.exception() is not None:
+            return False
+        return self._is_lagging(asked.result())
+
+    def _take(self, partition: _Partition, fetched: Fetched, now_us: int) -> None:
+        offsets, values = fetched.offsets, fetched.values
+        taken = partition.elements_taken if int(offsets[0]) == partition.position else 0
+        partition.begun = True
+        where = f"{self._topic}:{partition.number}"
+        for start, end in self._reader.slices(values):
+            if start and partition.log.core.is_full and self._context.quarantine.settle():
+                self._flush(partition, None)
+            parsed = self._reader.parse(where, offsets[start:end], values[start:end])
+            parsed = parsed if start else without_first(parsed, taken)
+            batch = Batch(values[start:end], offsets[start:end], parsed, self._reader.texts)
+            partition.position = max(partition.position, int(offsets[end - 1]) + 1)
+            partition.elements_taken = 0
+            self._offer(partition, batch, now_us)
+
+    def _note(self, partition: _Partition, notice: Notice) -> None:
+        """Handle the end of a partition, or an error."""
+        match notice.kind:
+            case "end":
+                # Offsets between the last message and the end may be markers.
+                if notice.offset > partition.position:
+                    self._has_markers = True
+                    partition.position, partition.elements_taken = notice.offset, 0
+            case "missing":
+                raise EnvironmentProblem(f"topic {self._topic} cannot be read: {notice.text}")
+            case "gone":
+                raise SlackwaterError(
+                    f"{self._topic}:{partition.number} does not hold offset {partition.position}"
+                    " any more: beginning again"
+                )
+            case "error":
+                _log.warning("%s:%d: %s", self._topic, partition.number, notice.text)
+
+    def _offer(self, partition: _Partition, batch: Batch, now_us: int) -> None:
+        context, core = self._context, partition.log.core
+        future_us = context.future_from_us(now_us)
+        where = f"{partition.number}:"
+        entries = batch.malformed(where)
+        for arrived, indices, watermark in batch.runs():
+            for refused in core.offer(arrived, future_us):
+                entries += batch.refused(where, refused, indices)
+            if watermark is not None:
+                core.advance_watermark(watermark)
+        context.quarantine.put(entries, now_us)
+
+    def detail(self) -> dict[str, int]:
+        """Return counters for the heartbeat."""
+        cores: list[SourceCore] = [p.log.core for p in self._partitions]
+        return {
+            "readings": sum(core.next_id for core in cores),
+            "blank": 0,
+            "spool_bytes": self._context.spool.bytes_held,
+            "deleted_unread": self._gone,
+            **self._context.quarantine.all_counts(),
+        }
+
+    def leave(self) -> None:
+        """Do nothing: the log holds the position."""
+
+    def close(self) -> None:
+        """Close the client."""
+        self._asking.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+        if self._book is not None:
+            self._book.close()

@@ -1,0 +1,73 @@
+"""confluent-kafka's consumer as a client: an object per message, for want of compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from slackwater.proxy.topic.client import Fetched, Notice, kind_of
+from slackwater.runtime.logs.topics import Config
+
+MESSAGES_MAX: Final = 5_000
+"""Messages of one read. They are parsed in a few milliseconds."""
+
+
+class ConfluentClient:
+    """confluent-kafka's consumer: an object per message."""
+
+    def __init__(self, topic: str, config: Config) -> None:
+        self._topic = topic
+        self._consumer = Consumer(config)
+
+    def assign(self, positions: Mapping[int, int]) -> None:
+        """Read these partitions from these offsets on."""
+        self._consumer.assign([TopicPartition(self._topic, p, at) for p, at in positions.items()])
+
+    def read(self, wait_s: float) -> list[Fetched | Notice]:
+        """Return what is available, waiting up to ``wait_s`` for a first message."""
+        messages = self._consumer.consume(MESSAGES_MAX, 0)
+        if not messages and wait_s:
+            first = self._consumer.poll(wait_s)
+            messages = [] if first is None else [first, *self._consumer.consume(MESSAGES_MAX, 0)]
+        by_partition: dict[int, list[Message]] = {}
+        for message in messages:
+            by_partition.setdefault(message.partition() or 0, []).append(message)
+        return [found for number, some in by_partition.items() for found in _in_order(number, some)]
+
+    def release(self) -> None:
+        """Do nothing: values are bytes."""
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+
+def _in_order(partition: int, messages: list[Message]) -> list[Fetched | Notice]:
+    """Return runs of messages and the notices between them."""
+    if not any(map(Message.error, messages)):
+        return [_fetched(partition, messages)]
+    found: list[Fetched | Notice] = []
+    run: list[Message] = []
+    for message in messages:
+        error = message.error()
+        if error is None:
+            run.append(message)
+            continue
+        if run:
+            found.append(_fetched(partition, run))
+            run = []
+        at = message.offset() or 0
+        found.append(Notice(partition, kind_of(error.code()), at, error.str()))
+    return [*found, _fetched(partition, run)] if run else found
+
+
+def _fetched(partition: int, messages: list[Message]) -> Fetched:
+    values = [value or b"" for value in map(Message.value, messages)]
+    first, last = messages[0].offset() or 0, messages[-1].offset() or 0
+    if last - first == len(messages) - 1:
+        return Fetched(partition, np.arange(first, last + 1, dtype=np.int64), values)
+    # Compaction and transactions leave holes in the offsets.
+    return Fetched(partition, np.array([m.offset() for m in messages], np.int64), values)

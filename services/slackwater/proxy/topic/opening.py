@@ -1,0 +1,48 @@
+"""Opens a client of a topic: messages as places in memory or, if that cannot be had, as objects."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from slackwater.proxy.topic.client import TopicClient
+from slackwater.proxy.topic.objects import ConfluentClient
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.logs.kafka import client_config
+from slackwater.runtime.logs.librdkafka import library
+from slackwater.runtime.logs.topics import Config, confluent_consumer
+
+_log = logging.getLogger(__name__)
+QUEUED_MESSAGES: Final = 100_000
+"""Messages of a partition that the client fetches ahead: a tenth of a second at a million a second.
+A fetch that went out while they waited may take as long, for other partitions may have nothing."""
+
+
+def open_client(cluster: Cluster, topic: str, group: str, fetch_wait_ms: int) -> TopicClient:
+    """Return a client of the topic; a fetch without messages ends after ``fetch_wait_ms``."""
+    config = consumer_config(cluster, group, fetch_wait_ms)
+    try:
+        from slackwater.proxy.topic.queue import QueueClient
+
+        library()
+    except Exception as error:  # noqa: BLE001 -- whatever hinders it, the topic is read
+        _log.warning("topic %s is read message by message, at a lower rate: %s", topic, error)
+        return ConfluentClient(topic, config)
+    return QueueClient(topic, config)
+
+
+def consumer_config(cluster: Cluster, group: str, fetch_wait_ms: int) -> Config:
+    """Return librdkafka's settings for reading a topic.
+
+    With the default ``fetch.queue.backoff.ms`` of a second a reader that empties the queue faster
+    than that waits for most of the second.
+    """
+    own = confluent_consumer(
+        cluster,
+        group_id=group,
+        enable_partition_eof=True,
+        queued_min_messages=QUEUED_MESSAGES,
+        fetch_queue_backoff_ms=1,
+        fetch_wait_max_ms=fetch_wait_ms,
+    )
+    return client_config | own

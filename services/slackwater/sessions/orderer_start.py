@@ -1,0 +1,164 @@
+"""Where an orderer starts: its state record, its own logs, and the results (rule-25, rule-26).
+
+A new incarnation continues where the state record and the own logs end. An orderer without a state
+record is a new replica, and continues from a peer or from what the roots have answered. After a
+hole that a reader has reported, the next incarnation continues where the results end (rule-11).
+
+The methods are procedures: they yield requests and receive the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from slackwater.model.names import RootName
+from slackwater.model.records import Kind, OrderedRecord, OrdererState, RootState
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.config import answered_by_all
+from slackwater.protocols.dpc.sunion.config import OrdererConfig, Recovered
+from slackwater.protocols.dpc.sunion.recovery import first_state, is_within, recover, replay_from
+from slackwater.sessions.requests import (
+    BeginIncarnation,
+    Beginnings,
+    Ends,
+    Log,
+    Ordered,
+    Procedure,
+    ReadOrdered,
+    ReadStates,
+    State,
+    fits_any,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A new incarnation: the state from which it continues.
+
+    ``beginnings`` are the first offsets that the source logs hold, ``live_from`` the offset from
+    which the own live log was read.
+    """
+
+    inc: int
+    state: OrdererState
+    recovered: Recovered
+    beginnings: list[int]
+    live_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrdererStart:
+    """The start of one orderer replica.
+
+    ``readers`` are the queries whose roots read its logs, each with ``parts`` parts. ``own`` are
+    its stable and its live log. ``start_time`` is the query's, event time in us.
+    """
+
+    config: OrdererConfig
+    query: str
+    readers: tuple[str, ...]
+    parts: int
+    sources: tuple[Log, ...]
+    own: tuple[Log, Log]
+    start_time: int
+
+    @property
+    def roots(self) -> list[str]:
+        """The roots that read its logs."""
+        return [RootName(of, part).process for of in self.readers for part in range(self.parts)]
+
+    def begin(self) -> Procedure[Begun]:
+        """Read the own logs to their ends, and write START there."""
+        beginnings = yield Beginnings((*self.sources, *self.own))
+        source_beginnings = [beginnings[log] for log in self.sources]
+        state: OrdererState = yield from self._state(source_beginnings)
+        stable_log, live_log = self.own
+        # Retention may have shortened the own logs.
+        live_from = max(state.live_offset, beginnings[live_log])
+        live: Sequence[Ordered] = yield ReadOrdered(live_log, live_from)
+        found: list[Recovered] = []
+
+        def make_start(stable: Sequence[Ordered]) -> OrderedRecord:
+            found.append(recover(state, stable, live))
+            return start_record(self.config, -1, found[0])
+
+        stable_from = max(state.stable_offset, beginnings[stable_log])
+        inc = yield BeginIncarnation(stable_log, stable_from, make_start)
+        return Begun(inc, state, found[0], source_beginnings, live_from)
+
+    def after_results(self, snapshot: OrdererState) -> Procedure[OrdererState]:
+        """Return the state that continues from the end of the results (rule-11)."""
+        log = self.own[LineName.STABLE]
+        beginnings = yield Beginnings(self.sources)
+        states = yield from self._states()
+        own: Sequence[Ordered] = yield ReadOrdered(log)
+        ends = yield Ends((log,))
+        return replay_from(
+            self.config,
+            snapshot,
+            [beginnings[source] for source in self.sources],
+            start_time=self.start_time,
+            answered_to=self._answered_to(states),
+            own_log=[record for _, record in own],
+            own_end=ends[log],
+        )
+
+    def _state(self, beginnings: Sequence[int]) -> Procedure[OrdererState]:
+        """Read the state record; derive that of a new replica from other fragments' (rule-26)."""
+        config = self.config
+        ends = yield Ends(self.sources)
+        source_ends = [ends[log] for log in self.sources]
+
+        def fits(state: State) -> bool:
+            """Reject an own state record that lies beyond the ends of the logs.
+
+            An older one leads to the same output.
+            """
+            if state.fragment != config.fragment or not isinstance(state, OrdererState):
+                return True
+            return is_within(state, config.logs, source_ends)
+
+        states = yield from self._states(fits)
+        mine = states.get(config.fragment)
+        if isinstance(mine, OrdererState):
+            return mine
+        own_begin, own_end = (yield Beginnings(self.own)), (yield Ends(self.own))
+        siblings = config.fragment.rpartition(".")[0]
+        peers = [s for name, s in states.items() if name.rpartition(".")[0] == siblings]
+        return first_state(
+            config,
+            beginnings,
+            start_time=self.start_time,
+            own=[(own_begin[log], own_end[log]) for log in self.own],
+            peers=[peer for peer in peers if isinstance(peer, OrdererState)],
+            answered_to=self._answered_to(states),
+        )
+
+    def _states(self, fits: Callable[[State], bool] = fits_any) -> Procedure[Mapping[str, State]]:
+        """Read the state records of the orderers, and of all roots that read their logs."""
+        found: dict[str, State] = {}
+        for query in dict.fromkeys((self.query, *self.readers)):
+            states: Mapping[str, State] = yield ReadStates(query, self.parts, fits)
+            found |= states
+        return found
+
+    def _answered_to(self, states: Mapping[str, State]) -> int | None:
+        found = [states.get(root) for root in self.roots]
+        return answered_by_all(s if isinstance(s, RootState) else None for s in found)
+
+
+def start_record(config: OrdererConfig, inc: int, recovered: Recovered) -> OrderedRecord:
+    """Return the START of an incarnation; in the stable log, where it takes its number, -1."""
+    at = recovered.frontier
+    return OrderedRecord(
+        Kind.START,
+        config.child,
+        config.replica,
+        inc,
+        at.bucket_start,
+        at.bucket_start,
+        first_id=recovered.next_id,
+        last_id=recovered.next_id - 1,
+        frontier=at,
+    )

@@ -1,0 +1,102 @@
+"""Mistakes in the scanner, each of which the comparison with the definition must notice.
+
+A mutant is an edit of one file of ``proxy/scan``. The room is copied with the edit, and a child
+reads generated messages with the copy, compiled anew. What is replaced must be there once, so a
+mutant whose target has changed fails and does not turn into a test of nothing.
+"""
+
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.fuzz.judge import judge_messages
+from tests.fuzz.near import STREAMS, messages
+from tests.fuzz.run import ROOT
+
+from slackwater.proxy import scan
+
+SEEDS_MAX = 100
+NO_SCANNER = 3
+
+
+class ScanMutant(NamedTuple):
+    """A mistake in a file of the scanner."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+MUTANTS = (
+    ScanMutant(
+        "the last bit of a double",
+        "decimals.py",
+        "(mantissa + (mantissa & U64(1))) >> U64(1)",
+        "mantissa >> U64(1)",
+    ),
+    ScanMutant("a half is rounded up", "decimals.py", "if is_half and", "if False and"),
+    ScanMutant(
+        "the sign of zero",
+        "kernel.py",
+        "-value if negative else",
+        "-value if value > 0 and negative else",
+    ),
+    ScanMutant("the first of two members counts", "kernel.py", "if seen & bit:", "if False:"),
+    ScanMutant(
+        "one level too deep",
+        "kernel.py",
+        "NESTING_DEPTH_MAX - 1 - depth",
+        "NESTING_DEPTH_MAX - depth",
+    ),
+    ScanMutant("a zero as a word is a zero", "grammar.py", "if count == 1 and", "if True and"),
+    ScanMutant("a number of any length", "grammar.py", "> NUMBER_CHARS_MAX", "> 10**9"),
+    ScanMutant("UTF-8 longer than needed", "grammar.py", "second < 0xA0", "second < 0x80"),
+    ScanMutant(
+        "times before 1970 are truncated upward",
+        "times.py",
+        "-((us + part - 1) // part)",
+        "-(us // part)",
+    ),
+    ScanMutant("1900 is a leap year", "times.py", "year % 100 != 0 or", "True or"),
+)
+
+
+def findings_of(mutant: ScanMutant, folder: Path) -> list[str]:
+    """What the comparison finds in a child with this scanner, or what ends it; the first of it."""
+    room = folder / "scan"
+    shutil.copytree(ROOT_OF_SCAN, room, ignore=shutil.ignore_patterns("__pycache__"))
+    path = room / mutant.file
+    text = path.read_text()
+    assert text.count(mutant.old) == 1, f"{mutant.file} has {text.count(mutant.old)} {mutant.old!r}"
+    path.write_text(text.replace(mutant.old, mutant.new))
+    command = [sys.executable, "-m", "tests.fuzz.mutants", str(room)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode != NO_SCANNER, f"{mutant.name} cannot be compiled: {done.stderr}"
+    return done.stdout.splitlines() or done.stderr.splitlines()[-1:]
+
+
+ROOT_OF_SCAN = Path(scan.__file__).parent
+
+
+def _worker(room: str) -> None:
+    """In the child: compare, with the scanner of that folder."""
+    scan.__path__[:] = [room]
+    if scan.scanner_of(STREAMS[0]) is None:
+        sys.exit(NO_SCANNER)
+    for seed in range(SEEDS_MAX):
+        batch = messages(seed)
+        findings = judge_messages(batch.spec, batch.messages)
+        if findings:
+            print(findings[0][:1_000].replace("\n", " "))
+            return
+
+
+if __name__ == "__main__":
+    _worker(sys.argv[1])

@@ -1,0 +1,217 @@
+"""What a plain consumer reads from a topic, the proxy's clients read: the same bytes, in its order.
+
+Transactions, aborted ones too, markers, tombstones, headers, every codec, fetches smaller than a
+batch, holes that compaction leaves, a broker that is killed and comes back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from tests.making import make_topics
+from tests.waiting import WAIT_S_MAX, eventually
+
+from slackwater.proxy.topic.client import Fetched, TopicClient
+from slackwater.proxy.topic.objects import ConfluentClient
+from slackwater.proxy.topic.opening import consumer_config
+from slackwater.proxy.topic.queue import QueueClient
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.logs.cluster import cluster_of
+
+pytestmark = [pytest.mark.slow]
+Read = list[tuple[int, bytes]]
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CLIENTS = pytest.mark.parametrize("make", [QueueClient, ConfluentClient])
+SMALL_FETCH_BYTES = 500
+
+
+@pytest.fixture(name="broker", scope="module")
+def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+def plainly_read(bootstrap: str, topic: str) -> Read:
+    """What confluent-kafka's consumer reads up to the end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "plain",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: Read = []
+    give_up = time.monotonic() + WAIT_S_MAX
+    try:
+        while True:
+            assert time.monotonic() < give_up
+            for message in consumer.consume(10_000, 0.2):
+                error = message.error()
+                if error is None:
+                    found.append((message.offset() or 0, message.value() or b""))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return found
+                else:
+                    raise AssertionError(error)
+    finally:
+        consumer.close()
+
+
+class ClientReader:
+    """One of the proxy's clients, and what it has read."""
+
+    def __init__(
+        self, make: Callable[..., TopicClient], bootstrap: str, topic: str, **config: Any
+    ) -> None:
+        of_proxy = consumer_config(cluster_of(bootstrap), "test", 20)
+        self._client = make(topic, of_proxy | {k.replace("_", "."): v for k, v in config.items()})
+        self._client.assign({0: 0})
+        self.found: Read = []
+        self.position = 0
+
+    def read_until(self, holds: Callable[[], bool]) -> None:
+        give_up = time.monotonic() + WAIT_S_MAX
+        while not holds():
+            assert time.monotonic() < give_up, f"{len(self.found)} messages, to {self.position}"
+            for one in self._client.read(0.1):
+                if isinstance(one, Fetched):
+                    self.found += zip(one.offsets.tolist(), list(one.values), strict=True)
+                    self.position = self.found[-1][0] + 1
+                elif one.kind == "end":
+                    self.position = one.offset
+                else:
+                    assert one.kind == "error", one
+            self._client.release()
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def end_of(bootstrap: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "plain"})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), WAIT_S_MAX)
+        return int(end)
+    finally:
+        consumer.close()
+
+
+def fill(bootstrap: str, topic: str) -> None:
+    """For each codec three transactions, the second one aborted, and messages in none between."""
+    for codec in CODECS:
+        common = {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5}
+        plain, inside = (
+            Producer(common),
+            Producer(common | {"transactional.id": f"{topic}-{codec}"}),
+        )
+        inside.init_transactions(WAIT_S_MAX)
+        for transaction in range(3):
+            inside.begin_transaction()
+            for i in range(500):
+                inside.produce(
+                    topic,
+                    None if i % 50 == 0 else b'{"sensor":"%d","ts":%d}' % (i, transaction),
+                    key=None if i % 7 == 0 else b"k%d" % (i % 40),
+                    headers=[("h", b"x"), ("n", None)] if i % 3 == 0 else None,
+                )
+                if i % 4 == 0:
+                    plain.produce(topic, b'{"plain":%d}' % i)
+            assert plain.flush(WAIT_S_MAX) == 0
+            assert inside.flush(WAIT_S_MAX) == 0
+            if transaction == 1:
+                inside.abort_transaction(WAIT_S_MAX)
+            else:
+                inside.commit_transaction(WAIT_S_MAX)
+
+
+@pytest.fixture(name="mixed", scope="module")
+def _mixed(broker: EmbeddedBroker) -> str:
+    make_topics(broker.bootstrap, ["mixed"])
+    fill(broker.bootstrap, "mixed")
+    return "mixed"
+
+
+@CLIENTS
+@pytest.mark.parametrize("fetch_bytes", [16_842_752, SMALL_FETCH_BYTES])
+def test_transactions_tombstones_headers_and_codecs_are_read_alike(
+    broker: EmbeddedBroker, mixed: str, make: Callable[..., TopicClient], fetch_bytes: int
+) -> None:
+    wanted, end = plainly_read(broker.bootstrap, mixed), end_of(broker.bootstrap, mixed)
+    assert len(wanted) == len(CODECS) * (2 * 500 + 3 * 125)
+    assert end > 1 + wanted[-1][0], "the last one is a marker"
+    reading = ClientReader(make, broker.bootstrap, mixed, max_partition_fetch_bytes=fetch_bytes)
+    reading.read_until(lambda: reading.position >= end)
+    reading.close()
+    assert reading.found == wanted
+    assert reading.position == end
+
+
+@CLIENTS
+def test_holes_of_compaction_are_passed(
+    broker: EmbeddedBroker, make: Callable[..., TopicClient], request: pytest.FixtureRequest
+) -> None:
+    topic = f"compacted-{make.__name__}"
+    config = {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.01",
+        "min.compaction.lag.ms": "0",
+        "delete.retention.ms": "100",
+    }
+    make_topics(broker.bootstrap, [topic], config=config)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "lz4"})
+    sent = 0
+
+    def has_holes() -> bool:
+        nonlocal sent
+        for _ in range(2_000):  # a segment ends when something is written after its time
+            producer.produce(topic, b'{"ts":%d}' % sent, key=b"k%d" % (sent % (50 + sent % 977)))
+            sent += 1
+        assert producer.flush(WAIT_S_MAX) == 0
+        return len(plainly_read(broker.bootstrap, topic)) < sent - 1_000
+
+    eventually(has_holes, "compaction leaves holes")
+    # The cleaner goes on: what is compared was read before and after.
+    reading = ClientReader(make, broker.bootstrap, topic)
+    before = plainly_read(broker.bootstrap, topic)
+    reading.read_until(lambda: reading.position >= sent)
+    reading.close()
+    after = set(plainly_read(broker.bootstrap, topic))
+    assert after <= set(reading.found) <= set(before) | after
+    offsets = [offset for offset, _ in reading.found]
+    assert offsets == sorted(set(offsets))
+    assert len(offsets) < sent
+
+
+@CLIENTS
+def test_a_broker_that_is_killed_and_comes_back_costs_no_message(
+    broker: EmbeddedBroker, make: Callable[..., TopicClient]
+) -> None:
+    topic = f"killed-{make.__name__}"
+    make_topics(broker.bootstrap, [topic])
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    sent: list[bytes] = []
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            sent.append(b'{"ts":%d}' % len(sent))
+            producer.produce(topic, sent[-1])
+            producer.poll(0)
+        assert producer.flush(WAIT_S_MAX) == 0
+
+    send(60_000)
+    reading = ClientReader(make, broker.bootstrap, topic)
+    reading.read_until(lambda: len(reading.found) > 10_000)
+    broker.kill()
+    broker.start()
+    send(20_000)
+    reading.read_until(lambda: len(reading.found) >= len(sent))
+    reading.close()
+    assert reading.found == list(enumerate(sent))

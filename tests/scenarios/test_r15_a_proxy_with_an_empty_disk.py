@@ -1,0 +1,95 @@
+"""trace-15, rule-28: retention has removed a whole source log, and its proxy has lost its disk.
+
+1. A sensor is silent for weeks: its gateway is broken. Retention takes all that it ever sent.
+2. A new gateway comes, with an empty disk. Its log has an end and no records, so that nothing tells
+   which ids were used, and it begins at 0.
+3. Who has read the old readings waits for id 4711, and drops what comes below it as repeats: 4,711
+   readings, and nobody says so.
+
+So START says that ids begin anew.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.proxy_world import LOG, STREAM, World
+
+from slackwater.model.records import Gap, Kind, SourcePosition, SourceRecord
+from slackwater.protocols.dpc.source.scan import LogScan
+from slackwater.protocols.dpc.sunion.cursor import SourceCursor
+
+Raw = list[tuple[int, SourceRecord]]
+
+
+def silent_for_weeks(world: World) -> Raw:
+    """The old proxy's records, which are gone now."""
+    old = world.sensors("old")
+    world.ingest([1100, 1101, 1102], "old", "old")
+    world.run(old, 1)
+    old._context.spool.close()
+    gone = world.raw()
+    world.broker.delete_records({LOG: len(gone)})
+    return gone
+
+
+def with_a_new_disk(world: World) -> Raw:
+    new = world.sensors("new")
+    world.ingest([1200, 1201], "new", "new")
+    world.run(new, 1)
+    return world.raw()
+
+
+def read(cursor: SourceCursor, raw: Raw) -> list[float]:
+    """The values of what counts."""
+    taken = [record for offset, record in raw if cursor.offer(offset, record)]
+    columns = [r.columns.load() for r in taken if r.columns is not None and r.readings]
+    return [float(value) for of in columns for value in of.values[0]]
+
+
+def reader(*, strict: bool) -> SourceCursor:
+    return SourceCursor(SourcePosition(0, 0, -1, -(2**62)), strict=strict)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_who_has_read_all_lacks_nothing(tmp_path: Path, strict: bool) -> None:
+    world = World(tmp_path)
+    cursor = reader(strict=strict)
+    assert read(cursor, silent_for_weeks(world)) == [1100, 1101, 1102]
+    assert read(cursor, with_a_new_disk(world)) == [1200, 1201]
+    assert cursor.gaps == []
+    assert cursor.hole_inc is None
+
+
+def test_who_has_not_read_all_says_so(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    cursor = reader(strict=True)
+    gone = silent_for_weeks(world)
+    read(cursor, gone[:1])
+    cursor.jump(len(gone))
+    assert read(cursor, with_a_new_disk(world)) == [1200, 1201]
+    assert [gap for _, _, gap in cursor.gaps] == [Gap(STREAM, 1)], "at least one"
+
+
+def test_with_its_disk_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    old = world.sensors("old")
+    world.ingest([1100, 1101, 1102], "old", "old")
+    world.run(old, 1, hints=True)
+    old._context.spool.close()
+    world.broker.delete_records({LOG: len(world.raw())})
+
+    world.sensors("old")
+    *_, (_, start) = [(at, r) for at, r in world.raw() if r.kind is Kind.START]
+    assert (start.first_id, start.gap) == (3, ())
+
+
+def test_a_proxy_that_starts_again_reads_it_as_readers_do(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    scan = LogScan()
+    for offset, record in [*silent_for_weeks(world), *with_a_new_disk(world)]:
+        scan.see(offset, record)
+    assert scan.ids.next_id == 2
+    new = world.sensors("new")
+    assert new.logs[0].core.next_id == 2
