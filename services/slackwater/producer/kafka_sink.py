@@ -77,7 +77,8 @@ class KafkaSink:
     def _open(self) -> None:
         if self._producer is not None:
             return
-        config = {**self._config, "enable.idempotence": True, "linger.ms": 5}
+        # One request in flight: with more, librdkafka may lose the first batch (decision 94).
+        config = {**self._config, "enable.idempotence": True, "max.in.flight": 1, "linger.ms": 5}
         self._failed.clear()
         if self._identity is None:
             self._producer = KafkaProducer(config)

@@ -1,0 +1,61 @@
+"""librdkafka's own mock cluster: a broker that answers chosen requests with chosen errors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import c_char_p, c_int, c_int16, c_size_t, c_void_p
+from typing import Any
+
+from slackwater.runtime.logs.librdkafka import library
+
+PRODUCE = 0
+NOT_LEADER = 6
+_PRODUCER = 0
+
+
+class MockCluster:
+    """One broker; topics come into being when they are asked for."""
+
+    def __init__(self, handle: int) -> None:
+        self._library: Any = library()
+        self._library.rd_kafka_mock_cluster_new.restype = c_void_p
+        self._library.rd_kafka_mock_cluster_new.argtypes = (c_void_p, c_int)
+        self._library.rd_kafka_mock_cluster_bootstraps.restype = c_char_p
+        self._library.rd_kafka_mock_cluster_bootstraps.argtypes = (c_void_p,)
+        self._library.rd_kafka_mock_cluster_destroy.restype = None
+        self._library.rd_kafka_mock_cluster_destroy.argtypes = (c_void_p,)
+        self._cluster = self._library.rd_kafka_mock_cluster_new(handle, 1)
+        assert self._cluster is not None
+        self.bootstrap: str = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Create a topic before it is asked for; otherwise it has four partitions."""
+        cluster, name = c_void_p(self._cluster), topic.encode()
+        code = self._library.rd_kafka_mock_topic_create(cluster, name, c_int(partitions), c_int(1))
+        assert code == 0, code
+
+    def refuse(self, api: int, *errors: int) -> None:
+        """Answer the next requests of this kind with these error codes."""
+        self._library.rd_kafka_mock_push_request_errors(
+            c_void_p(self._cluster), c_int16(api), c_size_t(len(errors)), *map(c_int, errors)
+        )
+
+    def close(self) -> None:
+        self._library.rd_kafka_mock_cluster_destroy(self._cluster)
+
+
+@contextmanager
+def mock_cluster() -> Iterator[MockCluster]:
+    """Run a cluster until the end of the block."""
+    lib = library()
+    error = ctypes.create_string_buffer(512)
+    handle = lib.rd_kafka_new(_PRODUCER, lib.rd_kafka_conf_new(), error, len(error))
+    assert handle is not None, error.value
+    cluster = MockCluster(handle)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+        lib.rd_kafka_destroy(handle)
