@@ -388,6 +388,14 @@ class Deployment:
         needed = [self.deadline_us(reader, 1) for reader in self._readers(spec)]
         return min([spec.bound_us, *needed]) - (3 - stage) * spec.margin_us
 
+    def bound_at(self, query: str | QuerySpec) -> QuerySpec:
+        """The query whose bound determines the first deadline: itself, or one chained on it."""
+        spec = self._spec(query)
+        first = min(self._readers(spec), key=lambda r: self.deadline_us(r, 1), default=spec)
+        if first is spec or spec.bound_us <= self.deadline_us(first, 1):
+            return spec
+        return self.bound_at(first)
+
     def _readers(self, query: QuerySpec) -> list[QuerySpec]:
         return [other for other in self.queries.values() if query.name in other.sources]
 

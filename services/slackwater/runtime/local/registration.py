@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
+from slackwater.deployment.deadlines import brought_forward, first_deadlines
 from slackwater.deployment.sharing import share, without_sharing
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
@@ -139,7 +140,10 @@ class Registration:
         return {name: definition.spec for name, definition in found.items()}
 
     def missing(self) -> list[str]:
-        """Return the unregistered queries; ``DeploymentError`` if a registered one has changed."""
+        """Return the unregistered queries.
+
+        ``DeploymentError`` if a registered one has changed, or its first deadline would.
+        """
         found = Registry(self._transport).queries()
         for name, query in self._deployment.queries.items():
             if name in found and without_sharing(found[name].spec) != without_sharing(query):
@@ -147,7 +151,22 @@ class Registration:
                     f"{self._path}: query {name} is registered with another"
                     f" definition: use another name for the new query, or {self._elsewhere}"
                 )
+        self._check_deadlines(found)
         return [name for name in self._deployment.queries if name not in found]
+
+    def _check_deadlines(self, found: Mapping[str, QueryDefinition]) -> None:
+        queries = self._deployment.queries
+        known = {name: query for name, query in queries.items() if name in found}
+        # Earlier versions did not store the deadline; it followed from what was registered.
+        fixed = first_deadlines(replace(self._deployment, queries=known), known)
+        fixed = {name: min(us, found[name].first_deadline_us) for name, us in fixed.items()}
+        for reason in brought_forward(self._deployment, fixed):
+            raise DeploymentError(f"{self._path}: {reason}, or {self._elsewhere}")
+
+    def _deadline_us(self, query: QuerySpec) -> int | None:
+        """Return the first deadline of a query if it is not the one of its own bound."""
+        deadline_us = self._deployment.deadline_us(query, 1)
+        return None if self._deployment.bound_at(query) == query else deadline_us
 
     def register(self, names: Iterable[str], event_clock: EventClock) -> list[str]:
         """Register the queries whose start time is known; return the names of the others.
@@ -179,7 +198,10 @@ class Registration:
                 unknown.append(query.name)
             else:
                 definitions.append(
-                    QueryDefinition(query.name, 0, start_time_us, query.bucket_us(), query)
+                    QueryDefinition(
+                        *(query.name, 0, start_time_us, query.bucket_us(), query),
+                        deadline_us=self._deadline_us(query),
+                    )
                 )
         if definitions:
             Registry(self._transport).publish_queries(*definitions)

@@ -56,6 +56,8 @@ class QueryDefinition:
     """A registered query; any change is a new generation with new topics (trace-27).
 
     ``e0_us`` is the start of its event time, ``w_us`` the width of its grid in event time.
+    ``deadline_us`` is its first deadline (us after the normal time, rule-15), if it was registered
+    with queries that read it and bring the deadline forward; None: the one of its own bound.
     """
 
     name: str
@@ -63,6 +65,13 @@ class QueryDefinition:
     e0_us: int
     w_us: int
     spec: QuerySpec
+    deadline_us: int | None = None
+
+    @property
+    def first_deadline_us(self) -> int:
+        """The first deadline with which it was registered."""
+        own_us = self.spec.bound_us - 2 * self.spec.margin_us
+        return own_us if self.deadline_us is None else min(own_us, self.deadline_us)
 
     @property
     def grid(self) -> Grid:
@@ -71,13 +80,14 @@ class QueryDefinition:
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values."""
-        return {
+        values = {
             "name": self.name,
             "generation": self.generation,
             "e0_us": self.e0_us,
             "w_us": self.w_us,
             "spec": self.spec.to_json(),
         }
+        return values if self.deadline_us is None else values | {"deadline_us": self.deadline_us}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> QueryDefinition:
@@ -96,7 +106,7 @@ _DEFINITION: Final = TypeAdapter(QueryDefinition)
 def _check_ranges(query: QueryDefinition) -> None:
     """Check what types cannot; the checks of the deployment file have run before."""
     spec, window = query.spec, query.spec.window
-    times = (spec.bound_us, spec.margin_us, query.generation)
+    times = (spec.bound_us, spec.margin_us, query.generation, query.deadline_us or 0)
     if query.name != spec.name or not spec.sources:
         raise ValueError("the names are not those of a query")
     if not (abs(query.e0_us) < EVENT_US_MAX and 0 < query.w_us < EVENT_US_MAX):
