@@ -373,6 +373,12 @@ MUTANTS = (
         f"{_scenarios}.test_r34_one_faulty_replica:test_the_healthy_replica_is_waited_for", (2,),
     ),
     Mutant(
+        "a log parked ahead is awaited", "trace-34",
+        (Edit("slackwater.protocols.common.inputs:_holds_nothing_due",
+              "if cursor.attached or not probe.answered:", "if True:"),),
+        f"{_scenarios}.test_r34_a_log_parked_ahead:test_the_answer_comes_within_the_bound",
+    ),
+    Mutant(
         "the live line's seek moves the stable line's counters", "trace-35",
         (Edit(f"{_sunion}.logs:OrdererLogs.ends", "cursor.seek(end)",
               "cursor.seek(end)\n"

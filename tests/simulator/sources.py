@@ -74,6 +74,8 @@ class SimProxy(Process):
         self._rules = rules
         self.core: SourceCore | None = None
         self.inc = -1
+        self._next_offset = 0
+        """After the last of its own records in the log."""
         self._unsent: deque[SourceRecord] = deque()
         self._refused: list[tuple[str, SensorReading]] = []
         self._flush_at = 0
@@ -101,6 +103,7 @@ class SimProxy(Process):
         for at, value in self.log.read(self._seen_to, offset - self._seen_to + 1):
             scan.see(at, decoded(self.stream, value))
         self.inc = offset
+        self._next_offset = offset + 1
         spool = self.spool
         # What is in the log already needs no sending; a promise alone is made again soon.
         spool.records = deque(
@@ -192,14 +195,26 @@ class SimProxy(Process):
             self.producer.send(self.log, record, partial(self._acknowledged, record))
             burst -= 1
 
-    def _acknowledged(self, record: SourceRecord, _offset: int) -> None:
+    def _acknowledged(self, record: SourceRecord, offset: int) -> None:
         """Only what lies before the first hole may be forgotten (trace-1)."""
         if not self.is_present:
+            return
+        before, self._next_offset = self._next_offset, offset + 1
+        if self._is_superseded(before, offset):
+            self.world.restart(self)  # deliveries after a foreign START do not count (rule-6)
             return
         spool = self.spool
         spool.acknowledged.add(identity(record))
         while spool.records and identity(spool.records[0]) in spool.acknowledged:
             spool.acknowledged.discard(identity(spool.records.popleft()))
+
+    def _is_superseded(self, first: int, end: int) -> bool:
+        """Did another writer begin between two of its records? A zombie that was about to."""
+        foreign = (
+            decoded(self.stream, value)
+            for _, value in self.log.read(max(first, self.log.beginning), end - first)
+        )
+        return any(record.kind is Kind.START for record in foreign)
 
 
 def identity(record: SourceRecord) -> tuple[Kind, int, int]:

@@ -12,6 +12,11 @@ from slackwater.protocols.common.line import LineName
 STABLE, LIVE = LineName
 
 
+def never(_end: int) -> int | None:
+    """No deadline is known."""
+    return None
+
+
 @dataclass
 class Place:
     """A cursor that takes every record."""
@@ -127,12 +132,34 @@ def test_an_input_is_read_through_when_all_its_logs_are_read_to_their_ends() -> 
     assert inputs.probe(["a", "b"]) == (), "an answer is awaited"
     inputs.answer({"a": 2, "b": 3}, fetched_at=50)
     one.offset = 2
-    assert list(inputs.read_through()) == []
+    assert list(inputs.read_through(never)) == []
     assert inputs.probe(["a", "b"]) == ("a",), "another end may be asked for"
     inputs.answer({"a": 2}, fetched_at=60)
     two.offset = 3
-    assert set(inputs.read_through()) == {(0, 50)}
+    assert set(inputs.read_through(never)) == {(0, 50)}
     assert not inputs.awaited
+
+
+@pytest.mark.parametrize(
+    ("attached", "boundary", "is_read"),
+    [(False, 60, True), (False, 50, False), (True, 60, False)],
+)
+def test_a_log_parked_beyond_all_that_was_due_need_not_be_read_to_its_end(
+    attached: bool, boundary: int, is_read: bool
+) -> None:
+    inputs, live, _ = of_one_log()
+    inputs.probe(["a"])
+    inputs.answer({"a": 5}, fetched_at=150)
+    live.attached, live.boundary = attached, boundary
+    found = inputs.read_through(lambda end: end + 100)
+    assert list(found) == ([(0, 150)] if is_read else [])
+
+
+def test_a_parked_log_is_read_to_its_end_while_the_end_is_unknown() -> None:
+    inputs, live, _ = of_one_log()
+    inputs.probe(["a"])
+    live.attached, live.boundary = False, 1_000
+    assert list(inputs.read_through(lambda end: end)) == []
 
 
 @pytest.mark.parametrize(("offset", "boundary"), [(4, 0), (0, 100)])

@@ -20,7 +20,7 @@ processes a record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -277,16 +277,19 @@ class Inputs(Generic[L, C]):
             probe = self._probes.setdefault(log, EndOffsetProbe(self._logs[log].live.offset))
             probe.answer(end, fetched_at)
 
-    def read_through(self, passed_us: int = 0) -> Sequence[tuple[int, int]]:
+    def read_through(
+        self, deadline: Callable[[int], int | None], passed_us: int = 0
+    ) -> Sequence[tuple[int, int]]:
         """Inputs that the live line has now read to their ends, with the earliest fetch time.
 
-        ``passed_us`` is the time since the last call.
+        ``deadline`` is the schedule's. ``passed_us`` is the time since the last call.
         """
         if not self._probes:
             return ()
         found = []
         for log, probe in list(self._probes.items()):
-            if probe.is_read(self._logs[log].live.offset, passed_us):
+            live = self._logs[log].live
+            if probe.is_read(live.offset, passed_us) or _holds_nothing_due(live, probe, deadline):
                 del self._probes[log]
                 self._read_through[log] = probe.fetched_at
                 input_ = self._input_of[log]
@@ -319,3 +322,16 @@ class Inputs(Generic[L, C]):
     def awaited(self) -> set[L]:
         """The logs that are still to be read to an end offset."""
         return {*self._probes, *self._unread}
+
+
+def _holds_nothing_due(
+    cursor: InputCursor, probe: EndOffsetProbe, deadline: Callable[[int], int | None]
+) -> bool:
+    """True if a parked cursor has read everything that was due when the end was fetched.
+
+    It stays parked, so it would never reach the end (decision 121).
+    """
+    if cursor.attached or not probe.answered:
+        return False
+    next_due = deadline(cursor.boundary)
+    return next_due is not None and next_due > probe.fetched_at

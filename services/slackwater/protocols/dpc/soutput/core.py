@@ -312,7 +312,8 @@ class RootCore:
 
     def _note_read(self, passed_us: int = 0) -> None:
         """Pass to the line the children that have been read to requested ends."""
-        for child, fetched_at in self._inputs.read_through(passed_us):
+        deadline = self._config.schedule.deadline
+        for child, fetched_at in self._inputs.read_through(deadline, passed_us):
             self.line.note_read(child, fetched_at)
 
     def _due_at(self, end: int) -> int:

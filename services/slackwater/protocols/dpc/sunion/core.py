@@ -210,7 +210,8 @@ class OrdererCore:
 
     def _note_read(self, passed_us: int = 0) -> None:
         """Pass to the line the inputs that have been read to requested ends."""
-        for input_, fetched_at in self.logs.inputs.read_through(passed_us):
+        deadline = self._config.schedule.deadline
+        for input_, fetched_at in self.logs.inputs.read_through(deadline, passed_us):
             self.line.note_read(input_, fetched_at)
 
     # Stable line.
