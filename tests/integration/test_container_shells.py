@@ -17,7 +17,8 @@ from tests.integration.test_plain_topic import (
 from tests.making import make_topics
 
 from slackwater.deployment.parse import load_deployment
-from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.local.stack import StackOptions
+from slackwater.runtime.local.stack_thread import StackThread
 
 pytestmark = [pytest.mark.containers, pytest.mark.slow]
 

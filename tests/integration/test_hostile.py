@@ -32,7 +32,8 @@ from slackwater.proxy.json_input import JsonReader
 from slackwater.proxy.messages import Bad
 from slackwater.proxy.sensors import hand_over
 from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.local.stack import StackOptions
+from slackwater.runtime.local.stack_thread import StackThread
 
 pytestmark = [pytest.mark.slow]
 

@@ -13,7 +13,8 @@ from tests.waiting import eventually
 from slackwater.codec.results import parse_result
 from slackwater.deployment.parse import load_deployment
 from slackwater.runtime.local.draining import Draining
-from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.local.stack import StackOptions
+from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.runtime.service.parts import (
     FAILURES,

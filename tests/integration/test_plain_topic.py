@@ -23,7 +23,8 @@ from slackwater.codec.results import parse_time
 from slackwater.deployment.parse import load_deployment
 from slackwater.model.names import RESULT_KINDS, UNPREFIXED, Names
 from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.local.stack import StackOptions
+from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.cluster import Where
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import confluent_client

@@ -19,7 +19,8 @@ from tests.waiting import WAIT_S_MAX
 from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import DeploymentError
 from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.local.stack import StackOptions
+from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.admin import Admin
 
 pytestmark = [pytest.mark.slow]

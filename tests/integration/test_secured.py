@@ -45,7 +45,8 @@ from slackwater.model.errors import UsageError
 from slackwater.runtime.local.broker import EmbeddedBroker, why_no_answer
 from slackwater.runtime.local.broker_security import BrokerSecurity
 from slackwater.runtime.local.layout import topic_specs
-from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.local.stack import StackOptions
+from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.cluster import Cluster, find_cluster
 from slackwater.runtime.logs.topics import confluent_client, ensure_topics

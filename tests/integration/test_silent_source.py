@@ -23,7 +23,8 @@ from tests.waiting import WAIT_S_MAX
 
 from slackwater.deployment.parse import load_deployment
 from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.local.stack import StackOptions
+from slackwater.runtime.local.stack_thread import StackThread
 
 pytestmark = [pytest.mark.slow]
 

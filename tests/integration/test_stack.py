@@ -25,7 +25,8 @@ from slackwater.model.records import Heartbeat
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, WallClock
 from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.local.datadir import read_run
-from slackwater.runtime.local.stack import Stack, StackOptions, StackThread
+from slackwater.runtime.local.stack import Stack, StackOptions
+from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_counts

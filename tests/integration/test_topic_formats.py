@@ -35,7 +35,8 @@ from slackwater.model.records import Kind, SourcePosition
 from slackwater.primitives.eventclock import DataClock
 from slackwater.protocols.dpc.sunion.cursor import SourceCursor
 from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.local.stack import StackOptions
+from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import confluent_client, ensure_topics, topics_for
 from slackwater.runtime.logs.transport import read_to_end

@@ -11,6 +11,7 @@ from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.runtime.local import stack as module
 from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.local.datadir import RUN_FILE, DataDirectory
 from slackwater.runtime.local.launchers import ProcessSpec
 from slackwater.runtime.local.stack import Stack, StackOptions
 
@@ -81,3 +82,40 @@ async def test_while_no_port_has_been_chosen_the_broker_is_first(
 ) -> None:
     """Between the choice and the broker's bind somebody else may take the port."""
     assert (await started(tmp_path, monkeypatch)).reported == ["broker"]
+
+
+MORE = "  a: {from: [s], window: {size: 5s}, aggregate: [avg], bound: 2s, replicas: 2}\n"
+
+
+@pytest.mark.parametrize(
+    ("children_of", "fragments"),
+    [
+        ({"q": "q"}, "q.0.a,a.0.a"),
+        ({"q": "q", "a": "q"}, "q.0.a"),
+        ({}, "q.0.a"),
+    ],
+)
+async def test_what_starts_early_has_the_fragments_of_the_last_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    children_of: dict[str, str],
+    fragments: str,
+) -> None:
+    """With those of the file alone it would be ended and started again, if a query was added."""
+    path = tmp_path / "deployment.yaml"
+    monkeypatch.setattr(f"{__name__}.DEPLOYMENT", DEPLOYMENT + MORE)
+    (tmp_path / "data").mkdir()
+    directory = DataDirectory(tmp_path / "data")
+    directory.write_run("127.0.0.1:19092", path, {}, children_of=children_of)
+    supervisor = await started(tmp_path, monkeypatch, port=19_092)
+    (command,) = supervisor.commands
+    assert command[command.index("--fragments") + 1] == fragments
+
+
+async def test_a_damaged_run_file_stops_no_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / RUN_FILE).write_text("{")
+    supervisor = await started(tmp_path, monkeypatch, port=19_092)
+    assert supervisor.reported == ["aggregator/0", "broker"]

@@ -19,7 +19,8 @@ from slackwater.codec.results import format_time
 from slackwater.deployment.parse import check_deployment, load_deployment
 from slackwater.runtime.local.broker_security import CLIENT_FILE, KCAT_FILE
 from slackwater.runtime.local.registration import Registration
-from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.local.stack import StackOptions
+from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.local.supervisor import BROKER
 from slackwater.runtime.logs.cluster import Cluster, find_cluster
 from slackwater.runtime.logs.kafka import KafkaTransport

@@ -64,6 +64,21 @@ def without_sharing(query: QuerySpec) -> QuerySpec:
     return replace(query, children_of="", cut_windows=(), shared_by=())
 
 
+def as_in_last_run(deployment: Deployment, children_of: Mapping[str, str]) -> Deployment:
+    """Return the deployment with the children that its queries read in the last run.
+
+    This predicts which fragments there are, before the registry can be read. ``children_of`` has
+    the query whose children a query read, for all queries of that run; the others share as queries
+    that are added. The windows of the children are not known here.
+    """
+    known = {
+        name: replace(query, children_of="" if children_of[name] == name else children_of[name])
+        for name, query in deployment.queries.items()
+        if name in children_of
+    }
+    return share(deployment, known)
+
+
 @dataclass(slots=True)
 class _Group:
     members: list[str]

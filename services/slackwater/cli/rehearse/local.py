@@ -26,7 +26,8 @@ from slackwater.model.names import kind_of
 from slackwater.model.records import Heartbeat
 from slackwater.runtime.local.layout import PROXY, host_names
 from slackwater.runtime.local.layout import process_names as names_of
-from slackwater.runtime.local.stack import StackOptions, StackThread
+from slackwater.runtime.local.stack import StackOptions
+from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.local.supervisor import BROKER
 from slackwater.runtime.local.supervisor import ProcessEvent as Happened
 from slackwater.runtime.logs.skipped import SKIPPED

@@ -89,6 +89,9 @@ class RunFile(BaseModel):
     lives: dict[str, Life] = {}
     """Names of all processes that the supervisor keeps running."""
     prefix: str = ""
+    children_of: dict[str, str] = {}
+    """For each query the one whose children it reads. It tells the next start, before the registry
+    can be read, which fragments there are."""
 
     @field_validator("prefix")
     @classmethod
@@ -150,6 +153,7 @@ class DataDirectory:
         processes: Mapping[str, int],
         names: Names = UNPREFIXED,
         lives: Mapping[str, Life] = MappingProxyType({}),
+        children_of: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Write ``run.json``; without processes it records that nothing runs."""
         cluster = cluster_of(where)
@@ -162,6 +166,7 @@ class DataDirectory:
             processes=dict(processes),
             prefix=names.prefix,
             lives=dict(lives),
+            children_of=dict(children_of),
         )
         # The stack does not need the file, and continues if the disk is full.
         with contextlib.suppress(OSError):

@@ -14,20 +14,18 @@ import asyncio
 import contextlib
 import logging
 import sys
-import threading
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
-from slackwater.deployment.sharing import share
+from slackwater.deployment.sharing import as_in_last_run, share
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.primitives.eventclock import AnchoredClock, EventClock
 from slackwater.runtime.local.broker import EmbeddedBroker, why_no_answer
 from slackwater.runtime.local.broker_security import CLIENT_FILE, security_of
-from slackwater.runtime.local.datadir import DataDirectory, keep_prefix
+from slackwater.runtime.local.datadir import DataDirectory, keep_prefix, read_run
 from slackwater.runtime.local.draining import Draining
 from slackwater.runtime.local.launchers import ProcessSpec
 from slackwater.runtime.local.layout import Launch, fragment_specs, process_names, proxy_spec
@@ -46,8 +44,6 @@ from slackwater.runtime.service.settings import Settings, settings
 from slackwater.runtime.service.truncation import Truncation
 
 _log = logging.getLogger(__name__)
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 PROXIES_READY_S_MAX = 5.0
 """Maximum wait for proxies to read their inputs to the end before queries are registered."""
@@ -146,6 +142,7 @@ class Stack:
         """First phase of both ways: directory, broker, topics; returns the broker's address."""
         self._directory.acquire()
         keep_prefix(self._directory.path, self._deployment.names)
+        self._deployment = self._as_in_last_run()
         self._supervisor = Supervisor(
             self._directory.path,
             clock=self._clock,
@@ -190,6 +187,9 @@ class Stack:
             with contextlib.suppress(EnvironmentProblem):  # not all in time; the log has it
                 await self.wait_ready(proxy.parts, PROXIES_READY_S_MAX)
             missing = await asyncio.to_thread(self.registration.register, missing, event_clock)
+            # Another program may have registered one of them first, with other children.
+            self._deployment = await asyncio.to_thread(self.registration.share)
+            self._write_run()
         await self._start_fragments()
         if missing:
             self._in_background(self._register_later(missing, event_clock))
@@ -259,6 +259,12 @@ class Stack:
             await asyncio.to_thread(self._listener.stop)
             self._listener = None
         self._directory.release()
+
+    def _as_in_last_run(self) -> Deployment:
+        with contextlib.suppress(EnvironmentProblem):  # a damaged file only costs a restart
+            if (run := read_run(self._directory.path)) is not None:
+                return as_in_last_run(self._options.deployment, run.children_of)
+        return self._deployment
 
     @property
     def _is_elsewhere(self) -> bool:
@@ -375,123 +381,8 @@ class Stack:
                 {} if kept is None else kept.pids(),
                 self._deployment.names,
                 {} if kept is None else kept.lives(),
+                {name: query.child_query for name, query in self._deployment.queries.items()},
             )
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         self._background.append(asyncio.create_task(work))
-
-
-class StackThread:
-    """A stack on an event loop in a thread of its own, for programs without a loop."""
-
-    def __init__(self, options: StackOptions, *, clock: SystemClock | None = None) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._loop.set_default_executor(_Threads())
-        self._thread = threading.Thread(target=self._loop.run_forever, name="stack", daemon=True)
-        self._thread.start()
-        self._stopped = False
-        self._work: list[Future[Any]] = []
-        self._work_lock = threading.Lock()
-        self.stack = Stack(options, clock=clock)
-
-    def open(self) -> str:
-        """See ``Stack.open``."""
-        return self._wait(self.stack.open())
-
-    def start_up(self) -> None:
-        """See ``Stack.start_up``."""
-        self._wait(self.stack.start_up())
-
-    def start_rehearsal(self, start_time_us: int, speed: float) -> None:
-        """See ``Stack.start_rehearsal``."""
-        self._wait(self.stack.start_rehearsal(start_time_us, speed))
-
-    def begin(self, start_time_us: int, speed: float, end_us: int | None = None) -> int:
-        """See ``Stack.begin``."""
-        return self._wait(self.stack.begin(start_time_us, speed, end_us))
-
-    def kill(self, target: str) -> list[str]:
-        """See ``Supervisor.kill``."""
-        return self._call(lambda: self.stack.supervisor.kill(target))
-
-    def pause(self, target: str, seconds: float | None = None) -> list[str]:
-        """See ``Supervisor.pause``."""
-        return self._call(lambda: self.stack.supervisor.pause(target, seconds))
-
-    def resume(self, target: str) -> list[str]:
-        """See ``Supervisor.resume``."""
-        return self._call(lambda: self.stack.supervisor.resume(target))
-
-    def pids(self) -> dict[str, int]:
-        """See ``Supervisor.pids``."""
-        return self._call(self.stack.supervisor.pids)
-
-    def events(self) -> list[ProcessEvent]:
-        """Return all events so far, in order."""
-        return self._call(lambda: list(self.stack.supervisor.events))
-
-    def check(self) -> None:
-        """See ``Stack.raise_what_gave_up``."""
-        self._call(self.stack.raise_what_gave_up)
-
-    def stop(self) -> None:
-        """Stop everything and end the thread; allowed at any time, and repeatedly."""
-        if self._stopped:
-            return
-        self._stopped = True
-        with self._work_lock:
-            begun = [work for work in self._work if not work.done()]
-        try:
-            self._wait(self.stack.stop())
-            # Ctrl-C may interrupt a start. The supervisor refuses further starts; remaining work is
-            # cancelled here, and processes that it has still started are stopped.
-            if begun:
-                self._wait(_cancelled())
-                self._wait(self.stack.stop())
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-
-    def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        with self._work_lock:  # so that ``stop`` finds all work that has begun
-            doing = asyncio.run_coroutine_threadsafe(work, self._loop)
-            self._work = [*(each for each in self._work if not each.done()), doing]
-        return doing.result()
-
-    def _call(self, function: Callable[[], _T]) -> _T:
-        async def call() -> _T:
-            return function()
-
-        return self._wait(call())
-
-
-class _Threads(ThreadPoolExecutor):
-    """Runs each call in a daemon thread, which does not delay the end of the program.
-
-    A start may wait a minute for the broker's response while a stop ends the broker. Threads of a
-    pool would keep the program alive until their timeouts.
-    """
-
-    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        """See ``Executor.submit``."""
-        future: Future[_T] = Future()
-
-        def run() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                future.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 -- raised in the caller
-                future.set_exception(error)
-
-        threading.Thread(target=run, name="stack-work", daemon=True).start()
-        return future
-
-
-async def _cancelled() -> None:
-    """Cancel all tasks of this loop, and wait for their end."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
