@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from slackwater.cli import acl
 from slackwater.cli.app import app
 from slackwater.deployment.parse import load_deployment
+from slackwater.deployment.sharing import share
 from slackwater.model.deployment import Deployment
 from slackwater.proxy.inputs import own_topics
 from slackwater.runtime.local.layout import topic_specs
+from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.security.acl import Rule, rules
 from slackwater.runtime.security.credentials import Role
 
@@ -171,3 +175,35 @@ def test_a_proxy_may_record_what_it_has_learned_of_silence(tmp_path: Path) -> No
 def _written(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
+
+
+WITHOUT_DAILY = FILE.partition("  daily:")[0]
+SHARED = WITHOUT_DAILY + "  hourly:" + WITHOUT_DAILY.partition("  climate:")[2]
+
+
+def test_registered_queries_have_the_children_that_they_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if these are named after a query that has left the file."""
+    path = tmp_path / "d.yaml"
+    both = share(load_deployment(_written(path, SHARED)))
+    assert both.queries["hourly"].child_query == "climate"
+    left = replace(both, queries={"hourly": both.queries["hourly"]})
+    topics = {"ordered.climate.0", "state.climate", "state.hourly"}
+    written = may_write(rules(Role.HOST, left)) - {"registry", "heartbeats"}
+    assert {name for name in written if not name.startswith("results")} == topics
+    assert may_write(rules(Role.AGGREGATOR, left)) == {"deltas.climate.0", "heartbeats"}
+
+    monkeypatch.setattr(acl, "reach_kafka", lambda *_, **__: Cluster("kafka:9092"))
+    monkeypatch.setattr(acl.Registration, "share", lambda _: left)
+    options = ["acl", "--role", "aggregator", "--principal", "User:a", "--deployment", str(path)]
+    of_file = CliRunner().invoke(app, options).output
+    registered = CliRunner().invoke(app, [*options, "--bootstrap", "kafka:9092"]).output
+    assert "sw.deltas.hourly.0" in of_file
+    assert "sw.deltas.hourly.0" not in registered
+    assert "sw.deltas.climate.0" in registered
+
+
+def may_write(of_role: list[Rule]) -> set[str]:
+    wanted = (rule for rule in of_role if rule.resource == "topic" and "Write" in rule.operations)
+    return {rule.name.removeprefix("plant-7.sw.") for rule in wanted}

@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.test_layout import query
+from tests.unit.test_layout import query, stream
 
 from slackwater.cli import show
 from slackwater.cli.show import _as_json, _as_lines, print_status
 from slackwater.cli.status import CRASHED_US, LATE_US, ObservedHeartbeat, Picture, look_at
+from slackwater.deployment.sharing import share
+from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed, UsageError
 from slackwater.model.names import UNPREFIXED
 from slackwater.model.records import Heartbeat
@@ -233,7 +235,7 @@ def test_json_has_a_process_that_is_missing_too() -> None:
     assert proxy | {"age_ms": 0} == {
         "process": "proxy/s", "ready": False, "state": "missing", "failing": True, "pid": None,
         "age_ms": 0, "up_s": None, "inc": None, "states": {}, "holes": [], "detail": {},
-        "restarts": 7, "last_exit": "SIGSEGV", "last_error": SEGFAULT.last_error,
+        "restarts": 7, "last_exit": "SIGSEGV", "last_error": SEGFAULT.last_error, "shared_by": [],
     }  # fmt: skip
     root = next(row for row in rows if row["process"] == "root/q.0")
     assert (root["ready"], root["pid"], root["age_ms"], root["up_s"]) == (True, 7, 100, 90.0)
@@ -296,3 +298,25 @@ def test_ages_are_short() -> None:
     for seconds, shown in ages.items():
         old = replace(beat("root/q.0"), started_at=NOW - seconds * S)
         assert f" up {shown} " in line(look(old), "root/q.0") + " "
+
+
+def test_orderers_and_roots_of_queries_that_share_are_told_by_whom() -> None:
+    file = Deployment(
+        "wall",
+        {"s": stream("s")},
+        {name: query(name, "s") for name in ("q", "r", "t", "u")},
+    )
+    specs = share(file).queries.values()
+    queries = {spec.name: QueryDefinition(spec.name, 0, 0, 100_000, spec) for spec in specs}
+    picture = look_at(latest(beat("root/r.0")), queries, None, NOW)
+    reported = " children shared by q, r, t and 1 more"
+    for name in ("orderer/q.0.a", "orderer/q.0.b", "root/q.0", "root/r.0", "root/u.0"):
+        assert line(picture, name).endswith(reported), name
+    for name in ("proxy/s", "aggregator/0"):
+        assert "shared" not in line(picture, name), name
+    rows = {row["process"]: row["shared_by"] for row in json.loads(_as_json(picture))}
+    assert rows["root/r.0"] == ["q", "r", "t", "u"]
+    assert rows["proxy/s"] == []
+    # Of a group, the others may not be registered yet.
+    alone = look_at(latest(), {"q": queries["q"]}, None, NOW)
+    assert "shared" not in line(alone, "root/q.0")

@@ -1,4 +1,9 @@
-"""``slackwater acl``: prints the Kafka ACLs of a role, for the cluster's administrator."""
+"""``slackwater acl``: prints the Kafka ACLs of a role, for the cluster's administrator.
+
+The file alone gives each query topics of its own, which includes those of queries that will share.
+Queries that are registered may read the children of a query that has left the file; the registry
+tells which.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +11,43 @@ import json
 import re
 from pathlib import Path
 
-from slackwater.cli.common import emit
+from slackwater.cli.common import emit, reach_kafka
 from slackwater.deployment.parse import load_deployment
+from slackwater.model.deployment import Deployment
 from slackwater.model.errors import UsageError
+from slackwater.runtime.local.registration import Registration
+from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.security.acl import rules, to_commands, to_json
 from slackwater.runtime.security.credentials import Role
 
 
-def print_acl(deployment: Path, role: Role, principal: str, format_: str) -> None:
-    """Print a role's ACLs, without connecting to Kafka."""
+def print_acl(
+    deployment: Path,
+    role: Role,
+    principal: str,
+    format_: str,
+    bootstrap: str | None = None,
+    kafka_config: Path | None = None,
+) -> None:
+    """Print a role's ACLs; asks the registry if a cluster is given."""
     if format_ not in {"text", "json"}:
         raise UsageError(f"--format {format_}: choose text or json")
     if not re.fullmatch(r"\w+:.+", principal):
         raise UsageError(f"--principal {principal}: write TYPE:NAME, as in User:{role}")
-    found = rules(role, load_deployment(deployment))
+    loaded = load_deployment(deployment)
+    if (bootstrap, kafka_config) != (None, None):
+        loaded = _as_registered(loaded, deployment, bootstrap, kafka_config)
+    found = rules(role, loaded)
     if format_ == "json":
         emit(json.dumps(to_json(role, found, principal), indent=2))
     else:
         for line in to_commands(found, principal):
             emit(line)
+
+
+def _as_registered(
+    loaded: Deployment, path: Path, bootstrap: str | None, kafka_config: Path | None
+) -> Deployment:
+    """Return the deployment with the children that its queries read, or will read under ``up``."""
+    cluster = reach_kafka(bootstrap, kafka_config, role=Role.ADMIN)
+    return Registration(KafkaTransport(cluster, loaded.names), loaded, path).share()

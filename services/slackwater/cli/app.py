@@ -333,14 +333,18 @@ def acl(
     format_: Annotated[
         str, typer.Option("--format", metavar="text|json", help="Command lines, or JSON.")
     ] = "text",
+    bootstrap: BootstrapOption = None,
+    kafka_config: KafkaConfigOption = None,
 ) -> None:
     """Print the access control lists that a role needs in a secured Kafka; changes nothing.
+
+    With a cluster, for the topics of the queries as they are registered; else by the file alone.
 
     Example: slackwater acl --role proxy --principal User:proxy --deployment rooms.yaml
     """
     from slackwater.cli.acl import print_acl
 
-    print_acl(deployment, role, principal, format_)
+    print_acl(deployment, role, principal, format_, bootstrap, kafka_config)
 
 
 @app.command()

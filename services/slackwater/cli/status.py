@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from slackwater.model.names import RootName, is_orderer_of, kind_of, own_name, proxy_process
@@ -68,6 +68,8 @@ class ProcessRow:
     failing: bool
     last_heartbeat: ObservedHeartbeat | None = None
     life: Life | None = None
+    shared_by: tuple[str, ...] = ()
+    """The queries that read the same children, for their orderers and roots."""
 
     def line(self, now_us: int) -> str:
         """Return the line of the table."""
@@ -79,6 +81,8 @@ class ProcessRow:
             parts += [f" {name}={n}" for name, n in sorted(beat.detail.items())]
             parts += _place(beat)
             parts += _held(beat)
+        if self.shared_by:
+            parts.append(f" {_readers(self.shared_by)}")
         if self.life is not None and self.life.last_exit is not None:
             parts.append(f" restarts={self.life.restarts} last exit {self._last_exit(now_us)}")
         return " ".join(parts).rstrip()
@@ -110,6 +114,7 @@ class ProcessRow:
             "restarts": None if self.life is None else life.restarts,
             "last_exit": life.last_exit,
             "last_error": life.last_error,
+            "shared_by": list(self.shared_by),
         }
 
 
@@ -138,8 +143,12 @@ def look_at(
     """Make a snapshot. ``lives`` is the supervisor's record; None where there is none."""
     expected = dict.fromkeys(expected_names({n: query.spec for n, query in queries.items()}))
     expected |= dict.fromkeys(name for name in lives or {} if name != BROKER)
+    shared_by = _shared_by(queries)
     rows = tuple(
-        _row(name, name in expected, latest.get(name), (lives or {}).get(name), now_us)
+        replace(
+            _row(name, name in expected, latest.get(name), (lives or {}).get(name), now_us),
+            shared_by=shared_by.get(name, ()),
+        )
         for name in [*expected, *sorted(latest.keys() - expected)]
         if not name.startswith(f"{HOST}/")  # its fragments are shown
     )
@@ -150,6 +159,24 @@ def look_at(
         if (why := _why_late(query, latest, at_work)) is not None
     }
     return Picture(rows, late, _gaps(latest.values()))
+
+
+def _shared_by(queries: Mapping[str, QueryDefinition]) -> dict[str, tuple[str, ...]]:
+    """For the orderers and roots of queries that share: the registered queries that do."""
+    found: dict[str, tuple[str, ...]] = {}
+    for query in queries.values():
+        readers = tuple(name for name in query.spec.shared_by if name in queries)
+        if len(readers) > 1:
+            of_query = (name for copies in stages(query.spec) for name in copies)
+            kinds = {"orderer", "root"}
+            found |= {name: readers for name in of_query if kind_of(name) in kinds}
+    return found
+
+
+def _readers(shared_by: tuple[str, ...]) -> str:
+    named = ", ".join(shared_by[:NAMED_MAX])
+    more = len(shared_by) - NAMED_MAX
+    return f"children shared by {named}{f' and {more} more' if more > 0 else ''}"
 
 
 def _row(

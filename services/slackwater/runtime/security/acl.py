@@ -95,7 +95,7 @@ def _host(deployment: Deployment, names: Names) -> list[Rule]:
     for query in deployment.queries.values():
         found += [Rule("topic", topic, BOTH) for topic in _ordered(query, names)]
         found += [Rule("topic", topic, READ) for topic in _deltas(query, names)]
-        found.append(Rule("topic", names.state(query.name), BOTH))
+        found += [Rule("topic", topic, BOTH) for topic in _states(query, names)]
         found += [Rule("topic", names.results(query.name, kind), WRITE) for kind in RESULT_KINDS]
         for upstream in deployment.queries_of(query):
             found += [Rule("topic", names.results(upstream, kind), READ) for kind in RESULT_KINDS]
@@ -142,7 +142,7 @@ def _admin(deployment: Deployment, names: Names) -> list[Rule]:
     for query in deployment.queries.values():
         logs = (*_ordered(query, names), *_deltas(query, names))
         found += [Rule("topic", topic, ("Delete", "Describe")) for topic in logs]
-        found.append(Rule("topic", names.state(query.name), READ))
+        found += [Rule("topic", topic, READ) for topic in _states(query, names)]
     return found
 
 
@@ -170,13 +170,18 @@ def _inputs(deployment: Deployment, operations: tuple[str, ...]) -> list[Rule]:
 
 
 def _ordered(query: QuerySpec, names: Names) -> Sequence[str]:
-    return [names.ordered(query.name, child) for child in range(query.children)]
+    return [names.ordered(query.child_query, child) for child in range(query.children)]
 
 
 def _deltas(query: QuerySpec, names: Names) -> Sequence[str]:
     if query.window is None:
         return []
-    return [names.deltas(query.name, part) for part in range(query.parts)]
+    return [names.deltas(query.child_query, part) for part in range(query.parts)]
+
+
+def _states(query: QuerySpec, names: Names) -> Sequence[str]:
+    """Of its roots, and of its orderers, which may be those of a query that has left the file."""
+    return [names.state(name) for name in dict.fromkeys((query.name, query.child_query))]
 
 
 def _merged(found: Iterable[Rule]) -> list[Rule]:
