@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from tests.waiting import WAIT_S_MAX
 
+from slackwater.model.names import proxy_process
 from slackwater.primitives.eventclock import WallClock
 from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_count
 from slackwater.runtime.service.clock import SystemClock
-from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.heartbeats import HeartbeatListener, HeartbeatSender
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 DEPLOYMENT = """\
@@ -60,9 +61,14 @@ def registrar(bootstrap: str, file: Path) -> subprocess.Popen[str]:
 
 
 def registered(bootstrap: str, process: subprocess.Popen[str]) -> QueryDefinition:
-    """What the registrar has written when it says that it is ready, and stops when told."""
+    """What the registrar has written when it says that it is ready, and stops when told.
+
+    It registers once the proxy has read its input, else after 30 s: the heartbeats of one say so.
+    """
     transport = KafkaTransport(bootstrap)
     listener = HeartbeatListener(transport).start()
+    proxy = HeartbeatSender(bootstrap, proxy_process("lab"), names=transport.names).start()
+    proxy.update(ready=True)
     try:
         assert listener.wait_for(
             lambda view: (beat := view.latest("registrar/0")) is not None and beat.ready, WAIT_S_MAX
@@ -71,6 +77,7 @@ def registered(bootstrap: str, process: subprocess.Popen[str]) -> QueryDefinitio
     finally:
         process.send_signal(signal.SIGTERM)
         _, emitted = process.communicate(timeout=WAIT_S_MAX)
+        proxy.stop()
         listener.stop()
     assert process.returncode == 0, emitted
     return definition

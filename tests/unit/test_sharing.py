@@ -318,6 +318,30 @@ def test_the_registrar_truncates_what_is_registered_while_other_queries_are_not(
     assert truncated == [["minute"], ["minute", "hour"]]
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_the_registrar_waits_for_the_proxies_and_then_registers_ready_or_not(
+    is_ready: bool,
+) -> None:
+    """A proxy that has not read its input to the end holds up the queries for 30 s."""
+    done: list[object] = []
+
+    def wait_for(_holds: object, timeout_s: float) -> bool:
+        done.append(timeout_s)
+        return is_ready
+
+    def register(missing: list[str], _clock: object) -> list[str]:
+        done.append(missing)
+        return []
+
+    registration = SimpleNamespace(
+        publish_clock=lambda: None, missing=lambda: ["minute"], register=register
+    )
+    listener = SimpleNamespace(wait_for=wait_for)
+    asyncio.run(app.register(*cast(Any, (registration, listener, ["proxy/lab"]))))
+    assert done == [app.PROXIES_READY_S_MAX, ["minute"]]
+
+
 def test_a_query_that_is_not_in_the_file_is_its_own_reader() -> None:
     """The roots of a fragment may run elsewhere; it continues where they are (rule-26)."""
     broker = MemoryBroker()
