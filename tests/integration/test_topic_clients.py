@@ -153,11 +153,13 @@ def test_transactions_tombstones_headers_and_codecs_are_read_alike(
     assert reading.position == end
 
 
-@CLIENTS
-def test_holes_of_compaction_are_passed(
-    broker: EmbeddedBroker, make: Callable[..., TopicClient], request: pytest.FixtureRequest
-) -> None:
-    topic = f"compacted-{make.__name__}"
+@pytest.fixture(name="compacted", scope="module")
+def _compacted(broker: EmbeddedBroker) -> tuple[str, int]:
+    """A topic with holes, and how many messages were sent to it.
+
+    Both clients read this one: the broker's cleaner looks only every 15 s.
+    """
+    topic = "compacted"
     config = {
         "cleanup.policy": "compact",
         "segment.ms": "100",
@@ -178,6 +180,14 @@ def test_holes_of_compaction_are_passed(
         return len(plainly_read(broker.bootstrap, topic)) < sent - 1_000
 
     eventually(has_holes, "compaction leaves holes")
+    return topic, sent
+
+
+@CLIENTS
+def test_holes_of_compaction_are_passed(
+    broker: EmbeddedBroker, compacted: tuple[str, int], make: Callable[..., TopicClient]
+) -> None:
+    topic, sent = compacted
     # The cleaner goes on: what is compared was read before and after.
     reading = ClientReader(make, broker.bootstrap, topic)
     before = plainly_read(broker.bootstrap, topic)
