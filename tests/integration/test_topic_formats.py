@@ -181,10 +181,10 @@ class SourceLogs:
         return sum(1 for _ in read_to_end(self._transport, (f"sw.quarantine.{form}", 0)))
 
 
-READINGS = 60_000
+READINGS = 36_000
 MESSAGE_READINGS = 10_007
 """More than a record of a source log holds, so that records end within messages."""
-KILLS = 5
+KILLS = 3
 
 
 def test_killed_proxies_log_each_reading_once_in_every_format(tmp_path: Path) -> None:
