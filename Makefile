@@ -36,7 +36,7 @@ SCANNER_FILES := $(wildcard services/slackwater/proxy/scan/*.py)
 BROKER_POM   := services/slackwater/runtime/local/broker-pom/pom.xml
 SPARK_POM    := spark/pom.xml
 
-.PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers drills sim mutants bench bench-queries bench-peers paper-dpc docs graph clean
+.PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers drills sim sim-iads mutants bench bench-queries bench-peers paper-dpc docs graph clean
 
 help: ## this list
 	@echo "slackwater: windows over sensor streams: a first answer in bounded time, an exact one in the end"
@@ -141,6 +141,9 @@ drills: setup ## the tests of full size: minutes to hours; make drills ARGS="-k 
 
 sim: setup ## the whole system in virtual time under SEEDS=1000 seeds, FROM=0 on
 	@$(BIN)/python -m tests.simulator --seeds $(SEEDS) --from $(FROM) $(ARGS)
+
+sim-iads: setup ## the control plane's protocol on a network of its own, SEEDS=1000, FROM=0 on
+	@$(BIN)/python -m tests.iads_simulator --seeds $(SEEDS) --from $(FROM) $(ARGS)
 
 mutants: setup ## deliberate mistakes in cores and hosts: who catches each, and how soon
 	@$(BIN)/python -m tests.simulator.mutants $(ARGS)
