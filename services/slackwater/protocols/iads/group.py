@@ -292,16 +292,16 @@ class Group:
         agreed = self._agreed()
         if agreed is None:
             return
-        together = {q: p for q, p in agreed.items() if p.view == self.view}
-        cut = _cut(together.values())
+        transitional = {q: p for q, p in agreed.items() if p.view == self.view}
+        cut = _cut(transitional.values())
         if self._forwarded_round != self._round:
             self._forwarded_round = self._round
-            self._forward(together, cut)
+            self._forward(transitional, cut)
         if any(self._messages.received[q] < n for q, n in cut.items()):
             return
         self._deliver(cut)
         number = max(p.number for p in agreed.values()) + 1
-        self._install(View(number, frozenset(agreed)), frozenset(q.name for q in together))
+        self._install(View(number, frozenset(agreed)), frozenset(q.name for q in transitional))
 
     def _agreed(self) -> dict[Process, ViewProposal] | None:
         """The proposals of the group, if all are of one round."""
@@ -316,15 +316,15 @@ class Group:
         return agreed
 
     def _forward(
-        self, together: Mapping[Process, ViewProposal], cut: Mapping[Process, int]
+        self, transitional: Mapping[Process, ViewProposal], cut: Mapping[Process, int]
     ) -> None:
         """Send what others lack, if this member has the lowest name of those that hold it."""
         for origin, n in cut.items():
-            holder = min(q for q, p in together.items() if p.received[origin] == n)
+            holder = min(q for q, p in transitional.items() if p.received[origin] == n)
             if holder != self.me:
                 continue
-            for process in self._others(together):
-                for k in range(together[process].received[origin] + 1, n + 1):
+            for process in self._others(transitional):
+                for k in range(transitional[process].received[origin] + 1, n + 1):
                     if k in self._messages.held[origin]:  # else all have received it since
                         payload = self._messages.held[origin][k]
                         self._transmit(process, GroupData(self.view, origin, k, payload))
@@ -352,9 +352,11 @@ class Group:
             if self._mine is not None or (beat is not None and beat.view != self.view):
                 self._transmit(process, proposal)
         if self._mine is not None and (agreed := self._agreed()) is not None:
-            together = {q: p for q, p in agreed.items() if p.view == self.view}
-            request = DataRequest(self.view, dict(self._messages.received), _cut(together.values()))
-            for process in self._others(together):
+            transitional = {q: p for q, p in agreed.items() if p.view == self.view}
+            request = DataRequest(
+                self.view, dict(self._messages.received), _cut(transitional.values())
+            )
+            for process in self._others(transitional):
                 self._transmit(process, request)
 
     def _others(self, processes: Iterable[Process]) -> list[Process]:
