@@ -17,6 +17,7 @@ from slackwater.deployment.sharing import share
 from slackwater.model.deployment import Deployment
 from slackwater.proxy.inputs import own_topics
 from slackwater.runtime.local.layout import topic_specs
+from slackwater.runtime.local.registration import Registration
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.security.acl import Rule, rules
 from slackwater.runtime.security.credentials import Role
@@ -195,7 +196,7 @@ def test_registered_queries_have_the_children_that_they_share(
     assert may_write(rules(Role.AGGREGATOR, left)) == {"deltas.climate.0", "heartbeats"}
 
     monkeypatch.setattr(acl, "reach_kafka", lambda *_, **__: Cluster("kafka:9092"))
-    monkeypatch.setattr(acl.Registration, "share", lambda _: left)
+    monkeypatch.setattr(Registration, "share", lambda _: left)
     options = ["acl", "--role", "aggregator", "--principal", "User:a", "--deployment", str(path)]
     of_file = CliRunner().invoke(app, options).output
     registered = CliRunner().invoke(app, [*options, "--bootstrap", "kafka:9092"]).output
