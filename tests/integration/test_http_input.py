@@ -136,6 +136,7 @@ def posting(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder, port = tmp_path_factory.mktemp("posted"), free_port()
     (folder / "d.yaml").write_text(DEPLOYMENT.format(prefix=PREFIX, port=port))
     (folder / "tokens.txt").write_text(f"# of the plant\n{TOKEN}\n")
+    (folder / "tokens.txt").chmod(0o600)
     transport = KafkaTransport(bootstrap, Names(PREFIX))
     ensure_topics(bootstrap, topics_for(["room", "killed", "guarded"], [], Names(PREFIX)), 120)
     Registry(transport).publish_clock(WallClock())

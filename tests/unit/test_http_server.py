@@ -238,15 +238,26 @@ def test_an_address_that_others_reach_needs_tokens(tmp_path: Path) -> None:
 def test_a_token_file_that_cannot_be_used(tmp_path: Path, content: str, reason: str) -> None:
     path = tmp_path / "tokens"
     path.write_text(content)
+    path.chmod(0o600)
     with pytest.raises(EnvironmentProblem) as raised:
         read_tokens(path)
     assert reason in str(raised.value)
     assert "with a blank" not in str(raised.value)
 
 
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_token_file_that_others_can_read_or_change_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(TOKEN)
+    path.chmod(mode)
+    with pytest.raises(EnvironmentProblem, match=f"mode {mode:04o}.*run chmod 600 {path}"):
+        read_tokens(path)
+
+
 def test_a_token_file_may_hold_several_tokens(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text(f"# the old one\n{TOKEN}\n\nanother-token-of-this-test\n")
+    path.chmod(0o600)
     tokens = read_tokens(path)
     assert tokens.accept(f"Bearer {TOKEN}")
     assert tokens.accept("bearer another-token-of-this-test")

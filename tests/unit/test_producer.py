@@ -276,9 +276,11 @@ def test_a_state_belongs_to_one_producer(site: Site, tmp_path: Path) -> None:
         producer(site, state=path)
 
 
-def test_an_id_of_the_caller_counts_once(site: Site) -> None:
-    for _ in range(2):
-        with producer(site, batch_readings=20) as sender:
+def test_an_id_of_the_caller_counts_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parts do not depend on a setting that differs between the two senders."""
+    monkeypatch.setattr(module, "NAMED_READINGS", 20)
+    for batch_readings in (20, 35, 100):
+        with producer(site, batch_readings=batch_readings) as sender:
             sender.send(columns(1000, 50), id="monday")
         assert sender.counts["accepted"] == 50
         assert sender.position == 0

@@ -25,7 +25,7 @@ from slackwater.proxy.quarantine import DETAIL_CHARS_MAX
 from slackwater.proxy.remembered import Brought
 from slackwater.proxy.requests import Outcome, Pushed, UnusableBody
 from slackwater.proxy.shell import turn
-from slackwater.proxy.spool import Spool
+from slackwater.proxy.spool import PushBackError, Spool
 
 
 def posted(world: PushWorld, proxy: PushedInput, body: bytes, kind: str) -> Outcome:
@@ -169,6 +169,52 @@ def test_a_boundary_of_the_clock_waits_for_requests_that_came_before_it(
     world.put([1])
     world.run(proxy, 1)
     assert world.raw()[-1][1].boundary >= world.now_us - S
+
+
+def test_a_boundary_of_the_clock_waits_for_requests_that_a_full_spool_refused(
+    tmp_path: Path,
+) -> None:
+    world = PushWorld(tmp_path)
+    world.spec = replace(POSTED, expect_every_us=None)
+    world.deployment = replace(world.deployment, streams={world.spec.name: world.spec})
+    proxy = world.proxy(spool_bytes_max=400)
+    world.run(proxy, 1)
+    refused_us = world.now_us
+    now = refused_us / S
+    assert world.post(proxy, [reading(now + i / 1000) for i in range(1000)]).status == 429
+    for _ in range(10):  # as long as a sender backs off, at most
+        world.now_us += S
+        assert turn(world.context_now, proxy, world.now_us) > world.now_us
+    assert world.post(proxy, reading(now)).counts == {"accepted": 1}
+    assert world.raw()[-1][1].boundary <= refused_us
+    # A sender that does not come back holds the stream no longer than this.
+    world.now_us = refused_us + pushed.HOLD_US
+    world.run(proxy, 2)
+    assert world.raw()[-1][1].boundary > refused_us + S
+
+
+@pytest.mark.parametrize("deletes", ["acknowledge", "acknowledge_refused"])
+def test_a_disk_too_full_to_delete_stops_no_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: str
+) -> None:
+    world = PushWorld(tmp_path)
+    proxy = world.proxy()
+
+    def full(*_: object) -> None:
+        raise PushBackError("the spool cannot grow")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Spool, deletes, full)
+        assert world.post(proxy, [reading(1000), 1]).counts == {"accepted": 1, "malformed": 1}
+        world.run(proxy, 3)
+        assert world.context_now.spool.bytes_held > 0
+        if deletes == "acknowledge":  # a start finds what the log holds, and deletes it later
+            world.context_now.spool.close()
+            proxy = world.proxy()
+    world.run(proxy, 3)
+    assert world.context_now.spool.bytes_held == 0
+    assert len(world.readings()) == 1
+    assert len(world.quarantined()) == 1
 
 
 def test_a_request_that_nobody_waits_for_is_taken_out(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 URL_DEFAULT: Final = "http://127.0.0.1:8088"
 BATCH_READINGS_DEFAULT: Final = 50_000
 BATCH_READINGS_MAX: Final = 100_000
+NAMED_READINGS: Final = 50_000
+"""Readings of a request of readings with an id, whatever ``batch_readings`` is: the parts of one id
+are named by their number, so a sender with another setting must divide the readings alike."""
 LINGER_S_DEFAULT: Final = 0.05
 WAITING_READINGS_MAX: Final = 1_000_000
 BACK_OFF_S_MIN: Final = 0.1
@@ -88,7 +91,7 @@ class Producer:
             format: of the topic's messages, ``json`` or ``json-columns``, as declared.
             config: more settings of confluent-kafka, such as those of TLS.
             producer_id: makes a sender to a topic exactly once over its restarts.
-            batch_readings: readings of a batch.
+            batch_readings: readings of a batch; readings with an id are divided without it.
             linger_s: how long a batch waits to be filled, in seconds.
         """
         if not 0 < batch_readings <= BATCH_READINGS_MAX:
@@ -158,7 +161,7 @@ class Producer:
             ProducerError: the readings have no form that can be sent, or earlier ones were refused.
         """
         piece = pieces_of(readings)
-        named = None if id is None else _Named(_parts(as_table(piece), id, self._batch_readings))
+        named = None if id is None else _Named(_parts(as_table(piece), id))
         with self._changed:
             self._changed.wait_for(
                 lambda: self._error or self._stopping or self._waiting < WAITING_READINGS_MAX
@@ -305,10 +308,10 @@ class Producer:
             return
 
 
-def _parts(table: Any, id_: str, readings_max: int) -> deque[Delivery]:
+def _parts(table: Any, id_: str) -> deque[Delivery]:
     if not 0 < len(id_) <= ID_CHARS_MAX or not id_.isascii() or not id_.isprintable():
         raise ProducerError(f"an id has 1 to {ID_CHARS_MAX} visible ASCII characters")
-    step = rows_per_part(table, readings_max)
+    step = rows_per_part(table, NAMED_READINGS)
     starts = range(0, len(table), step)
     return deque(
         Delivery(table.slice(start, step), id_ if len(starts) == 1 else f"{id_}/{i}", None)

@@ -54,6 +54,10 @@ REFUSED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Refused readings of one transaction, besides those of its last request: a body of a few bytes a
 reading takes a hundred times its size as quarantine entries."""
 FULL_RETRY_S: Final = 5
+HOLD_US: Final = 30_000_000
+"""How long boundaries of the clock wait after a request was refused for want of room: its sender
+repeats it after ``FULL_RETRY_S``, or ten seconds later if it backs off. A sender that is silent for
+longer has given up, and the stream goes on without it."""
 REQUESTS: Final = "requests"
 """The input whose position is the number of requests taken in."""
 
@@ -72,6 +76,8 @@ class PushedInput:
         """Requests taken and not yet answered."""
         self._marked_us: int | None = None
         """A time of the event clock, at which request number ``_end`` was the last."""
+        self._held_until_us = 0
+        """Wall time until which no boundary of the clock may pass refused readings."""
         self._end = 0
         self._clock_us: int | None = None
         """Time of the event clock before which no request has come that is not taken (trace-10)."""
@@ -104,7 +110,8 @@ class PushedInput:
         if not self._open:
             self._take(event_us)
         is_stored = bool(self._open) and self._store(now_us)
-        clock_us = None if self._open else self._clock_us
+        is_held = now_us < self._held_until_us
+        clock_us = None if self._open or is_held else self._clock_us
         if clock_us is not None and (self._flush_at_us is None or clock_us >= self._flush_at_us):
             if not is_stored:
                 self._raise_watermark(clock_us)
@@ -113,7 +120,7 @@ class PushedInput:
             return now_us
         if not self._spooled.send() or self._refused_sent != self._refused_settled:
             return now_us + RETRY_US
-        if self._flush_at_us is None or event_us is None:
+        if self._flush_at_us is None or event_us is None or is_held:
             return now_us + WAKE_US_MAX
         return min(now_us + WAKE_US_MAX, context.wall_us(self._flush_at_us))
 
@@ -141,10 +148,11 @@ class PushedInput:
                 break
         try:
             if batch.is_stored:
-                self._commit(batch)
+                self._commit(batch, now_us)
         except PushBackError as full:
             core.restore(before)
             core.largest, core.position = largest, position
+            self._held_until_us = now_us + HOLD_US
             batch.refuse(Outcome(429, reason=str(full), retry_s=FULL_RETRY_S))
         else:
             self._taken = batch.taken
@@ -155,7 +163,7 @@ class PushedInput:
         del self._open[: len(batch.answers)]
         return is_stored
 
-    def _commit(self, batch: _Batch) -> None:
+    def _commit(self, batch: _Batch, now_us: int) -> None:
         spool, core, positions = self._context.spool, self._core, batch.positions()
         brought = batch.brought()
 
@@ -163,7 +171,8 @@ class PushedInput:
             spool.remembered.add(brought)
 
         if core.waiting:
-            clock_us = self._clock_us if len(batch.answers) == len(self._open) else None
+            is_last = len(batch.answers) == len(self._open)
+            clock_us = self._clock_us if is_last and now_us >= self._held_until_us else None
             self._spooled.flush(clock_us, positions, also)
         else:  # all readings are late
             spool.append((), core.largest, positions, also)
@@ -196,7 +205,10 @@ class PushedInput:
         context = self._context
         delivered = self._refused_delivered  # may grow concurrently
         if delivered > self._refused_settled:
-            context.spool.acknowledge_refused(delivered)
+            try:
+                context.spool.acknowledge_refused(delivered)
+            except PushBackError:
+                return  # the disk is full: they stay, and the next step tries again
             self._refused_settled = delivered
         if self._refused_sent > self._refused_settled or not self.logs[0].has_room:
             return

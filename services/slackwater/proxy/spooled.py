@@ -49,7 +49,8 @@ class SpooledLog:
         core = log.core
         accepted = [r for r in waiting if log.scan.has(log.identity, r.last_id)]
         if accepted:
-            spool.acknowledge(accepted[-1].last_id)
+            self._acknowledged = accepted[-1].last_id
+            self.acknowledge()
         left = waiting[len(accepted) :]
         if left and left[0].first_id != core.next_id:
             left = self._renumber(left)
@@ -132,10 +133,17 @@ class SpooledLog:
         self._acknowledged = record.last_id  # runs in the writer's thread: only stored
 
     def acknowledge(self) -> None:
-        """Delete from the spool what the log holds."""
+        """Delete from the spool what the log holds.
+
+        SQLite needs room to delete. On a full disk the records stay, and the next call tries again:
+        a start compares the spool with the log, so records that stay are not sent twice.
+        """
         acknowledged = self._acknowledged  # may grow concurrently
         if acknowledged > self._noted:
-            self._context.spool.acknowledge(acknowledged)
+            try:
+                self._context.spool.acknowledge(acknowledged)
+            except PushBackError:
+                return
             self._noted = acknowledged
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from slackwater.model.records import type_i64
-from slackwater.proxy.messages import Bad, Elements, Parsed, nothing, with_refused
+from slackwater.proxy.messages import Bad, Elements, Parsed, joined, nothing, with_refused
 from slackwater.proxy.positions import ELEMENTS_MAX
 
 VALUES_MAX: Final = 4_194_304
@@ -42,6 +42,38 @@ def no_elements(fields: int) -> Parsed:
 def undivided(bad: Bad, fields: int) -> Parsed:
     """Return a message that is malformed as one; ``bad`` has its index."""
     return with_refused(no_elements(fields), [bad])
+
+
+def parse_apart(
+    messages: Sequence[bytes],
+    fields: int,
+    quick: Callable[[Sequence[bytes], int], Parsed | list[tuple[int, int]]],
+    slow: Callable[[bytes, int], Parsed],
+) -> Parsed:
+    """Parse a batch by the fast path, and by the definition what that leaves.
+
+    ``quick`` takes messages and the index of the first. It returns them parsed, or the runs
+    [start, end) of the batch to try instead, in order; of one message it returns them in vain.
+    ``slow`` takes one message and its index.
+    """
+    done: list[Parsed] = []
+    waiting = [(0, len(messages))] if len(messages) else []
+    while waiting:
+        start, end = waiting.pop()
+        found = quick(messages[start:end], start)
+        if isinstance(found, Parsed):
+            done.append(found)
+        elif end - start == 1:
+            done.append(slow(messages[start], start))
+        else:
+            waiting += reversed(found)
+    return joined(done, fields) if done else no_elements(fields)
+
+
+def halves(start: int, end: int) -> list[tuple[int, int]]:
+    """Divide [start, end) into two runs."""
+    middle = (start + end) // 2
+    return [(start, middle), (middle, end)]
 
 
 def without_first(parsed: Parsed, taken: int) -> Parsed:

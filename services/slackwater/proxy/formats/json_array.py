@@ -18,7 +18,7 @@ import numpy as np
 
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.records import type_i64
-from slackwater.proxy.formats.elements import elements_max, no_elements, numbered, undivided
+from slackwater.proxy.formats.elements import elements_max, numbered, parse_apart, undivided
 from slackwater.proxy.json_input import JsonReader, MessageReading, parsed_of
 from slackwater.proxy.json_text import (
     MESSAGE_BYTES_MAX,
@@ -28,7 +28,7 @@ from slackwater.proxy.json_text import (
     load,
     load_value,
 )
-from slackwater.proxy.messages import Bad, Messages, Parsed, joined
+from slackwater.proxy.messages import Bad, Messages, Parsed
 
 _BLANK: Final = np.isin(np.arange(256), np.frombuffer(b" \n", np.uint8))
 """What writers put between two elements, besides a comma: one of these, or CR and LF."""
@@ -44,19 +44,7 @@ class JsonArrayReader:
 
     def parse(self, messages: Sequence[bytes]) -> Parsed:
         """Parse all messages of a batch; any bytes are accepted."""
-        done: list[Parsed] = []
-        waiting = [(0, len(messages))] if len(messages) else []
-        while waiting:
-            start, end = waiting.pop()
-            quick = self._quick(messages[start:end], start)
-            if isinstance(quick, Parsed):
-                done.append(quick)
-            elif end - start == 1:
-                done.append(self._slow(messages[start], start))
-            else:
-                waiting += reversed(_runs(start, end, quick))
-        fields = len(self.spec.fields)
-        return joined(done, fields) if done else no_elements(fields)
+        return parse_apart(messages, len(self.spec.fields), self._quick, self._slow)
 
     def texts(self, message: bytes) -> Callable[[int], str]:
         """Return the function from an element's index to its text, for a divided message."""
@@ -85,20 +73,21 @@ class JsonArrayReader:
 
     # The fast path.
 
-    def _quick(self, messages: Sequence[bytes], first: int) -> Parsed | list[int]:
-        """Return the parsed batch, or the indices of messages that need the definition."""
+    def _quick(self, messages: Sequence[bytes], first: int) -> Parsed | list[tuple[int, int]]:
+        """Return the parsed batch, or its runs: messages that need the definition are alone."""
         strange = [i for i, message in enumerate(messages) if not _is_plain(message)]
         if strange:
-            return strange
+            return _runs(first, first + len(messages), strange)
         pieces, counts = _divided(messages)
         strange = np.flatnonzero(counts > self._elements_max).tolist()
         if strange:
-            return strange
+            return _runs(first, first + len(messages), strange)
         elements = numbered(counts, first)
         parsed = self._rows.parse(pieces)
         broken = [bad.index for bad in parsed.bad if _is_broken(pieces[bad.index])]
         if broken:
-            return sorted({message - first for message in elements.messages[broken].tolist()})
+            alone = sorted({message - first for message in elements.messages[broken].tolist()})
+            return _runs(first, first + len(messages), alone)
         return replace(parsed, elements=elements)
 
 

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.records import type_i64
 from slackwater.proxy.columns import keys_of
-from slackwater.proxy.formats.elements import elements_max, no_elements, numbered, undivided
+from slackwater.proxy.formats.elements import elements_max, halves, numbered, parse_apart, undivided
 from slackwater.proxy.json_input import (
     BOUNDARY,
     JsonReader,
@@ -42,7 +42,7 @@ from slackwater.proxy.json_input import (
     step_into,
 )
 from slackwater.proxy.json_text import JsonNumber, Unreadable, are_objects, dump_value, load
-from slackwater.proxy.messages import Bad, Parsed, joined, one_element
+from slackwater.proxy.messages import Bad, Parsed, one_element
 
 _T = TypeVar("_T", bound=np.generic)
 
@@ -57,20 +57,7 @@ class JsonColumnsReader:
 
     def parse(self, messages: Sequence[bytes]) -> Parsed:
         """Parse all messages of a batch; any bytes are accepted."""
-        done: list[Parsed] = []
-        waiting = [(0, len(messages))] if len(messages) else []
-        while waiting:
-            start, end = waiting.pop()
-            quick = self._quick(messages[start:end], start)
-            if quick is not None:
-                done.append(quick)
-            elif end - start == 1:
-                done.append(self._slow(messages[start], start))
-            else:
-                middle = (start + end) // 2
-                waiting += [(middle, end), (start, middle)]
-        fields = len(self.spec.fields)
-        return joined(done, fields) if done else no_elements(fields)
+        return parse_apart(messages, len(self.spec.fields), self._quick, self._slow)
 
     def texts(self, message: bytes) -> Callable[[int], str]:
         """Return the function from a row's index to its values by their paths, as JSON."""
@@ -114,11 +101,12 @@ class JsonColumnsReader:
 
     # The fast path.
 
-    def _quick(self, messages: Sequence[bytes], first: int) -> Parsed | None:
+    def _quick(self, messages: Sequence[bytes], first: int) -> Parsed | list[tuple[int, int]]:
         text, n = b"\n".join(messages), len(messages)
         schema = self._schema_of(messages[0], text) if are_objects(text, n) else None
         table = None if schema is None else read_table(text, schema)
-        return self._divided(table, first) if table is not None and len(table) == n else None
+        found = self._divided(table, first) if table is not None and len(table) == n else None
+        return halves(first, first + n) if found is None else found
 
     def _schema_of(self, message: bytes, text: bytes) -> Any | None:
         """Return the schema of the first message; the others must have the same types."""

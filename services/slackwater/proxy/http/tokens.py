@@ -3,7 +3,8 @@
 The file has one token per line; blank lines and lines that begin with ``#`` are skipped. Several
 tokens are valid at the same time, so that a token can be replaced without an interruption. Only
 digests are kept in memory, and all of them are compared in constant time: neither the number of
-matching characters nor the matching token can be measured from outside.
+matching characters nor the matching token can be measured from outside. A file that others than the
+owner can read or change is refused, as for MQTT and Kafka.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.runtime.security.private import open_to_others
 
 FILE_BYTES_MAX: Final = 65_536
 TOKEN_CHARS_MIN: Final = 16
@@ -40,12 +42,15 @@ class Tokens:
 def read_tokens(path: Path) -> Tokens:
     """Read a token file; ``EnvironmentProblem`` names the file and line, never the content."""
     try:
+        why = open_to_others(path)
         with path.open("rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise EnvironmentProblem(
             f"token file {path}: {error.strerror or 'cannot be read'}"
         ) from error
+    if why is not None:
+        raise EnvironmentProblem(f"token file {path} {why}")
     if len(raw) > FILE_BYTES_MAX:
         raise EnvironmentProblem(f"token file {path} is larger than {FILE_BYTES_MAX} bytes")
     tokens = []

@@ -7,13 +7,12 @@ a key that others than the owner can read or change is refused, as for Kafka.
 from __future__ import annotations
 
 import ssl
-import stat
 from pathlib import Path
 from typing import Final
 
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.mqtt import MqttSpec, MqttTlsSpec
-from slackwater.runtime.security.private import UMASK
+from slackwater.runtime.security.private import open_to_others
 
 SECRET_BYTES_MAX: Final = 65_535
 """MQTT's own bound of a password."""
@@ -56,11 +55,8 @@ def tls_context_of(tls: MqttTlsSpec) -> ssl.SSLContext:
 
 def _require_private(what: str, path: Path) -> None:
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
+        why = open_to_others(path)
     except OSError as error:
         raise BrokerError(f"{what} {path}: {error.strerror}") from None
-    if mode & UMASK:
-        raise BrokerError(
-            f"{what} {path} can be read or changed by others (mode {mode:04o}):"
-            f" run chmod 600 {path}"
-        )
+    if why is not None:
+        raise BrokerError(f"{what} {path} {why}")

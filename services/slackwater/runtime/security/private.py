@@ -8,6 +8,7 @@ the functions here, because its umask is unchanged: a rehearsal also writes resu
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -27,14 +28,35 @@ def append_to(path: Path) -> BinaryIO:
     return open(path, "ab", opener=_opener)
 
 
+def open_to_others(path: Path) -> str | None:
+    """Why a secret file is refused, with the command that mends it; None if it is private.
+
+    Raises:
+        OSError: the file cannot be looked at.
+    """
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if not mode & UMASK:
+        return None
+    return f"can be read or changed by others (mode {mode:04o}): run chmod 600 {path}"
+
+
 def write_atomically(path: Path, content: str) -> None:
-    """Replace the content atomically: readers, also after a crash, find the old or the new."""
+    """Replace the content atomically: readers, also after a crash, find the old or the new.
+
+    When it returns, the new content also survives a power failure: the file's name is in the
+    directory, so the directory is synchronised too.
+    """
     part = path.with_name(f"{path.name}.part")
     with open(part, "w", encoding="utf-8", opener=_opener) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def close_to_others(tops: Iterable[Path]) -> int:
