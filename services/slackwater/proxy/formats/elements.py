@@ -44,7 +44,7 @@ def undivided(bad: Bad, fields: int) -> Parsed:
     return with_refused(no_elements(fields), [bad])
 
 
-def parse_apart(
+def parse_dividing(
     messages: Sequence[bytes],
     fields: int,
     quick: Callable[[Sequence[bytes], int], Parsed | list[tuple[int, int]]],

@@ -18,7 +18,7 @@ import numpy as np
 
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.records import type_i64
-from slackwater.proxy.formats.elements import elements_max, numbered, parse_apart, undivided
+from slackwater.proxy.formats.elements import elements_max, numbered, parse_dividing, undivided
 from slackwater.proxy.json_input import JsonReader, MessageReading, parsed_of
 from slackwater.proxy.json_text import (
     MESSAGE_BYTES_MAX,
@@ -44,7 +44,7 @@ class JsonArrayReader:
 
     def parse(self, messages: Sequence[bytes]) -> Parsed:
         """Parse all messages of a batch; any bytes are accepted."""
-        return parse_apart(messages, len(self.spec.fields), self._quick, self._slow)
+        return parse_dividing(messages, len(self.spec.fields), self._quick, self._slow)
 
     def texts(self, message: bytes) -> Callable[[int], str]:
         """Return the function from an element's index to its text, for a divided message."""

@@ -27,7 +27,13 @@ import pyarrow.compute as pc
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.records import type_i64
 from slackwater.proxy.columns import keys_of
-from slackwater.proxy.formats.elements import elements_max, halves, numbered, parse_apart, undivided
+from slackwater.proxy.formats.elements import (
+    elements_max,
+    halves,
+    numbered,
+    parse_dividing,
+    undivided,
+)
 from slackwater.proxy.json_input import (
     BOUNDARY,
     JsonReader,
@@ -57,7 +63,7 @@ class JsonColumnsReader:
 
     def parse(self, messages: Sequence[bytes]) -> Parsed:
         """Parse all messages of a batch; any bytes are accepted."""
-        return parse_apart(messages, len(self.spec.fields), self._quick, self._slow)
+        return parse_dividing(messages, len(self.spec.fields), self._quick, self._slow)
 
     def texts(self, message: bytes) -> Callable[[int], str]:
         """Return the function from a row's index to its values by their paths, as JSON."""
