@@ -19,7 +19,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from tests.http_site import free_port, opened
-from tests.unit.test_pushed import PushWorld
+from tests.unit.proxy.test_pushed import PushWorld
 
 SENDERS = 8
 COLUMNS = """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.unit.test_pushed import POSTED, PushWorld
+from tests.unit.proxy.test_pushed import POSTED, PushWorld
 
 from slackwater.model.deployment import HttpListenSpec
 from slackwater.proxy.http.app import Posted

@@ -60,7 +60,7 @@ queries:
 """
 
 
-# Its short form: tests/unit/test_proxy_csv.py reads the same file against an oracle.
+# Its short form: tests/unit/proxy/test_proxy_csv.py reads the same file against an oracle.
 @pytest.mark.drill
 def test_decimal_commas_and_missing_values_of_a_year_of_air(tmp_path: Path) -> None:
     ran = rehearse(tmp_path, ROAD_YAML, {"road": DATA / "air_quality.csv.gz"}, "--speed", "2500000")

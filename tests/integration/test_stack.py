@@ -14,8 +14,8 @@ import psutil
 import pytest
 from tests.contracts.transport import no_failure
 from tests.making import make_topics
-from tests.unit.test_beginning import encoded
-from tests.unit.test_layout import query, stream
+from tests.unit.runtime.local.test_beginning import encoded
+from tests.unit.runtime.local.test_layout import query, stream
 from tests.waiting import WAIT_S_MAX, eventually
 
 from slackwater.model.deployment import Deployment, TopicSpec

@@ -16,11 +16,11 @@ _host = "slackwater.host.host"
 _runtime_host = "slackwater.runtime.host"
 _logs = "slackwater.runtime.logs"
 _service = "slackwater.runtime.service"
-_of_host = "tests.unit.test_host"
-_of_driver = "tests.unit.test_driver"
-_of_logs = "tests.unit.test_shared_logs"
-_of_ends = "tests.unit.test_shared_ends"
-_of_parts = "tests.unit.test_parts"
+_of_host = "tests.unit.host.test_host"
+_of_driver = "tests.unit.runtime.host.test_driver"
+_of_logs = "tests.unit.runtime.host.test_shared_logs"
+_of_ends = "tests.unit.runtime.host.test_shared_ends"
+_of_parts = "tests.unit.runtime.service.test_parts"
 
 HOSTING_MUTANTS: Final = (
     Mutant(
@@ -101,7 +101,7 @@ HOSTING_MUTANTS: Final = (
         "what was handed over before a log began anew still counts", "trace-11",
         (Edit(f"{_logs}.assigned:AssignedConsumer.change",
               "for log in [*leave, *begin]:", "for log in leave:"),),
-        "tests.unit.test_live_consumer:test_a_log_that_begins_anew_has_handed_out_nothing_yet",
+        "tests.unit.runtime.host.test_live_consumer:test_a_log_that_begins_anew_has_handed_out_nothing_yet",
     ),
     Mutant(
         "what was fetched before a log began anew is handed over", "guarantee-1",
@@ -168,7 +168,7 @@ HOSTING_MUTANTS: Final = (
     Mutant(
         "what hangs is believed for good", "trace-34",
         (Edit(f"{_service}.beat:believable", "silent_s <= STATES_S_MAX", "True"),),
-        "tests.unit.test_heartbeats:"
+        "tests.unit.runtime.service.test_heartbeats:"
         "test_a_hung_owner_says_nothing_of_its_outputs_though_its_heart_beats",
     ),
     Mutant(
@@ -233,7 +233,7 @@ HOSTING_MUTANTS: Final = (
 
 def a_log_begins_anew() -> None:
     """While records that were fetched before are on their way."""
-    from tests.unit.test_live_consumer import (
+    from tests.unit.runtime.host.test_live_consumer import (
         Live,
         test_what_was_fetched_before_a_log_begins_anew_is_handed_to_nobody,
     )

@@ -40,8 +40,8 @@ _never_reported = Edit(
 )
 """Else what readers say of a hole mends it (rule-11), and the mistake costs time only."""
 _sessions = "slackwater.sessions"
-_session = "tests.unit.test_orderer_session"
-_root_session = "tests.unit.test_root_session"
+_session = "tests.unit.sessions.test_orderer_session"
+_root_session = "tests.unit.sessions.test_root_session"
 _newcomer = f"{_scenarios}.test_r08_a_fragment_added_to_a_host"
 _chains = f"{_scenarios}.test_r20_a_query_as_a_source"
 _losses = f"{_scenarios}.test_r15_answers_report_lost_readings"
@@ -778,7 +778,7 @@ MUTANTS = (
         "what was tried for windows that wait stays chosen", "trace-21",
         (Edit(f"{_soutput}.decision:Decider._due",
               "chosen.copy() for chosen in live.chosen", "chosen for chosen in live.chosen"),),
-        "tests.unit.test_root_decision:test_to_decide_changes_nothing_and_does_not_depend_on_how_often",
+        "tests.unit.protocols.dpc.test_root_decision:test_to_decide_changes_nothing_and_does_not_depend_on_how_often",
         ("rows, hardly any",),
     ),
     Mutant(
@@ -1023,7 +1023,7 @@ def a_backlog_of_a_stream_that_learns() -> None:
 
 def an_aggregator_begins() -> None:
     """Below what the roots of any reader lack."""
-    from tests.unit.test_aggregator import (
+    from tests.unit.spark.test_aggregator import (
         test_rule_26_a_beginning_is_below_what_the_roots_of_any_reader_lack as scenario,
     )
 

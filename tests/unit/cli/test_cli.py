@@ -1,0 +1,569 @@
+"""The command line: every error one sentence, every exit code as documented, help with examples."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.histories import Root, batch, expectations
+from tests.unit.judge.test_client_check import CELLS
+from tests.waiting import WAIT_S_MAX
+from typer.main import get_command
+
+from slackwater.cli import app as cli
+from slackwater.cli import tables
+from slackwater.cli.common import emit, parse_bindings, parse_duration, reach_kafka, warn
+from slackwater.cli.doctor import Finding, Trouble, disk, examine
+from slackwater.cli.screen import Board, PlainLines, render
+from slackwater.codec.results import Label, encode_boundary, encode_undo, parse_result
+from slackwater.deployment.parse import load_deployment
+from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
+from slackwater.model.names import RESULT_KINDS, UNPREFIXED, Names
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.service import settings as settings_module
+from slackwater.runtime.service.registry import QueryDefinition, Registry
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("BOOTSTRAP", "DATA_DIR"):
+        monkeypatch.delenv(f"SLACKWATER_{name}", raising=False)
+    monkeypatch.chdir(tmp_path)
+    settings_module.settings.cache_clear()
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: str
+) -> tuple[int, str, str]:
+    """The command in this process: exit code, output, errors."""
+    monkeypatch.setattr(sys, "argv", ["slackwater", *args])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    shown = capsys.readouterr()
+    code = caught.value.code
+    return (code if isinstance(code, int) else 0), shown.out, shown.err
+
+
+COMMANDS = [
+    "up",
+    "topics",
+    "results",
+    "status",
+    "query list",
+    "query show",
+    "query apply",
+    "query delete",
+    "ingest",
+    "audit",
+    "acl",
+    "plan",
+    "doctor",
+    "rehearse",
+    "demo",
+]
+
+
+def test_every_command_is_known_here() -> None:
+    tree: Any = get_command(cli.app)
+    names = [
+        f"{name} {sub}".strip()
+        for name, command in tree.commands.items()
+        for sub in getattr(command, "commands", {"": None})
+    ]
+    assert sorted(names) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    code, out, _ = run(monkeypatch, capsys, *command.split(), "--help")
+    assert code == 0
+    assert f"Example: slackwater {command}" in " ".join(out.split())
+
+
+DEPLOYMENT = """\
+apiVersion: slackwater/v1
+streams:
+  room-1: {key: {value: a}, time: {column: t, unit: s}, fields: [x]}
+queries:
+  climate: {from: [room-1], window: {size: 1s}, aggregate: [count], bound: 1s}
+"""
+
+
+UNDECLARED = """\
+apiVersion: slackwater/v1
+streams:
+  lab:
+    topic: {name: lab-readings, format: json}
+    key: {field: mote}
+    time: {field: at, unit: us}
+    fields: [x]
+queries:
+  climate: {from: [lab], window: {size: 1s}, aggregate: [count], bound: 1s}
+"""
+
+
+def test_up_with_a_file_of_before_names_the_stream_and_the_line_to_add(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    path = tmp_path / "d.yaml"
+    path.write_text(UNDECLARED)
+    code, _, reported = run(
+        monkeypatch, capsys, "up", "--deployment", "d.yaml", "--data-dir", str(data)
+    )
+    assert code == 2
+    reported = " ".join(reported.split())
+    assert "d.yaml:3: streams.lab.expect_every: a topic does not tell" in reported
+    for line in ("expect_every: auto", "expect_every: 5s", "sporadic: true"):
+        assert f"`{line}`" in reported
+    assert list(data.iterdir()) == [], "refused before anything is touched"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "d.yaml").write_text(DEPLOYMENT)
+    (tmp_path / "bad.yaml").write_text(DEPLOYMENT.replace("bound", "buond"))
+    (tmp_path / "a.csv").write_text("t,x\n1,1\n2,2\n60,1\n")
+    (tmp_path / "b.csv").write_text("time,x\n1,1\n")
+    complete = gzip.compress(
+        ("t,x\n" + "".join(f"{t},{hash((t, 1))}\n" for t in range(50_000))).encode()
+    )
+    (tmp_path / "late.csv.gz").write_bytes(complete[: len(complete) // 2])
+    (tmp_path / "early.csv.gz").write_bytes(complete[:15])
+    return tmp_path
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("line", "code", "text"),
+    [
+        ("query apply d.yaml", 2, "query apply is not available in this version"),
+        ("query delete climate", 2, "query delete is not available in this version"),
+        ("status", 3, "no broker is known"),
+        ("status --bootstrap nowhere", 2, "--bootstrap has 'nowhere': write host:port"),
+        ("results climate --bootstrap 127.0.0.1:1", 3, "no broker answers at 127.0.0.1:1"),
+        ("up --deployment none.yaml", 2, "none.yaml"),
+        (
+            "up --deployment d.yaml --bootstrap kafka",
+            2,
+            "--bootstrap has 'kafka': write host:port",
+        ),
+        ("up --deployment d.yaml --bootstrap a:1,b", 2, "--bootstrap has 'a:1,b': write host"),
+        ("demo --keep a.csv", 2, "--keep a.csv: not a directory"),
+        ("demo --keep a.csv/x", 2, "--keep a.csv/x: not a directory"),
+        (
+            "rehearse --deployment d.yaml --input room-1=late.csv.gz --out r",
+            2,
+            "marker was reached; copy it once more, or take what unpacks: gzip -dc late.csv.gz",
+        ),
+        (
+            "rehearse --deployment d.yaml --input room-1=early.csv.gz --out r",
+            2,
+            "early.csv.gz is damaged: Compressed file ended before the end-of-stream marker was",
+        ),
+        ("up --deployment d.yaml --port 99999", 2, "between 1 and 65535"),
+        ("up --deployment d.yaml --port 5 --bootstrap a:1", 2, "--port is for the embedded"),
+        ("rehearse --deployment bad.yaml --input room-1=a.csv --out r", 2, "buond"),
+        ("rehearse --deployment d.yaml --input room-1 --out r", 2, "write --input STREAM=FILE"),
+        ("rehearse --deployment d.yaml --input room-1=b.csv --out r", 2, "no column 't'"),
+        (
+            "rehearse --deployment d.yaml --input room-1=c.csv --out r",
+            2,
+            "c.csv cannot be read: No such file",
+        ),
+        ("rehearse --deployment d.yaml --input room-1=a.csv --out x/r", 2, "no directory"),
+        ("rehearse --deployment d.yaml --input room-1=a.csv --out .", 2, "--out . is a directory"),
+        (
+            "rehearse --deployment d.yaml --input room-1=a.csv --out r --report .",
+            2,
+            "--report . is a directory",
+        ),
+        (
+            "rehearse --deployment d.yaml --input room-1=a.csv --out r --duration soon",
+            2,
+            "--duration: 'soon' is not a duration",
+        ),
+        ("rehearse --deployment d.yaml", 2, "Missing option"),
+        ("nonsense", 2, "No such command"),
+    ],
+)
+def test_mistakes(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    line: str,
+    code: int,
+    text: str,
+) -> None:
+    found, _, err = run(monkeypatch, capsys, *line.split())
+    assert text in " ".join(err.split())
+    assert found == code
+    assert "Traceback" not in err
+
+
+AUDIT = "audit climate --bootstrap h:1 --deployment d.yaml"
+AUDITED = """\
+apiVersion: slackwater/v1
+streams:
+  room-1: {key: {value: a}, time: {column: t, unit: s}, fields: [x]}
+queries:
+  climate: {from: [room-1], window: {size: 1s}, aggregate: [count], bound: 1s}
+  raw: {from: [room-1], bound: 1s}
+  daily: {from: [climate], window: {size: 10s}, aggregate: [sum], bound: 1s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("raw", "query raw has no window: the audit recomputes windows only"),
+        ("daily", "query daily reads climate: in this version the audit"),
+        ("other", "there is no query other; registered: climate, daily, raw"),
+    ],
+)
+def test_what_an_audit_cannot_do_it_says_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    query: str,
+    text: str,
+) -> None:
+    (tmp_path / "d.yaml").write_text(AUDITED)
+    broker = MemoryBroker()
+    broker.create_topic(Names().registry)
+    queries = load_deployment(tmp_path / "d.yaml").queries
+    definitions = [QueryDefinition(name, 0, 0, 100_000, spec) for name, spec in queries.items()]
+    Registry(broker).publish_queries(*definitions)
+    monkeypatch.setattr("slackwater.cli.show.KafkaTransport", lambda *_: broker)
+    monkeypatch.setattr("slackwater.cli.show.partition_counts", lambda _, topics: topics)
+    monkeypatch.setattr("slackwater.runtime.local.broker.why_no_answer", lambda *_: None)
+
+    line = f"audit {query} --bootstrap h:1 --deployment d.yaml"
+    code, out, err = run(monkeypatch, capsys, *line.split())
+
+    assert text in " ".join(err.split())
+    assert (code, out) == (2, "")
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryBroker:
+    """A broker where three queries are registered and nothing has been answered yet."""
+    (tmp_path / "d.yaml").write_text(AUDITED)
+    broker = MemoryBroker()
+    broker.create_topic(UNPREFIXED.registry)
+    queries = load_deployment(tmp_path / "d.yaml").queries
+    for name in (*queries, "later"):  # where it begins is not known yet
+        for kind in RESULT_KINDS:
+            broker.create_topic(UNPREFIXED.results(name, kind))
+    definitions = [QueryDefinition(name, 0, 0, 100_000, spec) for name, spec in queries.items()]
+    Registry(broker).publish_queries(*definitions)
+    for module in ("cli.show", "cli.audit", "client.follow"):
+        monkeypatch.setattr(f"slackwater.{module}.KafkaTransport", lambda *_: broker)
+    monkeypatch.setattr("slackwater.client.follow.partition_count", lambda *_: 1)
+
+    def partition_counts(_bootstrap: str, topics: list[str]) -> dict[str, int]:
+        return {topic: 1 for topic in topics if "other" not in topic}
+
+    for module in ("cli.show", "cli.audit"):
+        monkeypatch.setattr(f"slackwater.{module}.partition_counts", partition_counts)
+    monkeypatch.setattr("slackwater.runtime.local.broker.why_no_answer", lambda *_: None)
+    return broker
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "out", "err"),
+    [
+        ("query list", 0, "no query is registered\n", ""),
+        ("query show climate", 2, "", "there is no query climate; registered: none yet"),
+        ("results climate", 2, "", "there is no query climate; registered: none yet"),
+    ],
+)
+def test_where_no_deployment_was_ever_started_nothing_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    code: int,
+    out: str,
+    err: str,
+) -> None:
+    """Who asks for the offsets of a topic that is not there waits 30 s for it."""
+    monkeypatch.setattr("slackwater.cli.show.partition_counts", lambda *_: {})
+    monkeypatch.setattr("slackwater.cli.show.Registry", lambda _: pytest.fail("it was read"))
+    monkeypatch.setattr("slackwater.runtime.local.broker.why_no_answer", lambda *_: None)
+
+    found, shown, reported = run(monkeypatch, capsys, *command.split(), "--bootstrap", "h:1")
+
+    assert (found, shown) == (code, out)
+    assert err in reported
+
+
+@pytest.mark.usefixtures("registered")
+def test_an_audit_of_nothing_is_told_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(monkeypatch, capsys, *AUDIT.split())
+    assert (code, out) == (1, "")
+    assert err.startswith("slackwater: nothing to audit: climate has no results yet: its first")
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("command", ["results other", "query show other"])
+def test_a_query_that_is_not_there_is_told_with_those_that_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    code, out, err = run(monkeypatch, capsys, *command.split(), "--bootstrap", "h:1")
+
+    assert (code, out) == (2, "")
+    assert err == "slackwater: there is no query other; registered: climate, daily, raw\n"
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        (
+            "climate",
+            "climate has no results yet: its first window ended at 1970-01-01T00:00:01.000000Z;",
+        ),
+        ("raw", "raw has no results yet: the first ones follow the first readings"),
+        ("later", "later has no results yet: the first ones follow the first readings"),
+    ],
+)
+def test_a_query_without_results_is_told_beside_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], query: str, text: str
+) -> None:
+    code, out, err = run(monkeypatch, capsys, "results", query, "--bootstrap", "h:1")
+
+    assert (code, out) == (0, "")
+    assert text in err
+
+
+def test_a_query_with_results_is_told_nothing_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], registered: MemoryBroker
+) -> None:
+    line = encode_boundary(
+        query="climate", part=0, seq=0, epoch=0, label="stable", windows=1, keys=0,
+        window_start=0, window_end=1_000_000, due_at=0, emitted_at=0,
+    )  # fmt: skip
+    writer = registered.writer(pytest.fail)
+    writer.append("sw.results.climate.stable", 0, line)
+    writer.await_delivered()
+
+    code, out, err = run(monkeypatch, capsys, "results", "climate", "--bootstrap", "h:1")
+
+    assert (code, out, err) == (0, "", "")
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("at=5s kill nobody", "there is no process nobody; choose among"),
+        ("at=5m kill root", "the replay ends after 59s"),
+        ("at=5s silence room-9 for 1s", "there is no stream room-9"),
+        ("sometime", "invalid syntax"),
+    ],
+)
+def test_bad_faults(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: str, text: str
+) -> None:
+    line = "rehearse --deployment d.yaml --input room-1=a.csv --out r --fault"
+    code, _, err = run(monkeypatch, capsys, *line.split(), fault)
+    assert text in err
+    assert code == 2
+    assert not Path("r").exists(), "nothing was begun"
+
+
+def test_bootstrap_is_looked_up_in_run_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "slackwater.runtime.local.broker.why_no_answer", lambda where, timeout_s: None
+    )
+    (tmp_path / ".slackwater").mkdir()
+    (tmp_path / ".slackwater" / "run.json").write_text(
+        json.dumps({"bootstrap": "h:1", "deployment": "d.yaml"})
+    )
+    assert reach_kafka(None, None) == Cluster("h:1")
+    monkeypatch.setenv("SLACKWATER_BOOTSTRAP", "e:2")
+    settings_module.settings.cache_clear()
+    assert reach_kafka(None, None) == Cluster("e:2")
+    assert reach_kafka("o:3", None) == Cluster("o:3")
+    (tmp_path / "run.json").write_text("{")
+    monkeypatch.delenv("SLACKWATER_BOOTSTRAP")
+    settings_module.settings.cache_clear()
+    with pytest.raises(EnvironmentProblem, match=r"run\.json is not what"):
+        reach_kafka(None, None, tmp_path)
+
+
+def test_kafkas_properties_are_looked_up_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options first, then the environment, then run.json; a file may hold the address as well."""
+    monkeypatch.setattr(
+        "slackwater.runtime.local.broker.why_no_answer", lambda where, timeout_s: None
+    )
+    for name, text in (("own", "bootstrap.servers=own:1\n"), ("run", "security.protocol=SSL\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o600)
+    config = str(tmp_path / "run")
+    run = {"bootstrap": "run:2", "deployment": "d.yaml", "kafka_config": config}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    own, of_run = str(tmp_path / "own"), reach_kafka(None, None, tmp_path)
+    assert (of_run.bootstrap, of_run.security.protocol) == ("run:2", "SSL")
+    assert reach_kafka(None, Path(own), tmp_path).bootstrap == "own:1"
+    assert reach_kafka("o:3", Path(own), tmp_path).bootstrap == "o:3"
+    monkeypatch.setenv("SLACKWATER_KAFKA_CONFIG", own)
+    settings_module.settings.cache_clear()
+    assert reach_kafka(None, None, tmp_path).bootstrap == "own:1"
+    monkeypatch.setenv("SLACKWATER_BOOTSTRAP", "e:2")
+    settings_module.settings.cache_clear()
+    assert reach_kafka(None, None, tmp_path).bootstrap == "e:2"
+    assert reach_kafka(None, Path(own), tmp_path).bootstrap == "own:1", "an option wins"
+    settings_module.settings.cache_clear()
+
+
+def test_options_name_themselves() -> None:
+    assert parse_bindings("--input", ["a=x=y.csv"]) == {"a": Path("x=y.csv")}
+    with pytest.raises(UsageError, match="--input a is given twice"):
+        parse_bindings("--input", ["a=1", "a=2"])
+    assert parse_duration("--wait", "1.5s") == 1_500_000
+    assert [error("x").exit_code for error in (CheckFailed, UsageError, EnvironmentProblem)] == [
+        1,
+        2,
+        3,
+    ]
+    assert issubclass(UsageError, SlackwaterError)
+
+
+def test_doctor_goes_on_after_a_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_java() -> str:
+        raise Trouble("it is not there", "install it")
+
+    monkeypatch.setattr("slackwater.cli.doctor.java", no_java)
+    findings = {finding.subject: finding for finding in examine(tmp_path)}
+    assert findings["Java"] == Finding("Java", "it is not there", "install it")
+    assert not findings["Java"].ok
+    assert findings["broker"].ok
+    monkeypatch.setattr("slackwater.cli.doctor.DISK_FREE_BYTES_MIN", 2**70)
+    with pytest.raises(Trouble, match="GB free"):
+        disk(tmp_path / "not" / "yet")
+
+
+def test_python_m_is_the_same_command(tmp_path: Path) -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "slackwater.cli.app", "query", "delete", "q"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=WAIT_S_MAX,
+    )
+    assert shown.returncode == 2
+    assert shown.stderr.startswith("slackwater: query delete is not available in this version")
+
+
+def history() -> list[dict[str, Any]]:
+    root = Root(expectations(aggregate=("count", "avg")), CELLS)
+    root.stable(1)
+    root.tentative(2, ["room-2"])
+    root.stable(3)
+    return root.records
+
+
+def test_results_as_lines() -> None:
+    lines = [tables.line(record) for record in history()]
+    assert lines[0] == "stable    1970-01-01 00:16:40        a            x count=5 avg=2"
+    assert "without room-2" in lines[3]
+    assert any(line.startswith("undo      1970-01-01 00:16:41") for line in lines)
+    assert any("part 0: 2 rows" in line for line in lines)
+    assert lines[-1] == "rec_done  epoch 1, part 0: all corrected"
+
+
+def test_a_key_forges_no_line_and_moves_no_cursor() -> None:
+    record = {**history()[0], "key": "m\nstable    1970-01-01\x1b[2J\u202e\ud800"}
+    shown = tables.line(record)
+    assert shown.isprintable()
+    assert r"m\nstable    1970-01-01\x1b[2J\u202e\ud800" in shown
+    assert tables.visible("Büro 7 é 日本") == "Büro 7 é 日本"
+
+
+def test_what_a_message_holds_is_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    warn("no column 'a'; its header has: \x1b]0;title\x07\nand more")
+    emit("two\nlines\x00")
+    emit('{"key": "\u2028"}', is_json=True)
+    reported = capsys.readouterr()
+    assert reported.err == "no column 'a'; its header has: \\x1b]0;title\\x07\nand more\n"
+    assert reported.out == 'two\nlines\\x00\n{"key": "\u2028"}\n'
+
+
+def test_the_board_shows_tentative_undone_and_exact() -> None:
+    board = Board("climate", 1_000_000, ("x", "avg"))
+    records = history()
+    undo = next(i for i, r in enumerate(records) if r["kind"] == "undo")
+    for record in records[:undo]:
+        board.apply(record, 100)
+    assert [line.shown(100) for line in board.lines.values()] == ["exact", "tentative", "tentative"]
+    for record in records[undo:]:
+        board.apply(record, 200)
+    shown = [line.shown(300) for _, line in sorted(board.lines.items())]
+    assert shown == ["exact", "undone", "undone", "exact"]
+    later = [line.shown(10_000_000) for _, line in sorted(board.lines.items())]
+    assert later == ["exact", "corrected", "corrected", "exact"]
+    assert board.counts == {"exact": 2, "tentative": 2, "undone": 2, "corrected": 2}
+    assert render(board, ["a", "b"], "title", "", 0.5, 300) is not None
+
+
+def test_the_picture_knows_each_window_that_a_run_of_empty_ones_replaces() -> None:
+    """What was in them was a reading whose place is elsewhere, or nothing at all."""
+    board = Board("climate", 1_000_000, ("x", "avg"), windows_max=3)
+
+    def window(start: int, label: Label, windows: int = 1) -> None:
+        line = encode_boundary(
+            query="climate", part=0, seq=0, epoch=0, label=label, windows=windows, keys=0,
+            window_start=start * 1_000_000, window_end=(start + windows) * 1_000_000,
+            due_at=0, emitted_at=0,
+        )  # fmt: skip
+        board.apply(parse_result(line), 0)
+
+    for start in (1, 2, 3):
+        window(start, "tentative")
+    undo = encode_undo(
+        query="climate", part=0, seq=0, epoch=1,
+        undo_from=1_000_000, undo_to=3_000_000, emitted_at=0,
+    )  # fmt: skip
+    board.apply(parse_result(undo), 0)
+    window(0, "stable", windows=5)
+    assert board.counts == {"exact": 2, "tentative": 3, "undone": 3, "corrected": 3}
+    assert {at: line.state for at, line in board.lines.items()} == dict.fromkeys(
+        (1_000_000, 2_000_000, 3_000_000), "corrected"
+    )
+
+
+def test_skipped_windows_are_shown_as_such_and_not_as_empty() -> None:
+    root = Root(expectations(), batch({(s, "a"): {"room-1": 1} for s in range(1_000, 1_005)}))
+    root.skip(3, ["room-2"])
+    (run,) = root.records
+    emitted: list[str] = []
+    PlainLines(Board("climate", 1_000_000, ("x", "avg")), ["a"], emitted.append).saw(run, 0)
+    assert emitted == ["00:16:40  a      ·  tentative, skipped, without room-2"]
+    assert tables.line(run).endswith(" part 0: skipped x 3  without room-2")
+
+
+def test_a_pipe_gets_lines() -> None:
+    emitted: list[str] = []
+    plain = PlainLines(Board("climate", 1_000_000, ("x", "avg")), ["a"], emitted.append)
+    for record in history():
+        plain.saw(record, 0)
+    assert emitted[0] == "00:16:40  a   2.00  exact"
+    assert emitted[1] == "00:16:41  a   2.00  tentative, without room-2"
+    assert emitted[3] == "00:16:41  to 00:16:42 undone, exact answers follow"
+    assert emitted[-1].strip() == "all corrected"

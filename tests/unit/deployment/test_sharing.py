@@ -1,0 +1,352 @@
+"""Queries over the same sources read the same children (decision 93)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tests.unit.runtime.local.test_layout import LAUNCH, query, stream
+from tests.unit.runtime.service.test_truncation import A_STABLE, at, root
+
+from slackwater.cli.rehearse.plan import _on_shared_children as on_shared_children
+from slackwater.cli.rehearse.plan import parse_fault
+from slackwater.deployment.sharing import EDGES_MAX, share, without_sharing
+from slackwater.exporter.app import Expected
+from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec, readers_of
+from slackwater.model.errors import UsageError
+from slackwater.model.names import Names, OrdererName
+from slackwater.model.records import LogState, OrdererState, RootState
+from slackwater.primitives.windows import Grid, window_edges
+from slackwater.registrar import app
+from slackwater.runtime.local.layout import (
+    fragment_specs,
+    host_names,
+    process_names,
+    stages,
+    topic_specs,
+)
+from slackwater.runtime.local.plan import PlannedLoad, plan
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.topics import topics_for
+from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.runtime.service.truncation import not_needed
+from slackwater_spark.queries import fragment_of
+
+SECOND_US = 1_000_000
+STREAMS = {name: stream(name) for name in ("s1", "s2")}
+
+
+def windowed(name: str, size_us: int, slide_us: int | None = None, **more: Any) -> QuerySpec:
+    window = WindowSpec(size_us, slide_us or size_us)
+    return replace(query(name, "s1", "s2"), window=window, **more)
+
+
+def deployed(*queries: QuerySpec) -> Deployment:
+    return Deployment("wall", STREAMS, {q.name: q for q in queries})
+
+
+def children(deployment: Deployment) -> dict[str, str]:
+    return {name: query.child_query for name, query in deployment.queries.items()}
+
+
+MINUTE = windowed("minute", 60 * SECOND_US)
+HOUR = windowed("hour", 3600 * SECOND_US, 60 * SECOND_US, aggregate=("avg", "max"))
+SHARED = share(deployed(MINUTE, HOUR))
+
+
+def test_queries_that_differ_in_windows_and_aggregates_share() -> None:
+    assert children(SHARED) == {"minute": "minute", "hour": "minute"}
+    windows = (MINUTE.window, HOUR.window)
+    assert all(query.cut_windows == windows for query in SHARED.queries.values())
+    assert all(query.shared_by == ("minute", "hour") for query in SHARED.queries.values())
+    assert SHARED.queries["minute"].has_children
+    assert not SHARED.queries["hour"].has_children
+    assert readers_of("minute", SHARED.queries.values()) == tuple(SHARED.queries.values())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(HOUR, sources=("s2", "s1")),
+        replace(HOUR, sources=("s1",)),
+        replace(HOUR, where="temperature > 0"),
+        replace(HOUR, select=(("f", "temperature * 2"),)),
+        replace(HOUR, bound_us=3 * SECOND_US),
+        replace(HOUR, margin_us=60_000),
+        replace(HOUR, failure_policy="delay"),
+        replace(HOUR, replicas=1),
+        replace(HOUR, children=2),
+        replace(HOUR, parts=2),
+        replace(HOUR, window=None, aggregate=()),
+        replace(HOUR, window=WindowSpec(700_000, 700_000)),
+    ],
+    ids=str,
+)
+def test_queries_that_need_other_children_do_not_share(other: QuerySpec) -> None:
+    made = share(deployed(MINUTE, other))
+    assert children(made) == {"minute": "minute", "hour": "hour"}
+    assert all(query == without_sharing(query) for query in made.queries.values())
+
+
+def test_a_query_that_another_one_reads_has_an_earlier_deadline_and_shares_with_none() -> None:
+    reader = replace(query("late", "hour"), aggregate=("max",))
+    made = share(deployed(MINUTE, HOUR, reader))
+    assert children(made) == {"minute": "minute", "hour": "hour", "late": "late"}
+
+
+def test_rows_share_with_none() -> None:
+    rows = [replace(query(name, "s1"), window=None, aggregate=()) for name in ("one", "two")]
+    assert children(share(deployed(*rows))) == {"one": "one", "two": "two"}
+
+
+def test_windows_that_would_add_too_many_cut_points_get_other_children() -> None:
+    sizes = [3 * SECOND_US, 5 * SECOND_US, 7 * SECOND_US, 11 * SECOND_US, 15 * SECOND_US]
+    made = share(deployed(*(windowed(f"q{i}", size) for i, size in enumerate(sizes))))
+    found = children(made)
+    assert found == {"q0": "q0", "q1": "q0", "q2": "q0", "q3": "q3", "q4": "q0"}
+    for each in made.queries.values():
+        assert len(window_edges(each.cut_windows)) <= EDGES_MAX
+
+
+def test_registered_queries_keep_their_children_and_later_ones_share_among_themselves() -> None:
+    day, week = windowed("day", 86_400 * SECOND_US), windowed("week", 7 * 86_400 * SECOND_US)
+    of_before = {"minute": MINUTE, "hour": HOUR}  # as an earlier version has registered them
+    made = share(deployed(MINUTE, HOUR, day, week), of_before)
+    assert children(made) == {"minute": "minute", "hour": "hour", "day": "day", "week": "day"}
+    assert made.queries["minute"] == MINUTE
+    again = share(deployed(MINUTE, HOUR, day, week), made.queries)
+    assert again == made
+    assert share(share(deployed(MINUTE, HOUR))) == SHARED, "sharing twice changes nothing"
+
+
+def test_a_query_whose_namesake_has_left_the_file_keeps_its_children() -> None:
+    left = share(deployed(HOUR), SHARED.queries)
+    assert children(left) == {"hour": "minute"}
+    assert "orderer/minute.0.a" in process_names(left)
+
+
+def test_a_definition_says_what_it_shares_and_one_that_shares_nothing_is_as_before() -> None:
+    for each in SHARED.queries.values():
+        assert QuerySpec.from_json(each.to_json()) == each
+    assert QuerySpec.from_json(MINUTE.to_json()) == MINUTE
+    assert not {"children_of", "cut_windows", "shared_by"} & MINUTE.to_json().keys()
+    definition = QueryDefinition("hour", 0, 0, 2_500_000, SHARED.queries["hour"])
+    assert QueryDefinition.from_json(definition.to_json()) == definition
+
+
+def test_all_that_share_have_the_same_cut_points_at_any_speed() -> None:
+    odd = [windowed("a", 3 * SECOND_US), windowed("b", 5 * SECOND_US, 2 * SECOND_US)]
+    made = share(deployed(*odd)).queries.values()
+    for w_us in (100_000, 250_000, 2_500_000, 7_000_000):
+        grids = [QueryDefinition(q.name, 0, 0, w_us, q).grid for q in made]
+        first, second = (grid.cuts(0, 60 * SECOND_US).tolist() for grid in grids)
+        assert first == second
+        for each in odd:
+            assert set(Grid(w_us, each.window).cuts(0, 60 * SECOND_US).tolist()) <= set(first)
+        starts = range(0, 60 * SECOND_US, 500_000)
+        assert [g.count(0, e) for g in grids for e in starts] == [
+            sum(cut < e for cut in first) for _ in grids for e in starts
+        ]
+
+
+def test_what_is_shared_runs_once_and_each_query_has_roots() -> None:
+    names = process_names(SHARED, broker=False)
+    assert [n for n in names if n.startswith(("orderer", "root"))] == [
+        "orderer/minute.0.a",
+        "orderer/minute.0.b",
+        "root/minute.0",
+        "root/hour.0",
+    ]
+    specs = {spec.name: spec for spec in fragment_specs(SHARED, LAUNCH)}
+    assert "minute.0.a" in specs["aggregator/0"].command
+    assert not any("hour.0." in argument for argument in specs["aggregator/0"].command)
+    assert host_names(SHARED) == ("host/0", "host/1")
+    assert stages(SHARED.queries["hour"])[1] == ("orderer/minute.0.a", "orderer/minute.0.b")
+    assert stages(SHARED.queries["hour"])[-1] == ("root/hour.0",)
+
+
+def test_what_is_shared_has_topics_once() -> None:
+    topics = {spec.name for spec in topic_specs(SHARED, {})}
+    unshared = {spec.name for spec in topic_specs(deployed(MINUTE, HOUR), {})}
+    assert unshared - topics == {"sw.ordered.hour.0", "sw.deltas.hour.0"}
+    assert topics <= unshared
+
+
+def test_a_plan_counts_what_is_shared_once() -> None:
+    found, unshared = (
+        plan(deployed(MINUTE, other), PlannedLoad()) for other in (HOUR, replace(HOUR, margin_us=1))
+    )
+    assert found.cores < unshared.cores
+    assert found.topics == unshared.topics - 2
+    by_name = {process.name: process.fragments for process in found.processes}
+    assert by_name["aggregator/0"] == 1
+
+
+def test_a_fault_on_an_orderer_that_is_shared_hits_the_one_that_runs() -> None:
+    for text, target in [
+        ("at=1s kill orderer/hour.0.a", "orderer/minute.0.a"),
+        ("at=1s kill orderer/hour", "orderer/minute"),
+        ("at=1s kill root/hour.0", "root/hour.0"),
+        ("at=1s kill orderer/minute.0.b", "orderer/minute.0.b"),
+        ("at=1s kill orderer/none", "orderer/none"),
+    ]:
+        assert on_shared_children(parse_fault(text), SHARED).target == target
+
+
+def test_logs_are_kept_for_the_slowest_of_all_roots_that_read_them() -> None:
+    slow = LogState(0, 0, 0, stable=at(20), live=at(25), contiguous_seq=30)
+    readers = [replace(q, replicas=1) for q in SHARED.queries.values()]
+    fast = replace(root(0, A_STABLE), fragment="root/minute.0")
+    behind = replace(root(0, slow), fragment="root/hour.0")
+    own = OrdererState("orderer/minute.0.a", 0, 0, 0, 35, 35, ())
+    states: dict[str, OrdererState | RootState] = {s.fragment: s for s in (fast, behind, own)}
+    assert not_needed(readers, states) == {
+        ("sw.deltas.minute.0", 0): 20,
+        ("sw.ordered.minute.0", 0): 30,
+    }
+    del states["root/hour.0"]
+    assert not_needed(readers, states) == {}, "a root without a state record needs everything"
+
+
+def registry_of(*queries: QuerySpec) -> Registry:
+    broker = MemoryBroker()
+    for spec in topics_for([], []):
+        broker.create_topic(spec.name, spec.partitions)
+    registry = Registry(broker)
+    registry.publish_queries(*(QueryDefinition(q.name, 0, 0, 1, q) for q in queries))
+    return registry
+
+
+def test_an_aggregator_makes_the_figures_of_all_readers_for_all_their_roots() -> None:
+    registry = registry_of(*SHARED.queries.values())
+    found = fragment_of(OrdererName("minute", 0, 0), SHARED, registry, Names())
+    assert found.readers == ("minute", "hour")
+    assert found.route.figures == ("count", "sum", "max")
+    assert found.route.delta_topics == ("sw.deltas.minute.0",)
+    with pytest.raises(UsageError, match="query hour reads the children of query minute"):
+        fragment_of(OrdererName("hour", 0, 0), SHARED, registry, Names())
+
+
+def test_figures_that_only_a_query_outside_the_file_needs_are_made_too() -> None:
+    """Its root reads them when the query comes back; an absent maximum would be a wrong one."""
+    registry = registry_of(*SHARED.queries.values())
+    found = fragment_of(OrdererName("minute", 0, 0), deployed(MINUTE), registry, Names())
+    assert found.readers == ("minute",)
+    assert "max" in found.route.figures
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("made", [SHARED, deployed(MINUTE)], ids=["shared", "of its own"])
+def test_a_query_that_was_added_to_the_file_is_not_waited_for(made: Deployment) -> None:
+    """A process that restarts reads the file anew, and the query may never be registered."""
+    registry = registry_of(*made.queries.values())
+    file = [*made.queries.values(), windowed("added", 60 * SECOND_US)]
+    assert registry.wait_for_readers("minute", file) == list(made.queries.values())
+
+
+@pytest.mark.timeout(20)
+def test_a_reader_that_is_about_to_be_registered_is_waited_for() -> None:
+    minute, hour = SHARED.queries.values()
+    registry = registry_of(minute)
+    found: list[list[QuerySpec]] = []
+    waiting = threading.Thread(
+        target=lambda: found.append(registry.wait_for_readers("minute", [minute, hour]))
+    )
+    waiting.start()
+    waiting.join(0.3)
+    assert waiting.is_alive()
+    registry.publish_queries(QueryDefinition("hour", 0, 0, 1, hour))
+    waiting.join()
+    assert found == [[minute, hour]]
+
+
+def test_the_exporter_expects_the_orderers_of_what_is_registered() -> None:
+    """A query whose beginning is unknown for long hides no other query's orderers."""
+    file = deployed(MINUTE, HOUR, windowed("later", 60 * SECOND_US, margin_us=60_000))
+    registry = registry_of()
+    expected = Expected(file, registry)
+    assert not any(name.startswith("orderer/") for name in expected())
+    assert "root/later.0" in expected()
+    definitions = [QueryDefinition(q.name, 0, 0, 1, q) for q in share(file).queries.values()]
+    registry.publish_queries(*definitions[:2])
+    assert not expected.look()
+    orderers = {name for name in expected() if name.startswith("orderer/")}
+    assert orderers == {"orderer/minute.0.a", "orderer/minute.0.b"}
+    registry.publish_queries(definitions[2])
+    assert expected.look()
+    assert "orderer/later.0.a" in expected()
+    assert "orderer/hour.0.a" not in expected()
+
+
+@pytest.mark.timeout(20)
+def test_the_registrar_truncates_what_is_registered_while_other_queries_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    truncated: list[list[str]] = []
+    found = [deployed(MINUTE), SHARED]
+
+    async def main() -> None:
+        looked = [asyncio.Event(), asyncio.Event()]
+
+        class Rounds:
+            def __init__(self, transport: object, queries: Iterable[QuerySpec]) -> None:
+                truncated.append([query.name for query in queries])
+
+            async def run(self, every_s: float) -> None:
+                looked[len(truncated) - 1].set()
+                await asyncio.Event().wait()
+
+        monkeypatch.setattr(app, "Truncation", Rounds)
+        all_registered = asyncio.Event()
+        registering = asyncio.create_task(all_registered.wait())
+        registration = SimpleNamespace(as_registered=lambda: found.pop(0))
+        settings = SimpleNamespace(truncate_every_s=1.0)
+        context = SimpleNamespace(transport=MemoryBroker, settings=settings)
+        run = asyncio.create_task(app._truncate(*cast(Any, (registration, registering, context))))
+        await looked[0].wait()
+        assert truncated == [["minute"]]
+        all_registered.set()
+        await looked[1].wait()
+        run.cancel()
+
+    asyncio.run(main())
+    assert truncated == [["minute"], ["minute", "hour"]]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_the_registrar_waits_for_the_proxies_and_then_registers_ready_or_not(
+    is_ready: bool,
+) -> None:
+    """A proxy that has not read its input to the end holds up the queries for 30 s."""
+    done: list[object] = []
+
+    def wait_for(_holds: object, timeout_s: float) -> bool:
+        done.append(timeout_s)
+        return is_ready
+
+    def register(missing: list[str], _clock: object) -> list[str]:
+        done.append(missing)
+        return []
+
+    registration = SimpleNamespace(
+        publish_clock=lambda: None, missing=lambda: ["minute"], register=register
+    )
+    listener = SimpleNamespace(wait_for=wait_for)
+    asyncio.run(app.register(*cast(Any, (registration, listener, ["proxy/lab"]))))
+    assert done == [app.PROXIES_READY_S_MAX, ["minute"]]
+
+
+def test_a_query_that_is_not_in_the_file_is_its_own_reader() -> None:
+    """The roots of a fragment may run elsewhere; it continues where they are (rule-26)."""
+    broker = MemoryBroker()
+    for spec in topics_for([], []):
+        broker.create_topic(spec.name, spec.partitions)
+    registry = Registry(broker)
+    registry.publish_queries(QueryDefinition("minute", 0, 0, 1, MINUTE))
+    assert registry.wait_for_readers("minute", [replace(HOUR, name="other")]) == [MINUTE]

@@ -1,0 +1,216 @@
+"""What Prometheus is told: windows by kind, latency of first answers, states, lag, quarantine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+from tests.unit.runtime.local.test_layout import query, stream
+
+from slackwater.codec.results import format_time
+from slackwater.exporter.metrics import ResultMetrics, heartbeat_metrics
+from slackwater.model.deployment import Deployment
+from slackwater.model.records import Heartbeat
+
+S = 1_000_000
+DEPLOYMENT = Deployment("wall", {"s": stream("s")}, {"q": query("q", "s")})
+BEAT = Heartbeat(
+    process="root/q.0",
+    pid=1,
+    started_at=0,
+    at=0,
+    inc=3,
+    ready=True,
+    states={"sw.results.q.stable": "STABLE"},
+    detail={"stable_from": 7 * S, "keys": 3},
+)
+
+
+def boundary(
+    label: str, second: int, late_us: int, windows: int = 1, epoch: int | None = None, part: int = 0
+) -> dict[str, object]:
+    """The last of its windows is seen ``late_us`` after its normal time; emitted 10 ms before."""
+    due = (second + windows) * S
+    return {
+        "query": "q",
+        "part": part,
+        "kind": "boundary",
+        "label": label,
+        "epoch": int(label == "tentative") if epoch is None else epoch,
+        "window_start": format_time(second * S),
+        "window_end": format_time(due),
+        "windows": windows,
+        "due_at": format_time(due),
+        "emitted_at": format_time(due + late_us - 10_000),
+        "seen_at": format_time(due + late_us),
+    }
+
+
+class Page:
+    """What a scrape shows after these records of query q; X is 2 s."""
+
+    def __init__(self, *records: dict[str, object], deployment: Deployment = DEPLOYMENT) -> None:
+        self._registry = CollectorRegistry()
+        metrics = ResultMetrics(self._registry, deployment)
+        for record in records:
+            metrics.take(record)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self._registry.get_sample_value(f"slackwater_{name}", {"query": "q"} | labels)
+
+    @property
+    def first_answers(self) -> float:
+        name = "first_answer_latency_seconds_count"
+        return sum(self.value(name, label=each) or 0.0 for each in ("stable", "tentative"))
+
+
+LATENCY = "first_answer_latency_seconds"
+
+
+def test_windows_are_counted_by_kind_and_only_first_answers_have_a_latency() -> None:
+    page = Page(
+        boundary("stable", 1, 40_000),
+        boundary("tentative", 2, 1_900_000),
+        {"query": "q", "part": 0, "kind": "undo"},
+        boundary("stable", 2, 9_000_000, epoch=1),  # replaces the tentative one
+        boundary("stable", 3, 60_000, windows=4),
+    )
+    assert page.value("windows_total", label="stable") == 6
+    assert page.value("windows_total", label="tentative") == 1
+    assert page.value("undo_total") == 1
+    assert page.value(f"{LATENCY}_sum", label="tentative") == 1.9
+    assert page.value(f"{LATENCY}_bucket", label="stable", le="0.05") == 1
+    assert page.value("bound_seconds") == DEPLOYMENT.queries["q"].bound_us / S
+
+
+def test_each_window_of_a_run_has_a_latency_of_its_own() -> None:
+    """Seconds 1 to 5 in one boundary: the last 0.2 s after its normal time, the first 4.2 s."""
+    page = Page(boundary("stable", 1, 200_000, windows=5))
+    assert page.value(f"{LATENCY}_count", label="stable") == 5
+    assert page.value(f"{LATENCY}_sum", label="stable") == pytest.approx(0.2 * 5 + 1 + 2 + 3 + 4)
+    for limit, below in {"0.1": 0, "0.2": 1, "1.0": 1, "1.5": 2, "4.0": 4, "6.0": 5}.items():
+        assert page.value(f"{LATENCY}_bucket", label="stable", le=limit) == below
+    assert page.value(f"{LATENCY}_bucket", label="stable", le="+Inf") == 5
+    assert page.value("windows_beyond_bound_total") == 3, "X is 2 s"
+
+
+def test_windows_beyond_the_bound_are_counted_once_each() -> None:
+    page = Page(boundary("stable", 0, 2_000_000))
+    assert page.value("windows_beyond_bound_total") == 0, "at X"
+    late = boundary("tentative", 1, 2_000_001)
+    corrected = boundary("stable", 1, 60_000_000, epoch=1)
+    assert Page(late, corrected).value("windows_beyond_bound_total") == 1
+
+
+def test_overdue_windows_that_were_skipped_are_late_first_answers_each() -> None:
+    skipped = boundary("tentative", 1, 2_500_000, windows=100) | {"skipped": True, "missing": ["s"]}
+    page = Page(skipped, boundary("stable", 1, 9_000_000, windows=100, epoch=1))
+    assert page.first_answers == 100
+    assert page.value("windows_beyond_bound_total") == 100
+
+
+def test_a_million_windows_in_a_run_cost_no_more_than_one() -> None:
+    page = Page(boundary("stable", 0, 0, windows=1_000_000))
+    assert page.first_answers == 1_000_000
+    assert page.value("windows_beyond_bound_total") == 999_997
+
+
+def test_the_commit_is_in_the_latency() -> None:
+    """What a reader of committed results sees; ``emitted_at`` is 10 ms before in these records."""
+    assert Page(boundary("stable", 1, 40_000)).value(f"{LATENCY}_sum", label="stable") == 0.04
+
+
+def test_the_answers_that_replace_a_run_of_tentative_ones_are_not_the_first() -> None:
+    """W1-W4 are empty and tentative in one record; of the exact ones W3 has a row."""
+    page = Page(
+        boundary("tentative", 1, 1_900_000, windows=4),
+        boundary("stable", 1, 9_000_000, windows=2, epoch=1),
+        boundary("stable", 3, 8_000_000, epoch=1),
+        boundary("stable", 4, 7_000_000, epoch=1),
+    )
+    assert page.first_answers == 4
+
+
+def test_an_exporter_that_starts_amid_corrections_takes_none_for_a_first_answer() -> None:
+    assert Page(boundary("stable", 1, 600_000_000, epoch=7)).first_answers == 0
+
+
+def test_windows_before_1970_have_a_latency_too() -> None:
+    assert Page(boundary("stable", -7, 40_000), boundary("stable", -6, 9)).first_answers == 2
+
+
+def test_a_window_is_answered_when_its_last_part_is() -> None:
+    two = Deployment("wall", {"s": stream("s")}, {"q": query("q", "s", parts=2)})
+    page = Page(
+        boundary("stable", 1, 100_000),
+        boundary("stable", 2, 100_000),
+        boundary("stable", 2, 3_000_000, part=1),
+        boundary("stable", 3, 200_000, windows=2, part=1),
+        boundary("stable", 3, 400_000),
+        deployment=two,
+    )
+    assert page.first_answers == 2, "second 1 was not read of part 1; 4 is not there of part 0"
+    assert page.value(f"{LATENCY}_sum", label="stable") == pytest.approx(3.4)
+    assert page.value("windows_beyond_bound_total") == 1
+
+
+def test_in_a_chain_the_smallest_bound_is_in_force() -> None:
+    queries = {"q": query("q", "s"), "r": replace(query("r", "q"), bound_us=S)}
+    chain = Deployment("wall", {"s": stream("s")}, queries)
+    page = Page(boundary("stable", 1, 1_500_000), deployment=chain)
+    assert page.value("bound_seconds") == 1.0
+    assert page.value("windows_beyond_bound_total") == 1
+
+
+def test_where_the_clock_follows_the_data_a_run_has_one_normal_time() -> None:
+    data = Deployment("data", {"s": stream("s")}, {"q": query("q", "s")})
+    page = Page(boundary("stable", 1, 0, windows=9), deployment=data)
+    assert page.value("windows_beyond_bound_total") == 0
+
+
+def test_heartbeats_tell_states_lag_and_quarantine() -> None:
+    proxy = replace(BEAT, process="proxy/s", states={}, detail={"late": 4})
+    beats = {"root/q.0": BEAT, "proxy/s": proxy}
+    ages = {"root/q.0": 100.0, "proxy/s": 5_000.0}
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for metric in heartbeat_metrics(beats, ages, 9 * S)
+        for sample in metric.samples
+    }
+
+    assert found["slackwater_process_ready", "root/q.0"] == 1
+    assert found["slackwater_process_ready", "proxy/s"] == 0, "not heard for 5 s"
+    output = "sw.results.q.stable"
+    assert found["slackwater_output_state", "root/q.0", output, "STABLE"] == 1
+    assert found["slackwater_output_state", "root/q.0", output, "UP_FAILURE"] == 0
+    assert found["slackwater_lag_seconds", "root/q.0", "stable"] == 2
+    assert found["slackwater_quarantined_readings", "s", "late"] == 4
+
+
+def test_heartbeats_tell_cpu_commits_and_who_is_missing() -> None:
+    detail = {"overdue_ms": 1_500, "commit_ms": 20, "cpu_ms_per_s": 250, "cpu_wait_ms_per_s": 3_000}
+    expected = ("root/q.0", "orderer/q.0.a")
+    metrics = heartbeat_metrics(
+        {"root/q.0": replace(BEAT, detail=detail)}, {"root/q.0": 1.0}, None, expected
+    )
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for metric in metrics
+        for sample in metric.samples
+    }
+    assert found["slackwater_overdue_seconds", "root/q.0"] == 1.5
+    assert found["slackwater_commit_seconds", "root/q.0"] == 0.02
+    assert found["slackwater_process_cpu_cores", "root/q.0"] == 0.25
+    assert found["slackwater_process_cpu_wait_seconds", "root/q.0"] == 3.0
+    assert found["slackwater_process_ready", "orderer/q.0.a"] == 0, "never heard"
+    assert found["slackwater_process_ready", "root/q.0"] == 1
+
+
+def test_without_a_clock_that_is_known_there_is_no_lag() -> None:
+    names = {
+        sample.name
+        for metric in heartbeat_metrics({"root/q.0": BEAT}, {"root/q.0": 1.0}, None)
+        for sample in metric.samples
+    }
+    assert "slackwater_lag_seconds" not in names

@@ -1,0 +1,412 @@
+"""compose/ says what is there: services are the deployment's processes, and each is kept in bounds.
+
+What needs no engine to be checked; tests/e2e runs the stack.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from ruamel.yaml import YAML
+
+from slackwater.deployment.parse import load_deployment
+from slackwater.exporter.metrics import ResultMetrics, heartbeat_metrics
+from slackwater.proxy.inputs import add_arguments, options_of
+from slackwater.runtime.local.broker_security import BROKER
+from slackwater.runtime.local.layout import process_names
+from slackwater.runtime.security.credentials import Role
+from slackwater.runtime.service.entry import argument_parser
+from slackwater_spark.session import CLUSTER_SECURITY, SECRET_CHARS_MIN
+
+ROOT = Path(__file__).parents[3]
+COMPOSE = ROOT / "compose"
+ONE_SHOT = {"topics", "spark-secret"}
+SPARK = {"spark-master", "spark-worker-1", "spark-worker-2"}
+
+
+def load(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = YAML(typ="safe").load(path)
+    return loaded
+
+
+STACK = load(COMPOSE / "compose.yaml")
+SERVICES: dict[str, dict[str, Any]] = STACK["services"]
+
+
+def processes(service: dict[str, Any]) -> list[str]:
+    """What a service runs, by the names that status prints."""
+    command = service.get("command", [])
+    if command[:1] != ["fragment"]:
+        return []
+    hosted = [word.partition("=")[2] for word in command if word.startswith("--fragments=")]
+    if command[1] == "host":
+        return [name for names in hosted for name in names.split(",")]
+    return [f"{command[1]}/{name}" for name in takewhile(_is_name, command[2:])]
+
+
+def _is_name(word: str) -> bool:
+    return not word.startswith("-")
+
+
+def test_the_options_of_a_proxy_fit_its_streams() -> None:
+    for service in SERVICES.values():
+        command = service.get("command", [])
+        if command[:2] == ["fragment", "proxy"]:
+            parser = argument_parser("proxy", "STREAM")
+            add_arguments(parser)
+            where = ["--deployment", "d", "--bootstrap", "b", "--data-dir", "x"]
+            arguments = parser.parse_args([*command[2:], *where])
+            found = options_of(arguments, tuple(arguments.names))
+            played = [stream for stream, options in found.items() if options.sensor is not None]
+            assert played == [stream for stream in arguments.names if stream != "lab"]
+
+
+def test_replicas_are_in_different_hosts() -> None:
+    for name, service in SERVICES.items():
+        orderers = [each for each in processes(service) if each.startswith("orderer/")]
+        children = [each.rpartition(".")[0] for each in orderers]
+        assert len(children) == len(set(children)), name
+
+
+@pytest.mark.parametrize("file", ["deployment.yaml", "cluster-deployment.yaml"])
+def test_the_services_are_the_processes_of_the_deployment(file: str) -> None:
+    deployment = load_deployment(COMPOSE / file)
+    run = sorted(name for service in SERVICES.values() for name in processes(service))
+    beside = ["exporter/0", "registrar/0"]
+
+    assert run == sorted([*process_names(deployment, broker=False), *beside])
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_is_kept_in_bounds(name: str) -> None:
+    service = SERVICES[name]
+    ours = service["image"].startswith("${SLACKWATER_SERVICES") or "AGGREGATOR" in service["image"]
+
+    assert "container_name" not in service
+    assert re.fullmatch(r"\d+[mg]", service["mem_limit"])
+    assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", []))
+    # Our images bring their own health check; all others have one here.
+    assert name in ONE_SHOT or (ours and name not in SPARK) or "test" in service["healthcheck"]
+    assert service["logging"]["options"]["max-size"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not service.keys() & {"cap_add", "privileged", "user", "network_mode", "pid"}
+    # Kafka writes its configuration beside its program.
+    assert service.get("read_only", False) != name.startswith("kafka-")
+    if ours:
+        assert service["init"]
+
+
+def test_nobody_can_log_in_with_a_password_that_everybody_knows() -> None:
+    grafana = SERVICES["grafana"]["environment"]
+    assert grafana["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert grafana["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
+    assert grafana["GF_AUTH_BASIC_ENABLED"] == "false"
+    assert grafana["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    for name, service in SERVICES.items():
+        given = [key for key in service.get("environment", {}) if "PASSWORD" in key.upper()]
+        assert not given, name
+
+
+def properties_of_the_script() -> dict[str, str]:
+    """What the image's master and workers are told of security."""
+    text = (COMPOSE / "images/spark/spark").read_text()
+    lines = text.partition("<<END\n")[2].partition("\nEND\n")[0].splitlines()
+    return dict(line.split(" ", 1) for line in lines)
+
+
+def test_the_spark_cluster_asks_for_its_secret() -> None:
+    """Master, workers and drivers have the same terms, and one secret that is made once."""
+    reported = properties_of_the_script()
+    assert CLUSTER_SECURITY.items() <= reported.items()
+    assert reported["spark.authenticate.secret"] == "$secret"
+    assert reported["spark.master.rest.enabled"] == "false", "that port asks nobody"
+    volume = "${SLACKWATER_SPARK_SECRET:-spark-secret}:/secret"
+    assert SERVICES["spark-secret"]["volumes"] == [volume]
+    assert "spark-secret" in STACK["volumes"]
+    for name in SPARK:
+        service = SERVICES[name]
+        assert f"{volume}:ro" in service["volumes"]
+        assert service["environment"]["SPARK_SECRET_FILE"] == "/secret/spark"
+        ended = service["depends_on"]["spark-secret"]["condition"]
+        assert ended == "service_completed_successfully"
+    for name in ("aggregator-0", "aggregator-1"):
+        assert f"{volume}:ro" in SERVICES[name]["volumes"]
+        assert "--secret-file=/secret/spark" in SERVICES[name]["command"]
+
+
+def test_the_secret_is_made_once_and_for_its_owner(tmp_path: Path) -> None:
+    *shell, script = SERVICES["spark-secret"]["command"]
+    script = script.replace("/secret", str(tmp_path))
+    for _ in range(2):
+        subprocess.run([*shell, script], check=True)
+    made = tmp_path / "spark"
+    kept = made.read_text()
+    subprocess.run([*shell, script], check=True)
+    assert made.read_text() == kept
+    assert len(kept) >= SECRET_CHARS_MIN
+    assert (made.stat().st_mode & 0o777, list(tmp_path.iterdir())) == (0o600, [made])
+
+
+SECURED: dict[str, dict[str, Any]] = load(COMPOSE / "secured.yaml")["services"]
+ROLE_OF = {
+    "topics": "admin",
+    "registrar": "admin",
+    "proxy": "proxy",
+    "room-2": "proxy",
+    "host-0": "host",
+    "host-1": "host",
+    "aggregator-0": "aggregator",
+    "aggregator-1": "aggregator",
+    "exporter": "exporter",
+}
+"""Which role's file each service that talks to Kafka has."""
+MAKES_SECRETS = {"secrets", "rights"}
+
+
+def test_every_service_of_the_secured_stack_has_the_file_of_its_role_alone() -> None:
+    ours = {
+        name
+        for name, service in SERVICES.items()
+        if "SERVICES" in service["image"] or "AGGREGATOR" in service["image"]
+    }
+    assert ours - SPARK - {"spark-secret"} == ROLE_OF.keys()
+    for name, role in ROLE_OF.items():
+        assert SECURED[name]["environment"] == {"SLACKWATER_KAFKA_CONFIG": "/kafka"}, name
+        assert SECURED[name]["volumes"] == [f"secured-{role}:/kafka:ro"], name
+    workers = {name: service for name, service in SECURED.items() if name.startswith("spark-")}
+    assert {tuple(each["volumes"]) for each in workers.values()} == {
+        ("secured-aggregator:/kafka:ro",)
+    }
+    known = ROLE_OF.keys() | workers.keys() | MAKES_SECRETS
+    assert {name for name in SECURED if name not in known} == {"kafka-1", "kafka-2", "kafka-3"}
+
+
+@pytest.mark.parametrize("name", ["kafka-1", "kafka-2", "kafka-3"])
+def test_a_broker_of_the_secured_stack_lets_nobody_in_by_default(name: str) -> None:
+    service = SECURED[name]
+    settings = SERVICES[name]["environment"] | service["environment"]
+    listeners = [each.partition("://")[0] for each in settings["KAFKA_LISTENERS"].split(",")]
+    protocols = dict(
+        each.split(":") for each in settings["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(",")
+    )
+    assert protocols.keys() == set(listeners)
+    assert {protocols["HOST"], protocols["INSIDE"]} == {"SASL_SSL"}
+    for listener in ("BROKER", "CONTROLLER"):
+        assert protocols[listener] == "SSL"
+        assert settings[f"KAFKA_LISTENER_NAME_{listener}_SSL_CLIENT_AUTH"] == "required"
+    assert settings["KAFKA_INTER_BROKER_LISTENER_NAME"] == "BROKER"
+    assert settings["KAFKA_AUTHORIZER_CLASS_NAME"].endswith(".StandardAuthorizer")
+    assert settings["KAFKA_ALLOW_EVERYONE_IF_NO_ACL_FOUND"] == "false"
+    assert settings["KAFKA_SUPER_USERS"] == f"User:CN={BROKER}"
+    advertised = dict(
+        each.split("://") for each in settings["KAFKA_ADVERTISED_LISTENERS"].split(",")
+    )
+    assert advertised["INSIDE"] == f"{name}:19092"
+    assert advertised["BROKER"] == f"{name}:19093"
+    plain = dict(
+        each.split("://")
+        for each in SERVICES[name]["environment"]["KAFKA_ADVERTISED_LISTENERS"].split(",")
+    )
+    assert advertised["HOST"] == plain["HOST"], "where programs outside look for it"
+    assert service["volumes"] == ["secured-broker:/made/broker:ro"]
+    ended = service["depends_on"]["secrets"]["condition"]
+    assert ended == "service_completed_successfully"
+
+
+def test_secrets_are_made_by_services_that_are_kept_in_bounds() -> None:
+    for name in MAKES_SECRETS:
+        service = SECURED[name]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["read_only"]
+        assert service["restart"] == "no"
+        assert re.fullmatch(r"\d+[mg]", service["mem_limit"])
+        assert not service.keys() & {"cap_add", "privileged", "user", "ports"}
+    assert SECURED["secrets"]["network_mode"] == "none"
+    folders = {volume.split(":")[1] for volume in SECURED["secrets"]["volumes"]}
+    roles = {f"/made/{role}" for role in Role}
+    assert folders == roles | {"/made/broker", "/made/outside"}
+    text = (COMPOSE / "images/services/Dockerfile").read_text()
+    made = re.search(r"for place in (.+); do", text)
+    assert made is not None
+    assert {f"/made/{place}" for place in made[1].split()} == folders, "owned by who writes there"
+    read_only = {
+        volume.removesuffix(":ro")
+        for volume in SECURED["rights"]["volumes"]
+        if volume.endswith(":ro") and "/made/" in volume
+    }
+    assert read_only == set(SECURED["secrets"]["volumes"])
+
+
+def test_no_password_is_written_in_what_starts_the_secured_stack() -> None:
+    text = (COMPOSE / "secured.yaml").read_text()
+    assert not re.findall(r"(?i)password\s*[=:]", text)
+    assert not re.findall(r"(?i)\w*PASSWORD\w*", "".join(str(each) for each in SECURED.values()))
+
+
+def run_pin_images(folder: Path, docker: str) -> tuple[int, str, str | None]:
+    """With a ``docker`` of our own; the file that it wrote."""
+    (folder / "docker").write_text(f"#!/bin/bash\n{docker}\n")
+    (folder / "docker").chmod(0o755)
+    out = folder / "pinned.env"
+    ran = subprocess.run(
+        [COMPOSE / "pin-images", out],
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ran.returncode, ran.stderr, out.read_text() if out.exists() else None
+
+
+def test_images_are_pinned_by_the_digests_of_their_registry(tmp_path: Path) -> None:
+    digest = "sha256:" + "5" * 64
+    code, _, written = run_pin_images(tmp_path, f'[[ $1 == buildx ]] && echo "{digest}"')
+    assert code == 0
+    assert written is not None
+    pinned = dict(line.split("=", 1) for line in written.splitlines() if line[0] != "#")
+    text = (COMPOSE / "compose.yaml").read_text()
+    public = dict(re.findall(r"\$\{(\w+_IMAGE):-((?!slackwater/)[^}]+)\}", text))
+    assert pinned == {name: f"{image}@{digest}" for name, image in public.items()}
+    assert len(pinned) == 4
+
+
+@pytest.mark.parametrize(
+    "docker",
+    [
+        "exit 1",
+        "echo no digest",
+        'case $* in *grafana*) exit 1;; esac; echo "sha256:' + "5" * 64 + '"',
+    ],
+    ids=["no registry", "no digest", "one image less"],
+)
+def test_without_a_registry_no_image_is_pinned(tmp_path: Path, docker: str) -> None:
+    (tmp_path / "pinned.env").write_text("as it was\n")
+    code, reported, written = run_pin_images(tmp_path, docker)
+    assert (code, written) == (3, "as it was\n")
+    assert "no registry" in reported
+    assert "nothing is changed" in reported
+
+
+def test_every_variable_is_explained() -> None:
+    text = "".join((COMPOSE / name).read_text() for name in ("compose.yaml", "secured.yaml"))
+    used = set(re.findall(r"\$\{(SLACKWATER_\w+)", text))
+    cluster = set(re.findall(r"^(\w+)=", (COMPOSE / "cluster.env").read_text(), re.MULTILINE))
+    example = (COMPOSE / ".env.example").read_text()
+    explained = set(re.findall(r"^#(\w+)=", example, re.MULTILINE)) | cluster
+
+    assert used <= explained
+
+
+def metrics() -> set[str]:
+    """What the exporter serves, without the suffixes that a scrape adds."""
+    registry = CollectorRegistry()
+    ResultMetrics(registry, load_deployment(COMPOSE / "deployment.yaml"))
+    return {metric.name for metric in [*registry.collect(), *heartbeat_metrics({}, {}, 0)]}
+
+
+def asked_for(expression: str) -> set[str]:
+    """The metrics of ours that a PromQL expression names."""
+    found = re.findall(r"slackwater_\w+", expression)
+    return {re.sub(r"_(total|bucket|count|sum)$", "", metric) for metric in found}
+
+
+def expressions(dashboard: dict[str, Any]) -> list[str]:
+    """What its panels ask Prometheus."""
+    return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+
+
+ALERTS = load(COMPOSE / "observe/alerts.yml")
+RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+def test_an_alert_asks_for_metrics_that_there_are_and_says_what_to_do(rule: dict[str, Any]) -> None:
+    assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+    named = asked_for(rule["expr"])
+    assert named <= metrics()
+    assert named or rule["expr"].startswith("up{"), "it asks for something"
+    assert re.fullmatch(r"\d+[smh]", rule.get("for", "0s"))
+    assert rule["labels"]["severity"] in {"page", "ticket"}
+    assert set(rule["annotations"]) == {"summary", "description"}
+    used = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
+    assert used <= {"query", "process", "instance"}
+
+
+def test_prometheus_loads_the_alerts_that_are_mounted() -> None:
+    prometheus = load(COMPOSE / "observe/prometheus.yml")
+    assert prometheus["rule_files"] == ["alerts.yml"]
+    mounted = [volume.partition(":")[0] for volume in SERVICES["prometheus"]["volumes"]]
+    assert "./observe/alerts.yml" in mounted
+    jobs = {each["job_name"] for each in prometheus["scrape_configs"]}
+    asked = {job for rule in RULES for job in re.findall(r'job="(\w+)"', rule["expr"])}
+    assert asked <= jobs
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    dashboard = json.loads((COMPOSE / "observe/grafana/dashboards/slackwater.json").read_text())
+    asked = {metric for expression in expressions(dashboard) for metric in asked_for(expression)}
+
+    assert asked == metrics()
+
+
+def promtool(*arguments: object) -> None:
+    """Prometheus' own check of a file of its own kinds."""
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not here: apt-get install prometheus, or unpack a release")
+    done = subprocess.run(
+        [program, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_prometheus_takes_its_configuration_and_the_rules() -> None:
+    promtool("check", "config", COMPOSE / "observe/prometheus.yml")
+
+
+def test_each_alert_is_raised_when_it_should_be_and_not_else() -> None:
+    tests = load(COMPOSE / "observe/alerts-test.yml")["tests"]
+    tested = set(re.findall(r'alertname="(\w+)"', str(tests)))
+    assert tested == {rule["alert"] for rule in RULES}
+    promtool("test", "rules", COMPOSE / "observe/alerts-test.yml")
+
+
+def test_prometheus_understands_what_the_dashboard_asks(tmp_path: Path) -> None:
+    dashboard = json.loads((COMPOSE / "observe/grafana/dashboards/slackwater.json").read_text())
+    asked = [expression.replace("$query", ".*") for expression in expressions(dashboard)]
+    # Without any series each of them has an empty answer, if it can be parsed.
+    checks = [{"expr": each, "eval_time": "1m", "exp_samples": []} for each in asked]
+    series = [{"series": "nothing", "values": "0x20"}]
+    test = {"interval": "5s", "input_series": series, "promql_expr_test": checks}
+    (tmp_path / "test.json").write_text(json.dumps({"rule_files": [], "tests": [test]}))
+    promtool("test", "rules", tmp_path / "test.json")
+
+
+def test_the_dashboard_has_the_data_source_that_is_provided() -> None:
+    dashboard = json.loads((COMPOSE / "observe/grafana/dashboards/slackwater.json").read_text())
+    (source,) = load(COMPOSE / "observe/grafana/datasources/prometheus.yml")["datasources"]
+    named = [*dashboard["panels"], *dashboard["templating"]["list"]]
+    assert {each["datasource"]["uid"] for each in named} == {source["uid"]}
+    (mounted,) = [v for v in SERVICES["grafana"]["volumes"] if v.startswith("./observe/grafana")]
+    folder = mounted.split(":")[1]
+    (provider,) = load(COMPOSE / "observe/grafana/dashboards/slackwater.yml")["providers"]
+    assert provider["options"]["path"] == f"{folder}/dashboards"
+    home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert home == f"{folder}/dashboards/slackwater.json"
+    assert source["url"].startswith("http://prometheus:")
+
+
+@pytest.mark.parametrize("path", sorted(COMPOSE.rglob("*.yml")), ids=str)
+def test_the_provisioning_is_yaml(path: Path) -> None:
+    assert load(path)

@@ -1,0 +1,151 @@
+"""Registration: topics that no broker shows yet, and the start of queries that share children."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tests.unit.runtime.local.test_layout import query, stream
+
+from slackwater.deployment.sharing import share
+from slackwater.model.deployment import Clock, Deployment, QuerySpec, TopicSpec
+from slackwater.model.errors import DeploymentError, EnvironmentProblem
+from slackwater.primitives.eventclock import DataClock, WallClock
+from slackwater.runtime.local import registration
+from slackwater.runtime.local.registration import Registration
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.topics import topics_for
+from slackwater.runtime.service.registry import QueryDefinition, Registry
+
+
+class OtherCluster:
+    """Stands for a transport; nothing is asked of it but where its broker is."""
+
+    cluster = bootstrap = "kafka:9092"
+
+
+def made() -> Registration:
+    streams = {"s1": replace(stream("s1"), topic=TopicSpec("readings"))}
+    deployment = Deployment("wall", streams, {"q": query("q", "s1")})
+    return Registration(cast(Any, OtherCluster()), deployment, Path("d.yaml"))
+
+
+def test_a_topic_that_was_just_made_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[dict[str, int]] = [{}, {"readings": 3}]
+    monkeypatch.setattr(registration, "partition_counts", lambda where, topics: shown.pop(0))
+    assert made().partitions_of == {"s1": 3}
+    assert not shown
+
+
+def test_one_that_does_not_appear_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {})
+    monkeypatch.setattr(registration, "APPEARS_S_MAX", 0.2)
+    with pytest.raises(EnvironmentProblem, match=r"topic readings of d\.yaml does not exist on"):
+        _ = made().partitions_of
+
+
+def test_queries_that_share_begin_together_though_data_arrives_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the children begin elsewhere than one of the roots that read them."""
+    broker = MemoryBroker()
+    for spec in topics_for([], []):
+        broker.create_topic(spec.name, spec.partitions)
+    queries = {name: query(name, "s1") for name in ("q", "r")}
+    deployment = share(Deployment("data", {"s1": stream("s1")}, queries))
+    assert deployment.queries["r"].child_query == "q"
+    found = [None, 7_000_000, 5_000_000]  # of q; then a reading arrives, then an older one
+    monkeypatch.setattr(registration, "beginning", lambda *of: found.pop(0))
+    monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {})
+    monkeypatch.setattr(broker, "cluster", None, raising=False)
+    wanted = Registration(cast(Any, broker), deployment, Path("d.yaml"))
+    assert wanted.register(["q", "r"], DataClock()) == ["q", "r"]
+    assert wanted.register(["q", "r"], DataClock()) == []
+    begun = Registry(broker).queries()
+    assert begun["q"].e0_us == begun["r"].e0_us
+
+
+def of_chain(*queries: QuerySpec, clock: Clock = "wall") -> Deployment:
+    streams = {name: stream(name) for name in ("s1", "s2")}
+    return share(Deployment(clock, streams, {each.name: each for each in queries}))
+
+
+def on(broker: MemoryBroker, deployment: Deployment) -> Registration:
+    """A start over this file, with what is registered there."""
+    found = Registration(cast(Any, broker), deployment, Path("d.yaml"))
+    found.share()
+    return found
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
+    """A broker with a registry; all streams have begun."""
+    made = MemoryBroker()
+    for spec in topics_for([], []):
+        made.create_topic(spec.name, spec.partitions)
+    monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {"sw.registry": 1})
+    monkeypatch.setattr(registration, "beginning", lambda *of: 5_000_000)
+    monkeypatch.setattr(made, "cluster", None, raising=False)
+    monkeypatch.setattr(made, "bootstrap", "kafka:9092", raising=False)
+    return made
+
+
+Q, R = query("q", "s1"), query("r", "s1")
+HASTY = replace(query("hasty", "q"), bound_us=1_000_000)
+"""Its bound of 1 s, less two margins, is the deadline of q's root; q's orderer has two more."""
+
+
+def test_an_added_query_that_brings_registered_deadlines_forward_is_refused(
+    broker: MemoryBroker,
+) -> None:
+    first = on(broker, of_chain(Q, R))
+    assert first.register(first.missing(), WallClock()) == []
+    with pytest.raises(DeploymentError) as refused:
+        on(broker, of_chain(Q, R, HASTY)).missing()
+    assert str(refused.value).startswith(
+        "d.yaml: query hasty has a bound of 1s and reads the results of q: it would bring the"
+        " first deadline of queries q, r, which are registered, forward from 1900ms to 800ms after"
+        " the normal time; give hasty a bound of at least 2100ms, let it read"
+        " a query of another name, or start anew"
+    )
+    patient = replace(HASTY, bound_us=2_100_000)
+    assert on(broker, of_chain(Q, R, patient)).missing() == ["hasty"]
+
+
+def test_the_one_that_is_to_be_changed_is_named_at_the_end_of_a_chain(
+    broker: MemoryBroker,
+) -> None:
+    first = on(broker, of_chain(Q))
+    first.register(first.missing(), WallClock())
+    between = replace(query("between", "q"), bound_us=9_000_000)
+    end = replace(query("end", "between"), bound_us=1_500_000)
+    with pytest.raises(DeploymentError, match=r"query end .* of q: .* query q, which is .* 2200ms"):
+        on(broker, of_chain(Q, between, end)).missing()
+    end = replace(end, bound_us=2_200_000)
+    assert on(broker, of_chain(Q, between, end)).missing() == ["between", "end"]
+
+
+def test_one_that_was_in_the_file_from_the_beginning_may_begin_later(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart in between finds it unregistered, with a deadline that has held all along."""
+    both = replace(HASTY, sources=("q", "s2"))
+    begins = iter([5_000_000, None])
+    monkeypatch.setattr(registration, "beginning", lambda *of: next(begins))
+    first = on(broker, of_chain(Q, both, clock="data"))
+    assert first.register(first.missing(), DataClock()) == ["hasty"]
+    assert Registry(broker).queries()["q"].first_deadline_us == 800_000
+    assert on(broker, of_chain(Q, both, clock="data")).missing() == ["hasty"]
+
+
+def test_deadlines_that_an_earlier_version_registered_are_those_of_what_is_registered(
+    broker: MemoryBroker,
+) -> None:
+    of_then = [QueryDefinition(each.name, 0, 0, 1, each) for each in (Q, HASTY)]
+    assert all("deadline_us" not in each.to_json() for each in of_then)
+    Registry(broker).publish_queries(*of_then)
+    assert on(broker, of_chain(Q, HASTY)).missing() == []
+    with pytest.raises(DeploymentError, match="from 800ms to 300ms"):
+        on(broker, of_chain(Q, HASTY, replace(HASTY, name="more", bound_us=500_000))).missing()
