@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import c_char_p, c_int, c_int16, c_size_t, c_void_p
+from ctypes import c_char_p, c_int, c_int16, c_int32, c_size_t, c_void_p
 from typing import Any
 
 from slackwater.runtime.logs.librdkafka import library
@@ -13,6 +13,7 @@ from slackwater.runtime.logs.librdkafka import library
 PRODUCE = 0
 NOT_LEADER = 6
 _PRODUCER = 0
+_BROKER = 1
 
 
 class MockCluster:
@@ -36,11 +37,20 @@ class MockCluster:
         code = self._library.rd_kafka_mock_topic_create(cluster, name, c_int(partitions), c_int(1))
         assert code == 0, code
 
-    def refuse(self, api: int, *errors: int) -> None:
-        """Answer the next requests of this kind with these error codes."""
-        self._library.rd_kafka_mock_push_request_errors(
-            c_void_p(self._cluster), c_int16(api), c_size_t(len(errors)), *map(c_int, errors)
+    def refuse(self, api: int, error: int, after_ms: int = 0) -> None:
+        """Answer the next request of this kind with an error code, after a delay.
+
+        A client that may have several requests in flight sends them in the meantime.
+        """
+        code = self._library.rd_kafka_mock_broker_push_request_error_rtts(
+            c_void_p(self._cluster),
+            c_int32(_BROKER),
+            c_int16(api),
+            c_size_t(1),
+            c_int(error),
+            c_int(after_ms),
         )
+        assert code == 0, code
 
     def close(self) -> None:
         self._library.rd_kafka_mock_cluster_destroy(self._cluster)

@@ -144,7 +144,8 @@ def all_are_answered(stack: StackThread) -> None:
 
 
 def answered(stack: StackThread, query: str) -> list[float]:
-    """The readings in the stable results so far, in their order there."""
+    """The readings in the committed stable results so far, in their order there."""
     log = (stack.stack.transport.names.results(query, "stable"), 0)
-    rows = (parse_result(raw.value) for raw in read_to_end(stack.stack.transport, log))
+    records = read_to_end(stack.stack.transport, log, isolation="read_committed")
+    rows = (parse_result(raw.value) for raw in records)
     return [row["fields"]["x"] for row in rows if row["kind"] == "stable"]

@@ -21,6 +21,8 @@ from slackwater.runtime.logs.transport import WriterFailedError
 
 TOPIC: Final = "topic"
 WAIT_S_MAX: Final = 30.0
+REFUSED_AFTER_MS: Final = 1_000
+"""Time enough to send the second request, if the client may."""
 PIPELINED: Final = {"max.in.flight": 5}
 A_RECORD_A_REQUEST: Final = {"batch.num.messages": 1}
 
@@ -46,7 +48,7 @@ def offsets_of_two_requests(
         writer.append(TOPIC, 1, b"connected")
         writer.await_delivered(WAIT_S_MAX)
         offsets: list[int] = []
-        cluster.refuse(PRODUCE, NOT_LEADER)
+        cluster.refuse(PRODUCE, NOT_LEADER, after_ms=REFUSED_AFTER_MS)
         writer.append(TOPIC, 0, b"first", on_delivery=offsets.append)
         writer.append(TOPIC, 0, b"second", on_delivery=offsets.append)
         writer.await_delivered(WAIT_S_MAX)
@@ -73,7 +75,7 @@ def test_the_producer_of_readings_sends_one_request_at_a_time(cluster: MockClust
     sink = KafkaSink(TOPIC, "json", address | PIPELINED | A_RECORD_A_REQUEST, identity=None)
     table = pa.table({"value": list(range(40))})
     cluster.create(TOPIC, partitions=1)
-    cluster.refuse(PRODUCE, NOT_LEADER)
+    cluster.refuse(PRODUCE, NOT_LEADER, after_ms=REFUSED_AFTER_MS)
     sink.deliver(Delivery(table, "batch", 0))
     sink.close()
     assert written(cluster) == 40
