@@ -159,11 +159,12 @@ def _wait(holds: Callable[[], bool], running: subprocess.Popen[str], shown: list
         time.sleep(0.1)
 
 
+# The old code, in which the broker had another module.
 MAKES_TOPICS = """
 import sys
 from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
-from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.broker import EmbeddedBroker
 
 with EmbeddedBroker(Path(sys.argv[1])) as broker:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
