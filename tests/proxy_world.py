@@ -15,7 +15,7 @@ from tests.quarantined import DistinctCounts
 from slackwater.codec import decode_source, encode_source
 from slackwater.model.deployment import Clock, Deployment, FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.model.errors import MalformedRecordError
-from slackwater.model.names import Names
+from slackwater.model.names import Names, ProxyName
 from slackwater.model.records import Kind, SourcePosition, SourceRecord
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
@@ -76,10 +76,13 @@ class World:
         inbox.mkdir(parents=True, exist_ok=True)
         (inbox / f"{name}.json").write_text(json.dumps({"file": str(path)}))
 
-    def context(self, data: str = "a", spool_bytes_max: int = BYTES_DEFAULT_MAX) -> InputContext:
+    def context(
+        self, data: str = "a", spool_bytes_max: int = BYTES_DEFAULT_MAX, share: int = 0
+    ) -> InputContext:
         writer = self.broker.writer(self.failures.append)
         context = InputContext(
             spec=self.spec,
+            name=ProxyName(self.spec.name, share),
             deployment=self.deployment,
             transport=self.broker,
             cluster="",

@@ -36,7 +36,7 @@ DEPLOYMENT = """\
 apiVersion: slackwater/v1
 streams:
   lab:
-    topic: {name: lab-readings, format: json}
+    topic: {name: lab-readings, format: json, proxies: 2}
     key: {field: mote}
     time: {field: at.us, unit: us}
     fields: {temperature: t.celsius}
@@ -214,6 +214,12 @@ def test_a_strangers_topic_is_aggregated_missed_and_corrected(stack: StackThread
             and any(line["kind"] == "rec_done" for line in results.lines)
         ),
         "the silence is over and corrected",
+    )
+    assert {"proxy", "proxy/1"} <= stack.pids().keys(), "one for each partition"
+    stack.kill("proxy/1")
+    killed = max(stranger.sent)
+    results.read_until(
+        lambda: max(results.counts(), default=0) > killed + 2, "the killed proxy reads on"
     )
     stranger.stop()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.model.names import proxy_process
+from slackwater.model.names import ProxyName
 from slackwater.primitives.eventclock import WallClock
 from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.kafka import KafkaTransport
@@ -67,7 +67,7 @@ def registered(bootstrap: str, process: subprocess.Popen[str]) -> QueryDefinitio
     """
     transport = KafkaTransport(bootstrap)
     listener = HeartbeatListener(transport).start()
-    proxy = HeartbeatSender(bootstrap, proxy_process("lab"), names=transport.names).start()
+    proxy = HeartbeatSender(bootstrap, ProxyName("lab").process, names=transport.names).start()
     proxy.update(ready=True)
     try:
         assert listener.wait_for(

@@ -153,7 +153,7 @@ def test_the_drill_passes_and_leaves_no_secret(secured: Secured, tmp_path: Path)
         )
         assert results.boundaries("tentative")[-1]["missing"] == ["lab"]
         stranger.start()
-        for target in ("orderer", "root"):
+        for target in ("orderer", "root", "proxy/1"):
             assert stack.kill(target)
         secrets_are_private(secured)
         killed = max(stranger.sent)

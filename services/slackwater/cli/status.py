@@ -19,7 +19,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from slackwater.model.names import RootName, is_orderer_of, kind_of, own_name, proxy_process
+from slackwater.model.names import (
+    ProxyName,
+    RootName,
+    is_orderer_of,
+    is_proxy_of,
+    kind_of,
+    own_name,
+)
 from slackwater.model.records import Heartbeat
 from slackwater.runtime.local.datadir import Life
 from slackwater.runtime.local.layout import HOST, expected_names, stages
@@ -34,6 +41,7 @@ from slackwater.runtime.service.parts import (
     HELD_BYTES_MAX,
     LONG_TURN_MS,
     OWN_HOST,
+    PROXIES,
 )
 from slackwater.runtime.service.registry import QueryDefinition
 
@@ -142,6 +150,7 @@ def look_at(
 ) -> Picture:
     """Make a snapshot. ``lives`` is the supervisor's record; None where there is none."""
     expected = dict.fromkeys(expected_names({n: query.spec for n, query in queries.items()}))
+    expected |= dict.fromkeys(_other_proxies(latest))
     expected |= dict.fromkeys(name for name in lives or {} if name != BROKER)
     shared_by = _shared_by(queries)
     rows = tuple(
@@ -159,6 +168,14 @@ def look_at(
         if (why := _why_late(query, latest, at_work)) is not None
     }
     return Picture(rows, late, _gaps(latest.values()))
+
+
+def _other_proxies(latest: Mapping[str, ObservedHeartbeat]) -> Iterator[str]:
+    """Yield all proxies of a stream with several, one of which is running."""
+    for name, each in latest.items():
+        if each.is_fresh and (shares := each.beat.detail.get(PROXIES)):
+            stream = ProxyName.parse(own_name(name)).stream
+            yield from (ProxyName(stream, share).process for share in range(shares))
 
 
 def _shared_by(queries: Mapping[str, QueryDefinition]) -> dict[str, tuple[str, ...]]:
@@ -258,7 +275,8 @@ def _reasons(
 ) -> Iterator[str]:
     """Yield the reasons visible from outside, the most certain first."""
     mine = {name for copies in stages(query.spec) for name in copies}
-    mine |= {proxy_process(source) for source in query.spec.sources}
+    sources = query.spec.sources
+    mine |= {name for name in latest if any(is_proxy_of(name, source) for source in sources)}
     starved = [
         (share.waited + share.used, f"{name} {share.phrase()}")
         for name in mine & latest.keys()

@@ -21,6 +21,8 @@ from slackwater.primitives.expression_text import KEY
 
 AUTO: Final = "auto"
 MQTT_FILTERS_MAX: Final = 200
+PROXIES_MAX: Final = 64
+"""Maximum number of proxies of a stream."""
 """Topic filters of a stream."""
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -166,6 +168,7 @@ class TopicShape(Shape):
     registry: Annotated[RegistryShape | None, BeforeValidator(_registry)] = None
     schemas: Text | None = None
     from_: Annotated[Literal["beginning", "end"], Field(alias="from")] = "beginning"
+    proxies: Annotated[int, Field(ge=1, le=PROXIES_MAX)] = 1
 
 
 class MqttTlsShape(Shape):

@@ -185,7 +185,14 @@ class StreamChecker:
         given = topic.registry
         credentials = None if given is None else self._file(given.credentials)
         registry = None if given is None else RegistrySpec(given.url, credentials)
-        return TopicSpec(topic.name, topic.format, topic.from_, registry, self._file(topic.schemas))
+        return TopicSpec(
+            name=topic.name,
+            format=topic.format,
+            from_=topic.from_,
+            registry=registry,
+            schemas=self._file(topic.schemas),
+            proxies=topic.proxies,
+        )
 
     def _file(self, name: str | None) -> str | None:
         """Return the path of a file that is named relative to the deployment file."""

@@ -8,6 +8,7 @@ with the exporter; states are the heartbeats received by the time of the scrape.
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,7 +20,7 @@ from prometheus_client.utils import floatToGoString
 
 from slackwater.codec.results import parse_time
 from slackwater.model.deployment import Deployment
-from slackwater.model.names import own_name
+from slackwater.model.names import ProxyName, own_name
 from slackwater.model.records import Heartbeat
 from slackwater.proxy.quarantine import REASONS
 from slackwater.runtime.service.beat import CPU_MS, CPU_WAIT_MS
@@ -234,6 +235,7 @@ def heartbeat_metrics(
     }
     for process in sorted(set(expected) - beats.keys()):
         ready.add_metric([process], 0.0)
+    quarantined: defaultdict[tuple[str, str], int] = defaultdict(int)
     for process, beat in beats.items():
         latest = ages_ms[process] <= STALE_S * 1000
         ready.add_metric([process], float(beat.ready and latest))
@@ -244,9 +246,11 @@ def heartbeat_metrics(
             if name in FRONTIERS and event_us is not None:
                 lag.add_metric([process, FRONTIERS[name]], (event_us - count) / 1e6)
             elif name in REASONS:
-                refused.add_metric([own_name(process), name], count)
+                quarantined[ProxyName.parse(own_name(process)).stream, name] += count
             elif name in gauges and latest:
                 gauges[name].add_metric([process], count / 1e3)
+    for (stream, reason), count in quarantined.items():
+        refused.add_metric([stream, reason], count)
     return ready, state, lag, refused, *gauges.values()
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from slackwater.model.mqtt import MqttSpec
-from slackwater.model.names import UNPREFIXED, Names
+from slackwater.model.names import UNPREFIXED, Names, ProxyName
 
 Clock = Literal["wall", "data"]
 TimeUnit = Literal["s", "ms", "us", "iso"]
@@ -103,6 +103,8 @@ class TopicSpec:
     registry: RegistrySpec | None = None
     schemas: str | None = None
     """File or folder of Avro schemas."""
+    proxies: int = 1
+    """Number of proxies among which the partitions are divided; see ``ProxyName``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,12 @@ class StreamSpec:
     disorder_us: int = 0
     expect_every_us: int | None = None
     learns_gaps: bool = False
+
+    @property
+    def proxy_names(self) -> tuple[ProxyName, ...]:
+        """The stream's proxies."""
+        shares = 1 if self.topic is None else self.topic.proxies
+        return tuple(ProxyName(self.name, share) for share in range(shares))
 
     @property
     def field_names(self) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ PREFIX_CHARS_MAX: Final = 100
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*[._-]", re.ASCII)
 _ORDERER: Final = re.compile(r"([a-z][a-z0-9-]*)\.(\d+)\.([a-z])", re.ASCII)
+_PROXY: Final = re.compile(r"([^./]+)(?:\.([1-9]\d*))?", re.ASCII)
 _ROOT: Final = re.compile(r"([a-z][a-z0-9-]*)\.(\d+)", re.ASCII)
 
 
@@ -93,9 +94,32 @@ class RootName:
 FragmentName: TypeAlias = OrdererName | RootName
 
 
-def proxy_process(stream: str) -> str:
-    """The proxy of a stream, or its part of the proxy of all streams: ``proxy/room-1``."""
-    return f"proxy/{stream}"
+@dataclass(frozen=True, slots=True, order=True)
+class ProxyName:
+    """A proxy of a stream: ``room-1``; the second of a stream with several is ``lab.1``.
+
+    Of a stream with n proxies, this one reads the partitions p of its topic with p mod n = share.
+    """
+
+    stream: str
+    share: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> ProxyName:
+        """The inverse of ``str``; ``UsageError`` if it is none."""
+        match = _PROXY.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{text}: a proxy is named STREAM or STREAM.SHARE, as in lab.1")
+        stream, share = match.groups()
+        return cls(stream, int(share or 0))
+
+    def __str__(self) -> str:
+        return f"{self.stream}.{self.share}" if self.share else self.stream
+
+    @property
+    def process(self) -> str:
+        """As ``slackwater status`` prints it: ``proxy/room-1``, ``proxy/lab.1``."""
+        return f"proxy/{self}"
 
 
 def aggregator_process(replica: int) -> str:
@@ -116,6 +140,11 @@ def own_name(process: str) -> str:
 def is_orderer_of(process: str, query: str) -> bool:
     """Is it an orderer of this query?"""
     return process.startswith(f"orderer/{query}.")
+
+
+def is_proxy_of(process: str, stream: str) -> bool:
+    """Is it a proxy of this stream?"""
+    return process == f"proxy/{stream}" or process.startswith(f"proxy/{stream}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ restarted meanwhile keeps the silence.
 
 What is loaded before the streams are served is kept from the garbage collector.
 
+Of a stream with several proxies (``topic.proxies``) STREAM is the first and STREAM.1 the second.
+
 The process ends when it is stopped, when other writers have taken over all its streams, or when
 none of its streams can be served (a file without a declared column, a missing topic); the exit code
 is then that of the error. If only some streams fail, their heartbeats report the errors.
@@ -32,6 +34,7 @@ from typing import TYPE_CHECKING, Final
 
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.model.names import ProxyName
 from slackwater.proxy.dead_letters import Faults
 from slackwater.proxy.inputs import StreamOptions, add_arguments, options_of, own_topics
 from slackwater.proxy.registered import RegistryWatch
@@ -68,15 +71,19 @@ def main() -> None:
 
 def run(started: entry.ProcessContext) -> None:
     """Serve the streams until stopped."""
-    specs = _specs(started)
-    options = options_of(started.arguments, started.names)
+    names = _names(started)
+    specs = [started.deployment.streams[name.stream] for name in names]
+    options = options_of(started.arguments, tuple(dict.fromkeys(name.stream for name in names)))
     shared = _shared(started, specs)
 
     def look() -> None:
         if all(serving.is_over for serving in servings):
             started.stopping.set()
 
-    servings = [Serving(shared, spec, options[spec.name], look) for spec in specs]
+    servings = [
+        Serving(shared, spec, name, options[spec.name], look)
+        for spec, name in zip(specs, names, strict=True)
+    ]
     server = _http_server(started, options, servings, shared.clock)
     gc.freeze()
     gc.set_threshold(GC_OBJECTS, 10, 10)
@@ -130,21 +137,27 @@ def _http_server(
     return serve(started.deployment.http, posted, folder, clock.now_us, started.stopping.set)
 
 
-def _specs(started: entry.ProcessContext) -> list[StreamSpec]:
-    known = started.deployment.streams
-    for at, name in enumerate(started.names):
-        if name not in known:
-            raise UsageError(f"{started.deployment_path} has no stream {name!r}")
-        if name in started.names[:at]:
+def _names(started: entry.ProcessContext) -> list[ProxyName]:
+    streams, names = started.deployment.streams, list(map(ProxyName.parse, started.names))
+    for at, name in enumerate(names):
+        if name.stream not in streams:
+            raise UsageError(f"{started.deployment_path} has no stream {name.stream!r}")
+        if name not in streams[name.stream].proxy_names:
+            proxies = len(streams[name.stream].proxy_names)
+            raise UsageError(
+                f"{started.deployment_path}: stream {name.stream} has {proxies}"
+                f" {'proxy' if proxies == 1 else 'proxies'} (topic.proxies): there is no {name}"
+            )
+        if name in names[:at]:
             raise UsageError(f"stream {name} is named twice")
-    return [known[name] for name in started.names]
+    return names
 
 
 def _shared(started: entry.ProcessContext, specs: Sequence[StreamSpec]) -> ProxyShared:
     deployment, transport, clock = started.deployment, started.transport(), SystemClock()
     names = deployment.names
     keep_prefix(started.data_dir, names)
-    faults = Faults.open(started.data_dir / "proxy", specs[0].name)
+    faults = Faults.open(started.data_dir / "proxy", started.names[0])
     faults.watch()
     registry = Registry(transport)
     heartbeats = HeartbeatSender(

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import Final
 
 from slackwater.model.errors import SlackwaterError
+from slackwater.model.names import ProxyName
 from slackwater.primitives.eventclock import EventClock
 from slackwater.proxy.shell import InputContext
 from slackwater.runtime.logs.transport import LogError
@@ -27,7 +28,7 @@ class RegistryWatch:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._clock: EventClock | None = None
-        self._waiting: dict[str, InputContext] = {}
+        self._waiting: dict[ProxyName, InputContext] = {}
         self._changed = threading.Condition()
         self._runs = False
 
@@ -36,7 +37,7 @@ class RegistryWatch:
         with self._changed:
             if self._clock is not None and context.event_clock is None:
                 context.start_clock(self._clock)
-            self._waiting[context.spec.name] = context
+            self._waiting[context.name] = context
             self._changed.notify()
             if not self._runs:
                 self._runs = True
@@ -67,8 +68,8 @@ class RegistryWatch:
         reported = self._notify(asked.values())
         with self._changed:
             for context in reported:
-                if self._waiting.get(context.spec.name) is context:
-                    del self._waiting[context.spec.name]
+                if self._waiting.get(context.name) is context:
+                    del self._waiting[context.name]
             if not self._waiting:
                 self._runs = False
                 return False

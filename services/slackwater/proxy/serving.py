@@ -23,7 +23,7 @@ from typing import Final
 
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, SlackwaterError, UsageError
-from slackwater.model.names import proxy_process
+from slackwater.model.names import ProxyName
 from slackwater.proxy.dead_letters import DeadLetters, Faults
 from slackwater.proxy.inputs import StreamOptions, make_input
 from slackwater.proxy.quarantine import Quarantine
@@ -38,7 +38,7 @@ from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.entry import exit_code_of
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.log import named
-from slackwater.runtime.service.parts import FAILED_AT, FAILED_CODE, FAILURES
+from slackwater.runtime.service.parts import FAILED_AT, FAILED_CODE, FAILURES, WATERMARK
 from slackwater.runtime.service.registry import Registry
 
 _log = logging.getLogger(__name__)
@@ -142,10 +142,11 @@ class Serving:
         self,
         shared: ProxyShared,
         spec: StreamSpec,
+        name: ProxyName,
         options: StreamOptions,
         on_change: Callable[[], None],
     ) -> None:
-        self.name = proxy_process(spec.name)
+        self.name = name.process
         self.stream = spec.name
         self.rein = Rein()
         self.requests = RequestQueue(self.rein.wake)
@@ -154,6 +155,7 @@ class Serving:
         """Why the stream was never ready; it is retried all the same."""
         self._has_ended = False
         self._shared, self._spec, self._options = shared, spec, options
+        self._proxy = name
         self._on_change = on_change
         self._failures = 0
         self._ever_ready = False
@@ -256,13 +258,14 @@ class Serving:
     def _context(self, writer: Writer, failures: list[str], held: ExitStack) -> InputContext:
         shared, spec = self._shared, self._spec
         folder = shared.data_dir / "proxy"
-        dead_letters = DeadLetters.open(folder, spec.name, shared.faults)
+        dead_letters = DeadLetters.open(folder, str(self._proxy), shared.faults)
         held.callback(dead_letters.close)
-        spool = Spool.open(folder / f"{spec.name}.sqlite", self._options.spool_bytes_max)
+        spool = Spool.open(folder / f"{self._proxy}.sqlite", self._options.spool_bytes_max)
         held.callback(spool.close)
         return InputContext(
             dead_letters=dead_letters,
             spec=spec,
+            name=self._proxy,
             deployment=shared.deployment,
             transport=shared.transport,
             cluster=shared.cluster,
@@ -274,4 +277,11 @@ class Serving:
             silences=self._options.silences,
             failures=failures,
             requests=self.requests,
+            watermark_elsewhere=self._watermark_elsewhere,
         )
+
+    def _watermark_elsewhere(self) -> int | None:
+        others = (name.process for name in self._spec.proxy_names if name != self._proxy)
+        beats = (self._shared.listener.latest(process) for process in others)
+        reported = [beat.detail[WATERMARK] for beat in beats if beat and WATERMARK in beat.detail]
+        return min(reported, default=None)

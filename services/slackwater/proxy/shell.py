@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from slackwater.codec.state_records import encode_registry
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import SlackwaterError
-from slackwater.model.names import proxy_process
+from slackwater.model.names import ProxyName
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
 from slackwater.primitives.lateness import LEARNING, Learning, Step
 from slackwater.primitives.windows import Grid
@@ -76,6 +76,7 @@ class InputContext:
     """Context of an input."""
 
     spec: StreamSpec
+    name: ProxyName
     deployment: Deployment
     transport: Transport
     cluster: Where
@@ -88,6 +89,8 @@ class InputContext:
     dead_letters: DeadLetters | None = None
     requests: RequestQueue | None = None
     """Where a stream with ``http`` takes requests from."""
+    watermark_elsewhere: Callable[[], int | None] = lambda: None
+    """Returns the smallest watermark that the stream's other proxies report; None if none does."""
     event_clock: EventClock | None = None
     failures: list[str] = field(default_factory=list)
     """Errors of the writer or the registry that end the loop."""
@@ -249,7 +252,7 @@ class Shell:
         self._sender = sender
         self._listener = listener
         self._registry = registry
-        self._process = proxy_process(context.spec.name)
+        self._process = context.name.process
         self._known = 0
         self._hint_at_us = 0
 

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Sequence
 
 from slackwater.model.errors import DeploymentError, SlackwaterError, UsageError
-from slackwater.model.names import proxy_process
 from slackwater.runtime.local.registration import Registration
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.entry import ProcessContext
@@ -40,7 +39,8 @@ async def main(context: ProcessContext, stopping: asyncio.Event) -> None:
     registration = Registration(transport, deployment, context.deployment_path, clock=clock)
     sender = HeartbeatSender(context.cluster, context.process, names=transport.names).start()
     listener = HeartbeatListener(transport).start()
-    proxies = [proxy_process(stream) for stream in deployment.streams]
+    streams = deployment.streams.values()
+    proxies = [name.process for stream in streams for name in stream.proxy_names]
     try:
         async with asyncio.TaskGroup() as group:
             registering = group.create_task(register(registration, listener, proxies))

@@ -148,6 +148,15 @@ def test_a_supervisor_knows_processes_that_no_query_needs() -> None:
     assert [row.process for row in picture.rows].count("broker") == 0
 
 
+def test_each_proxy_of_a_stream_with_several_is_missed_while_one_runs() -> None:
+    """The registry has no streams; a proxy's heartbeat states how many its stream has."""
+    picture = look(beat("proxy/room", proxies=3), beat("proxy/room.1", proxies=3))
+    assert state(picture, "proxy/room.2") == "missing"
+    assert state(picture, "proxy/room.1") == state(picture, "proxy/room")
+    stale = {"proxy/room.1": ObservedHeartbeat(beat("proxy/room.1", proxies=2), 9e3)}
+    assert not look_at(latest() | stale, QUERIES, None, NOW).wrong, "there is one proxy now"
+
+
 def test_who_is_heard_and_not_expected_is_shown_and_never_missed() -> None:
     picture = look(beat("exporter/0"))
     assert state(picture, "exporter/0") == "ready"

@@ -41,7 +41,7 @@ streams:
     fields: {co: "CO(GT)", temperature: T}
     disorder: 1.5s
   lab:
-    topic: {name: lab-readings, format: json, from: end}
+    topic: {name: lab-readings, format: json, from: end, proxies: 2}
     key: {field: mote}
     time: {field: at, unit: us}
     fields: [temperature]
@@ -113,7 +113,7 @@ def test_everything_that_can_be_said() -> None:
     assert road.csv == CsvSpec(";", ",")
     assert road.fields == (FieldSpec("co", "CO(GT)"), FieldSpec("temperature", "T"))
     assert (road.disorder_us, road.expect_every_us) == (1_500_000, None)
-    assert lab.topic == TopicSpec("lab-readings", "json", "end")
+    assert lab.topic == TopicSpec("lab-readings", "json", "end", proxies=2)
     assert (lab.key, lab.time) == (KeySpec(field="mote"), TimeSpec(field="at", unit="us"))
     assert lab.expect_every_us == 5_000_000
     assert climate.sources == ("lab", "room-1")
@@ -182,6 +182,16 @@ def test_defaults() -> None:
         ("disorder: 1s", "csv: {delimiter: \u00a7}", "7: streams.s.csv.delimiter: '\u00a7' cannot"),
         ("disorder: 1s", "csv: {decimal: x}", "7: streams.s.csv.decimal: must be '.' or ','"),
         ("disorder: 1s", "topic: {name: x}", "7: streams.s.topic.format: is required"),
+        (
+            "disorder: 1s",
+            "topic: {name: x, format: json, proxies: 65}",
+            "7: streams.s.topic.proxies: ",
+        ),
+        (
+            "disorder: 1s",
+            "topic: {name: x, format: json, proxies: 0}",
+            "7: streams.s.topic.proxies: ",
+        ),
         ("disorder: 1s", "topic: {name: x, format: avro}", "7: streams.s.topic.format: avro needs"),
         (
             "disorder: 1s",

@@ -171,8 +171,9 @@ def test_where_the_clock_follows_the_data_a_run_has_one_normal_time() -> None:
 
 def test_heartbeats_tell_states_lag_and_quarantine() -> None:
     proxy = replace(BEAT, process="proxy/s", states={}, detail={"late": 4})
-    beats = {"root/q.0": BEAT, "proxy/s": proxy}
-    ages = {"root/q.0": 100.0, "proxy/s": 5_000.0}
+    second = replace(proxy, process="proxy/s.1", detail={"late": 3})
+    beats = {"root/q.0": BEAT, "proxy/s": proxy, "proxy/s.1": second}
+    ages = {"root/q.0": 100.0, "proxy/s": 5_000.0, "proxy/s.1": 100.0}
     found = {
         (sample.name, *sample.labels.values()): sample.value
         for metric in heartbeat_metrics(beats, ages, 9 * S)
@@ -185,7 +186,7 @@ def test_heartbeats_tell_states_lag_and_quarantine() -> None:
     assert found["slackwater_output_state", "root/q.0", output, "STABLE"] == 1
     assert found["slackwater_output_state", "root/q.0", output, "UP_FAILURE"] == 0
     assert found["slackwater_lag_seconds", "root/q.0", "stable"] == 2
-    assert found["slackwater_quarantined_readings", "s", "late"] == 4
+    assert found["slackwater_quarantined_readings", "s", "late"] == 4 + 3
 
 
 def test_heartbeats_tell_cpu_commits_and_who_is_missing() -> None:

@@ -15,7 +15,7 @@ from tests.waiting import WAIT_S_MAX
 from slackwater.codec import decode_source, encode_source
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import DeploymentError
-from slackwater.model.names import Names
+from slackwater.model.names import Names, ProxyName
 from slackwater.model.records import Heartbeat, Kind, SourceRecord
 from slackwater.primitives.eventclock import WallClock
 from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
@@ -99,7 +99,11 @@ class Process:
         )
         self.servings = {
             spec.name: Serving(
-                shared, spec, (options or {}).get(spec.name, StreamOptions()), self.changed.set
+                shared,
+                spec,
+                ProxyName(spec.name),
+                (options or {}).get(spec.name, StreamOptions()),
+                self.changed.set,
             )
             for spec in (A, B)
         }

@@ -33,7 +33,7 @@ from slackwater.client.merge import Cut
 from slackwater.judge.check import Checker, Expectations
 from slackwater.judge.latency import Commits, read_commits
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
-from slackwater.model.names import proxy_process
+from slackwater.model.names import ProxyName
 from slackwater.primitives.lateness import lateness_of
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import Registry
@@ -293,7 +293,7 @@ class Rehearsal:
         for fault in self._plan.faults:
             at, end = anchor_wall + fault.at_us, anchor_wall + fault.at_us + fault.for_us
             if fault.verb == "silence":
-                name = proxy_process(fault.target)
+                name = ProxyName(fault.target).process
                 self._at(at, self._noting(name, "silenced", f"silence {fault.target}"))
                 self._at(end, self._noting(name, "heard", f"{fault.target} is connected again"))
                 continue

@@ -31,7 +31,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.mqtt import MqttSpec
-from slackwater.model.names import proxy_process
+from slackwater.model.names import ProxyName
 from slackwater.proxy.mqtt.credentials import BrokerError, password_of, tls_context_of
 from slackwater.proxy.mqtt.link import Link, Message
 from slackwater.proxy.mqtt.messages import cut
@@ -62,7 +62,7 @@ class BrokerClient:
         self._stopping = threading.Event()
         self._woken: socket.socket | None = None
         self._reported = ""
-        self._name = proxy_process(stream)
+        self._name = ProxyName(stream).process
         self._thread = threading.Thread(target=self._run, name=f"mqtt/{stream}", daemon=True)
 
     def start(self, left: Sequence[str], *, expects_session: bool) -> None:

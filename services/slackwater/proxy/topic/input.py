@@ -19,6 +19,9 @@ messages for a batch are expected: an idle topic wakes the reader ten times a se
 with a hundred readings a second. Where ends are requested, the reader blocks at the cut point for
 the broker's answer and then for messages.
 
+A topic may be divided among several proxies, each with whole partitions. A proxy learns from the
+heartbeats of the others what its partitions without a record may follow.
+
 Rejected: one source log for all partitions, merged by arrival. That order would depend on the proxy
 and not on the topic, so two proxies, or a restarted one, could not agree on ids.
 """
@@ -32,7 +35,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slackwater.model.deployment import TopicSpec
-from slackwater.model.errors import EnvironmentProblem, SlackwaterError
+from slackwater.model.errors import DeploymentError, EnvironmentProblem, SlackwaterError
 from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
 from slackwater.proxy.formats.avro.books import open_book
 from slackwater.proxy.formats.elements import without_first
@@ -47,6 +50,7 @@ from slackwater.proxy.topic.opening import open_client
 from slackwater.runtime.logs.cluster import cluster_of
 from slackwater.runtime.logs.topics import ensure_topics, partition_count, topics_for
 from slackwater.runtime.logs.transport import Log, LogError
+from slackwater.runtime.service.parts import PROXIES, WATERMARK
 
 _log = logging.getLogger(__name__)
 ASK_TIMEOUT_S: Final = 5.0
@@ -91,7 +95,7 @@ class TopicInput:
 
     def __init__(self, context: InputContext, topic: TopicSpec) -> None:
         self._context = context
-        self._topic = topic.name
+        self._topic, self._proxies = topic.name, topic.proxies
         self._book = open_book(topic, context.clock.monotonic_us)
         self._reader = GuardedReader(context.spec, context.dead_letters, self._book)
         self._readable_at_us = 0
@@ -99,6 +103,11 @@ class TopicInput:
         spec = context.spec
         self._by_clock = self._follows_clock()
         count = partition_count(context.cluster, topic.name)
+        if count < topic.proxies:
+            raise DeploymentError(
+                f"topic {topic.name} has {count} partitions, too few for the {topic.proxies}"
+                f" proxies of stream {spec.name} (topic.proxies)"
+            )
         names = [f"{spec.name}.{p}" for p in range(count)]
         # The number of partitions is known only here, so the first proxy to start creates the logs.
         called = context.transport.names
@@ -107,9 +116,10 @@ class TopicInput:
             context.cluster, [t for t in topics_for(names, [], called) if t.name in wanted]
         )
         self._partitions = [
-            _Partition(p, SourceLog(context.transport, context.writer, self._rules(name), ""))
-            for p, name in enumerate(names)
+            _Partition(p, SourceLog(context.transport, context.writer, self._rules(names[p]), ""))
+            for p in range(context.name.share, count, topic.proxies)
         ]
+        self._by_number = {partition.number: partition for partition in self._partitions}
         for partition in self._partitions:
             partition.log.identity = f"topic:{topic.name}:{partition.number}"
         self._from = topic.from_
@@ -145,7 +155,7 @@ class TopicInput:
 
     @property
     def logs(self) -> Sequence[SourceLog]:
-        """The source log of each partition."""
+        """The source log of each partition that this proxy reads."""
         return [partition.log for partition in self._partitions]
 
     def begin(self) -> None:
@@ -251,8 +261,10 @@ class TopicInput:
 
     @property
     def _needs_ends(self) -> bool:
-        """Whether the clock promises, or one partition for another that seems to be empty."""
-        return self._by_clock or len({partition.begun for partition in self._partitions}) > 1
+        """Whether watermarks follow the clock, or those of other partitions where there is none."""
+        if self._by_clock or all(partition.begun for partition in self._partitions):
+            return self._by_clock
+        return self._watermark() is not None
 
     def _flush_all(self, event_us: int | None, now_us: int) -> None:
         """Flush all partitions, and set the next cut point."""
@@ -273,11 +285,19 @@ class TopicInput:
         return self._context.wall_us(min(due))
 
     def _flush_empty(self, event_us: int | None) -> None:
-        begun = [p.log.core.watermark for p in self._partitions if p.begun]
-        follow = min(begun, default=None)
+        follow = self._watermark()
         for partition in self._partitions:
             if not partition.begun:
-                self._flush(partition, event_us if not begun else None, follow)
+                self._flush(partition, event_us if follow is None else None, follow)
+
+    def _watermark(self) -> int | None:
+        """Return what partitions without a record follow; None if no partition has held one.
+
+        The other proxies' watermarks are as old as their heartbeats, so they count only for a proxy
+        that has none of its own.
+        """
+        begun = [p.log.core.watermark for p in self._partitions if p.begun]
+        return min(begun) if begun else self._context.watermark_elsewhere()
 
     def _flush(
         self, partition: _Partition, clock_us: int | None, follow_us: int | None = None
@@ -300,7 +320,7 @@ class TopicInput:
         read = 0
         try:
             for one in found:
-                partition = self._partitions[one.partition]
+                partition = self._by_number[one.partition]
                 if isinstance(one, Notice):
                     self._note(partition, one)
                 else:
@@ -377,7 +397,12 @@ class TopicInput:
     def detail(self) -> dict[str, int]:
         """Return counters for the heartbeat."""
         cores: list[SourceCore] = [p.log.core for p in self._partitions]
+        begun = [p.log.core.watermark for p in self._partitions if p.begun]
+        several = {PROXIES: self._proxies} if self._proxies > 1 else {}
+        if several and begun:
+            several[WATERMARK] = min(begun)
         return {
+            **several,
             "readings": sum(core.next_id for core in cores),
             "blank": 0,
             "spool_bytes": self._context.spool.bytes_held,

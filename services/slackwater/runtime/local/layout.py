@@ -1,9 +1,10 @@
 """Computes the processes and topics of a deployment. Pure: returns names and commands.
 
-A deployment has one proxy for all streams, and as many hosts and aggregators as the largest number
-of replicas. Hosts run the orderers, one per (query, child, replica), and the roots, one per (query,
-part). Streams, orderers and roots have names of their own (``proxy/<stream>``,
-``orderer/<query>.0.a``), under which they are shown, killed and paused.
+A deployment has one proxy for all streams, and more for streams that ask for several. It has as
+many hosts and aggregators as the largest number of replicas. Hosts run the orderers, one per
+(query, child, replica), and the roots, one per (query, part). Streams, orderers and roots have
+names of their own (``proxy/<stream>``, ``orderer/<query>.0.a``), under which they are shown, killed
+and paused.
 
 Replica r of every child of every query is in host r and on aggregator r: two replicas of one child
 never share a process (trace-19), and an additional query needs no additional process. Roots are
@@ -16,7 +17,7 @@ children (``deployment/sharing.py``) have their orderers and aggregated fragment
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -24,10 +25,10 @@ from typing import Final
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.names import (
     OrdererName,
+    ProxyName,
     RootName,
     aggregator_process,
     own_name,
-    proxy_process,
 )
 from slackwater.runtime.local.launchers import ProcessSpec
 from slackwater.runtime.local.supervisor import BROKER
@@ -69,7 +70,8 @@ def process_names(deployment: Deployment, *, broker: bool = True) -> tuple[str, 
 
     A process with parts (the proxy, a host) is replaced by the names of its parts.
     """
-    names = _names(deployment.streams, deployment.queries.values())
+    proxies = [name for stream in deployment.streams.values() for name in stream.proxy_names]
+    names = _names(proxies, deployment.queries.values())
     return (BROKER, *names) if broker else names
 
 
@@ -79,9 +81,13 @@ def host_names(deployment: Deployment) -> tuple[str, ...]:
 
 
 def expected_names(queries: Mapping[str, QuerySpec]) -> tuple[str, ...]:
-    """Return the processes that registered queries need; omits streams that no query reads."""
+    """Return the processes that registered queries need; omits streams that no query reads.
+
+    Of a stream with several proxies only the first is known: the registry has no streams.
+    """
     read = (name for query in queries.values() for name in query.sources)
-    return _names(dict.fromkeys(name for name in read if name not in queries), queries.values())
+    streams = dict.fromkeys(name for name in read if name not in queries)
+    return _names(map(ProxyName, streams), queries.values())
 
 
 def stages(query: QuerySpec) -> tuple[tuple[str, ...], ...]:
@@ -98,17 +104,44 @@ def stages(query: QuerySpec) -> tuple[tuple[str, ...], ...]:
     return tuple(map(tuple, [[BROKER], *orderers, *windowed, *roots]))
 
 
-def proxy_spec(deployment: Deployment, launch: Launch) -> ProcessSpec:
-    """Return the proxy, which serves all streams."""
-    parts = _proxies(deployment.streams)
-    options = ("--commands", *launch.proxy_options)
+def proxy_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
+    """Return the proxy, which serves all streams, and those that share topics with it.
+
+    Process n serves the share n of each stream with more than n proxies.
+    """
+    served: dict[int, list[ProxyName]] = {}
+    for stream in deployment.streams.values():
+        for name in stream.proxy_names:
+            served.setdefault(name.share, []).append(name)
+    return [_proxy(share, names, deployment, launch) for share, names in sorted(served.items())]
+
+
+def _proxy(
+    share: int, served: Sequence[ProxyName], deployment: Deployment, launch: Launch
+) -> ProcessSpec:
+    streams = {name.stream for name in served}
+    options = ("--commands", *_of_streams(launch.proxy_options, deployment, streams))
     return ProcessSpec(
-        PROXY,
-        _command("slackwater.proxy", tuple(parts.values()), launch, options),
+        f"{PROXY}/{share}" if share else PROXY,
+        _command("slackwater.proxy", tuple(map(str, served)), launch, options),
         _stop_first,
         env=launch.environment,
-        parts=tuple(parts),
+        parts=tuple(name.process for name in served),
     )
+
+
+def _of_streams(
+    options: Sequence[str], deployment: Deployment, streams: Collection[str]
+) -> list[str]:
+    """Return a proxy's options without those that name another stream (``--input room-1=F``)."""
+    elsewhere = deployment.streams.keys() - streams
+    kept: list[str] = []
+    for option in options:
+        if option.partition("=")[0] in elsewhere and kept:
+            kept.pop()
+        else:
+            kept.append(option)
+    return kept
 
 
 def fragment_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
@@ -177,14 +210,15 @@ def sources_of(
     }
 
 
-def _names(streams: Iterable[str], queries: Iterable[QuerySpec]) -> tuple[str, ...]:
+def _names(proxies: Iterable[ProxyName], queries: Iterable[QuerySpec]) -> tuple[str, ...]:
     queries = tuple(queries)
-    stages_ = (_proxies(streams), _orderers(queries), _aggregators(queries), _roots(queries))
+    stages_ = (
+        [name.process for name in proxies],
+        _orderers(queries),
+        _aggregators(queries),
+        _roots(queries),
+    )
     return tuple(name for names in stages_ for name in names)
-
-
-def _proxies(streams: Iterable[str]) -> dict[str, str]:
-    return {proxy_process(stream): stream for stream in streams}
 
 
 def _orderers(queries: Iterable[QuerySpec]) -> list[str]:

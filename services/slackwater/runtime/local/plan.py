@@ -17,11 +17,11 @@ from typing import Final
 
 from slackwater.deployment.sharing import share
 from slackwater.model.deployment import Deployment, QuerySpec
-from slackwater.model.names import kind_of
+from slackwater.model.names import ProxyName, kind_of
 from slackwater.runtime.local import costs
 from slackwater.runtime.local.costs import Cost
 from slackwater.runtime.local.launchers import ProcessSpec
-from slackwater.runtime.local.layout import Launch, fragment_specs, proxy_spec, topic_specs
+from slackwater.runtime.local.layout import Launch, fragment_specs, proxy_specs, topic_specs
 from slackwater.runtime.local.supervisor import BROKER
 
 DAY_S: Final = 86_400
@@ -100,7 +100,7 @@ class ResourcePlan:
 def plan(deployment: Deployment, load: PlannedLoad, *, own_broker: bool = True) -> ResourcePlan:
     """Return the plan for new queries; input topics are assumed to have one partition."""
     deployment = share(deployment)
-    specs = [proxy_spec(deployment, _NOWHERE), *fragment_specs(deployment, _NOWHERE)]
+    specs = [*proxy_specs(deployment, _NOWHERE), *fragment_specs(deployment, _NOWHERE)]
     processes = [PlannedProcess("supervisor", 0, *_base("supervisor"))]
     if own_broker:
         processes.append(_broker(deployment, load))
@@ -155,7 +155,8 @@ def _fragments(spec: ProcessSpec) -> Sequence[str]:
 def _work_us(cost: Cost, kind: str, name: str, deployment: Deployment, load: PlannedLoad) -> float:
     """Return the CPU time in us per second for the readings of a fragment."""
     if kind == "proxy":
-        return cost.us_a_reading * load.per_s
+        shares = len(deployment.streams[ProxyName.parse(name).stream].proxy_names)
+        return cost.us_a_reading * load.per_s / shares
     query = deployment.queries[name.split(".", maxsplit=1)[0]]
     if kind == "root":
         return costs.ROOT_US_A_KEY * _rows_per_s(query, load) / query.parts

@@ -88,10 +88,20 @@ class Registration:
         )
 
     def make_topics(self, *, input_partitions: int | None = None, within_s: float = 30.0) -> None:
-        """Create missing topics; with ``input_partitions`` also the input topics."""
+        """Create missing topics; with ``input_partitions`` also the input topics.
+
+        A topic with more proxies has a partition for each of them.
+        """
         cluster = self._transport.cluster
         if input_partitions is not None:
-            ensure_inputs(cluster, self._input_topics.values(), input_partitions, within_s)
+            read = [each.topic for each in self._deployment.streams.values() if each.topic]
+            wanted = {
+                name: max(
+                    input_partitions, *(topic.proxies for topic in read if topic.name == name)
+                )
+                for name in {topic.name for topic in read}
+            }
+            ensure_inputs(cluster, wanted, within_s)
         ensure_topics(cluster, topic_specs(self._deployment, self.partitions_of), within_s)
 
     @property

@@ -28,7 +28,7 @@ from slackwater.runtime.local.broker_security import CLIENT_FILE, security_of
 from slackwater.runtime.local.datadir import DataDirectory, keep_prefix, read_run
 from slackwater.runtime.local.draining import Draining
 from slackwater.runtime.local.launchers import ProcessSpec
-from slackwater.runtime.local.layout import Launch, fragment_specs, process_names, proxy_spec
+from slackwater.runtime.local.layout import Launch, fragment_specs, process_names, proxy_specs
 from slackwater.runtime.local.logtail import last_message
 from slackwater.runtime.local.ownhosts import OwnHosts
 from slackwater.runtime.local.registration import Registration
@@ -181,11 +181,13 @@ class Stack:
         """
         event_clock = await asyncio.to_thread(self.registration.publish_clock)
         missing = await asyncio.to_thread(self.registration.missing)
-        proxy = proxy_spec(self._deployment, self._required_launch)
-        await self.supervisor.start(proxy)
+        proxies = proxy_specs(self._deployment, self._required_launch)
+        for proxy in proxies:
+            await self.supervisor.start(proxy)
         if missing:
             with contextlib.suppress(EnvironmentProblem):  # not all in time; the log has it
-                await self.wait_ready(proxy.parts, PROXIES_READY_S_MAX)
+                parts = [part for proxy in proxies for part in proxy.parts]
+                await self.wait_ready(parts, PROXIES_READY_S_MAX)
             missing = await asyncio.to_thread(self.registration.register, missing, event_clock)
             # Another program may have registered one of them first, with other children.
             self._deployment = await asyncio.to_thread(self.registration.share)
@@ -204,7 +206,8 @@ class Stack:
         await asyncio.to_thread(registry.publish_queries, *definitions)
         # The slow ones first; readiness is awaited for all of them together.
         fragments = fragment_specs(self._deployment, self._required_launch)
-        await self._start_rest([*fragments, proxy_spec(self._deployment, self._required_launch)])
+        proxies = proxy_specs(self._deployment, self._required_launch)
+        await self._start_rest([*fragments, *proxies])
         self._truncate()
         await self.wait_ready(process_names(self._deployment, broker=False), READY_S_MAX)
 

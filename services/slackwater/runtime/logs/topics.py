@@ -156,12 +156,12 @@ def ensure_topics(where: Where, specs: Iterable[TopicLayout], timeout_s: float =
             _grow(admin, where, spec, timeout_s)
 
 
-def ensure_inputs(
-    where: Where, names: Iterable[str], partitions: int, timeout_s: float = 30.0
-) -> None:
-    """Create missing input topics; existing ones are not changed."""
+def ensure_inputs(where: Where, partitions_of: Mapping[str, int], timeout_s: float = 30.0) -> None:
+    """Create missing input topics, by name; existing ones are not changed."""
     existing = _partition_counts(Admin(where), where, timeout_s)
-    missing = [TopicLayout(name, partitions, {}) for name in names if name not in existing]
+    missing = [
+        TopicLayout(name, n, {}) for name, n in partitions_of.items() if name not in existing
+    ]
     ensure_topics(where, missing, timeout_s)
 
 

@@ -18,7 +18,7 @@ from slackwater.runtime.local.layout import (
     fragment_specs,
     host_names,
     process_names,
-    proxy_spec,
+    proxy_specs,
     sources_of,
     topic_specs,
 )
@@ -84,7 +84,7 @@ def test_a_name_for_each_stream_fragment_and_part_and_processes_that_run_many() 
         "root/climate.1",
         "root/quick.0",
     )
-    started = [proxy_spec(DEPLOYMENT, LAUNCH), *fragment_specs(DEPLOYMENT, LAUNCH)]
+    started = [*proxy_specs(DEPLOYMENT, LAUNCH), *fragment_specs(DEPLOYMENT, LAUNCH)]
     served = [name for spec in started for name in spec.parts or (spec.name,)]
     assert sorted(served) == sorted(process_names(DEPLOYMENT, broker=False))
 
@@ -140,7 +140,7 @@ def test_one_query_more_is_no_process_more() -> None:
 
 def test_command_lines() -> None:
     common = ("--deployment", "/d.yaml", "--bootstrap", "127.0.0.1:9092", "--data-dir", "/data")
-    proxy = proxy_spec(DEPLOYMENT, LAUNCH)
+    (proxy,) = proxy_specs(DEPLOYMENT, LAUNCH)
     assert proxy.name == "proxy"
     assert proxy.command == (
         "python", "-m", "slackwater.proxy", "room-1", "lab", *common, "--commands",
@@ -154,6 +154,27 @@ def test_command_lines() -> None:
     assert rest["aggregator/1"].command[2:4] == ("slackwater_spark.app", "1")
     first = min(spec.stop_order for spec in rest.values())
     assert proxy.stop_order < first, "the proxy stops first"
+
+
+def test_a_stream_with_three_proxies_adds_two_processes_that_serve_it_alone() -> None:
+    """Each process gets the options of its streams, and those that name none."""
+    lab, room = (DEPLOYMENT.streams[name] for name in ("lab", "room-1"))
+    shared = dataclasses.replace(lab, topic=TopicSpec("lab", proxies=3))
+    both = Deployment("wall", {"room-1": room, "lab": shared}, DEPLOYMENT.queries)
+    options = ("--input", "room-1=a.csv", "--silence", "lab=5:8", "--end-at", "9")
+    launch = dataclasses.replace(LAUNCH, proxy_options=options)
+    specs = {spec.name: spec for spec in proxy_specs(both, launch)}
+    assert {name: spec.parts for name, spec in specs.items()} == {
+        "proxy": ("proxy/room-1", "proxy/lab"),
+        "proxy/1": ("proxy/lab.1",),
+        "proxy/2": ("proxy/lab.2",),
+    }
+    assert specs["proxy"].command[-6:] == options
+    assert specs["proxy/2"].command[3] == "lab.2"
+    assert specs["proxy/2"].command[-5:] == ("--commands", "--silence", "lab=5:8", "--end-at", "9")
+    started = [*specs.values(), *fragment_specs(both, launch)]
+    served = [name for spec in started for name in spec.parts or (spec.name,)]
+    assert sorted(served) == sorted(process_names(both, broker=False))
 
 
 def test_topics_a_source_log_for_each_partition_and_one_quarantine_for_the_stream() -> None:
