@@ -5,8 +5,9 @@ done is done to the orderer or the root of the last of them. Measured are the fi
 others, by a consumer, after their normal time: while the fragment is removed from the running host
 and added again, as often as is asked for; while each of its steps raises; and while each sleeps
 200 ms, from two seconds after the first of them on. Before each of these they are measured as
-usual, for what is usual changes with whatever else the machine does. At last the host is drained
-into a new one. Every window of every query is compared with what was sent.
+usual, for what is usual changes with whatever else the machine does. At last the fragment leaks
+memory that no count of its session shows, until the supervisor drains the host into a new one; this
+needs as much memory as a host may have. Every window of every query is compared with what was sent.
 
 Run with ``python -m bench.isolation [--rate 10000] [--times 100] [--seconds 30]``; prints Markdown.
 """
@@ -45,6 +46,9 @@ BOUND_S: Final = 2.0
 AFTER_S: Final = 2.0
 """From so long after the first bad turn on, the others are as usual."""
 SLEEP_S: Final = 0.2
+LEAK_MIB: Final = 8
+"""More at each step of the fragment that leaks; taking much more would be a long turn."""
+LEAK_S_MAX: Final = 300.0
 BACK_S_MAX: Final = 60.0
 ALLOWED_S: Final = {"come and go": 0.1, "raise": 0.05, "sleep": 0.05, "drain": BOUND_S}
 """What the others' answers may be later than usual: by p99 for what raises or sleeps, else the
@@ -140,7 +144,7 @@ class Bench:
             self._phase("come and go", fragment, lambda of: self._come_and_go(of, times))
             self._phase("raise", fragment, lambda of: self._spoil(f"{of} raise", seconds))
             self._phase("sleep", fragment, lambda of: self._spoil(f"{of} sleep {SLEEP_S}", seconds))
-        self._phase("drain", "host/0", self._drain)
+        self._phase("drain", f"orderer/{self.bad}.0.a", self._leak)
         end_s = time.time()
         self.system.feeder.stop()
         time.sleep(5.0)
@@ -205,11 +209,29 @@ class Bench:
             self._wait_ready(fragment, was_us)
         return begin_s
 
-    def _drain(self, host: str) -> float:
-        begin_s, system = time.time(), self.system
-        draining = Draining(system.supervisor, system.listener, system.launch)
-        system.in_background(draining.drain(host)).result()
+    def _leak(self, fragment: str) -> float:
+        """Leak until the host has been drained; all answers from the first leaked byte on count."""
+        begin_s, supervisor = time.time(), self.system.supervisor
+
+        def is_noticed() -> bool:
+            events = list(supervisor.events)
+            return any(event.event.endswith("; moving its fragments") for event in events)
+
+        host = supervisor.process_of(fragment)
+        self.file.write_text(f"{fragment} swell {LEAK_MIB}")
+        self._wait(is_noticed)
+        self.file.unlink()
+        self._wait(lambda: host not in supervisor.pids())
+        print(f"{host} was drained after {time.time() - begin_s:.1f} s", flush=True)
         return begin_s
+
+    @staticmethod
+    def _wait(holds: Callable[[], bool]) -> None:
+        until_s = time.monotonic() + LEAK_S_MAX
+        while not holds():
+            if time.monotonic() > until_s:
+                raise SystemExit(f"the host has not been drained after {LEAK_S_MAX:g} s")
+            time.sleep(0.1)
 
     def _started_at(self, fragment: str) -> int:
         beat = self.system.listener.latest(fragment)
@@ -261,12 +283,14 @@ def main() -> int:
         )
         system.start()
         watch = OwnHosts(system.supervisor, system.listener, system.launch)
-        watching = system.in_background(watch.run())
+        draining = Draining(system.supervisor, system.listener, system.launch)
+        watching = [system.in_background(each.run()) for each in (watch, draining)]
         try:
             bench = Bench(system, queries, file, options.rate)
             bench.run(options.times, options.seconds)
         finally:
-            watching.cancel()
+            for each in watching:
+                each.cancel()
             system.stop()
     return int(bench.failed)
 

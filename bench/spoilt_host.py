@@ -4,7 +4,8 @@ Started in place of ``slackwater.host`` by a bench or a test, never by the produ
 here, around the making of a fragment. Each line of the file that ``SPOILT_BY`` names is a fragment
 and what each of its steps does: ``orderer/q.0.a raise``, ``root/q.0 sleep 0.2``. It is read again
 at each step. An orderer that begins while its line is ``orderer/q.0.a leak 1000`` releases nothing
-that it has read, and its H is 1,000 bytes.
+that it has read, and its H is 1,000 bytes. ``orderer/q.0.a swell 8`` keeps 8 MiB more at each
+step, which only the memory of the process shows.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ export {by}={file} PYTHONPATH={repository}
 if [ "$2" = slackwater.host ]; then shift 2; set -- -m bench.spoilt_host "$@"; fi
 exec {python} "$@"
 """
+
+_swollen: list[bytes] = []
+"""What fragments that swell keep; it stays when they have left the host."""
 
 MakeOne = Callable[[str, RegistryView, Any], Fragment]
 
@@ -76,6 +80,8 @@ def _spoil(fragment: Fragment, name: str, file: Path) -> None:
                 raise SpoiltError(f"{file} says so")
             case ["sleep", seconds]:
                 time.sleep(float(seconds))
+            case ["swell", mib]:
+                _swollen.append(b"\1" * (int(mib) << 20))  # zeros would take no memory
         return complete(now)
 
     session.step = step

@@ -12,7 +12,7 @@ from tests.waiting import eventually
 
 from slackwater.codec.results import parse_result
 from slackwater.deployment.parse import load_deployment
-from slackwater.runtime.local.draining import Draining
+from slackwater.runtime.local.draining import FRAGMENT_MIB_MAX, HOST_MIB_MAX, Draining, mib_of
 from slackwater.runtime.local.stack import StackOptions
 from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.transport import read_to_end
@@ -25,8 +25,14 @@ from slackwater.runtime.service.parts import (
 )
 
 READINGS = 60
+LEAK_READINGS = 600
+"""For a minute: the leak needs about 20 s to be noticed, and half a minute on a busy machine."""
 START_TIME_US = 1_600_000_000_000_000
 END_US = START_TIME_US + READINGS * 100_000
+LEAK_END_US = START_TIME_US + LEAK_READINGS * 100_000
+LEAK_MIB = 8
+"""At each step. A step that takes much more memory is a long turn, for which the fragment would get
+a host of its own, and the host is drained without it."""
 DEPLOYMENT = """\
 apiVersion: slackwater/v1
 clock: wall
@@ -40,11 +46,13 @@ SLOW, ITS_ROOT = "orderer/slow.0.a", "root/slow.0"
 
 
 @pytest.fixture
-def stack(tmp_path: Path) -> Iterator[StackThread]:
+def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StackThread]:
     """Two queries in one host; the steps of fragments are spoilt by the file ``spoilt``."""
+    readings = getattr(request, "param", READINGS)
+    end_us = START_TIME_US + readings * 100_000
     file, data = tmp_path / "deployment.yaml", tmp_path / "s1.csv"
     file.write_text(DEPLOYMENT)
-    rows = (f"{START_TIME_US + 50_000 + i * 100_000},{i}" for i in range(READINGS))
+    rows = (f"{START_TIME_US + 50_000 + i * 100_000},{i}" for i in range(readings))
     data.write_text("\n".join(["t,x", *rows, ""]))
     spoilt = tmp_path / "spoilt"
     running = StackThread(
@@ -52,7 +60,7 @@ def stack(tmp_path: Path) -> Iterator[StackThread]:
             file,
             load_deployment(file),
             tmp_path / "data",
-            proxy_options=("--end-boundary", str(END_US), "--input", f"s1={data}"),
+            proxy_options=("--end-boundary", str(end_us), "--input", f"s1={data}"),
             python=python_for(spoilt),
         )
     )
@@ -137,10 +145,43 @@ def test_one_that_keeps_all_it_reads_is_built_anew_beside_the_others_and_loses_n
     assert FAILURES not in latest["root/well.0"].detail
 
 
-def all_are_answered(stack: StackThread) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("stack", [LEAK_READINGS], indirect=True)
+def test_a_leak_that_only_the_memory_of_the_process_shows_drains_the_host(
+    stack: StackThread, tmp_path: Path
+) -> None:
+    """A real one: the host grows to its allowance of 2 GiB, and its supervisor notices."""
+    stack.open()
+    stack.start_rehearsal(START_TIME_US, 1.0)
+    before, fragments = stack.pids()["host/0"], stack.stack.supervisor.parts("host/0")
+    allowed_mib = HOST_MIB_MAX + FRAGMENT_MIB_MAX * len(fragments)
+    stack.begin(START_TIME_US, 1.0, LEAK_END_US)
+    (tmp_path / "spoilt").write_text(f"{SLOW} swell {LEAK_MIB}")
+    reported = "; moving its fragments"
+
+    def noticed() -> list[str]:
+        return [e.event for e in stack.events() if e.event.endswith(reported)]
+
+    eventually(lambda: bool(noticed()), "its memory is noticed")
+    (tmp_path / "spoilt").unlink()
+    used_mib = int(noticed()[0].removeprefix("uses ").split(" MiB")[0].replace(",", ""))
+    assert used_mib > allowed_mib
+    eventually(lambda: "host/0" not in stack.pids(), "the old host has ended")
+    assert not psutil.pid_exists(before)
+    after = stack.pids()["host/new-1"]
+    assert mib_of(after) < HOST_MIB_MAX, "what had leaked is gone"
+    listener = stack.stack.listener
+    latest = listener.all()
+    assert {name: latest[name].pid for name in fragments} == dict.fromkeys(fragments, after)
+    for name in fragments:
+        assert HELD_BYTES not in latest[name].detail, "no session has counted it"
+    all_are_answered(stack, LEAK_READINGS)
+
+
+def all_are_answered(stack: StackThread, readings: int = READINGS) -> None:
     for query in ("well", "slow"):
-        eventually(lambda q=query: len(answered(stack, q)) >= READINGS, f"{query} is answered")  # type: ignore[misc]
-        assert answered(stack, query) == list(range(READINGS))
+        eventually(lambda q=query: len(answered(stack, q)) >= readings, f"{query} is answered")  # type: ignore[misc]
+        assert answered(stack, query) == list(range(readings))
 
 
 def answered(stack: StackThread, query: str) -> list[float]:

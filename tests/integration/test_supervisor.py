@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,13 +68,17 @@ def hosting(name: str, *parts: str) -> ProcessSpec:
     return ProcessSpec(name, ("sh", "-c", 'echo "$0"; exec cat', ",".join(parts)), parts=parts)
 
 
+def kept(parts: Sequence[str]) -> ProcessSpec:
+    """The first host, with the parts that it keeps."""
+    return hosting("host/0", *parts)
+
+
 async def test_a_part_that_is_moved_is_served_by_another_process_from_then_on(
     supervisor: Supervisor,
 ) -> None:
     await supervisor.start(hosting("host/0", "root/a.0", "root/b.0", "root/c.0"))
     was = supervisor.pids()["host/0"]
-    kept, own = hosting("host/0", "root/a.0", "root/c.0"), hosting("host/own-0", "root/b.0")
-    await supervisor.move("root/b.0", kept, own)
+    await supervisor.move("root/b.0", kept, hosting("host/own-0", "root/b.0"))
     assert supervisor.process_of("root/b.0") == "host/own-0"
     assert supervisor.parts("host/0") == ["root/a.0", "root/c.0"]
     assert supervisor.names() == ["root/a.0", "root/b.0", "root/c.0"]
@@ -88,6 +92,55 @@ async def test_a_part_that_is_moved_is_served_by_another_process_from_then_on(
 
     supervisor.kill("host/0")
     await eventually_async(lambda: log_lines(supervisor, "root/a.0")[2:] == ["root/a.0,root/c.0"])
+
+
+async def test_parts_that_are_moved_elsewhere_while_a_process_starts_are_not_taken_back(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host is drained while one of its fragments gets a host of its own."""
+    await supervisor.start(hosting("host/0", "root/a.0", "root/b.0", "root/c.0"))
+    empty = ProcessSpec("host/new-1", ("sh", "-c", "exec cat"), takes_commands=True)
+    await supervisor.start(empty)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slow(*given: Any, **named: Any) -> Any:
+        asked.set()
+        assert go_on.wait(WAIT_S_MAX)
+        return spawn(*given, **named)
+
+    monkeypatch.setattr("slackwater.runtime.local.launchers.spawn", slow)
+    own = hosting("host/own-0", "root/b.0")
+    moving = asyncio.create_task(supervisor.move("root/b.0", kept, own))
+    await eventually_async(asked.is_set)
+    supervisor.serve(kept(["root/c.0"]))
+    supervisor.serve(replace(empty, parts=("root/a.0",)))
+    go_on.set()
+    await moving
+    assert supervisor.parts("host/0") == ["root/c.0"]
+    assert supervisor.process_of("root/a.0") == "host/new-1"
+    assert supervisor.process_of("root/b.0") == "host/own-0"
+
+
+async def test_a_part_may_be_moved_from_a_process_that_ends_meanwhile(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await supervisor.start(hosting("host/0", "root/b.0"))
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slow(*given: Any, **named: Any) -> Any:
+        asked.set()
+        assert go_on.wait(WAIT_S_MAX)
+        return spawn(*given, **named)
+
+    monkeypatch.setattr("slackwater.runtime.local.launchers.spawn", slow)
+    own = hosting("host/own-0", "root/b.0")
+    moving = asyncio.create_task(supervisor.move("root/b.0", kept, own))
+    await eventually_async(asked.is_set)
+    await supervisor.end("host/0")
+    go_on.set()
+    await moving
+    assert supervisor.process_of("root/b.0") == "host/own-0"
+    assert list(supervisor.pids()) == ["host/own-0"]
 
 
 async def test_a_part_may_be_taken_from_a_process_and_given_back(supervisor: Supervisor) -> None:
@@ -124,9 +177,8 @@ async def test_a_part_whose_new_process_cannot_be_started_stays_where_it_is(
 
     with monkeypatch.context() as full:
         full.setattr("slackwater.runtime.local.launchers.spawn", no_process)
-        kept, own = hosting("host/0", "root/a.0"), hosting("host/own-0", "root/b.0")
         with pytest.raises(OSError, match="no more processes"):
-            await supervisor.move("root/b.0", kept, own)
+            await supervisor.move("root/b.0", kept, hosting("host/own-0", "root/b.0"))
     assert supervisor.process_of("root/b.0") == "host/0"
     supervisor.kill("root/b.0")
     reported = ["root/a.0,root/b.0", "kill root/b.0"]
@@ -151,7 +203,7 @@ async def test_a_part_that_is_moved_while_its_process_starts_is_told_to_the_new_
     supervisor.kill("host/0")
     await eventually_async(asked.is_set)
     own = hosting("host/own-0", "root/b.0")
-    await supervisor.move("root/b.0", hosting("host/0", "root/a.0"), own)
+    await supervisor.move("root/b.0", kept, own)
     go_on.set()
     reported = ["root/a.0,root/b.0"] * 2 + ["remove root/b.0"]
     await eventually_async(lambda: log_lines(supervisor, "host/0") == reported)

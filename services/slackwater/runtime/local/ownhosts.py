@@ -21,11 +21,12 @@ bounded, since moves are bounded and a kill happens only with a move.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import Heartbeat
+from slackwater.runtime.local.launchers import ProcessSpec
 from slackwater.runtime.local.layout import HOST, Launch, host_spec
 from slackwater.runtime.local.supervisor import Supervisor
 from slackwater.runtime.service.heartbeats import HeartbeatListener
@@ -82,10 +83,13 @@ class OwnHosts:
             self._supervisor.record(part, reported)
             return False
         self._supervisor.record(part, why)
-        kept = [each for each in self._supervisor.parts(process) if each != part]
+
+        def kept(parts: Sequence[str]) -> ProcessSpec:
+            return host_spec(process, parts, self._launch)
+
         own = host_spec(f"{HOST}/own-{len(self._moved)}", (part,), self._launch, "--own")
         try:
-            await self._supervisor.move(part, host_spec(process, kept, self._launch), own)
+            await self._supervisor.move(part, kept, own)
         except (EnvironmentProblem, OSError) as error:
             self._left.add(part)
             self._supervisor.record(part, f"cannot be moved: {error}")

@@ -22,7 +22,7 @@ import shutil
 import signal
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,11 +95,14 @@ class Supervisor:
         self._parts |= dict.fromkeys(spec.parts, spec.name)
         await self._keep(spec.name, spec.stop_order, STOP_S_MAX, launcher)
 
-    async def move(self, part: str, kept: ProcessSpec, to: ProcessSpec) -> None:
+    async def move(
+        self, part: str, kept: Callable[[Sequence[str]], ProcessSpec], to: ProcessSpec
+    ) -> None:
         """Move a part: start process ``to``, and reduce its present process to ``kept``.
 
-        The part is unavailable until the new process has started it. If the new process cannot be
-        started, nothing changes.
+        ``kept`` makes the specification of the present process with the given parts: those that it
+        has once ``to`` runs, since they may be moved meanwhile. The part is unavailable until the
+        new process has started it. If the new process cannot be started, nothing changes.
         """
         was = self._parts[part]
         try:
@@ -107,7 +110,8 @@ class Supervisor:
         except BaseException:
             self._parts[part] = was
             raise
-        self.serve(kept)
+        if was in self._children:
+            self.serve(kept([each for each, of in self._parts.items() if of == was]))
         self.record(part, f"moved from {was} to {to.name}")
 
     def serve(self, spec: ProcessSpec) -> None:

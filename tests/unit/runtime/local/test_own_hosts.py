@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,10 +46,13 @@ class Kept:
     def kill(self, process: str) -> None:
         self.killed.append(process)
 
-    async def move(self, part: str, kept: ProcessSpec, to: ProcessSpec) -> None:
+    async def move(
+        self, part: str, kept: Callable[[Sequence[str]], ProcessSpec], to: ProcessSpec
+    ) -> None:
         if self.is_full:
             raise OSError(errno.EAGAIN, "no more processes")
-        self.moved.append((part, kept, to))
+        stay = [each for each in self.parts(self.of[part]) if each != part]
+        self.moved.append((part, kept(stay), to))
         self.of[part] = to.name
 
 
