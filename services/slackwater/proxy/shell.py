@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, Unpack
 
 from slackwater.codec.state_records import encode_registry
 from slackwater.model.deployment import Deployment, StreamSpec
@@ -29,6 +29,7 @@ from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import Spool
 from slackwater.runtime.logs.cluster import Where
 from slackwater.runtime.logs.transport import LogError, Transport, Writer
+from slackwater.runtime.service.beat import HeartbeatChanges
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.registry import (
@@ -200,14 +201,7 @@ class Input(Protocol):
 class HeartbeatTarget(Protocol):
     """The heartbeat of one stream; see ``runtime.service.heartbeats``."""
 
-    def update(
-        self,
-        *,
-        inc: int | None = None,
-        ready: bool | None = None,
-        states: dict[str, str] | None = None,
-        detail: dict[str, int] | None = None,
-    ) -> None:
+    def update(self, **changes: Unpack[HeartbeatChanges]) -> None:
         """Set the given values; all others are unchanged."""
         ...
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 from tests.proxy_world import SPEC
@@ -28,6 +29,7 @@ from slackwater.proxy.sensors import SensorInput, hand_over
 from slackwater.proxy.serving import ProxyShared, Rein, Serving
 from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import read_to_end
+from slackwater.runtime.service.beat import HeartbeatChanges
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener, HeartbeatSender
 from slackwater.runtime.service.parts import FAILED_CODE, FAILURES, PartBeat
@@ -46,16 +48,9 @@ class ReportedPart:
     begun: int = 1
     stopped: bool = False
 
-    def update(
-        self,
-        *,
-        inc: int | None = None,
-        ready: bool | None = None,
-        states: dict[str, str] | None = None,
-        detail: dict[str, int] | None = None,
-    ) -> None:
-        self.ready = self.ready if ready is None else ready
-        self.detail = dict(detail or self.detail)
+    def update(self, **changes: Unpack[HeartbeatChanges]) -> None:
+        self.ready = changes.get("ready", self.ready)
+        self.detail = dict(changes.get("detail", self.detail))
 
     def begin_again(self, lasting: Mapping[str, int] | None = None) -> None:
         self.ready = False

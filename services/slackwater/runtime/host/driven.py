@@ -14,11 +14,10 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from slackwater.codec.ordered_records import encode_ordered
 from slackwater.model.errors import SlackwaterError
-from slackwater.model.records import Hole
 from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.runtime.host.decoding import Decode, decode, watermark_of
@@ -29,6 +28,7 @@ from slackwater.runtime.host.wake_signal import IDLE_S_MAX, PARKED_S_MAX, UNSETT
 from slackwater.runtime.logs.recent import RecentRecords
 from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.transport import Log, Transport, Writer
+from slackwater.runtime.service.beat import HeartbeatChanges
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.state import write_orderer_state
@@ -61,15 +61,7 @@ class SessionEndedError(SlackwaterError):
 class HeartbeatPublisher(Protocol):
     """Publishes a session's state in heartbeats."""
 
-    def update(
-        self,
-        *,
-        inc: int | None = None,
-        ready: bool | None = None,
-        states: dict[str, str] | None = None,
-        holes: tuple[Hole, ...] | None = None,
-        detail: dict[str, int] | None = None,
-    ) -> None:
+    def update(self, **changes: Unpack[HeartbeatChanges]) -> None:
         """Set these fields of the following heartbeats; an omitted field keeps its value."""
         ...
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TypedDict, Unpack
 
 from slackwater.model.records import Heartbeat, HeartbeatPart, Hole
 from slackwater.runtime.service.cpu import CpuShare
@@ -22,6 +23,16 @@ its process still sends heartbeats."""
 
 CPU_MS = "cpu_ms_per_s"
 CPU_WAIT_MS = "cpu_wait_ms_per_s"
+
+
+class HeartbeatChanges(TypedDict, total=False):
+    """The values of a heartbeat that its owner sets; what is left out stays."""
+
+    inc: int
+    ready: bool
+    states: dict[str, str]
+    holes: tuple[Hole, ...]
+    detail: dict[str, int]
 
 
 class HeartbeatState:
@@ -50,26 +61,15 @@ class HeartbeatState:
         self._lock = threading.Lock()
         self._is_silent = False
 
-    def update(
-        self,
-        *,
-        inc: int | None = None,
-        ready: bool | None = None,
-        states: dict[str, str] | None = None,
-        holes: tuple[Hole, ...] | None = None,
-        detail: dict[str, int] | None = None,
-    ) -> None:
+    def update(self, **changes: Unpack[HeartbeatChanges]) -> None:
         """Set these values from the next heartbeat on; the others stay."""
+        if "states" in changes:
+            changes["states"] = dict(changes["states"])
+        if "detail" in changes:
+            changes["detail"] = dict(changes["detail"])
         with self._lock:
             emitted = self._beat
-            self._beat = replace(
-                emitted,
-                inc=emitted.inc if inc is None else inc,
-                ready=emitted.ready if ready is None else ready,
-                states=emitted.states if states is None else dict(states),
-                holes=emitted.holes if holes is None else holes,
-                detail=emitted.detail if detail is None else dict(detail),
-            )
+            self._beat = replace(emitted, **changes)
             self._updated_s = time.monotonic()
             is_news = replace(self._beat, detail=emitted.detail) != emitted
         if is_news:

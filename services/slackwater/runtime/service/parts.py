@@ -12,9 +12,9 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, Unpack
 
-from slackwater.model.records import Hole
+from slackwater.runtime.service.beat import HeartbeatChanges
 from slackwater.runtime.service.heartbeats import HeartbeatSender
 
 _log = logging.getLogger(__name__)
@@ -72,17 +72,9 @@ class PartBeat:
         self._lasting: dict[str, int] = {}
         self._is_silent = False
 
-    def update(
-        self,
-        *,
-        inc: int | None = None,
-        ready: bool | None = None,
-        states: dict[str, str] | None = None,
-        holes: tuple[Hole, ...] | None = None,
-        detail: dict[str, int] | None = None,
-    ) -> None:
+    def update(self, **changes: Unpack[HeartbeatChanges]) -> None:
         """Set these values from the next heartbeat on; the others stay."""
-        self._beat.update(inc=inc, ready=ready, states=states, holes=holes, detail=detail)
+        self._beat.update(**changes)
 
     def begin_again(self, lasting: Mapping[str, int] | None = None) -> None:
         """Restart the part's heartbeat; ``lasting`` stays in its details."""
