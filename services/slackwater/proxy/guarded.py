@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -9,15 +10,26 @@ from typing import Final
 from slackwater.model.deployment import StreamSpec, TopicFormat
 from slackwater.model.records import type_i64
 from slackwater.proxy.dead_letters import DeadLetters
-from slackwater.proxy.formats.avro.reader import AvroReader, SchemaBook, Schemas
+from slackwater.proxy.formats.avro.reader import AvroReader, Prepared, SchemaBook, Schemas
 from slackwater.proxy.formats.avro.sources import FixedBook
 from slackwater.proxy.formats.elements import slices
 from slackwater.proxy.formats.json_array import JsonArrayReader
 from slackwater.proxy.formats.json_columns import JsonColumnsReader
 from slackwater.proxy.isolated import tried
 from slackwater.proxy.json_input import JsonReader
-from slackwater.proxy.messages import Bad, MessageReader, Parsed, joined, moved, with_refused
+from slackwater.proxy.messages import (
+    Bad,
+    MessageReader,
+    NotYetReadableError,
+    Parsed,
+    joined,
+    moved,
+    with_refused,
+)
 
+CAUTIOUS_MESSAGES: Final = 10
+"""Messages that are parsed at once after a schema could not be had; twice as many after each
+success. A registry answers at least ten times in the time for which refused references are kept."""
 CRASH: Final = "it ends its reader"
 _READERS: Final[Mapping[TopicFormat, Callable[[StreamSpec], MessageReader]]] = {
     "json": JsonReader,
@@ -49,6 +61,8 @@ class GuardedReader:
         self._spec = spec
         self._reader = reader_of(spec, book)
         self._dead_letters = dead_letters
+        self._messages_max = sys.maxsize
+        """Messages of Avro that are parsed at once."""
 
     def parse(self, where: str, offsets: type_i64, messages: Sequence[bytes]) -> Parsed:
         """Parse a non-empty batch of any bytes, isolated if parsing crashes.
@@ -58,7 +72,7 @@ class GuardedReader:
         reader, dead_letters = self._reader, self._dead_letters
         schemas = None
         if isinstance(reader, AvroReader):
-            batch = reader.prepare(messages)
+            batch = self._prepared(reader, messages)
             read, schemas = partial(reader.parse_prepared, batch), batch.schemas
         else:
             read = partial(reader.parse, messages)
@@ -68,6 +82,20 @@ class GuardedReader:
         if parsed is not None:
             return parsed
         return self._read_isolated(dead_letters, where, offsets, messages, schemas)
+
+    def _prepared(self, reader: AvroReader, messages: Sequence[bytes]) -> Prepared:
+        """Look up the schemas. While they are waited for, few messages are parsed at once.
+
+        Schemas and refused references are kept in a bounded memory, refused ones for a bounded
+        time. If a batch needed more of them than are kept, it could never be parsed.
+        """
+        try:
+            batch = reader.prepare(messages)
+        except NotYetReadableError:
+            self._messages_max = CAUTIOUS_MESSAGES
+            raise
+        self._messages_max *= 2
+        return batch
 
     def _read_isolated(
         self,
@@ -89,10 +117,22 @@ class GuardedReader:
         return with_refused(complete, lost)
 
     def slices(self, messages: Sequence[bytes]) -> Iterable[tuple[int, int]]:
-        """Divide a batch where its readings could take much more memory than its bytes."""
-        if isinstance(self._reader, JsonReader | AvroReader):
+        """Divide a batch where its readings could take much more memory than its bytes.
+
+        One of Avro is divided while schemas are waited for.
+        """
+        if isinstance(self._reader, AvroReader):
+            return self._cautious(len(messages))
+        if isinstance(self._reader, JsonReader):
             return ((0, len(messages)),)
         return slices(messages, len(self._spec.fields))
+
+    def _cautious(self, messages: int) -> Iterable[tuple[int, int]]:
+        start = 0
+        while start < messages:
+            end = min(start + self._messages_max, messages)
+            yield start, end
+            start = end
 
     def texts(self, message: bytes) -> Callable[[int], str]:
         """Return the function from an element's index to its text."""

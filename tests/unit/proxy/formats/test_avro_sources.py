@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import struct
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.registry_stub import RegistryStub
+from tests.unit.proxy.formats.test_avro_reader import LAB
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec.avro import fingerprint_of
@@ -32,6 +36,7 @@ from slackwater.proxy.formats.avro.sources import (
     FolderBook,
     RegistryBook,
 )
+from slackwater.proxy.guarded import GuardedReader
 from slackwater.proxy.messages import NotYetReadableError
 
 SCHEMA: dict[str, Any] = {
@@ -326,3 +331,43 @@ def test_files_come_before_the_registry(tmp_path: Path, clock: Clock) -> None:
 
 def test_other_formats_have_no_schemas(clock: Clock) -> None:
     assert open_book(TopicSpec("lab", "json-array"), clock) is None
+
+
+class SlowRegistry(Registry):
+    """Has no schema of an id, and takes 5 s to tell."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def fetch(self, schema_id: int) -> SchemaText:
+        self.clock.us += 5_000_000
+        return super().fetch(schema_id)
+
+
+def test_a_batch_with_more_ids_than_are_kept_is_refused_and_the_stream_goes_on(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as messages of another format that begin with a zero byte."""
+    monkeypatch.setattr(sources, "UNKNOWN_MAX", 50)
+    monkeypatch.setattr(sources, "ASKED_MAX", 30)
+    count = 200
+    messages = [struct.pack(">bI", 0, 1_000 + i) + b"\2" for i in range(count)]
+    registry = SlowRegistry(clock)
+    book = RegistryBook(registry.fetch, clock)
+    spec = replace(LAB, topic=TopicSpec("lab", "avro"))
+    reader = GuardedReader(spec, None, book)
+    refused, waits = 0, 0
+    try:
+        while refused < count and waits < 10 * count:
+            rest = messages[refused:]
+            try:
+                for start, end in reader.slices(rest):
+                    parsed = reader.parse("lab:0", np.arange(start, end), rest[start:end])
+                    refused += len(parsed.bad)
+            except NotYetReadableError:
+                waits += 1
+    finally:
+        book.close()
+    assert refused == count
+    assert len(registry.asked) < 2 * count, "few are asked for twice"

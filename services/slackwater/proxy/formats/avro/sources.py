@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,8 @@ with a 404 that says nothing."""
 UNKNOWN_MAX: Final = 10_000
 UNKNOWN_US: Final = 60_000_000
 """How many references without a schema are kept, and how long before one is looked up again."""
+ASKED_MAX: Final = 100
+"""Schemas that a registry is asked for at the same time."""
 ANSWER_S_MAX: Final = 0.1
 """Maximum wait for a registry in a step of the proxy."""
 RETRY_US: Final = 1_000_000
@@ -61,16 +64,19 @@ class RegistryBook:
 
     def find(self, references: Sequence[Reference]) -> Mapping[Reference, SchemaText]:
         """Return the schemas; ``NotYetReadableError`` while the registry does not tell one."""
+        wanted = set(references)
+        self._keep_others(wanted)
         found = {}
-        for reference in references:
+        for reference in wanted:
             known = self._look_up(reference)
-            if known is None:
-                self._asked.setdefault(reference, self._ask(reference))
-            else:
+            if known is not None:
                 found[reference] = known
-        missing = [reference for reference in references if reference not in found]
+            elif len(self._asked) < ASKED_MAX:
+                self._ask(reference)
+        missing = wanted - found.keys()
         if missing:
-            wait([self._asked[reference] for reference in missing], ANSWER_S_MAX)
+            asked = [self._asked[reference] for reference in missing if reference in self._asked]
+            wait(asked, ANSWER_S_MAX)
             found |= {reference: self._answer(reference) for reference in missing}
         return found
 
@@ -88,16 +94,21 @@ class RegistryBook:
             return unknown[1]
         return self._known.get(reference)
 
-    def _ask(self, reference: Reference) -> Future[SchemaText]:
-        known = self._asked.get(reference)
-        if known is not None:
-            return known
-        assert reference.id is not None
-        return self._asking.submit(self._fetch, reference.id)
+    def _ask(self, reference: Reference) -> None:
+        if reference not in self._asked:
+            assert reference.id is not None
+            self._asked[reference] = self._asking.submit(self._fetch, reference.id)
+
+    def _keep_others(self, wanted: Set[Reference]) -> None:
+        """Keep the answers that nobody waits for now."""
+        done = [each for each, asked in self._asked.items() if asked.done() and each not in wanted]
+        for reference in done:
+            with suppress(NotYetReadableError):
+                self._answer(reference)
 
     def _answer(self, reference: Reference) -> SchemaText:
-        asked = self._asked[reference]
-        if not asked.done():
+        asked = self._asked.get(reference)
+        if asked is None or not asked.done():
             raise NotYetReadableError(f"{reference} is asked for", PENDING_US)
         del self._asked[reference]
         try:
