@@ -147,6 +147,7 @@ sim-iads: setup ## simulate the control plane's protocol on a network of its own
 
 mutants: setup ## plant known faults in cores and hosts; print the test that finds each, and after how long
 	@$(BIN)/python -m tests.simulator.mutants $(ARGS)
+	@$(BIN)/python -m tests.iads_simulator.mutants
 
 bench: setup ## measure throughput and latency on this machine; writes bench/README.md
 	@$(BIN)/python bench/run.py $(ARGS)

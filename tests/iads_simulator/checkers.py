@@ -90,6 +90,17 @@ def stable_again_within_a_bound(history: History) -> None:
         assert history.refreshed[life][-1][1].members == names
 
 
+def a_merge_has_each_member_and_is_refreshed(history: History) -> None:
+    """Section III: the states of all members of the view, each once, then a refresh."""
+    for at, life, view, names in history.merged:
+        assert names == view.names, f"{life} merged {sorted(names)} in {view}"
+        refreshes = history.refreshed[life]
+        died = (at, life) in history.died
+        assert died or any(at == then and r.members == view.names for then, r in refreshes), (
+            f"{life} merged in {view} and its clients were not told"
+        )
+
+
 def linearizable_while_stable(history: History) -> None:
     """In one view, a request made after a response has a greater stamp and a greater count."""
     views = {(life, v.number): v for life, all_ in history.views.items() for _, v, _ in all_}
@@ -114,5 +125,6 @@ CHECKERS = (
     each_request_is_answered_once,
     no_answered_operation_is_lost,
     stable_again_within_a_bound,
+    a_merge_has_each_member_and_is_refreshed,
     linearizable_while_stable,
 )

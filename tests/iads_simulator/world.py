@@ -54,7 +54,10 @@ class LogObject:
 
 
 class Fault(NamedTuple):
-    """At ``at``: kind cut, heal, crash, restart or pause; ``one`` (and ``other``) is concerned."""
+    """At ``at``: kind cut, heal, crash, die, restart or pause, of ``one`` (and ``other``).
+
+    ``die``: it crashes while it carries out its next effects, between two of them.
+    """
 
     at: int
     kind: str
@@ -81,7 +84,7 @@ def draw(seed: int) -> Plan:
     busy = rng.randrange(1_000_000, 6_000_000)
     faults = []
     for _ in range(rng.randrange(0, 10)):
-        kind = rng.choice(("cut", "cut", "heal", "crash", "restart", "pause"))
+        kind = rng.choice(("cut", "cut", "heal", "crash", "die", "restart", "pause"))
         one, other = rng.choice(names), rng.choice(names)
         faults.append(Fault(rng.randrange(busy), kind, one, other, rng.randrange(50_000, 900_000)))
     count = rng.randrange(1, 60)
@@ -117,6 +120,10 @@ class History:
         default_factory=lambda: defaultdict(list)
     )
     numbers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    merged: list[tuple[int, Life, View, frozenset[str]]] = field(default_factory=list)
+    """Whose states were merged."""
+    died: set[tuple[int, Life]] = field(default_factory=set)
+    """Who crashed between two of its effects."""
     final: dict[str, tuple[View, bool, frozenset[tuple[Stamp, Any]]]] = field(default_factory=dict)
 
 
@@ -130,6 +137,7 @@ class _Node:
         self.member: Member | None = None
         self.object = LogObject()
         self.paused_until = 0
+        self.dies = False
 
     @property
     def life(self) -> Life:
@@ -185,6 +193,8 @@ class World:
                 self._cut -= {c for c in self._cut if fault.one in c}
             case "crash":
                 node.member = None
+            case "die":
+                node.dies = True
             case "restart":
                 self._restart(node)
             case "pause":
@@ -193,7 +203,7 @@ class World:
     def _heal_all(self) -> None:
         self._cut.clear()
         for node in self.nodes.values():
-            node.paused_until = 0
+            node.paused_until, node.dies = 0, False
             if node.member is None:
                 self._restart(node)
 
@@ -208,6 +218,7 @@ class World:
     def _observe(self, node: _Node, member: Member) -> None:
         endpoint, life, history = member.endpoint, node.life, self.history
         deliver, install, step = endpoint.deliver, endpoint.view, endpoint._run
+        merge = node.object.merge
 
         def on_deliver(q: str, m: Payload) -> Any:
             history.delivered[life, endpoint.myview].append((q, m))
@@ -223,6 +234,11 @@ class World:
             history.ordered[life, endpoint.myview] += node.object.applied[done:]
             return effects
 
+        def on_merge(states: Mapping[str, Any]) -> None:
+            history.merged.append((self.now, life, endpoint.myview, frozenset(states)))
+            merge(states)
+
+        node.object.merge = on_merge  # type: ignore[method-assign]
         endpoint.deliver = on_deliver  # type: ignore[method-assign]
         endpoint.view = on_view  # type: ignore[assignment,method-assign]
         endpoint._run = on_step  # type: ignore[method-assign]
@@ -248,7 +264,8 @@ class World:
             self._carry_out(node, node.member.request(request_id, request_id, self.now))
 
     def _carry_out(self, node: _Node, effects: list[MemberEffect]) -> None:
-        for effect in effects:
+        dies = node.dies and len(effects) > 1
+        for effect in effects[: self._rng.randrange(1, len(effects))] if dies else effects:
             match effect:
                 case PersistMembership(saved):
                     node.saved = saved
@@ -261,6 +278,9 @@ class World:
                     self.history.answered.append((self.now, node.life, effect))
                 case RefreshClient():
                     self.history.refreshed[node.life].append((self.now, effect))
+        if dies:
+            self.history.died.add((self.now, node.life))
+            node.member, node.dies = None, False
 
     def _transmit(self, node: _Node, effect: TransmitMessage) -> None:
         link = node.name, effect.to

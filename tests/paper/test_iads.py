@@ -97,6 +97,14 @@ def test_figure_4_nothing_is_sent_while_blocked() -> None:
     assert of(OpMsg, a.view(view(3, "ab"), frozenset("ab"))) == [OpMsg("x", 1)]
 
 
+def test_figure_4_no_state_is_sent_while_blocked() -> None:
+    """Nothing follows block_ok in a view; here a state is sent with the view that needs it."""
+    a = endpoint()
+    a.block()
+    a.send_state = True
+    assert not of(StMsg, a.deliver("b", LtMsg(1)))
+
+
 def test_iii_the_whole_view_moved_together_so_no_state_is_sent() -> None:
     """Section I, second observation: v.set = T."""
     a = endpoint()
