@@ -331,7 +331,7 @@ class Stack:
             cluster.bootstrap,
             self._directory.path,
             options.proxy_options,
-            options.aggregator_options,
+            (*options.aggregator_options, *(() if options.runs_long else ("--short-run",))),
             options.python,
             cluster.security.given,
         )
