@@ -22,6 +22,10 @@ ON_PROCESSES := --numprocesses $(INTEGRATION_WORKERS) --dist loadfile --no-loads
 # Two workers: one for the docker compose test, which takes longest, one for all others.
 BESIDE_CONTAINERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
+# With BESIDE, each line of a target's output begins with the target's name.
+BESIDE ?=
+LABELLED = $(if $(BESIDE),2>&1 | sed --unbuffered 's/^/$@: /')
+
 # Tests start hundreds of processes. With bytecode files each module is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -102,7 +106,9 @@ $(SCANNER_STAMP): $(VENV_STAMP) $(SCANNER_FILES)
 demo: setup ## run a pipeline on Kafka, Faust and Spark while a source is silent; under two minutes
 	@$(BIN)/slackwater demo $(ARGS)
 
-test: check integration containers ## run make check, make integration and make containers
+# Tests on processes wait a third of their time. The unit tests take that time, at a lower priority.
+test: lint types arch ## run all tests: make check, make integration and make containers, at the same time
+	@$(MAKE) --no-print-directory --jobs 3 integration containers unit BESIDE=1
 
 check: lint types arch unit ## run lint, types, arch and unit; needs no broker
 
@@ -121,10 +127,10 @@ arch: setup ## check the import rules: one direction, no I/O in protocols
 	@$(BIN)/lint-imports
 
 unit: setup ## run the tests without processes: units, papers, scenarios, simulator, properties
-	@$(BIN)/pytest --ignore tests/integration --ignore tests/e2e $(SIDE_BY_SIDE) $(ARGS)
+	@$(if $(BESIDE),nice -n 10) $(BIN)/pytest --ignore tests/integration --ignore tests/e2e $(SIDE_BY_SIDE) $(ARGS) $(LABELLED)
 
 integration: setup ## run the tests on a real broker and real processes
-	@$(BIN)/pytest tests/integration -m "not containers and not drill" $(ON_PROCESSES) $(ARGS)
+	@$(BIN)/pytest tests/integration -m "not containers and not drill" $(ON_PROCESSES) $(ARGS) $(LABELLED)
 
 images: ## build the container images; public images that cannot be pulled are replaced by local builds
 	@compose/offline/prepare.sh
@@ -134,7 +140,7 @@ pin-images: ## write the public images' digests to compose/pinned.env; needs a r
 	@compose/pin-images
 
 containers: setup ## run the tests on containers; needs Docker and the images of make images
-	@$(BIN)/pytest tests/e2e tests/integration -m "containers and not drill" $(BESIDE_CONTAINERS) $(ARGS)
+	@$(BIN)/pytest tests/e2e tests/integration -m "containers and not drill" $(BESIDE_CONTAINERS) $(ARGS) $(LABELLED)
 
 drills: setup ## run the full-size tests: minutes to hours each; one: make drills ARGS="-k hostile"
 	@$(BIN)/pytest -m drill $(ARGS)

@@ -28,7 +28,8 @@ NOTES = """\
 A rate is sustained if every window of its phase was stable within a second of its normal time.
 Latency is that of each window's first answer, seen by a consumer, after its normal time. Cores and
 MB are those of each process and its children, measured over the phase. The embedded broker runs
-with its quick-start flags (C1 compiler only, serial collector).
+with its quick-start flags (C1 compiler only, serial collector). Other pages: what a query costs
+([queries.md](queries.md)), and other stream processors ([peers](peers/README.md)).
 """
 
 
