@@ -1,0 +1,193 @@
+"""The state of the control plane: queries, nodes, placement and controllers, as a join.
+
+Every entry is a register. Of two entries of one name the greater remains: by generation first,
+then by stamp (view number, logical time, sender). No wall time is compared: clocks of two machines
+differ. A stamp is used once, since a member's views have rising numbers and its logical time
+rises in a view. So ``join`` is idempotent, commutative and associative, and halves of a split
+network that merge repeatedly reach one state. The paper asks only for the identity property (IADS,
+section II), which is not enough for repeated splits.
+
+A deletion is a tombstone: an entry that remains and wins as any other. Without it, a half that has
+not received the deletion would bring the entry back at the merge.
+
+Pure values; the maps are never changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import reduce
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from slackwater.protocols.iads.messages import Stamp
+
+ENTRY_BYTES: Final = 160
+"""What an entry takes in the encoded state beyond its own texts, at most."""
+
+
+class Wanted(Enum):
+    """What an operator wants of a query."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    DELETED = "deleted"
+    """The tombstone of a query."""
+
+
+class QueryEntry(NamedTuple):
+    """A registered query. ``definition`` is opaque text, empty in a tombstone."""
+
+    generation: int
+    stamp: Stamp
+    wanted: str
+    definition: str = ""
+
+    def text_bytes(self) -> int:
+        """Bytes of the texts in it."""
+        return len(self.definition.encode())
+
+
+class NodeEntry(NamedTuple):
+    """A machine. ``room`` counts the fragments that it can take; ``left`` is its tombstone."""
+
+    stamp: Stamp
+    left: bool = False
+    draining: bool = False
+    room: int = 0
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def text_bytes(self) -> int:
+        """Bytes of the texts in it."""
+        return sum(len(key.encode()) + len(value.encode()) + 8 for key, value in self.labels)
+
+
+class PlacementEntry(NamedTuple):
+    """Where a fragment of a query's generation runs; ``number`` rises with every placement."""
+
+    generation: int
+    number: int
+    stamp: Stamp
+    node: str
+
+    def text_bytes(self) -> int:
+        """Bytes of the texts in it."""
+        return len(self.node.encode())
+
+
+class ControllerEntry(NamedTuple):
+    """A controller, and the view in which it last persisted the merged state."""
+
+    acknowledged_view: int
+    stamp: Stamp
+    left: bool = False
+
+    def text_bytes(self) -> int:
+        """Bytes of the texts in it."""
+        return 0
+
+
+class _Entry(Protocol):
+    def text_bytes(self) -> int: ...
+
+
+E = TypeVar("E", QueryEntry, NodeEntry, PlacementEntry, ControllerEntry)
+
+
+@dataclass(frozen=True)
+class ControlState:
+    """The replicated object's state.
+
+    ``placement`` is keyed by query and fragment. ``generation_unused`` is greater than the
+    generation of every dropped tombstone; ``number_greatest`` is the greatest placement number
+    that was given or that a node reported.
+    """
+
+    queries: Mapping[str, QueryEntry] = field(default_factory=dict)
+    nodes: Mapping[str, NodeEntry] = field(default_factory=dict)
+    placement: Mapping[tuple[str, str], PlacementEntry] = field(default_factory=dict)
+    controllers: Mapping[str, ControllerEntry] = field(default_factory=dict)
+    generation_unused: int = 0
+    number_greatest: int = 0
+
+    def size_bytes(self) -> int:
+        """An upper bound on the encoded size."""
+        return sum(
+            _map_bytes(entries) for entries in (self.queries, self.nodes, self.controllers)
+        ) + _map_bytes({f"{query}/{part}": e for (query, part), e in self.placement.items()})
+
+    def stamps(self) -> frozenset[Stamp]:
+        """The operations whose effect is in the state."""
+        maps = (self.queries, self.nodes, self.placement, self.controllers)
+        return frozenset(entry.stamp for entries in maps for entry in entries.values())
+
+    def live_queries(self) -> tuple[str, ...]:
+        """Names of the queries that are not deleted."""
+        deleted = Wanted.DELETED.value
+        return tuple(sorted(n for n, q in self.queries.items() if q.wanted != deleted))
+
+    def live_nodes(self) -> tuple[str, ...]:
+        """Names of the nodes that have not left."""
+        return tuple(sorted(name for name, node in self.nodes.items() if not node.left))
+
+
+def join(one: ControlState, other: ControlState) -> ControlState:
+    """The least state that holds both: idempotent, commutative, associative."""
+    return ControlState(
+        _join_maps(one.queries, other.queries),
+        _join_maps(one.nodes, other.nodes),
+        _join_maps(one.placement, other.placement),
+        _join_maps(one.controllers, other.controllers),
+        max(one.generation_unused, other.generation_unused),
+        max(one.number_greatest, other.number_greatest),
+    )
+
+
+def join_all(states: Iterable[ControlState]) -> ControlState:
+    """The join of any number of states; the empty state is neutral."""
+    return reduce(join, states, ControlState())
+
+
+def drop_tombstones(state: ControlState, view_number: int) -> ControlState:
+    """Drop what was deleted before this view, with the placements of dropped queries.
+
+    Legal only if every controller that has not left persisted the state as merged in this view:
+    then none holds an older entry that a later merge could bring back.
+    """
+    deleted = Wanted.DELETED.value
+    dropped = {
+        name: entry
+        for name, entry in state.queries.items()
+        if entry.wanted == deleted and entry.stamp.view_number < view_number
+    }
+    generations = [entry.generation + 1 for entry in dropped.values()]
+    return ControlState(
+        {name: e for name, e in state.queries.items() if name not in dropped},
+        {
+            n: e
+            for n, e in state.nodes.items()
+            if not (e.left and e.stamp.view_number < view_number)
+        },
+        {key: e for key, e in state.placement.items() if key[0] not in dropped},
+        state.controllers,
+        max([state.generation_unused, *generations]),
+        state.number_greatest,
+    )
+
+
+def _join_maps(one: Mapping[K, E], other: Mapping[K, E]) -> dict[K, E]:
+    both = dict(one)
+    for name, entry in other.items():
+        mine = both.get(name)
+        both[name] = entry if mine is None else max(mine, entry)
+    return both
+
+
+K = TypeVar("K", str, tuple[str, str])
+
+
+def _map_bytes(entries: Mapping[str, _Entry]) -> int:
+    return sum(
+        ENTRY_BYTES + len(name.encode()) + entry.text_bytes() for name, entry in entries.items()
+    )
