@@ -32,6 +32,9 @@ with its quick-start flags (C1 compiler only, serial collector). Other pages: wh
 ([queries.md](queries.md)), and other stream processors ([peers](peers/README.md)).
 """
 
+SEPARATE = "\n# Measured separately\n"
+"""What follows this line of the page is kept: those benches take too long, or too much memory."""
+
 
 def main() -> int:
     """Run, print, write."""
@@ -53,7 +56,9 @@ def main() -> int:
         )
     if len(sections) == len(BENCHES):
         head = f"# Bench\n\n`make bench` repeats this page. {machine()}\n\n{NOTES}\n"
-        (HERE / "README.md").write_text(head + "\n".join(sections))
+        page = HERE / "README.md"
+        _, _, separate = page.read_text().partition(SEPARATE)
+        page.write_text(head + "\n".join(sections) + SEPARATE + separate)
     return worst
 
 

@@ -21,7 +21,8 @@ from slackwater.protocols.dpc.soutput.answers import (
     Undo,
 )
 
-CORRECTED_WINDOWS_MAX = 100
+CORRECTIONS_MAX = 100
+"""A run of empty windows counts as one."""
 ROWS_MAX = 20_000
 
 
@@ -41,7 +42,7 @@ class History:
     def transaction(self, effects: Sequence[Effect[Any]]) -> None:
         revoked: dict[int, int] = {}
         replaced: list[int] = []
-        rows = 0
+        rows = corrections = 0
         order: list[int] = []
         left, done = len(self.unrevoked), False
         for effect in effects:
@@ -66,6 +67,7 @@ class History:
                     assert self.unrevoked.keys().isdisjoint(windows), "replaced without an UNDO"
                     assert effect.epoch == revoked.get(windows[0], 0)
                     replaced += [w for w in windows if w in revoked]
+                    corrections += windows[0] in revoked
                     self._append(self.stable, windows)
                 case RecDone():
                     order.append(2)
@@ -88,7 +90,7 @@ class History:
         assert replaced == sorted(revoked), "what is revoked is replaced in the same transaction"
         if revoked:
             assert done == (left == 0), "REC_DONE exactly when nothing is left unrevoked"
-        assert len(replaced) <= CORRECTED_WINDOWS_MAX
+        assert corrections <= CORRECTIONS_MAX
         assert rows <= ROWS_MAX or len(replaced) <= 1
 
     def next_unanswered(self) -> int:

@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         "all corrections go into one transaction", "trace-14",
         (Edit(f"{_soutput}.answers:AnswerPlanner._within_bounds",
-              "if room < ready.windows:", "if False:"),
+              "if corrected == CORRECTIONS_MAX:", "if False:"),
          Edit(f"{_soutput}.decision:Decider._complete_windows",
               "range(self.overload.fitting(CORRECTIONS_PER_STEP_MAX))", "range(10_000)")),
         "tests.simulator.mutants:many_corrections",

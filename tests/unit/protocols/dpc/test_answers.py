@@ -135,19 +135,33 @@ def test_at_most_20000_rows_or_one_window() -> None:
     assert isinstance(transaction.effects[-1], RecDone)
 
 
-def test_a_run_of_empty_windows_is_cut_at_t_and_at_the_bound() -> None:
+def test_a_run_of_empty_windows_is_cut_at_t_and_counts_as_one_correction() -> None:
     answers = answers_from(Answered(0, 1, 0, 150 * SLIDE))
-    run = [ready(0, rows=0, windows=1_000_000)]
-    first = commit(answers, answers.plan(run))
-    second = commit(answers, answers.plan(run))
-    assert first.more
-    runs = [e for t in (first, second) for e in t.effects if isinstance(e, EmptyRun)]
-    assert [r.windows for r in runs] == [100, 50, 999_850]
-    assert [r.epoch for r in runs] == [1, 1, 0]
+    reported = commit(answers, answers.plan([ready(0, rows=0, windows=1_000_000)]))
+    assert not reported.more
+    runs = [e for e in reported.effects if isinstance(e, EmptyRun)]
+    assert [r.windows for r in runs] == [150, 999_850]
+    assert [r.epoch for r in runs] == [1, 0]
     last = runs[-1]
     assert last.window_end == 999_999 * SLIDE + 30
     assert last.due_at == last.window_end + 1_000
     assert answers.state.stable_from == answers.state.answered_to == 1_000_000 * SLIDE
+
+
+def test_a_hundred_runs_of_empty_windows_are_corrected_at_once() -> None:
+    """Of readings far apart: between two of them lie any number of windows."""
+    spacing = 10_000
+    answers = answers_from(Answered(0, 1, 0, 150 * spacing * SLIDE))
+    backlog = [
+        one
+        for at in range(0, 150 * spacing, spacing)
+        for one in (ready(at, rows=1), ready(at + 1, rows=0, windows=spacing - 1))
+    ]
+    corrected = []
+    while answers.state.stable_from < answers.state.answered_to:
+        reported = commit(answers, answers.plan(backlog))
+        corrected.append(sum(isinstance(e, StableWindow | EmptyRun) for e in reported.effects))
+    assert corrected == [100, 100, 100]
 
 
 def test_skipped_windows_are_one_line_and_are_undone_like_any_tentative_answer() -> None:

@@ -40,7 +40,8 @@ from slackwater.primitives.windows import Grid
 
 C = TypeVar("C")
 
-CORRECTED_WINDOWS_MAX: Final = 100
+CORRECTIONS_MAX: Final = 100
+"""Windows corrected by a transaction; a run of empty ones counts as one."""
 STABLE_ROWS_MAX: Final = 20_000
 
 
@@ -258,21 +259,17 @@ class AnswerPlanner(Generic[C]):
         """The first stable windows that fit, cut at T, and whether some are left (rule-23).
 
         The bound on rows applies to new windows too: a root that starts with a long backlog must
-        not build one huge transaction. A run of new empty windows is one record and unbounded.
+        not build one huge transaction. A run of empty windows is one record, and counts as one.
         """
         chosen: list[Ready[C]] = []
         state, corrected, rows = self._state, 0, 0
-        pieces = _cut(stable, state.answered_to, self._slide)
-        for ready in pieces:
+        for ready in _cut(stable, state.answered_to, self._slide):
             if chosen and rows + ready.rows > STABLE_ROWS_MAX:
                 return chosen, True
             if ready.window_start < state.answered_to:
-                room = CORRECTED_WINDOWS_MAX - corrected
-                if room < ready.windows:
-                    if room:
-                        chosen.append(replace(ready, windows=room))
+                if corrected == CORRECTIONS_MAX:
                     return chosen, True
-                corrected += ready.windows
+                corrected += 1
             chosen.append(ready)
             rows += ready.rows
         return chosen, False

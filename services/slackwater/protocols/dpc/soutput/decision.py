@@ -233,7 +233,7 @@ class Decider:
         run = empty_windows([c.panes for c in self.children], self.grid, start)
         before = (self.answers.state.answered_to - start) // self._slide
         if before > 0:
-            run = min(run, before, CORRECTIONS_PER_STEP_MAX)
+            run = min(run, before)
         if run > 1:
             return Ready(start, None, 0, windows=run)
         end = self.grid.window_end(start)
