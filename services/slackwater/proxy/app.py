@@ -19,9 +19,9 @@ What is loaded before the streams are served is kept from the garbage collector.
 
 Of a stream with several proxies (``topic.proxies``) STREAM is the first and STREAM.1 the second.
 
-The process ends when it is stopped, when other writers have taken over all its streams, or when
-none of its streams can be served (a file without a declared column, a missing topic); the exit code
-is then that of the error. If only some streams fail, their heartbeats report the errors.
+The process ends when it is stopped, or when none of its streams can be served (a file without a
+declared column, a missing topic); the exit code is then that of the error. If only some streams
+fail, their heartbeats report the errors. Of a stream that another process writes it is the standby.
 """
 
 from __future__ import annotations

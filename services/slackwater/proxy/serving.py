@@ -7,7 +7,11 @@ disk or a broker.
 
 An error of one stream ends the serving of that stream, not the process. It restarts from its spool
 and log with a new incarnation, as after a restart of the process, with back-off after repeated
-failures. A stream can also be *dropped*, which is how a rehearsal kills one of several: its serving
+failures. A stream whose log another process writes *stands by*: it writes nothing, and is served
+again when the other process has sent no heartbeat for ``STANDBY_S``. So two processes do not take
+the stream from each other in turn, and the stream is written when one of them is gone.
+
+A stream can also be *dropped*, which is how a rehearsal kills one of several: its serving
 ends between two steps, and nothing is flushed, acknowledged or stored.
 """
 
@@ -48,6 +52,10 @@ IN_FLIGHT_BYTES_MAX: Final = 256 * 1024 * 1024
 STREAM_IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
 LEAVE_S_MAX: Final = 0.5
 """Maximum wait for records in flight when a stream is stopped."""
+STANDBY_S: Final = 10.0
+"""Silence of the other writer before a superseded stream is served again. The longest back-off of a
+restart is 8 s, so a writer that is restarted comes first."""
+STANDBY_LOOK_S: Final = 0.5
 HOPELESS: Final = (UsageError, DeploymentError, EnvironmentProblem)
 """Errors that a restart cannot resolve without a change to a file or topic."""
 
@@ -196,8 +204,10 @@ class Serving:
                 self._serve(sender)
                 return
             except SupersededWriter:
-                _log.warning("another process writes stream %s now: stopping", self.stream)
-                return
+                _log.warning("another process writes stream %s now: standing by", self.stream)
+                if not self._stand_by(sender):
+                    return
+                continue
             except DroppedStream:
                 _log.warning("dropped, as if it had been killed")
                 sender.begin_again()
@@ -205,6 +215,28 @@ class Serving:
                 sender.begin_again(self._failed(error))
             if not self._rest(back_off.after_death(self._shared.clock.monotonic_us() / 1e6)):
                 return
+
+    def _stand_by(self, sender: HeartbeatTarget) -> bool:
+        """Wait for the end of the other writer; False if the stream was stopped.
+
+        The own heartbeat ends meanwhile: it would be taken for the writer's.
+        """
+        sender.stop()
+        clock, silent_s = self._shared.clock, 0.0
+        since_us = clock.monotonic_us()
+        while silent_s < STANDBY_S:
+            try:
+                if self.rein.wait(STANDBY_LOOK_S):
+                    return False
+            except DroppedStream:
+                break  # a process that has been killed and restarted takes over too
+            age_ms = self._shared.listener.age_ms(self.name)
+            silent_s = (clock.monotonic_us() - since_us) / 1e6
+            if age_ms is not None:
+                silent_s = min(silent_s, age_ms / 1000)
+        _log.warning("nobody else writes stream %s any more: taking over", self.stream)
+        sender.begin_again()
+        return True
 
     def _failed(self, error: Exception) -> dict[str, int]:
         """Log the error and return the details for the heartbeat."""

@@ -14,6 +14,7 @@ from tests.proxy_world import SPEC
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec import decode_source, encode_source
+from slackwater.codec.state_records import encode_heartbeat
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import DeploymentError
 from slackwater.model.names import Names, ProxyName
@@ -53,7 +54,7 @@ class ReportedPart:
         self.detail = dict(changes.get("detail", self.detail))
 
     def begin_again(self, lasting: Mapping[str, int] | None = None) -> None:
-        self.ready = False
+        self.ready = self.stopped = False
         self.begun += 1
         self.lasting |= lasting or {}
 
@@ -263,17 +264,65 @@ def test_a_stream_that_is_held_stands_still_and_no_other_does(process: Make) -> 
     assert both.starts("a") == 1
 
 
-def test_a_stream_that_others_write_is_served_no_more_and_the_others_are(process: Make) -> None:
+class OtherWriter(threading.Thread):
+    """Takes over stream ``a``, and sends its heartbeats until it is killed."""
+
+    def __init__(self, both: Process) -> None:
+        super().__init__(daemon=True)
+        self._both, self._killed = both, threading.Event()
+        rules = SourceRules("a", ("t",), 0, "promise", clock_boundaries=True, learning=None)
+        start = SourceCore(rules).start("another spool", 0)
+        both.broker.writer(lambda _: None).append("sw.source.a", 0, encode_source(start))
+
+    def run(self) -> None:
+        writer = self._both.broker.writer(lambda _: None)
+        while not self._killed.wait(0.02):
+            now_us = time.time_ns() // 1000
+            beat = Heartbeat("proxy/a", 1, now_us, now_us, 0, True, {}, (), {})
+            writer.append("sw.heartbeats", 0, encode_heartbeat(beat))
+
+    def kill(self) -> None:
+        self._killed.set()
+        self.join()
+
+
+def test_a_stream_that_others_write_stands_by_until_they_are_gone(
+    process: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slackwater.proxy.serving.STANDBY_S", 0.4)
+    monkeypatch.setattr("slackwater.proxy.serving.STANDBY_LOOK_S", 0.02)
     both = process()
     assert both.goes_on("a")
-    rules = SourceRules("a", ("t",), 0, "promise", clock_boundaries=True, learning=None)
-    start = SourceCore(rules).start("another spool", 0)
-    both.broker.writer(lambda _: None).append("sw.source.a", 0, encode_source(start))
-    assert eventually(lambda: both.servings["a"].is_over)
-    assert both.reported["a"].stopped
+    other = OtherWriter(both)
+    other.start()
+    assert eventually(lambda: both.reported["a"].stopped), "it would speak for the other"
     assert both.goes_on("b")
-    assert both.changed.is_set()
-    assert not both.servings["b"].is_over
+    starts, records = both.starts("a"), len(both.records("a"))
+    for _ in range(5):  # a second: longer than the silence that it waits for
+        assert both.goes_on("b")
+    assert len(both.records("a")) == records
+    assert not both.servings["a"].is_over
+    assert not both.changed.is_set(), "the process goes on"
+    other.kill()
+    assert both.goes_on("a")
+    assert both.starts("a") == starts + 1
+    assert not both.reported["a"].stopped
+
+
+def test_a_stream_that_stands_by_can_be_stopped_and_takes_over_when_it_is_killed(
+    process: Make,
+) -> None:
+    both = process()
+    assert both.goes_on("a")
+    OtherWriter(both)
+    assert eventually(lambda: both.reported["a"].stopped)
+    both.servings["a"].rein.drop()
+    assert both.goes_on("a"), "as a process that is killed and restarted"
+    both.reported["a"].stopped = False
+    OtherWriter(both)
+    assert eventually(lambda: both.reported["a"].stopped)
+    both.servings["a"].rein.stop()
+    assert eventually(lambda: both.servings["a"].is_over)
 
 
 def test_a_stream_that_cannot_be_served_is_tried_again_beside_the_others(
