@@ -1,0 +1,120 @@
+"""What a controller keeps on disk: the object's state, the greatest view number, the incarnation.
+
+One file of two lines, a header and the content. It is replaced atomically and synchronised before
+anything that depends on it is sent. A controller that restarts goes on with greater numbers and the
+same state. A file that cannot be read is never replaced: its loss would let the controller use
+numbers again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Final
+
+from slackwater.controller.wire import WireError, from_bytes, to_bytes
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.protocols.iads.control_object import view_of_number
+from slackwater.protocols.iads.control_state import ControlState
+from slackwater.protocols.iads.messages import SavedMembership
+from slackwater.runtime.security.private import make_private, write_atomically
+
+FILE_VERSION: Final = 1
+FILE_NAME: Final = "controller.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    version: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    saved: SavedMembership
+    state: ControlState
+
+
+class Store:
+    """The file of one controller, opened by ``open_store``; one process has it at a time."""
+
+    def __init__(self, path: Path, name: str, content: _Content, lock: IO[str]) -> None:
+        self._path = path
+        self._header: Final = to_bytes(_Header, _Header(FILE_VERSION, name)).decode()
+        self._content = content
+        self._lock = lock
+
+    @property
+    def saved(self) -> SavedMembership:
+        """The membership, above every view number in the state."""
+        saved = self._content.saved
+        used = view_of_number(self._content.state.number_greatest)
+        return saved._replace(view_number=max(saved.view_number, used))
+
+    @property
+    def state(self) -> ControlState:
+        """The object's state."""
+        return self._content.state
+
+    def save_membership(self, saved: SavedMembership) -> None:
+        """Durable when it returns."""
+        self._save(replace(self._content, saved=saved))
+
+    def save_state(self, state: ControlState) -> None:
+        """Durable when it returns."""
+        if state is not self._content.state:
+            self._save(replace(self._content, state=state))
+
+    def close(self) -> None:
+        """Let another process have the directory."""
+        self._lock.close()
+
+    def _save(self, content: _Content) -> None:
+        text = f"{self._header}\n{to_bytes(_Content, content).decode()}\n"
+        write_atomically(self._path, text)
+        self._content = content
+
+
+def open_store(directory: Path, name: str) -> Store:
+    """Read what this controller saved; empty if it never ran.
+
+    Raises:
+        EnvironmentProblem: another process has the directory, or the file is damaged, of another
+            version or of another controller.
+    """
+    make_private(directory)
+    lock = (directory / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise EnvironmentProblem(f"{directory}: another controller runs in it") from None
+    path = directory / FILE_NAME
+    content = _Content(SavedMembership(), ControlState())
+    if path.exists():
+        try:
+            content = _read(path, name)
+        except EnvironmentProblem:
+            lock.close()
+            raise
+    return Store(path, name, content, lock)
+
+
+def _read(path: Path, name: str) -> _Content:
+    try:
+        first, _, rest = path.read_bytes().partition(b"\n")
+        header: _Header = from_bytes(_Header, first)
+        if header.version != FILE_VERSION:
+            raise EnvironmentProblem(
+                f"{path}: version {header.version}; this program reads version {FILE_VERSION}"
+            )
+        if header.name != name:
+            raise EnvironmentProblem(f"{path}: it is the file of controller {header.name!r}")
+        content: _Content = from_bytes(_Content, rest)
+    except (WireError, OSError) as error:
+        raise EnvironmentProblem(
+            f"{path}: cannot be read ({error}); restore it, or start this controller under a new"
+            " name and let the old one leave"
+        ) from None
+    return content

@@ -1,0 +1,72 @@
+"""What is on disk survives, and what cannot be read is neither used nor replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slackwater.controller.store import FILE_NAME, open_store
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.protocols.iads.control_object import (
+    ApplyQuery,
+    ControlObject,
+    JoinNode,
+    MoveFragment,
+    view_of_number,
+)
+from slackwater.protocols.iads.control_state import ControlState
+from slackwater.protocols.iads.messages import SavedMembership, Stamp
+
+
+def filled() -> ControlState:
+    obj = ControlObject(frozenset("ab"), ControlState())
+    obj.apply(ApplyQuery("climate", 'windows: "1 s"\n\x01é'), Stamp(7, 1, "a"))
+    obj.apply(JoinNode("n1", 9, (("site", "north"),)), Stamp(7, 2, "a"))
+    obj.apply(MoveFragment("climate", "0.a", "n1"), Stamp(7, 3, "b"))
+    return obj.state
+
+
+def test_a_restart_finds_what_was_saved(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "a", "a")
+    assert (store.saved, store.state) == (SavedMembership(), ControlState())
+    store.save_membership(SavedMembership(3, 2))
+    store.save_state(filled())
+    store.close()
+    again = open_store(tmp_path / "a", "a")
+    assert again.state == filled()
+    assert again.saved.incarnation == 2
+    again.close()
+    assert again.saved.view_number == view_of_number(filled().number_greatest) == 7
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda data: data[: len(data) // 2], "cannot be read"),
+        (lambda data: b"", "cannot be read"),
+        (lambda data: data.replace(b"[1,", b"[2,", 1), "version 2"),
+        (lambda data: data.replace(b'"a"]', b'"b"]', 1), "controller 'b'"),
+    ],
+    ids=("half", "empty", "version", "name"),
+)
+def test_a_file_that_cannot_be_used_is_left_alone(
+    tmp_path: Path, damage: Callable[[bytes], bytes], why: str
+) -> None:
+    store = open_store(tmp_path, "a")
+    store.save_state(filled())
+    store.close()
+    path = tmp_path / FILE_NAME
+    damaged = damage(path.read_bytes())
+    path.write_bytes(damaged)
+    with pytest.raises(EnvironmentProblem, match=why):
+        open_store(tmp_path, "a")
+    assert path.read_bytes() == damaged
+
+
+def test_one_process_has_the_directory(tmp_path: Path) -> None:
+    store = open_store(tmp_path, "a")
+    with pytest.raises(EnvironmentProblem, match="another controller"):
+        open_store(tmp_path, "a")
+    store.close()
