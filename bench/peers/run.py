@@ -198,15 +198,21 @@ def backlog(peer: Peer, options: argparse.Namespace, count: int) -> tuple[float,
 
 
 def _wait_quiet(worker: Worker, seen: Seen, count: int) -> None:
-    """Until there are so many answers, or none come any more."""
+    """Until there are so many answers, or none come any more.
+
+    Rows are parsed only when there are enough of them, or no more come.
+    """
     deadline_s = time.time() + BACKLOG_S_MAX
+    rows, since_s = 0, time.time()
     while time.time() < deadline_s:
         worker.check_alive()
-        final = [answer.place for answer in seen.answers if not answer.marked]
-        if len(set(final)) >= count:
-            return
-        if final and time.time() - seen.answers[-1].seen_s > QUIET_S:
-            return
+        if seen.rows > rows:
+            rows, since_s = seen.rows, time.time()
+        quiet = time.time() - since_s > QUIET_S
+        if rows >= count or quiet:
+            final = {answer.place for answer in seen.answers if not answer.marked}
+            if len(final) >= count or (final and quiet):
+                return
         time.sleep(0.25)
 
 

@@ -13,8 +13,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,18 +100,35 @@ class Worker:
 
 @dataclass
 class Seen(threading.Thread):
-    """Reads what a peer publishes, as a consumer of committed records does."""
+    """Reads what a peer publishes, as a consumer of committed records does.
+
+    Rows are kept as they came, with the time, and are parsed when somebody asks for the answers: a
+    row takes 15 us to parse, which would count as the peer's where both share the cores.
+    """
 
     bootstrap: str
     topics: Sequence[str]
-    answers: list[PeerAnswer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__(daemon=True)
         self._ending = threading.Event()
+        self._rows: deque[tuple[bytes, float]] = deque()
+        self._parsed: list[PeerAnswer] = []
+        self._parsing = threading.Lock()
+        self.rows = 0
+        """Number of rows so far, whatever they are."""
 
     def __hash__(self) -> int:
         return id(self)
+
+    @property
+    def answers(self) -> list[PeerAnswer]:
+        """The answers so far, in the order in which they were seen."""
+        with self._parsing:
+            while self._rows:
+                value, seen_s = self._rows.popleft()
+                self._take(json.loads(value), seen_s)
+        return self._parsed
 
     def run(self) -> None:
         """Until it is told to stop."""
@@ -130,7 +148,8 @@ class Seen(threading.Thread):
             for message in messages:
                 value = message.value()
                 if message.error() is None and value is not None:
-                    self._take(json.loads(value), now_s)
+                    self._rows.append((value, now_s))
+                    self.rows += 1
         consumer.close()
 
     def _take(self, row: dict[str, Any], now_s: float) -> None:
@@ -142,7 +161,7 @@ class Seen(threading.Thread):
         else:
             return
         found = WindowFigures(*(figures[name] for name in ("count", "avg", "min", "max")))
-        self.answers.append(PeerAnswer(place, found, now_s, row.get("kind") == "tentative"))
+        self._parsed.append(PeerAnswer(place, found, now_s, row.get("kind") == "tentative"))
 
     def stop(self) -> None:
         """End."""

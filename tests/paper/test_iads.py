@@ -125,6 +125,17 @@ def test_iii_one_member_of_ss_sends_the_state_and_the_merge_is_refreshed() -> No
     assert a.mode is Mode.NORMAL
 
 
+def test_iii_operations_wait_for_the_end_of_a_state_transfer() -> None:
+    """Section III: requests are processed in normal mode; they are sent and received meanwhile."""
+    a = endpoint(synchronised=False)
+    assert of(OpMsg, a.request("r", "x")) == [OpMsg("x", 1)]
+    assert not of(RespondToClient, a.deliver("b", LtMsg(9)))
+    assert not of(RespondToClient, a.deliver("a", StMsg(frozenset("a"), frozenset())))
+
+    effects = a.deliver("b", StMsg(frozenset("b"), frozenset()))
+    assert [r.response for r in of(RespondToClient, effects)] == [1]
+
+
 def test_iii_ss_is_an_intersection_over_interrupted_transfers() -> None:
     """Section III: members that move together during a transfer are not synchronised by it."""
     a = endpoint(synchronised=False)

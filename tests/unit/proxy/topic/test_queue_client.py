@@ -14,7 +14,7 @@ from slackwater.model.errors import EnvironmentProblem
 from slackwater.proxy.topic import opening
 from slackwater.proxy.topic.client import Fetched, Notice, TopicClient
 from slackwater.proxy.topic.objects import ConfluentClient
-from slackwater.proxy.topic.opening import consumer_config, open_client
+from slackwater.proxy.topic.opening import PARTITION_FETCH_BYTES, consumer_config, open_client
 from slackwater.proxy.topic.queue import QueueClient
 from slackwater.runtime.logs.cluster import cluster_of
 
@@ -78,6 +78,26 @@ def test_all_partitions_are_read_in_their_order_from_where_they_are_assigned(
     client.assign({number: 10 * number for number in range(3)})
     assert read_to_ends(client, 3) == wanted
     client.close()
+
+
+@CLIENTS
+def test_partitions_of_a_backlog_come_by_turns(broker: MockBroker, make: Make) -> None:
+    value, count = b"x" * 1_000, 4_500  # the mock broker keeps 5 MiB of a partition
+    for number in range(2):
+        broker.write("lab", [value] * count, number)
+    client = make("lab", broker.config())
+    client.assign({0: 0, 1: 0})
+    read, apart = [0, 0], 0
+    give_up = time.monotonic() + WAIT_S_MAX
+    while max(read) < count:
+        assert time.monotonic() < give_up, f"{read} read"
+        for one in client.read(0.1):
+            if isinstance(one, Fetched):
+                read[one.partition] += len(one.values)
+                apart = max(apart, abs(read[0] - read[1]) * len(value))
+        client.release()
+    client.close()
+    assert apart <= 2 * PARTITION_FETCH_BYTES
 
 
 @CLIENTS
