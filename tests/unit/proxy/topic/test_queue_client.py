@@ -87,17 +87,17 @@ def test_partitions_of_a_backlog_come_by_turns(broker: MockBroker, make: Make) -
         broker.write("lab", [value] * count, number)
     client = make("lab", broker.config())
     client.assign({0: 0, 1: 0})
-    read, apart = [0, 0], 0
+    read, skew_bytes = [0, 0], 0
     give_up = time.monotonic() + WAIT_S_MAX
     while max(read) < count:
         assert time.monotonic() < give_up, f"{read} read"
         for one in client.read(0.1):
             if isinstance(one, Fetched):
                 read[one.partition] += len(one.values)
-                apart = max(apart, abs(read[0] - read[1]) * len(value))
+                skew_bytes = max(skew_bytes, abs(read[0] - read[1]) * len(value))
         client.release()
     client.close()
-    assert apart <= 2 * PARTITION_FETCH_BYTES
+    assert skew_bytes <= 2 * PARTITION_FETCH_BYTES
 
 
 @CLIENTS
