@@ -29,6 +29,7 @@ from slackwater.cli.common import (
     reach_kafka,
     warn,
 )
+from slackwater.cli.controller import controller
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.service.settings import settings
@@ -475,6 +476,9 @@ def demo(
 
     if not run_demo(keep):
         raise CheckFailed("the demo's results failed the check; see the findings above")
+
+
+app.command()(controller)
 
 
 if __name__ == "__main__":

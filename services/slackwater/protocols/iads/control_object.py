@@ -5,11 +5,13 @@ An operation that names what is unknown changes nothing and its response lists w
 operation that would make the state too large is refused.
 
 A placement number orders all placements of a fragment, whoever gives them. Its 63 bits are (view
-number, logical time, rank of the sender), which is the order in which operations are applied.
-Numbers of two halves of a split network differ: a member is in one half, and its own stamps
-differ. The sender's rank comes from the roster, which is the same at all controllers; a rank among
-the members of a view would be the same in two halves. The view number is above that of every
-number in the object, since a view has a greater number than all views of its members.
+number, logical time, rank of the sender). Operations are applied in the order of the first two; of
+two placements with equal times the one with the smaller rank may come second, and is refused.
+Numbers of two halves of a split network differ: a member is in one half, and its own stamps differ.
+The sender's rank follows from its name alone, so it is the same in both halves and stays when
+controllers are added; names of equal rank are refused. A rank among the members of a view would be
+the same in two halves. The view number is above that of every number in the object, since a view
+has a greater number than all views of its members.
 
 Pure: no clock, no randomness (IADS, section II).
 """
@@ -17,9 +19,10 @@ Pure: no clock, no randomness (IADS, section II).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
+from zlib import crc32
 
 from slackwater.model.limits import CONTROL_STATE_BYTES_MAX
 from slackwater.protocols.iads.control_state import (
@@ -35,14 +38,14 @@ from slackwater.protocols.iads.control_state import (
 from slackwater.protocols.iads.messages import Stamp
 from slackwater.protocols.iads.topology import MEMBERS_MAX
 
-VIEW_BITS: Final = 31
+VIEW_BITS: Final = 25
 TIMESTAMP_BITS: Final = 28
-RANK_BITS: Final = 4
+RANK_BITS: Final = 10
 NAME_CHARS_MAX: Final = 100
 ROOM_FRAGMENTS_MAX: Final = 100_000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
-assert 2**RANK_BITS >= MEMBERS_MAX
+assert VIEW_BITS + TIMESTAMP_BITS + RANK_BITS == 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +149,22 @@ class ControlResponse:
 _Result = tuple[ControlState, ControlResponse]
 
 
+def ranks_of(roster: Iterable[str]) -> dict[str, int]:
+    """Each controller's part of placement numbers.
+
+    Raises:
+        ValueError: two names have one rank.
+    """
+    ranks: dict[int, str] = {}
+    for name in sorted(roster):
+        other = ranks.setdefault(crc32(name.encode()) % 2**RANK_BITS, name)
+        if other != name:
+            raise ValueError(f"controllers {other!r} and {name!r} would give the same numbers")
+    return {name: rank for rank, name in ranks.items()}
+
+
 def placement_number(stamp: Stamp, rank: int) -> int:
-    """63 bits; rises in the order in which operations are applied.
+    """63 bits: view number, logical time, rank.
 
     Raises:
         OverflowError: a part does not fit its bits.
@@ -170,7 +187,7 @@ class ControlObject:
 
     def __init__(self, roster: frozenset[str], state: ControlState) -> None:
         assert 0 < len(roster) <= MEMBERS_MAX
-        self._ranks: Final = {name: rank for rank, name in enumerate(sorted(roster))}
+        self._ranks: Final = ranks_of(roster)
         self.state = state
         self._overridden: list[Stamp] = []
 
@@ -280,6 +297,8 @@ class ControlObject:
         number = placement_number(stamp, self._ranks[stamp.sender])
         if number <= self.state.number_greatest:
             seen = view_of_number(self.state.number_greatest)
+            if seen == stamp.view_number:
+                return self._refuse("another fragment was placed at the same time: try again")
             return self._refuse(
                 f"a node has a placement number of view {seen}, and this is view"
                 f" {stamp.view_number}: the data of a controller was lost"

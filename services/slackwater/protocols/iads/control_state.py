@@ -122,6 +122,13 @@ class ControlState:
         maps = (self.queries, self.nodes, self.placement, self.controllers)
         return frozenset(entry.stamp for entries in maps for entry in entries.values())
 
+    def has_tombstones(self) -> bool:
+        """True if there is something for ``drop_tombstones``."""
+        deleted = Wanted.DELETED.value
+        return any(query.wanted == deleted for query in self.queries.values()) or any(
+            node.left for node in self.nodes.values()
+        )
+
     def live_queries(self) -> tuple[str, ...]:
         """Names of the queries that are not deleted."""
         deleted = Wanted.DELETED.value

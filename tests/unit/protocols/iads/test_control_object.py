@@ -14,6 +14,7 @@ from tests.simulator.mutation import Edit, Mutant, applied
 
 from slackwater.model.limits import CONTROL_STATE_BYTES_MAX
 from slackwater.protocols.iads.control_object import (
+    RANK_BITS,
     AcknowledgeView,
     ApplyQuery,
     ControlObject,
@@ -91,7 +92,8 @@ def test_a_placement_number_is_given_once_in_two_halves_and_rises_with_the_order
         )
         half = ControlObject(ROSTER, state)
         numbers.append(half.apply(MoveFragment("climate", "0.a", "n1"), stamp).number)
-    assert numbers == sorted(numbers)
+    times = [number >> RANK_BITS for number in numbers]
+    assert times == sorted(times)
     assert len(set(numbers)) == len(numbers)
     assert max(numbers) < 2**63
 
@@ -105,6 +107,23 @@ def test_a_number_above_what_nodes_have_seen_or_none() -> None:
     assert "view 8" in refused.refusal
     assert not obj.state.placement
     assert obj.apply(MoveFragment("climate", "0.a", "n1"), Stamp(9, 1, "a")).number > seen
+
+
+def test_of_two_placements_at_one_time_the_second_is_refused_if_its_number_is_smaller() -> None:
+    refused = 0
+    for pair in (("a", "b"), ("b", "c"), ("a", "c")):
+        obj = ControlObject(ROSTER, ControlState())
+        obj.apply(ApplyQuery("climate", "x"), Stamp(1, 1, "a"))
+        obj.apply(JoinNode("n1", 9), Stamp(1, 2, "a"))
+        greatest = 0
+        for sender in pair:
+            response = obj.apply(MoveFragment("climate", "0.a", "n1"), Stamp(1, 3, sender))
+            refused += "try again" in response.refusal
+            if not response.refusal:
+                assert response.number > greatest
+                greatest = response.number
+        assert obj.state.placement["climate", "0.a"].number == obj.state.number_greatest == greatest
+    assert refused
 
 
 def test_a_deletion_outlives_a_merge_with_a_half_that_has_not_received_it() -> None:

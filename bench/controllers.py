@@ -1,0 +1,61 @@
+"""Three controllers on loopback: how long until an operation is answered, also after ``kill -9``.
+
+``python bench/controllers.py`` prints one JSON line. Times are milliseconds at a client that is
+connected already. Each controller synchronises its file before it answers, on this disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from tests.controllers import Cluster, controllers
+
+from slackwater.controller.client import ControlClient, connect
+from slackwater.protocols.iads.control_object import ApplyQuery
+
+OPERATIONS = 500
+KILLS = 5
+
+
+async def timed_ms(client: ControlClient, n: int) -> float:
+    began = time.perf_counter()
+    frame = await client.request(ApplyQuery("climate", str(n)))
+    assert not frame.response.refusal
+    return (time.perf_counter() - began) * 1000
+
+
+async def after_kill_ms(cluster: Cluster, victims: tuple[str, ...], n: int) -> float:
+    """From the kill to the response of an operation that is requested at once."""
+    async with connect([cluster.address("a")]) as client:
+        for name in victims:
+            cluster.kill(name)
+        taken = await timed_ms(client, n)
+    for name in victims:
+        cluster.start(name)
+    await cluster.agreed("a", "b", "c")
+    return taken
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with controllers(Path(folder), "a", "b", "c") as cluster:
+            async with connect([cluster.address("a")]) as client:
+                times = sorted([await timed_ms(client, n) for n in range(OPERATIONS)])
+            one = [await after_kill_ms(cluster, ("b",), n) for n in range(KILLS)]
+            two = [await after_kill_ms(cluster, ("b", "c"), n) for n in range(KILLS)]
+    result = {
+        "response_p50_ms": round(statistics.median(times), 2),
+        "response_p99_ms": round(times[int(len(times) * 0.99)], 2),
+        "one_of_three_killed_max_ms": round(max(one)),
+        "two_of_three_killed_max_ms": round(max(two)),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

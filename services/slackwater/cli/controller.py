@@ -1,0 +1,54 @@
+"""``slackwater controller``: its options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def controller(
+    name: Annotated[str, typer.Option("--name", help="This controller's name.")],
+    listen: Annotated[
+        str,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Where controllers and clients connect. An address that other machines can reach"
+            " needs --secret-file.",
+        ),
+    ],
+    data: Annotated[
+        Path,
+        typer.Option("--data", metavar="DIR", help="Directory for state and numbers; never share."),
+    ],
+    peers: Annotated[
+        str,
+        typer.Option(
+            "--peers",
+            metavar="NAME=HOST:PORT,...",
+            help="All controllers; the same names at each of them.",
+        ),
+    ] = "",
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--secret-file",
+            metavar="FILE",
+            help="File with a secret of at least 16 bytes that controllers and clients share.",
+        ),
+    ] = None,
+) -> None:
+    """Run one controller of the replicated record of queries, nodes and placement, until Ctrl-C.
+
+    Experimental: controllers agree on what is recorded and keep it through crashes and network
+    splits. Nothing is deployed by it: no host, node or other command reads the record yet. Clients
+    use the Python module slackwater.controller.client.
+
+    Example: slackwater controller --name a --listen 127.0.0.1:7101 --data a
+    --peers a=127.0.0.1:7101,b=127.0.0.1:7102,c=127.0.0.1:7103
+    """
+    from slackwater.controller.app import run_controller
+
+    run_controller(name, listen, peers, data, secret_file)

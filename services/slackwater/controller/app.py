@@ -1,0 +1,102 @@
+"""``slackwater controller``: options are checked, the file is opened, and the controller runs."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import signal
+from pathlib import Path
+from typing import Final
+
+from slackwater.controller.server import Address, Controller, ControllerConfig
+from slackwater.controller.store import open_store
+from slackwater.model.errors import UsageError
+from slackwater.protocols.iads.control_object import ranks_of
+from slackwater.protocols.iads.topology import MEMBERS_MAX
+from slackwater.runtime.security.private import open_to_others
+
+SECRET_BYTES_MIN: Final = 16
+SECRET_BYTES_MAX: Final = 4096
+
+
+def run_controller(
+    name: str, listen: str, peers: str, data: Path, secret_file: Path | None
+) -> None:
+    """Run until SIGTERM or SIGINT."""
+    config = make_config(name, listen, peers, secret_file)
+    logging.getLogger("slackwater.controller").setLevel(logging.INFO)
+    asyncio.run(_run(config, data))
+
+
+async def _run(config: ControllerConfig, data: Path) -> None:
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stopping.set)
+    store = open_store(data, config.name)
+    try:
+        await Controller(config, store).run(stopping)
+    finally:
+        store.close()
+
+
+def make_config(name: str, listen: str, peers: str, secret_file: Path | None) -> ControllerConfig:
+    """The checked options.
+
+    Raises:
+        UsageError: an option is wrong, or a port that others can reach has no secret.
+    """
+    address = parse_address("--listen", listen)
+    secret = _read_secret(secret_file) if secret_file is not None else b""
+    if not secret and not is_loopback(address.host):
+        raise UsageError(
+            f"--listen {address}: other machines can reach it, so --secret-file is needed"
+        )
+    others: dict[str, Address] = {}
+    for item in filter(None, peers.split(",")):
+        peer, separator, where = item.partition("=")
+        if not separator or not peer:
+            raise UsageError(f"--peers {item!r}: must be NAME=HOST:PORT")
+        if peer in others:
+            raise UsageError(f"--peers: {peer!r} is there twice")
+        others[peer] = parse_address("--peers", where)
+    others.pop(name, None)  # so that all controllers can have the same option
+    if not name or len(others) >= MEMBERS_MAX:
+        raise UsageError(f"--peers: at most {MEMBERS_MAX} controllers, each with a name")
+    try:
+        ranks_of((name, *others))
+    except ValueError as error:
+        raise UsageError(f"--peers: {error}; rename one") from None
+    return ControllerConfig(name, address, others, secret)
+
+
+def parse_address(option: str, text: str) -> Address:
+    """HOST:PORT; an IPv6 address is in brackets."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise UsageError(f"{option} {text!r}: must be HOST:PORT with a port from 1 to 65535")
+    return Address(host, int(port))
+
+
+def is_loopback(host: str) -> bool:
+    """True if only this machine can reach it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _read_secret(path: Path) -> bytes:
+    try:
+        if refusal := open_to_others(path):
+            raise UsageError(f"--secret-file {path}: it {refusal}")
+        with path.open("rb") as file:
+            secret = file.read(SECRET_BYTES_MAX + 1).strip()
+    except OSError as error:
+        raise UsageError(f"--secret-file {path}: {error.strerror}") from None
+    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
+        raise UsageError(
+            f"--secret-file {path}: must have {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes"
+        )
+    return secret

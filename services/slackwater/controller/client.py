@@ -1,0 +1,137 @@
+"""A client of the controllers: requests operations of any of them, and receives refreshes.
+
+An operation whose connection breaks before the response may or may not have been applied:
+``LinkError`` says so, and requesting it again at another controller is safe, since an operation
+that has been applied changes nothing when it is applied again, or is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from slackwater.controller.links import (
+    FrameLink,
+    LinkError,
+    RefreshFrame,
+    RequestFrame,
+    ResponseFrame,
+    StateFrame,
+    StateRequest,
+    introduce,
+)
+from slackwater.controller.server import Address
+from slackwater.protocols.iads.control_object import Operation
+
+CONNECT_S_MAX: Final = 2.0
+RESPONSE_S_MAX: Final = 10.0
+REFRESHES_MAX: Final = 100
+"""Refreshes that are kept; older ones are forgotten."""
+
+
+class ControlClient:
+    """One connection to one controller; ``connect`` makes it."""
+
+    def __init__(self, link: FrameLink, controller: str) -> None:
+        self.controller: Final = controller
+        self.refreshes: deque[RefreshFrame] = deque(maxlen=REFRESHES_MAX)
+        """The newest is last; ``overridden`` has the stamps of responses."""
+        self._link = link
+        self._waiting: dict[int, asyncio.Future[ResponseFrame | StateFrame]] = {}
+        self._count = 0
+        self._broken = ""
+
+    async def request(
+        self, operation: Operation, within_s: float = RESPONSE_S_MAX
+    ) -> ResponseFrame:
+        """The response to an operation.
+
+        Raises:
+            LinkError: none came; whether the operation was applied is unknown.
+        """
+        self._count += 1
+        frame = await self._exchange(RequestFrame(self._count, operation), within_s)
+        assert isinstance(frame, ResponseFrame)
+        return frame
+
+    async def state(self, within_s: float = RESPONSE_S_MAX) -> StateFrame:
+        """The view and the state of this controller.
+
+        Raises:
+            LinkError: none came.
+        """
+        self._count += 1
+        frame = await self._exchange(StateRequest(self._count), within_s)
+        assert isinstance(frame, StateFrame)
+        return frame
+
+    async def _exchange(
+        self, frame: RequestFrame | StateRequest, within_s: float
+    ) -> ResponseFrame | StateFrame:
+        coming: asyncio.Future[ResponseFrame | StateFrame]
+        coming = asyncio.get_running_loop().create_future()
+        self._waiting[frame.id] = coming
+        try:
+            if self._broken or not self._link.send(frame):
+                raise LinkError(self._broken or f"controller {self.controller} is gone")
+            async with asyncio.timeout(within_s):
+                return await coming
+        except TimeoutError:
+            raise LinkError(f"controller {self.controller}: no answer in {within_s:g} s") from None
+        finally:
+            del self._waiting[frame.id]
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                match await self._link.receive():
+                    case ResponseFrame() | StateFrame() as frame:
+                        if frame.id in self._waiting and not self._waiting[frame.id].done():
+                            self._waiting[frame.id].set_result(frame)
+                    case RefreshFrame() as refresh:
+                        self.refreshes.append(refresh)
+        except LinkError as error:
+            self._broken = f"controller {self.controller}: {error}"
+            for coming in self._waiting.values():
+                if not coming.done():
+                    coming.set_exception(LinkError(self._broken))
+
+
+@asynccontextmanager
+async def connect(
+    addresses: Sequence[Address], secret: bytes = b"", name: str = "client"
+) -> AsyncIterator[ControlClient]:
+    """A connection to the first of these controllers that accepts it.
+
+    Raises:
+        LinkError: none does; the reason of each is named.
+    """
+    link, controller = await _first(addresses, secret, name)
+    client = ControlClient(link, controller)
+    reading = asyncio.create_task(client._read())
+    try:
+        yield client
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        link.close()
+
+
+async def _first(addresses: Sequence[Address], secret: bytes, name: str) -> tuple[FrameLink, str]:
+    reasons = []
+    for address in addresses:
+        try:
+            async with asyncio.timeout(CONNECT_S_MAX):
+                link = FrameLink(*await asyncio.open_connection(address.host, address.port))
+        except (OSError, TimeoutError) as error:
+            reasons.append(f"{address}: {str(error) or 'no answer'}")
+            continue
+        try:
+            return link, await introduce(link, name, 0, (), secret)
+        except LinkError as error:
+            link.close()
+            reasons.append(f"{address}: {error}")
+    raise LinkError("no controller accepts the connection: " + "; ".join(reasons))

@@ -1,0 +1,241 @@
+"""TCP connections of controllers: frames with a bounded length, and a mutual challenge.
+
+A frame is four bytes of length and a value (``wire``). Whoever accepts a connection sends a
+``Challenge`` first; the other end answers with ``Hello``, which has its version, its role and an
+HMAC over both nonces, and receives ``Welcome`` with an HMAC of the other direction. A wrong
+version, secret or roster is refused with a ``RefusedFrame`` frame that has the reason, and the
+connection is closed. Without a secret the HMAC uses an empty key, which is allowed on loopback.
+
+The challenge authenticates the ends of a connection. It does not encrypt, and it does not protect
+the bytes that follow on a network that alters them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from typing import Any, Final
+
+from slackwater.controller.wire import WireError, from_bytes, to_bytes
+from slackwater.model.limits import CONTROL_STATE_BYTES_MAX
+from slackwater.protocols.iads.control_object import ControlResponse, Operation
+from slackwater.protocols.iads.control_state import ControlState
+from slackwater.protocols.iads.messages import GroupMessage, Stamp
+from slackwater.protocols.iads.topology import MEMBERS_MAX
+
+PROTOCOL_VERSION: Final = 1
+FRAME_BYTES_MAX: Final = MEMBERS_MAX * CONTROL_STATE_BYTES_MAX
+"""The state after a merge is at most the sum of what the members had."""
+HELLO_BYTES_MAX: Final = 4096
+"""A frame before the other end is authenticated."""
+HELLO_S_MAX: Final = 5.0
+UNSENT_BYTES_MAX: Final = 2 * FRAME_BYTES_MAX
+_LENGTH_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The first frame on a connection, from the end that accepted it."""
+
+    version: int
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The answer. ``incarnation`` is 0 and ``roster`` empty for a client."""
+
+    version: int
+    name: str
+    incarnation: int
+    roster: tuple[str, ...]
+    nonce: str
+    proof: str
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The end that accepted the connection knows the secret too."""
+
+    name: str
+    proof: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFrame:
+    """Why the connection is closed."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerFrame:
+    """A message of the group."""
+
+    message: GroupMessage
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFrame:
+    """A client's operation; ``id`` comes back in the response."""
+
+    id: int
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFrame:
+    """The response and the identity of the operation, which a refresh may name."""
+
+    id: int
+    response: ControlResponse
+    stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class StateRequest:
+    """A client asks for the controller's view and state."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateFrame:
+    """The state of one controller; others may have another while the network is split."""
+
+    id: int
+    controller: str
+    view_number: int
+    members: tuple[str, ...]
+    state: ControlState
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshFrame:
+    """A new view. ``overridden`` names operations answered here that the merge has overridden."""
+
+    view_number: int
+    members: tuple[str, ...]
+    overridden: tuple[Stamp, ...]
+
+
+Frame = (
+    Challenge | Hello | Welcome | RefusedFrame | PeerFrame | RequestFrame | ResponseFrame
+    | StateRequest | StateFrame | RefreshFrame
+)  # fmt: skip
+
+
+class LinkError(Exception):
+    """The other end sent what is not of this protocol, refused, or is gone."""
+
+
+class FrameLink:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def send(self, frame: Frame) -> bool:
+        """Queue a frame; False if the connection is gone or the other end does not read."""
+        data = to_bytes(Frame, frame)
+        transport = self._writer.transport
+        if transport.is_closing() or len(data) > FRAME_BYTES_MAX:
+            return False
+        if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+            transport.abort()
+            return False
+        self._writer.write(len(data).to_bytes(_LENGTH_BYTES) + data)
+        return True
+
+    async def receive(self, bytes_max: int = FRAME_BYTES_MAX) -> Any:
+        """The next frame.
+
+        Raises:
+            LinkError: the connection ended, or its bytes are no frame.
+        """
+        try:
+            length = int.from_bytes(await self._reader.readexactly(_LENGTH_BYTES))
+            if length > bytes_max:
+                raise LinkError(f"a frame of {length} bytes; the limit is {bytes_max}")
+            return from_bytes(Frame, await self._reader.readexactly(length))
+        except WireError as error:
+            raise LinkError(f"not a frame of this protocol: {error}") from None
+        except asyncio.IncompleteReadError:
+            raise LinkError("the connection was closed") from None
+        except OSError as error:
+            raise LinkError(f"the connection failed: {error}") from None
+
+    def refuse(self, reason: str) -> None:
+        """Send the reason and close."""
+        self.send(RefusedFrame(reason))
+        self.close()
+
+    def close(self) -> None:
+        """What is queued is still sent."""
+        self._writer.close()
+
+
+async def accept(link: FrameLink, name: str, roster: tuple[str, ...], secret: bytes) -> Hello:
+    """Authenticate the end that connected.
+
+    Raises:
+        LinkError: it is refused, with the reason; the caller sends it.
+    """
+    challenge = Challenge(PROTOCOL_VERSION, secrets.token_hex(16))
+    link.send(challenge)
+    hello = await _within(link.receive(HELLO_BYTES_MAX))
+    if not isinstance(hello, Hello):
+        raise LinkError("expected a hello")
+    if hello.version != PROTOCOL_VERSION:
+        raise LinkError(f"protocol version {hello.version}; this is version {PROTOCOL_VERSION}")
+    if not hmac.compare_digest(hello.proof, _proof(secret, "hello", challenge.nonce, hello)):
+        raise LinkError("the shared secret differs")
+    if hello.roster and hello.roster != roster:
+        raise LinkError(
+            f"the controllers are {', '.join(roster)} here and {', '.join(hello.roster)} there"
+        )
+    link.send(Welcome(name, _proof(secret, "welcome", challenge.nonce, hello)))
+    return hello
+
+
+async def introduce(
+    link: FrameLink, name: str, incarnation: int, roster: tuple[str, ...], secret: bytes
+) -> str:
+    """Authenticate to the end that accepted; returns its name.
+
+    Raises:
+        LinkError: it refuses, or it does not know the secret.
+    """
+    challenge = await _within(link.receive(HELLO_BYTES_MAX))
+    if isinstance(challenge, RefusedFrame):
+        raise LinkError(challenge.reason)
+    if not isinstance(challenge, Challenge):
+        raise LinkError("expected a challenge")
+    unsigned = Hello(PROTOCOL_VERSION, name, incarnation, roster, secrets.token_hex(16), "")
+    proof = _proof(secret, "hello", challenge.nonce, unsigned)
+    hello = Hello(PROTOCOL_VERSION, name, incarnation, roster, unsigned.nonce, proof)
+    link.send(hello)
+    welcome = await _within(link.receive(HELLO_BYTES_MAX))
+    if isinstance(welcome, RefusedFrame):
+        raise LinkError(welcome.reason)
+    expected = _proof(secret, "welcome", challenge.nonce, hello)
+    if not isinstance(welcome, Welcome) or not hmac.compare_digest(welcome.proof, expected):
+        raise LinkError("the other end does not know the shared secret")
+    return welcome.name
+
+
+async def _within(receiving: Any) -> Any:
+    try:
+        async with asyncio.timeout(HELLO_S_MAX):
+            return await receiving
+    except TimeoutError:
+        raise LinkError(f"no frame within {HELLO_S_MAX:g} s") from None
+
+
+def _proof(secret: bytes, direction: str, nonce: str, hello: Hello) -> str:
+    fields = (direction, nonce, hello.nonce, hello.name, str(hello.incarnation), *hello.roster)
+    return hmac.new(secret, repr(fields).encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,302 @@
+"""The shell of a controller: it runs the protocol's core over TCP and a store.
+
+Each controller dials every peer and sends on that connection alone; what it accepts it reads. So
+each direction fails by itself, as the core assumes. The core repeats what is lost, so a message
+without a connection is dropped. Time is the event loop's monotonic clock. The only timers are the
+core's deadline and the pause before a peer is dialled again.
+
+Effects are carried out in order on the event loop, the synchronisation of the file too: nothing
+that follows may overtake it. If it fails, the controller ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from slackwater.controller.links import (
+    FrameLink,
+    Hello,
+    LinkError,
+    PeerFrame,
+    RefreshFrame,
+    RequestFrame,
+    ResponseFrame,
+    StateFrame,
+    StateRequest,
+    accept,
+    introduce,
+)
+from slackwater.controller.store import Store
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.protocols.iads.control_object import (
+    AcknowledgeView,
+    ControlObject,
+    ControlResponse,
+)
+from slackwater.protocols.iads.member import Member
+from slackwater.protocols.iads.messages import (
+    MemberEffect,
+    PersistMembership,
+    PersistState,
+    RefreshClient,
+    RefuseRequest,
+    RespondToClient,
+    Stamp,
+    TransmitMessage,
+)
+from slackwater.protocols.iads.topology import Process
+
+CLIENTS_MAX: Final = 256
+DIAL_S_MAX: Final = 2.0
+DIAL_PAUSE_S_MIN: Final = 0.05
+DIAL_PAUSE_S_MAX: Final = 1.0
+_OWN: Final = "own"
+"""The request id of operations that the controller itself requests."""
+
+_log = logging.getLogger(__name__)
+
+
+class Address(NamedTuple):
+    """Of a TCP port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """As on the command line."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    """``peers`` are the other controllers; all controllers have the same names."""
+
+    name: str
+    listen: Address
+    peers: Mapping[str, Address]
+    secret: bytes = field(default=b"", repr=False)
+
+    @property
+    def roster(self) -> tuple[str, ...]:
+        """All controllers."""
+        return tuple(sorted({self.name, *self.peers}))
+
+
+class Controller:
+    """One controller; ``run`` may be called once."""
+
+    def __init__(self, config: ControllerConfig, store: Store) -> None:
+        self._config: Final = config
+        self._store = store
+        self._object = ControlObject(frozenset(config.roster), store.state)
+        self._member = Member(config.name, frozenset(config.peers), store.saved, self._object)
+        self._outbound: dict[str, FrameLink] = {}
+        self._inbound: dict[str, tuple[int, FrameLink]] = {}
+        self._clients: set[FrameLink] = set()
+        self._requested: dict[str, tuple[FrameLink, int]] = {}
+        self._requests_count = 0
+        self._dial_now = {name: asyncio.Event() for name in config.peers}
+        self._failure: asyncio.Future[None] | None = None
+        self._server: asyncio.Server | None = None
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Serve until ``stopping`` is set.
+
+        Raises:
+            EnvironmentProblem: the port is taken, or the file cannot be written.
+        """
+        listen = self._config.listen
+        self._failure = asyncio.get_running_loop().create_future()
+        try:
+            self._server = await asyncio.start_server(self._serve, listen.host, listen.port)
+        except OSError as error:
+            raise EnvironmentProblem(f"--listen {listen}: {error.strerror or error}") from None
+        self._step(self._member.start(self._now()))
+        tasks = [asyncio.create_task(self._guard(self._tick()))]
+        tasks += [asyncio.create_task(self._guard(self._dial(name))) for name in self._dial_now]
+        ending = asyncio.create_task(stopping.wait())
+        try:
+            both: set[asyncio.Future[Any]] = {ending, self._failure}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if self._failure.done():
+                self._failure.result()
+        finally:
+            self._server.close()
+            for task in (*tasks, ending):
+                task.cancel()
+            await asyncio.gather(*tasks, ending, return_exceptions=True)
+            for link in (*self._clients, *self._outbound.values()):
+                link.close()
+            for _, link in self._inbound.values():
+                link.close()
+            self._failure.cancel()
+
+    # The core
+
+    def _step(self, effects: list[MemberEffect]) -> None:
+        waiting = deque(effects)
+        while waiting:
+            match waiting.popleft():
+                case PersistMembership(saved):
+                    self._store.save_membership(saved)
+                case PersistState(state):
+                    self._store.save_state(state)
+                case TransmitMessage(to, message):
+                    link = self._outbound.get(to)
+                    if link is not None:
+                        link.send(PeerFrame(message))
+                case RespondToClient(request_id, response, stamp):
+                    self._respond(request_id, response, stamp)
+                case RefuseRequest(request_id):
+                    refusal = ControlResponse("too many operations wait; try again")
+                    self._respond(request_id, refusal, Stamp(0, 0, ""))
+                case RefreshClient():
+                    waiting.extend(self._refresh())
+
+    def _respond(self, request_id: str, response: ControlResponse, stamp: Stamp) -> None:
+        if request_id != _OWN:
+            link, frame_id = self._requested.pop(request_id)
+            link.send(ResponseFrame(frame_id, response, stamp))
+
+    def _refresh(self) -> list[MemberEffect]:
+        view = self._member.endpoint.myview
+        name = self._config.name
+        overridden = tuple(s for s in self._object.take_overridden() if s.sender == name)
+        for stamp in overridden:
+            _log.warning("a merge has overridden the operation %s", stamp)
+        _log.info("view %d: %s", view.number, ", ".join(sorted(view.names)))
+        for link in self._clients:
+            link.send(RefreshFrame(view.number, tuple(sorted(view.names)), overridden))
+        if not self._object.state.has_tombstones():
+            return []
+        return self._member.request(_OWN, AcknowledgeView(view.number), self._now())
+
+    async def _tick(self) -> None:
+        # No event brings the deadline forward: a peer is suspected later than the next heartbeat.
+        while True:
+            await asyncio.sleep(max(0, self._member.next_deadline() - self._now()) / 1e6)
+            self._step(self._member.tick(self._now()))
+
+    def _now(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1e6)
+
+    async def _guard(self, running: Coroutine[Any, Any, None]) -> None:
+        """An unexpected error ends the controller."""
+        assert self._failure is not None
+        try:
+            await running
+        except OSError as error:
+            if not self._failure.done():
+                self._failure.set_exception(EnvironmentProblem(f"the controller ends: {error}"))
+        except Exception as error:  # noqa: BLE001 (run raises it)
+            if not self._failure.done():
+                self._failure.set_exception(error)
+
+    # Connections
+
+    async def _dial(self, peer: str) -> None:
+        pause_s, reason = DIAL_PAUSE_S_MIN, ""
+        while True:
+            try:
+                await self._hold(peer)
+                pause_s = DIAL_PAUSE_S_MIN
+            except LinkError as error:
+                if str(error) != reason:
+                    reason = str(error)
+                    _log.info("controller %s: %s", peer, reason)
+            self._dial_now[peer].clear()
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._dial_now[peer].wait()
+            except TimeoutError:
+                pause_s = min(2 * pause_s, DIAL_PAUSE_S_MAX)
+
+    async def _hold(self, peer: str) -> None:
+        """Keep a connection to a peer until it breaks; returns if it was good."""
+        config, address = self._config, self._config.peers[peer]
+        try:
+            async with asyncio.timeout(DIAL_S_MAX):
+                link = FrameLink(*await asyncio.open_connection(address.host, address.port))
+        except (OSError, TimeoutError) as error:
+            raise LinkError(f"{address}: {str(error) or 'no answer'}") from None
+        try:
+            incarnation = self._member.group.me.incarnation
+            name = await introduce(link, config.name, incarnation, config.roster, config.secret)
+            if name != peer:
+                raise LinkError(f"{address}: it is controller {name!r}")
+            self._outbound[peer] = link
+            try:
+                await link.receive()
+            except LinkError:
+                return
+        finally:
+            self._outbound.pop(peer, None)
+            link.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._guard(self._serve_link(FrameLink(reader, writer)))
+
+    async def _serve_link(self, link: FrameLink) -> None:
+        config = self._config
+        try:
+            hello = await accept(link, config.name, config.roster, config.secret)
+            if hello.roster:
+                await self._serve_peer(link, hello)
+            else:
+                await self._serve_client(link)
+        except LinkError as error:
+            _log.info("a connection ends: %s", error)
+            link.refuse(str(error))
+        finally:
+            link.close()
+
+    async def _serve_peer(self, link: FrameLink, hello: Hello) -> None:
+        name, incarnation = hello.name, hello.incarnation
+        if name not in self._config.peers:
+            raise LinkError(f"{name!r} is this controller or none of {', '.join(hello.roster)}")
+        newest, older = self._inbound.get(name, (0, None))
+        if incarnation < newest:
+            raise LinkError(f"controller {name!r} has a newer incarnation, {newest}")
+        if older is not None:
+            older.close()
+        self._inbound[name] = incarnation, link
+        self._dial_now[name].set()
+        process = Process(name, incarnation)
+        try:
+            while True:
+                frame = await link.receive()
+                if not isinstance(frame, PeerFrame):
+                    raise LinkError("expected a message of the group")
+                self._step(self._member.receive(process, frame.message, self._now()))
+        finally:
+            if self._inbound.get(name) == (incarnation, link):
+                del self._inbound[name]
+
+    async def _serve_client(self, link: FrameLink) -> None:
+        if len(self._clients) >= CLIENTS_MAX:
+            raise LinkError(f"{CLIENTS_MAX} clients are connected already")
+        self._clients.add(link)
+        try:
+            while True:
+                match await link.receive():
+                    case RequestFrame(frame_id, operation):
+                        self._requests_count += 1
+                        request_id = str(self._requests_count)
+                        self._requested[request_id] = link, frame_id
+                        self._step(self._member.request(request_id, operation, self._now()))
+                    case StateRequest(frame_id):
+                        link.send(self._state_frame(frame_id))
+                    case _:
+                        raise LinkError("expected a request")
+        finally:
+            self._clients.discard(link)
+
+    def _state_frame(self, frame_id: int) -> StateFrame:
+        view = self._member.endpoint.myview
+        names = tuple(sorted(view.names))
+        return StateFrame(frame_id, self._config.name, view.number, names, self._object.state)

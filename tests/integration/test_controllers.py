@@ -1,0 +1,99 @@
+"""Three controllers as processes: killed, restarted, cut apart and merged."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.controllers import Cluster, controllers
+
+from slackwater.controller.client import connect
+from slackwater.controller.links import ResponseFrame
+from slackwater.protocols.iads.control_object import (
+    ApplyQuery,
+    ControlResponse,
+    DeleteQuery,
+    JoinNode,
+    MoveFragment,
+    Operation,
+    PauseQuery,
+)
+
+
+async def request(cluster: Cluster, name: str, operation: Operation) -> ResponseFrame:
+    async with connect([cluster.address(name)]) as client:
+        return await client.request(operation)
+
+
+async def test_an_operation_at_one_controller_is_in_the_state_of_all(tmp_path: Path) -> None:
+    async with controllers(tmp_path, "a", "b", "c") as cluster:
+        assert (await request(cluster, "a", ApplyQuery("climate", "x"))).response.refusal == ""
+        assert (await request(cluster, "b", PauseQuery("climate"))).response.refusal == ""
+        assert (await request(cluster, "c", PauseQuery("door"))).response.known == ("climate",)
+        state = (await cluster.agreed("a", "b", "c")).state
+        assert state.queries["climate"].wanted == "paused"
+
+
+async def test_killed_controllers_leave_the_others_answering_and_come_back_with_all(
+    tmp_path: Path,
+) -> None:
+    async with controllers(tmp_path, "a", "b", "c") as cluster:
+        await request(cluster, "c", ApplyQuery("climate", "x"))
+        await request(cluster, "c", JoinNode("n1", 3))
+        first = await request(cluster, "c", MoveFragment("climate", "0.a", "n1"))
+        view_number = (await cluster.agreed("a", "b", "c")).view_number
+        async with connect([cluster.address("a")]) as client:
+            cluster.kill("c")
+            answered = await client.request(PauseQuery("climate"))
+            assert answered.response == ControlResponse()
+            cluster.kill("b")
+            answered = await client.request(DeleteQuery("climate"))
+            assert answered.response == ControlResponse()
+            await client.request(ApplyQuery("doors", "y"))
+        cluster.kill("a")
+        for name in ("a", "b", "c"):
+            cluster.start(name)
+        merged = await cluster.agreed("a", "b", "c")
+        assert merged.view_number > view_number
+        assert merged.state.live_queries() == ("doors",)
+        again = await request(cluster, "b", MoveFragment("doors", "0.a", "n1"))
+        assert again.response.number > first.response.number
+
+
+async def test_a_split_network_diverges_and_merges_and_names_what_is_overridden(
+    tmp_path: Path,
+) -> None:
+    async with controllers(tmp_path, "a", "b", "c") as cluster:
+        await request(cluster, "a", JoinNode("n1", 9))
+        cluster.cut("a", "b")
+        cluster.cut("a", "c")
+        alone, pair = await asyncio.gather(cluster.agreed("a"), cluster.agreed("b", "c"))
+        assert alone.members == ("a",)
+        assert pair.members == ("b", "c")
+        async with (
+            connect([cluster.address("a")]) as one,
+            connect([cluster.address("b")]) as other,
+        ):
+            stamps = {}
+            for client in (one, other):
+                for n in range(20):
+                    operation = ApplyQuery(f"{client.controller}-{n}", "x")
+                    assert not (await client.request(operation)).response.refusal
+                stamps[client.controller] = (
+                    await client.request(ApplyQuery("climate", client.controller))
+                ).stamp
+            moves = [
+                await client.request(MoveFragment("climate", "0.a", "n1"))
+                for client in (one, other)
+            ]
+            assert len({m.response.number for m in moves}) == 2
+            cluster.heal()
+            merged = await cluster.agreed("a", "b", "c")
+            queries = merged.state.queries
+            assert {f"{c}-{n}" for c in "ab" for n in range(20)} <= queries.keys()
+            winner = queries["climate"].definition
+            loser = one if winner == "b" else other
+            await loser.state()  # frames are in order: its refresh is here
+            named = {s for refresh in loser.refreshes for s in refresh.overridden}
+            assert stamps[loser.controller] in named
+            assert queries["climate"].stamp == stamps[winner]
