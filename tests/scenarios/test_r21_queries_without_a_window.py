@@ -161,6 +161,70 @@ def test_corrections_take_no_more_transactions_than_readings(spacing_s: int) -> 
     assert root.transactions - begun <= count + 1
 
 
+@pytest.mark.parametrize("spacing_s", [1, 60, 3_600])
+def test_a_silent_stream_makes_no_more_records_than_there_are_readings(spacing_s: int) -> None:
+    """Of ``clock: data``, where an hour of event time is due at once: 360,000 buckets."""
+    count = 300
+    clock = DataClock()
+    sources = [Source("s1"), Source("s2")]
+    orderer = Orderer(sources, ROWS)
+    within_us = ROWS.schedule(1).answer_within_us
+    orderer.config = replace(orderer.config, schedule=Schedule(clock.wall, within_us))
+    orderer.crash()
+    stimes = range(spacing_s, (count + 1) * spacing_s, spacing_s)
+    for at_s in stimes:
+        sources[0].emit([at_s * 1_000 - 1], at_s * 1_000)
+    end_us = count * spacing_s * 1_000_000
+    clock.observe(end_us, 0)
+    turns = 0
+    while orderer.core.line.live_next < end_us:
+        orderer.listen()
+        orderer.step(5_000, turns_max=1)
+        turns += 1
+    assert turns <= count + 10
+    records = written(orderer, LineName.LIVE)
+    # A bucket with a reading and a run of empty ones each.
+    assert len(records) <= 2 * count + 1
+    assert {record.missing for record in records} == {("s2",)}
+    ends = [record.bucket_end for record in records]
+    assert [record.bucket_start for record in records] == [0, *ends[:-1]], "none is left out"
+    with_rows = [record for record in records if record.kind is Kind.TENTATIVE]
+    assert {record.bucket_end - record.bucket_start for record in with_rows} == {10_000}
+    assert [int(t) for record in with_rows for t in record.stimes] == [
+        at_s * 1_000_000 - 1_000 for at_s in stimes
+    ]
+
+
+def test_a_silent_stream_widens_no_bucket_with_a_reading() -> None:
+    test_a_silent_stream_makes_no_more_records_than_there_are_readings(60)
+
+
+def test_a_run_ends_where_the_next_bucket_is_not_due() -> None:
+    clock = DataClock()
+    sources = [Source("s1"), Source("s2")]
+    orderer = Orderer(sources, ROWS)
+    within_us = ROWS.schedule(1).answer_within_us
+    orderer.config = replace(orderer.config, schedule=Schedule(clock.wall, within_us))
+    orderer.crash()
+    for source in sources:
+        source.emit([], 5_000)
+    sources[0].emit([], 60_000)
+    clock.observe(40_000_000, 0)
+    clock.observe(60_000_000, 4_900_000)
+    for now_ms in (2_000, 6_900):
+        orderer.listen()
+        orderer.step(now_ms)
+    (stable,) = written(orderer, LineName.STABLE)
+    assert (stable.bucket_start, stable.bucket_end) == (0, 5_000_000)
+    runs = [(r.bucket_start, r.bucket_end, r.missing) for r in written(orderer, LineName.LIVE)]
+    assert runs == [(5_000_000, 40_000_000, ("s2",)), (40_000_000, 60_000_000, ("s2",))]
+
+
+def written(orderer: Orderer, line: LineName) -> list[OrderedRecord]:
+    """What one of its logs has, without STARTs."""
+    return [record for record in orderer.logs[line] if record.kind is not Kind.START]
+
+
 def test_r32_a_bucket_in_several_pieces_counts_when_all_are_there() -> None:
     _sources, orderers, root = world(("s1",))
     log = orderers[0].logs[LineName.STABLE]

@@ -294,6 +294,35 @@ MUTANTS = (
         f"{_scenarios}.test_r13_deadlines_are_one_margin_apart:test_only_the_silent_source_is_missing_not_its_child",
     ),
     Mutant(
+        "a tentative run hides the stable buckets within it", "trace-7",
+        (Edit(f"{_soutput}.live_input:LiveInput.ingredients",
+              "key=lambda each: (-each[1].rank, each[0], -each[1].start)",
+              "key=lambda each: each[1].start"),),
+        "tests.unit.protocols.dpc.test_replicated:"
+        "test_what_is_later_in_the_live_log_replaces_what_a_run_has_and_the_reverse",
+    ),
+    Mutant(
+        "a stable bucket takes the whole tentative run that begins with it", "trace-7",
+        (Edit(f"{_soutput}.live_input:_ReplicaView._replace",
+              "self._keep_rest(old, version.end)", "pass"),),
+        "tests.unit.protocols.dpc.test_replicated:"
+        "test_a_stable_run_within_a_tentative_one_replaces_its_part",
+    ),
+    Mutant(
+        "a tentative run passes over a bucket that is not due", "trace-36",
+        (Edit(f"{_sunion}.core:OrdererCore._run_end",
+              "return verdict == AnswerTentatively(missing)", "return True"),),
+        "tests.scenarios.test_r21_queries_without_a_window:"
+        "test_a_run_ends_where_the_next_bucket_is_not_due",
+    ),
+    Mutant(
+        "a tentative run passes over readings", "trace-36",
+        (Edit(f"{_sunion}.core:OrdererCore._run_end",
+              "limit = min([nearest, *", "limit = min([*"),),
+        "tests.scenarios.test_r21_queries_without_a_window:"
+        "test_a_silent_stream_widens_no_bucket_with_a_reading",
+    ),
+    Mutant(
         "all corrections go into one transaction", "trace-14",
         (Edit(f"{_soutput}.answers:AnswerPlanner._within_bounds",
               "if corrected == CORRECTIONS_MAX:", "if False:"),
@@ -515,12 +544,12 @@ MUTANTS = (
     Mutant(
         "what is stable of one bucket is said with the next", "trace-16",
         (Edit(f"{_sunion}.core:OrdererCore._take_stable",
-              "nearest = self.logs.nearest_reading(start)",
+              "nearest = self.logs.nearest_reading(LineName.STABLE, start)",
               "further = self._config.grid.next_cut(end)\n"
               "    is_first = self._config.replica == 0\n"
               "    if self.line.forked and is_first and stable_to >= further:\n"
               "        end = further\n"
-              "    nearest = self.logs.nearest_reading(start)"),),
+              "    nearest = self.logs.nearest_reading(LineName.STABLE, start)"),),
     ),
     Mutant(
         "an UNDO goes one window too far", "trace-4",

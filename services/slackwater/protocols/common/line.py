@@ -269,9 +269,12 @@ class Line:
             self.failed.update(awaited)
         return AnswerTentatively(lagging)
 
-    def live_answered(self) -> None:
-        """Record a tentative answer to the live line's next unit; the lines are forked."""
-        self.live_next = self._units.following(self.live_next)
+    def live_answered(self, following: int | None = None) -> None:
+        """Record a tentative answer to the live line's next unit; the lines are forked.
+
+        ``following``: the unit after the last one, of several that were answered alike.
+        """
+        self.live_next = self._units.following(self.live_next) if following is None else following
         self.state = moved(self.state, self._event)
 
     def live_skipped(self, following: int, *, complete: bool) -> None:

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from slackwater.model.records import BucketRecord, Kind, LogPosition, OrderedRecord, Position
+from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor, damaged_delta
 from slackwater.protocols.dpc.soutput.live_input import Ingredient, LiveInput
+from slackwater.protocols.dpc.sunion.empty_runs import last_alike
 
 STABLE, LIVE = 0, 1
 BUCKET = 100
@@ -38,6 +40,21 @@ class Logs:
             offsets=np.array([0.0, 1.0]), fields=("v",), values=(np.array([value]),),
         )  # fmt: skip
         self.input.take(replica, line, at, record)
+
+    def run(self, replica: int, line: int, start: int, end: int) -> None:
+        """A replica's next record: the buckets of [start, end) are empty."""
+        at = self._ends.get((replica, line), 0)
+        self._ends[replica, line] = at + 1
+        record = OrderedRecord(Kind.BOUNDARY, 0, replica, 0, start, end, seq=at)
+        self.input.take(replica, line, at, record)
+
+    def covered(self) -> list[tuple[int, int, bool, list[float]]]:
+        """The ingredients with their ends, in buckets."""
+        covered = []
+        for of in self.input.ingredients(0, 100 * BUCKET):
+            _, stable, values = _reported(of)
+            covered.append((of.start // BUCKET, of.end // BUCKET, stable, values))
+        return covered
 
     def start(self, line: int, inc: int) -> None:
         """Replica 0 begins anew."""
@@ -176,3 +193,77 @@ def test_r9_a_place_among_what_was_not_read_counts_the_same_again() -> None:
     again = Stable()
     again.cursor.return_to(place)
     assert again.read(FOREIGN, 2) == [False, True]
+
+
+EMPTY: list[float] = []
+
+
+@pytest.mark.parametrize("replica", [0, 1])
+@pytest.mark.parametrize("run_first", [True, False])
+@pytest.mark.parametrize("at", [2, 5, 9])
+def test_a_stable_bucket_replaces_its_part_of_a_tentative_run(
+    replica: int, run_first: bool, at: int
+) -> None:
+    logs = Logs(replicas=2)
+    for is_run in (run_first, not run_first):
+        if is_run:
+            logs.run(0, LIVE, 2 * BUCKET, 10 * BUCKET)
+        else:
+            logs.emit(replica, STABLE, at * BUCKET, 7.0)
+    parts = [(2, at, False, EMPTY), (at, at + 1, True, [7.0]), (at + 1, 10, False, EMPTY)]
+    assert logs.covered() == [part for part in parts if part[0] < part[1]]
+    assert logs.input.live_to([False, False]) == 10 * BUCKET
+
+
+def test_a_stable_run_within_a_tentative_one_replaces_its_part() -> None:
+    logs = Logs(replicas=1)
+    logs.run(0, LIVE, 0, 10 * BUCKET)
+    logs.run(0, STABLE, 0, 4 * BUCKET)
+    assert logs.covered() == [(0, 4, True, EMPTY), (4, 10, False, EMPTY)]
+    logs.run(0, STABLE, 4 * BUCKET, 20 * BUCKET)
+    assert logs.covered() == [(0, 4, True, EMPTY), (4, 20, True, EMPTY)]
+
+
+def test_a_tentative_run_that_a_stable_run_overlaps_keeps_its_rest() -> None:
+    logs = Logs(replicas=1)
+    logs.run(0, LIVE, 2 * BUCKET, 10 * BUCKET)
+    logs.run(0, STABLE, 0, 4 * BUCKET)
+    assert logs.covered() == [(0, 4, True, EMPTY), (4, 10, False, EMPTY)]
+
+
+def test_what_is_later_in_the_live_log_replaces_what_a_run_has_and_the_reverse() -> None:
+    logs = Logs(replicas=1)
+    logs.run(0, LIVE, 0, 4 * BUCKET)
+    logs.emit(0, LIVE, 2 * BUCKET, 7.0)
+    assert logs.covered() == [
+        (0, 2, False, EMPTY), (2, 3, False, [7.0]), (3, 4, False, EMPTY),
+    ]  # fmt: skip
+    logs.run(0, LIVE, BUCKET, 4 * BUCKET)
+    assert logs.covered() == [(0, 1, False, EMPTY), (1, 4, False, EMPTY)]
+
+
+def test_a_run_that_an_answer_passes_in_part_is_kept_and_what_lies_within_goes() -> None:
+    logs = Logs(replicas=1)
+    logs.run(0, LIVE, 0, 10 * BUCKET)
+    logs.emit(0, STABLE, 2 * BUCKET, 7.0)
+    logs.input.forget_before(5 * BUCKET)
+    assert [(of.start, of.end) for of in logs.input.ingredients(5 * BUCKET, 20 * BUCKET)] == [
+        (5 * BUCKET, 10 * BUCKET)
+    ]
+    assert logs.input.held == 1 + sum(
+        len(cursor.replay_positions) for pair in logs.input.cursors for cursor in pair
+    )
+    logs.input.forget_before(10 * BUCKET)
+    assert logs.input.bytes_held == 0
+
+
+@pytest.mark.parametrize("due_to", [1, 2, 3, 7, 64, 1_000, 99_999, 100_000, 200_000])
+def test_the_end_of_a_run_is_found_in_a_few_looks(due_to: int) -> None:
+    grid, looks = Grid(BUCKET, None), []
+
+    def is_alike(start: int) -> bool:
+        looks.append(start)
+        return start + BUCKET <= due_to * BUCKET
+
+    assert last_alike(grid, BUCKET, 100_000 * BUCKET, is_alike) == min(due_to, 100_000) * BUCKET
+    assert len(looks) <= 40

@@ -8,12 +8,13 @@ is not counted twice (rule-13, rule-20, rule-21; trace-7, trace-34).
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+import dataclasses
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from slackwater.model.records import BucketRecord, Gap
+from slackwater.model.records import BucketRecord, Gap, Kind
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor, next_position
 
 
@@ -57,21 +58,24 @@ class _ReplicaView:
     bytes_held: int = 0
 
     def put(self, record: BucketRecord, *, stable: bool) -> None:
-        """Store a piece: stable slices replace any, tentative only tentative ones (rule-13)."""
+        """Store a piece: stable slices replace any, tentative only tentative ones (rule-13).
+
+        A stable slice within a tentative run of empty buckets stays beside the run.
+        """
+        old = self.versions.get(record.bucket_start)
+        while old is not None and old.stable and not stable:
+            if record.bucket_end <= old.end:
+                return
+            record = replace(record, bucket_start=old.end)  # the rest of a run
+            old = self.versions.get(old.end)
         start = record.bucket_start
-        old = self.versions.get(start)
-        if old is not None and old.stable and not stable:
-            return
-        if old is None:
-            self.starts.insert(bisect_right(self.starts, start), start)
         if (
             old is None
             or old.stable != stable
             or old.inc != record.inc
             or (record.piece in old.pieces or record.pieces != old.pieces_count)
         ):
-            self.bytes_held -= 0 if old is None else old.nbytes
-            old = BucketVersion(
+            version = BucketVersion(
                 start,
                 record.bucket_end,
                 stable,
@@ -81,13 +85,29 @@ class _ReplicaView:
                 record.pieces,
                 record.inc,
             )
-            self.versions[start] = old
+            self._replace(old, version)
+            old = version
         old.pieces[record.piece] = record
         self.bytes_held += record.nbytes
         if old.complete:
             self.come_to(record.bucket_end, stable=stable)
-            if stable:
-                self._drop_within(old)
+            self._drop_within(old)
+
+    def _replace(self, old: BucketVersion | None, version: BucketVersion) -> None:
+        """Put a version in the place of another that begins there, if there is one."""
+        if old is None:
+            self.starts.insert(bisect_right(self.starts, version.start), version.start)
+        else:
+            self.bytes_held -= old.nbytes
+        self.versions[version.start] = version
+        if old is not None:
+            self._keep_rest(old, version.end)
+
+    def _keep_rest(self, run: BucketVersion, start: int) -> None:
+        """Keep what a tentative run has from ``start`` on."""
+        if not run.stable and start < run.end and start not in self.versions:
+            rest = dataclasses.replace(run, start=start, pieces={}, pieces_count=0)
+            self._replace(None, rest)
 
     def come_to(self, end: int, *, stable: bool) -> None:
         """Record that the replica has sent all buckets before ``end``."""
@@ -97,19 +117,33 @@ class _ReplicaView:
             self.tentative_to = max(self.tentative_to, end)
 
     def _drop_within(self, run: BucketVersion) -> None:
-        """Drop the later buckets covered by a run of empty buckets."""
+        """Drop the later buckets that a run of empty buckets replaces."""
         first = bisect_right(self.starts, run.start)
         last = bisect_left(self.starts, run.end, first)
+        if first == last:
+            return
+        kept, replaced = [], []
         for start in self.starts[first:last]:
-            self._drop(start)
-        del self.starts[first:last]
+            version = self.versions[start]
+            if version.stable and not run.stable:
+                kept.append(start)
+            else:
+                replaced.append(version)
+                self._drop(start)
+        self.starts[first:last] = kept
+        for version in replaced:
+            self._keep_rest(version, run.end)
 
     def forget_before(self, start: int) -> None:
-        kept = 0
-        while kept < len(self.starts) and self.versions[self.starts[kept]].end <= start:
-            self._drop(self.starts[kept])
-            kept += 1
-        del self.starts[:kept]
+        """Drop the versions that end by ``start``; some may begin within a run that does not."""
+        begun = bisect_left(self.starts, start)
+        kept = []
+        for at in self.starts[:begun]:
+            if self.versions[at].end <= start:
+                self._drop(at)
+            else:
+                kept.append(at)
+        self.starts[:begun] = kept
 
     def before(self, is_past: Callable[[int], bool]) -> Iterable[BucketVersion]:
         """The versions before the first one whose end is not past."""
@@ -122,10 +156,7 @@ class _ReplicaView:
 
     def between(self, start: int, end: int) -> Iterable[BucketVersion]:
         """All complete versions in [start, end), in order."""
-        i = max(bisect_right(self.starts, start) - 1, 0)
-        for at in self.starts[i:]:
-            if at >= end:
-                return
+        for at in self.starts[: bisect_left(self.starts, end)]:
             version = self.versions[at]
             if version.end > start and version.complete:
                 yield version
@@ -248,33 +279,39 @@ class LiveInput:
         tentative frontier is furthest (Table II); never a sum of two.
         """
         order = sorted(self._views, key=lambda v: (v.tentative_to, v.stable_to), reverse=True)
-        chosen: dict[int, BucketVersion] = {}
-        for view in order:
-            for version in view.between(start, end):
-                best = chosen.get(version.start)
-                if best is None or version.rank > best.rank:
-                    chosen[version.start] = version
-        return self._without_overlaps(chosen, start)
+        found = [
+            (i, version) for i, view in enumerate(order) for version in view.between(start, end)
+        ]
+        # Of one replica's tentative versions the one that begins later was sent later.
+        found.sort(key=lambda each: (-each[1].rank, each[0], -each[1].start))
+        chosen: list[Ingredient] = []
+        for _, version in found:
+            for low, high in _uncovered(chosen, max(version.start, start), version.end):
+                insort(chosen, _ingredient(version, low, high), key=lambda each: each.start)
+        return chosen
 
-    def _without_overlaps(self, chosen: dict[int, BucketVersion], start: int) -> list[Ingredient]:
-        """Trim versions that overlap: runs of empty buckets may overlap other replicas' buckets."""
-        found: list[Ingredient] = []
-        reached = start
-        for version in sorted(chosen.values(), key=lambda s: (s.start, not s.stable)):
-            if version.end <= reached:
-                continue
-            pieces = tuple(version.pieces[i] for i in sorted(version.pieces))
-            if version.start < reached:
-                pieces = ()  # a run of empty buckets that began earlier
-            found.append(
-                Ingredient(
-                    max(version.start, reached),
-                    version.end,
-                    version.stable,
-                    pieces,
-                    version.missing,
-                    version.gap,
-                )
-            )
-            reached = version.end
-        return found
+
+def _uncovered(chosen: Sequence[Ingredient], start: int, end: int) -> list[tuple[int, int]]:
+    """The parts of [start, end) that no ingredient has; they are in order, and disjoint."""
+    parts = []
+    for each in chosen[bisect_right(chosen, start, key=lambda one: one.end) :]:
+        if each.start >= end:
+            break
+        if start < each.start:
+            parts.append((start, each.start))
+        start = each.end
+    if start < end:
+        parts.append((start, end))
+    return parts
+
+
+def _ingredient(version: BucketVersion, start: int, end: int) -> Ingredient:
+    """A version's contribution to [start, end).
+
+    A run of empty buckets has no pieces: a part of it may be replaced, or lie behind an answer.
+    """
+    pieces = tuple(version.pieces[i] for i in sorted(version.pieces))
+    is_run = all(piece.kind is Kind.BOUNDARY for piece in pieces)
+    if is_run or (start, end) != (version.start, version.end):
+        pieces = ()
+    return Ingredient(start, end, version.stable, pieces, version.missing, version.gap)

@@ -32,6 +32,7 @@ from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.reconcile.downstream import Downstream
 from slackwater.protocols.dpc.reconcile.staggering import Stagger
 from slackwater.protocols.dpc.sunion.config import Effect, Emit, OrdererConfig, Recovered, SaveState
+from slackwater.protocols.dpc.sunion.empty_runs import last_alike
 from slackwater.protocols.dpc.sunion.live_inputs import LiveInputs
 from slackwater.protocols.dpc.sunion.logs import OrdererLogs
 from slackwater.protocols.dpc.sunion.operators import Operators
@@ -175,7 +176,7 @@ class OrdererCore:
                     self.wake_at = now + STEP_US_MAX
                     return
                 case AnswerTentatively(missing):
-                    self._emit_tentative(missing, effects)
+                    self._emit_tentative(missing, self._run_end(now, missing, excused), effects)
         self.busy = True
 
     def _may_be_one(self, now: int) -> bool:
@@ -225,7 +226,7 @@ class OrdererCore:
             self.downstream.forget()
         start = self.line.stable_next
         end = self._config.grid.next_cut(start)
-        nearest = self.logs.nearest_reading(start)
+        nearest = self.logs.nearest_reading(LineName.STABLE, start)
         if nearest >= end:
             end = max(end, self._config.grid.bucket_start(min(stable_to, nearest)))
             if start < self.line.live_next:
@@ -265,10 +266,31 @@ class OrdererCore:
 
     # Live line.
 
-    def _emit_tentative(self, missing: tuple[int, ...], effects: list[Effect]) -> None:
+    def _run_end(self, now: int, missing: tuple[int, ...], excused: Sequence[int]) -> int:
+        """The end of the run of empty buckets due like the next one; without one, its own end."""
+        config, line, start = self._config, self.line, self.line.live_next
+        grid, end = config.grid, config.grid.next_cut(start)
+        # A line that has met the other stays one bucket ahead (rule-18). What is unread may be
+        # suppressed further on (trace-6), and a query's answers say themselves what they lack.
+        have_met = not missing and line.stable_next == start
+        if have_met or config.results or self.logs.inputs.has_unread:
+            return end
+        nearest = self.logs.nearest_reading(LineName.LIVE, start)
+        if nearest < end:
+            return end
+        present = [logs for i, logs in enumerate(config.inputs) if i not in missing]
+        limit = min([nearest, *(self._live.passed_to(logs, start) for logs in present)])
+
+        def is_alike(bucket: int) -> bool:
+            live_to = [self._live.passed_to(logs, bucket) for logs in config.inputs]
+            verdict = line.copy().judge(now, live_to, excused=excused, start=bucket)
+            return verdict == AnswerTentatively(missing)
+
+        return last_alike(grid, end, grid.bucket_start(limit), is_alike)
+
+    def _emit_tentative(self, missing: tuple[int, ...], end: int, effects: list[Effect]) -> None:
         forking = not self.line.forked
         start = self.line.live_next
-        end = self._config.grid.next_cut(start)
         names = self._live.missing(missing, start, end)
         columns = list(self._live.columns(start - self._lookback_us, end))
         records = self._content(Kind.TENTATIVE, columns, start, end)
@@ -278,7 +300,7 @@ class OrdererCore:
             for record in records or [self._empty(start, end)]
         )
         self.counters.tentative += 1
-        self.line.live_answered()
+        self.line.live_answered(end)
         if self.line.state is LineState.UP_FAILURE:
             self.downstream.forget()
         if forking:

@@ -172,11 +172,12 @@ class OrdererLogs:
     def _next_of(self, line: LineName) -> int:
         return self._line.stable_next if line is LineName.STABLE else self._line.live_next
 
-    def nearest_reading(self, start: int) -> int:
-        """A time up to which no buffered reading and no gap lies, from ``start`` on."""
-        times = [t for c in self.stable if (t := c.next_reading(start)) is not None]
+    def nearest_reading(self, line: LineName, start: int) -> int:
+        """A time up to which no reading and no gap that the line holds lies, from ``start`` on."""
+        cursors = self.cursors(line)
+        times = [t for c in cursors if (t := c.next_reading(start)) is not None]
         back = start - self._lookback_us
-        times += [max(g[0], start) for c in self.stable for g in c.gaps if g[1] > back]
+        times += [max(g[0], start) for c in cursors for g in c.gaps if g[1] > back]
         return min(times, default=FOREVER)
 
     def park(self, line: LineName, stream: int) -> None:

@@ -1,0 +1,40 @@
+"""Runs of empty buckets on the live line, which are answered by one tentative BOUNDARY.
+
+With ``clock: data`` much event time becomes due at once: a stream that is silent for an hour of
+readings leaves 360,000 buckets of a query without a window, nearly all of them empty. The stable
+line answers empty buckets in runs. So does the live line, where each bucket of the run would get
+the same answer now: no reading and no loss lies in it, it lacks the same inputs, and it is due.
+
+Whether a bucket is due never changes back with event time, so the last one is found by doubling and
+bisection: the work grows with the logarithm of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from slackwater.primitives.windows import Grid
+
+
+def last_alike(grid: Grid, end: int, limit: int, is_alike: Callable[[int], bool]) -> int:
+    """The end of the run whose first bucket ends at ``end``; at most ``limit``, a cut point.
+
+    ``is_alike(start)`` tells of a later bucket whether it would be answered like the first one; it
+    holds up to some bucket and of none after it.
+    """
+    low, step = end, 0
+    high = limit
+    while low < limit:
+        probe = min(max(grid.next_cut(low), grid.bucket_start(low + step)), limit)
+        if not is_alike(grid.bucket_start(probe - 1)):
+            high = probe
+            break
+        step = 2 * max(step, probe - low)
+        low = probe
+    while grid.next_cut(low) < high:
+        middle = max(grid.bucket_start((low + high) // 2), grid.next_cut(low))
+        if is_alike(grid.bucket_start(middle - 1)):
+            low = middle
+        else:
+            high = middle
+    return low
