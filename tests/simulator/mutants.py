@@ -150,11 +150,13 @@ MUTANTS = (
     Mutant(
         "tentative buckets of two replicas are added", "trace-7",
         (Edit(f"{_soutput}.live_input:LiveInput.ingredients",
-              "if best is None or version.rank > best.rank:",
-              "if best is not None and not best.stable and not version.stable:\n"
-              "                more = {p + 100: r for p, r in version.pieces.items()}\n"
-              "                best.pieces.update(more)\n"
-              "            elif best is None or version.rank > best.rank:"),),
+              "for low, high in _uncovered(",
+              "span = (version.start, version.end, False)\n"
+              "        for i, one in enumerate(chosen):\n"
+              "            if (one.start, one.end, version.stable or one.stable) == span:\n"
+              "                more = (*one.pieces, *version.pieces.values())\n"
+              "                chosen[i] = replace(one, pieces=more)\n"
+              "        for low, high in _uncovered("),),
         f"{_scenarios}.test_r07_a_switch_between_replicas:test_a_replica_dies_while_both_speak_tentatively",
     ),
     Mutant(
