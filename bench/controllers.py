@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
 from tests.controllers import Cluster, controllers
 
 from slackwater.controller.client import ControlClient, connect
@@ -20,6 +21,12 @@ from slackwater.protocols.iads.control_object import ApplyQuery
 
 OPERATIONS = 500
 KILLS = 5
+
+
+def cpu_s(cluster: Cluster) -> float:
+    """CPU time of the three processes."""
+    times = [psutil.Process(p.pid).cpu_times() for p in cluster.processes.values()]
+    return sum(t.user + t.system for t in times)
 
 
 async def timed_ms(client: ControlClient, n: int) -> float:
@@ -43,14 +50,17 @@ async def after_kill_ms(cluster: Cluster, victims: tuple[str, ...], n: int) -> f
 
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        async with controllers(Path(folder), "a", "b", "c") as cluster:
+        async with controllers(Path(folder), "a", "b", "c", relayed=False) as cluster:
             async with connect([cluster.address("a")]) as client:
+                before = cpu_s(cluster)
                 times = sorted([await timed_ms(client, n) for n in range(OPERATIONS)])
+                cpu = cpu_s(cluster) - before
             one = [await after_kill_ms(cluster, ("b",), n) for n in range(KILLS)]
             two = [await after_kill_ms(cluster, ("b", "c"), n) for n in range(KILLS)]
     result = {
         "response_p50_ms": round(statistics.median(times), 2),
         "response_p99_ms": round(times[int(len(times) * 0.99)], 2),
+        "cpu_of_all_per_operation_ms": round(cpu * 1000 / OPERATIONS, 2),
         "one_of_three_killed_max_ms": round(max(one)),
         "two_of_three_killed_max_ms": round(max(two)),
     }

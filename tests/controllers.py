@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.engine import free_port
+from tests.waiting import eventually_async
 
 from slackwater.controller.client import connect
 from slackwater.controller.links import LinkError, StateFrame
@@ -73,9 +74,7 @@ class Cluster:
 
     def start(self, name: str) -> None:
         peers = ",".join(
-            f"{other}=127.0.0.1:{self.relays[name, other].port}"
-            for other in self.ports
-            if other != name
+            f"{other}=127.0.0.1:{self._port(name, other)}" for other in self.ports if other != name
         )
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
@@ -86,6 +85,10 @@ class Cluster:
                 ],
                 stdout=log, stderr=log, env=os.environ,
             )  # fmt: skip
+
+    def _port(self, name: str, other: str) -> int:
+        relay = self.relays.get((name, other))
+        return self.ports[other] if relay is None else relay.port
 
     def kill(self, name: str) -> None:
         """Kill -9."""
@@ -126,10 +129,10 @@ class Cluster:
 
 
 @asynccontextmanager
-async def controllers(folder: Path, *names: str) -> AsyncIterator[Cluster]:
-    """They are running, and each other's view."""
+async def controllers(folder: Path, *names: str, relayed: bool = True) -> AsyncIterator[Cluster]:
+    """They are running, and each other's view; without relays nothing can be cut."""
     ports = {name: free_port() for name in names}
-    relays = {(a, b): Relay(ports[b]) for a in names for b in names if a != b}
+    relays = {(a, b): Relay(ports[b]) for a in names for b in names if relayed and a != b}
     servers = [await asyncio.start_server(r.accept, "127.0.0.1", r.port) for r in relays.values()]
     cluster = Cluster(folder, ports, relays)
     try:
@@ -144,3 +147,4 @@ async def controllers(folder: Path, *names: str) -> AsyncIterator[Cluster]:
             relay.cut()
         for server in servers:
             server.close()
+        await eventually_async(lambda: not any(relay.writers for relay in relays.values()))

@@ -9,6 +9,7 @@ from tests.controllers import Cluster, controllers
 
 from slackwater.controller.client import connect
 from slackwater.controller.links import ResponseFrame
+from slackwater.controller.store import open_store
 from slackwater.protocols.iads.control_object import (
     ApplyQuery,
     ControlResponse,
@@ -58,6 +59,12 @@ async def test_killed_controllers_leave_the_others_answering_and_come_back_with_
         assert merged.state.live_queries() == ("doors",)
         again = await request(cluster, "b", MoveFragment("doors", "0.a", "n1"))
         assert again.response.number > first.response.number
+        for name in ("a", "b", "c"):
+            cluster.kill(name)
+            store = open_store(tmp_path / name, name)
+            assert store.saved.incarnation == 2
+            assert store.saved.view_number >= merged.view_number
+            store.close()
 
 
 async def test_a_split_network_diverges_and_merges_and_names_what_is_overridden(
