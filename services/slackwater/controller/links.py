@@ -192,7 +192,8 @@ async def accept(link: FrameLink, name: str, roster: tuple[str, ...], secret: by
         raise LinkError("expected a hello")
     if hello.version != PROTOCOL_VERSION:
         raise LinkError(f"protocol version {hello.version}; this is version {PROTOCOL_VERSION}")
-    if not hmac.compare_digest(hello.proof, _proof(secret, "hello", challenge.nonce, hello)):
+    expected = _proof(secret, "hello", challenge.nonce, hello)
+    if not hmac.compare_digest(hello.proof.encode(), expected.encode()):
         raise LinkError("the shared secret differs")
     if hello.roster and hello.roster != roster:
         raise LinkError(
@@ -223,7 +224,9 @@ async def introduce(
     if isinstance(welcome, RefusedFrame):
         raise LinkError(welcome.reason)
     expected = _proof(secret, "welcome", challenge.nonce, hello)
-    if not isinstance(welcome, Welcome) or not hmac.compare_digest(welcome.proof, expected):
+    if not isinstance(welcome, Welcome) or not hmac.compare_digest(
+        welcome.proof.encode(), expected.encode()
+    ):
         raise LinkError("the other end does not know the shared secret")
     return welcome.name
 

@@ -72,7 +72,7 @@ def _value(kind: Any, plain: Any) -> Any:
     if not isinstance(plain, list):
         raise WireError(f"{str(plain)[:40]!r} is no list")
     if origin in (Union, types.UnionType):
-        chosen = {k.__name__: k for k in inner}.get(plain[0] if plain else None)
+        chosen = next((k for k in inner if plain and k.__name__ == plain[0]), None)
         if chosen is None:
             raise WireError(f"{str(plain)[:40]!r} is of no known class")
         return _value(chosen, plain[1:])

@@ -73,6 +73,15 @@ async def test_another_roster_is_refused(tmp_path: Path) -> None:
         link.close()
 
 
+async def test_a_proof_of_other_characters_is_refused(tmp_path: Path) -> None:
+    async with controller(tmp_path) as address:
+        link = await opened(address)
+        await link.receive()
+        link.send(links.Hello(1, "x", 0, (), "n", "é"))
+        assert await link.receive() == RefusedFrame("the shared secret differs")
+        link.close()
+
+
 async def test_another_version_is_refused(
     tmp_path: Path,
 ) -> None:
@@ -93,8 +102,9 @@ async def test_another_version_is_refused(
         ((2).to_bytes(4) + b"{}", "not a frame of this protocol"),
         ((3).to_bytes(4) + b"[1,", "not a frame of this protocol"),
         ((11).to_bytes(4) + b'["Unknown"]', "not a frame of this protocol"),
+        ((5).to_bytes(4) + b"[[1]]", "not a frame of this protocol"),
     ],
-    ids=("http", "large", "map", "cut", "class"),
+    ids=("http", "large", "map", "cut", "class", "list"),
 )
 async def test_what_is_no_frame_is_refused(tmp_path: Path, sent: bytes, reason: str) -> None:
     async with controller(tmp_path) as address:
