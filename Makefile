@@ -40,7 +40,7 @@ SCANNER_FILES := $(wildcard services/slackwater/proxy/scan/*.py)
 BROKER_POM   := services/slackwater/runtime/local/broker-pom/pom.xml
 SPARK_POM    := spark/pom.xml
 
-.PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers drills sim sim-iads mutants bench bench-queries bench-peers paper-dpc docs graph clean
+.PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers drills sim sim-iads mutants bench bench-queries bench-peers paper-dpc paper-iads docs graph clean
 
 help: ## list the targets
 	@echo "slackwater: window aggregates over sensor streams on Kafka: a first answer within a bound, then the exact one"
@@ -166,6 +166,9 @@ bench-peers: setup ## measure Kafka Streams, Flink, Spark, Quix and slackwater, 
 
 paper-dpc: setup ## repeat the DPC paper's experiments, 20 minutes; writes docs/results/dpc.md
 	@$(BIN)/python -m bench.paper_dpc $(ARGS)
+
+paper-iads: setup ## repeat the IADS paper's claims on latencies; writes docs/results/iads.md
+	@$(BIN)/python -m bench.paper_iads $(ARGS)
 
 # mkdocs has its own venv. make setup does not install it.
 DOCS_VENV  := build/docs/venv

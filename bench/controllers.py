@@ -48,6 +48,14 @@ async def after_kill_ms(cluster: Cluster, victims: tuple[str, ...], n: int) -> f
     return taken
 
 
+async def responses_ms(delay_s: float, operations: int) -> list[float]:
+    """Sorted times from request to response, with this one-way latency between controllers."""
+    with tempfile.TemporaryDirectory() as folder:
+        running = controllers(Path(folder), "a", "b", "c", relayed=delay_s > 0, delay_s=delay_s)
+        async with running as cluster, connect([cluster.address("a")]) as client:
+            return sorted([await timed_ms(client, n) for n in range(operations)])
+
+
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with controllers(Path(folder), "a", "b", "c", relayed=False) as cluster:

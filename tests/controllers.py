@@ -27,6 +27,8 @@ class Relay:
     """Passes bytes on to a port; while it is cut, connections are ended and refused."""
 
     target: int
+    delay_s: float = 0.0
+    """How long bytes are under way, in each direction."""
     port: int = field(default_factory=free_port)
     is_cut: bool = False
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -47,10 +49,14 @@ class Relay:
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(65536):
+                if self.delay_s:
+                    # A writer that is closed meanwhile ignores what comes later.
+                    asyncio.get_running_loop().call_later(self.delay_s, writer.write, data)
+                    continue
                 writer.write(data)
                 await writer.drain()
-        except OSError:
-            pass
+        except (OSError, asyncio.CancelledError):
+            pass  # the test is over
         finally:
             writer.close()
 
@@ -129,10 +135,14 @@ class Cluster:
 
 
 @asynccontextmanager
-async def controllers(folder: Path, *names: str, relayed: bool = True) -> AsyncIterator[Cluster]:
-    """They are running, and each other's view; without relays nothing can be cut."""
+async def controllers(
+    folder: Path, *names: str, relayed: bool = True, delay_s: float = 0.0
+) -> AsyncIterator[Cluster]:
+    """They are running, and each other's view; without relays nothing can be cut or delayed."""
+    assert relayed or not delay_s
     ports = {name: free_port() for name in names}
-    relays = {(a, b): Relay(ports[b]) for a in names for b in names if relayed and a != b}
+    pairs = [(a, b) for a in names for b in names if relayed and a != b]
+    relays = {(a, b): Relay(ports[b], delay_s) for a, b in pairs}
     servers = [await asyncio.start_server(r.accept, "127.0.0.1", r.port) for r in relays.values()]
     cluster = Cluster(folder, ports, relays)
     try:

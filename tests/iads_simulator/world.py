@@ -75,6 +75,8 @@ class Plan:
     faults: tuple[Fault, ...]
     requests: tuple[tuple[int, str], ...]
     end: int
+    jitter: float = 0.2
+    """A message takes up to this share of ``delay_us`` longer."""
 
 
 def draw(seed: int) -> Plan:
@@ -120,6 +122,8 @@ class History:
         default_factory=lambda: defaultdict(list)
     )
     numbers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    blocked: dict[Life, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """When a member held another membership than that of its view."""
     merged: list[tuple[int, Life, View, frozenset[str]]] = field(default_factory=list)
     """Whose states were merged."""
     died: set[tuple[int, Life]] = field(default_factory=set)
@@ -218,7 +222,7 @@ class World:
     def _observe(self, node: _Node, member: Member) -> None:
         endpoint, life, history = member.endpoint, node.life, self.history
         deliver, install, step = endpoint.deliver, endpoint.view, endpoint._run
-        merge = node.object.merge
+        merge, block = node.object.merge, endpoint.block
 
         def on_deliver(q: str, m: Payload) -> Any:
             history.delivered[life, endpoint.myview].append((q, m))
@@ -234,10 +238,15 @@ class World:
             history.ordered[life, endpoint.myview] += node.object.applied[done:]
             return effects
 
+        def on_block() -> Any:
+            history.blocked[life].append(self.now)
+            return block()
+
         def on_merge(states: Mapping[str, Any]) -> None:
             history.merged.append((self.now, life, endpoint.myview, frozenset(states)))
             merge(states)
 
+        endpoint.block = on_block  # type: ignore[method-assign]
         node.object.merge = on_merge  # type: ignore[method-assign]
         endpoint.deliver = on_deliver  # type: ignore[method-assign]
         endpoint.view = on_view  # type: ignore[assignment,method-assign]
@@ -287,7 +296,7 @@ class World:
         quiet = self.now >= self._quiet
         if link in self._cut or (not quiet and self._rng.random() < self.plan.loss):
             return
-        jitter = self._rng.randrange(self.plan.delay_us // 5 + 1)
+        jitter = self._rng.randrange(int(self.plan.delay_us * self.plan.jitter) + 1)
         arrival = max(self.now + self.plan.delay_us + jitter, self._last.get(link, 0))
         self._last[link] = arrival
         assert node.member is not None
