@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -207,18 +208,25 @@ def _only_with_its_token(posting: Posting) -> None:
 
 
 def _bytes_of_any_kind(posting: Posting) -> None:
-    """Connections that send no HTTP, or too slowly, end; the process goes on."""
+    """Connections that send no HTTP, or too slowly, end; the process goes on.
+
+    All are open at the same time, so that the proxy's time for headers passes once for all.
+    """
     randomness = random.Random(1)
     head = b"POST /streams/room HTTP/1.1\r\nHost: localhost\r\n"
-    for data in (
-        randomness.randbytes(5_000),
-        b"\r\n" * 10_000,
-        head + b"Content-Type: application/json\r\nContent-Length: -1\r\n\r\n{}",
-        head + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        head + b"X: " + b"y" * 100,  # the headers never end
-    ):
-        with socket.create_connection(("127.0.0.1", posting.port), timeout=60) as connection:
-            connection.sendall(data)
+    with ExitStack() as opened:
+        connections = []
+        for data in (
+            randomness.randbytes(5_000),
+            b"\r\n" * 10_000,
+            head + b"Content-Type: application/json\r\nContent-Length: -1\r\n\r\n{}",
+            head + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            head + b"X: " + b"y" * 100,  # the headers never end
+        ):
+            connection = socket.create_connection(("127.0.0.1", posting.port), timeout=60)
+            opened.enter_context(connection).sendall(data)
+            connections.append(connection)
+        for connection in connections:
             try:
                 while connection.recv(65_536):
                     pass  # until the proxy closes the connection
