@@ -22,8 +22,7 @@ ON_PROCESSES := --numprocesses $(INTEGRATION_WORKERS) --dist loadfile --no-loads
 # Two workers: one for the docker compose test, which takes longest, one for all others.
 BESIDE_CONTAINERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-# With BESIDE, each line of a target's output begins with the target's name.
-BESIDE ?=
+# With BESIDE, make runs units beside the others, and each line of output begins with the target's name.
 LABELLED = $(if $(BESIDE),2>&1 | sed --unbuffered 's/^/$@: /')
 
 # Tests start hundreds of processes. With bytecode files each module is compiled once.
@@ -107,8 +106,8 @@ demo: setup ## run a pipeline on Kafka, Faust and Spark while a source is silent
 	@$(BIN)/slackwater demo $(ARGS)
 
 # Tests on processes wait a third of their time. The unit tests take that time, at a lower priority.
-test: lint types arch ## run all tests: make check, make integration and make containers, at the same time
-	@$(MAKE) --no-print-directory --jobs 3 integration containers unit BESIDE=1
+test: lint types arch ## run all tests: make check, make integration and make containers
+	@$(MAKE) --no-print-directory --jobs 2 integration containers unit BESIDE=1
 
 check: lint types arch unit ## run lint, types, arch and unit; needs no broker
 
@@ -139,6 +138,9 @@ images: ## build the container images; public images that cannot be pulled are r
 pin-images: ## write the public images' digests to compose/pinned.env; needs a registry
 	@compose/pin-images
 
+ifdef BESIDE
+containers: | integration
+endif
 containers: setup ## run the tests on containers; needs Docker and the images of make images
 	@$(BIN)/pytest tests/e2e tests/integration -m "containers and not drill" $(BESIDE_CONTAINERS) $(ARGS) $(LABELLED)
 
