@@ -18,8 +18,9 @@ import pytest
 from tests.waiting import WAIT_S_MAX, eventually, eventually_async
 
 from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.runtime.local import launchers
 from slackwater.runtime.local.broker import EmbeddedBroker, answers
-from slackwater.runtime.local.launchers import ProcessSpec
+from slackwater.runtime.local.launchers import CommandLauncher, ProcessSpec
 from slackwater.runtime.local.process import spawn
 from slackwater.runtime.local.supervisor import Supervisor, rotate
 
@@ -484,3 +485,26 @@ async def test_nothing_is_started_once_all_is_being_stopped(tmp_path: Path) -> N
     with pytest.raises(EnvironmentProblem, match="stopped"):
         await supervisor.start(sleeper("root/q.0"))
     assert supervisor.names() == []
+
+
+async def test_a_start_that_is_cancelled_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    loop, spawning, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def held(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        loop.call_soon_threadsafe(spawning.set)
+        go_on.wait(WAIT_S_MAX)
+        started.append(spawn(*args, **kwargs))
+        return started[-1]
+
+    monkeypatch.setattr(launchers, "spawn", held)
+    launcher = CommandLauncher(ProcessSpec("host/1", ("sleep", "65")), tmp_path / "log")
+    launching = asyncio.create_task(launcher.launch())
+    await spawning.wait()
+    launching.cancel()
+    go_on.set()
+    await asyncio.wait([launching])
+    assert launching.cancelled()
+    assert [process.returncode for process in started] == [-signal.SIGKILL]

@@ -61,6 +61,7 @@ COMMANDS = [
     "query delete",
     "ingest",
     "audit",
+    "controller",
     "acl",
     "plan",
     "doctor",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,9 +72,15 @@ class CommandLauncher:
         with append_to(self._log) as log:
             is_reported = spec.parts or spec.takes_commands
             stdin = subprocess.PIPE if is_reported else subprocess.DEVNULL
-            self._process = await asyncio.to_thread(
-                spawn, spec.command, stdin=stdin, stdout=log, env=env
+            spawning = asyncio.ensure_future(
+                asyncio.to_thread(spawn, spec.command, stdin=stdin, stdout=log, env=env)
             )
+            try:
+                self._process = await asyncio.shield(spawning)
+            except asyncio.CancelledError:
+                # The thread goes on: without this, a process would run that has no owner.
+                _end(await spawning)
+                raise
         self._notify(spec.parts, self._spec.parts)
         return self._process.pid
 
@@ -110,6 +117,14 @@ class CommandLauncher:
 
     def give_up(self) -> None:
         """Do nothing: a command starts at once."""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process of its own session, and wait for its end."""
+    os.killpg(process.pid, signal.SIGKILL)
+    if process.stdin is not None:
+        process.stdin.close()
+    process.wait()
 
 
 class BrokerLauncher:
