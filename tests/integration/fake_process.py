@@ -90,6 +90,7 @@ def _query(context: ProcessContext) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fragments")
     parser.add_argument("--commands", action="store_true")
+    parser.add_argument("--short-run", action="store_true")
 
 
 if __name__ == "__main__":
