@@ -278,7 +278,11 @@ def ingest(
     ] = None,
     speed: Annotated[
         float | None,
-        typer.Option("--speed", help="Speed, as a multiple of the readings' own times."),
+        typer.Option(
+            "--speed",
+            help="Speed, as a multiple of the readings' own times. Default: 1 with --as-now; all"
+            " readings at once without it.",
+        ),
     ] = None,
     as_now: Annotated[
         bool,

@@ -48,5 +48,5 @@ def run_ingest(
         raise UsageError(f"--speed {speed:g}: must be a number above 0")
     CsvFile(spec.streams[stream], file).verify()  # reports a missing column or a truncated archive
     name = f"{SystemClock().now_us()}-{file.name}"
-    hand_over(data_dir, stream, name, file, speed=speed or 1.0, as_now=as_now)
+    hand_over(data_dir, stream, name, file, speed=speed, as_now=as_now)
     emit(f"{file} is passed to proxy/{stream}; `slackwater status` shows its progress")

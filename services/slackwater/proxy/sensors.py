@@ -69,7 +69,13 @@ def inbox_of(data_dir: Path, stream: str) -> Path:
 
 
 def hand_over(
-    data_dir: Path, stream: str, name: str, file: Path, *, speed: float = 1.0, as_now: bool = True
+    data_dir: Path,
+    stream: str,
+    name: str,
+    file: Path,
+    *,
+    speed: float | None = 1.0,
+    as_now: bool = True,
 ) -> None:
     """Put a job into a stream's inbox, unless a job of this name exists."""
     inbox = inbox_of(data_dir, stream)

@@ -1,0 +1,42 @@
+"""``slackwater ingest``: the job that it puts into the inbox of the stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from slackwater.cli import ingest
+from slackwater.proxy.sensors import inbox_of, job_from
+
+DEPLOYMENT = """\
+apiVersion: slackwater/v1
+clock: data
+streams:
+  lab: {key: {column: k}, time: {column: t, unit: s}, fields: [x]}
+queries:
+  q: {from: [lab], window: {size: 1s}, aggregate: [count], bound: 1s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("speed", "as_now", "pace"),
+    [(None, False, None), (None, True, 1.0), (60.0, False, 60.0), (60.0, True, 60.0)],
+)
+def test_readings_are_paced_with_a_speed_or_as_now_only(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    speed: float | None,
+    as_now: bool,
+    pace: float | None,
+) -> None:
+    (tmp_path / "d.yaml").write_text(DEPLOYMENT)
+    (tmp_path / "a.csv").write_text("k,t,x\na,1,2\n")
+    monkeypatch.setattr(ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml"))
+    monkeypatch.setattr(ingest, "is_running", lambda _: True)
+    ingest.run_ingest(
+        tmp_path, "lab", tmp_path / "a.csv", tmp_path / "d.yaml", speed, as_now=as_now
+    )
+    (path,) = inbox_of(tmp_path, "lab").glob("*.json")
+    assert job_from(path).pace == pace
