@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from slackwater.model.errors import EnvironmentProblem
 from slackwater.proxy.topic import opening
 from slackwater.proxy.topic.client import Fetched, Notice, TopicClient
 from slackwater.proxy.topic.objects import ConfluentClient
-from slackwater.proxy.topic.opening import PARTITION_FETCH_BYTES, consumer_config, open_client
+from slackwater.proxy.topic.opening import consumer_config, open_client
 from slackwater.proxy.topic.queue import QueueClient
 from slackwater.runtime.logs.cluster import cluster_of
 
@@ -79,40 +78,6 @@ def test_all_partitions_are_read_in_their_order_from_where_they_are_assigned(
     client.assign({number: 10 * number for number in range(3)})
     assert read_to_ends(client, 3) == wanted
     client.close()
-
-
-@CLIENTS
-def test_partitions_of_a_backlog_come_by_turns(broker: MockBroker, make: Make) -> None:
-    value, count = b"x" * 1_000, 4_500  # the mock broker keeps 5 MiB of a partition
-    for number in range(2):
-        broker.write("lab", [value] * count, number)
-    client = make("lab", broker.config())
-    skews = []
-    for _attempt in range(20):
-        client.assign({0: 0, 1: 0})
-        skews.append(skew(in_their_order(client, 2 * count)) * len(value))
-        if skews[-1] <= 2 * PARTITION_FETCH_BYTES:
-            break  # else a busy machine, where one was read before the other was asked for
-    client.close()
-    assert min(skews) <= 2 * PARTITION_FETCH_BYTES, skews
-
-
-def skew(arrived: Sequence[int]) -> int:
-    """By how many messages one of two partitions was ahead of the other, at most."""
-    return max(abs(ahead) for ahead in accumulate(1 - 2 * number for number in arrived))
-
-
-def in_their_order(client: TopicClient, messages: int) -> list[int]:
-    """The partition of each message, in the order of arrival."""
-    arrived: list[int] = []
-    give_up = time.monotonic() + WAIT_S_MAX
-    while len(arrived) < messages:
-        assert time.monotonic() < give_up, f"{len(arrived)} read"
-        for one in client.read(0.1):
-            if isinstance(one, Fetched):
-                arrived += [one.partition] * len(one.values)
-        client.release()
-    return arrived
 
 
 @CLIENTS
