@@ -111,8 +111,8 @@ HOSTING_MUTANTS: Final = (
     ),
     Mutant(
         "an answer is given to who asked behind the question", "trace-11",
-        (Edit(f"{_runtime_host}.sharedends:SharedEnds._ask",
-              "del self._unsent[question]\n", "\n"),),
+        (Edit(f"{_runtime_host}.sharedends:SharedEnds._send",
+              "del self._unsent[request]\n", "\n"),),
         f"{_of_ends}:test_what_is_asked_behind_a_question_is_asked_again",
     ),
     Mutant(
@@ -155,14 +155,14 @@ HOSTING_MUTANTS: Final = (
     Mutant(
         "a part that has failed is still ready", "trace-34",
         (Edit(f"{_service}.parts:PartBeat.begin_again",
-              "self._beat = self._sender.add_part(self._name, owner_speaks=self._owner_speaks)",
+              "self._beat = self._sender.add_part(self._name, owner_updates=self._owner_updates)",
               "pass"),),
         f"{_of_parts}:test_a_part_that_begins_again_is_not_what_it_was",
     ),
     Mutant(
         "a part that has failed once is believed when it hangs", "trace-34",
         (Edit(f"{_service}.parts:PartBeat.begin_again",
-              ", owner_speaks=self._owner_speaks", ""),),
+              ", owner_updates=self._owner_updates", ""),),
         f"{_of_parts}:test_a_part_that_begins_again_is_not_what_it_was",
     ),
     Mutant(

@@ -152,6 +152,6 @@ def _check_offsets(offsets: type_f64, keys: int, columns: Sequence[type_f64]) ->
             raise DamageError(f"offsets end at {last}, a column has {len(column)} values")
     # A NaN makes the comparison false; all values between 0 and the last are then finite.
     if not (offsets[1:] >= offsets[:-1]).all():
-        raise DamageError("offsets that fall")
+        raise DamageError("offsets that decrease")
     if not (offsets == np.floor(offsets)).all():
-        raise DamageError("an offset that is not whole")
+        raise DamageError("an offset that is not an integer")

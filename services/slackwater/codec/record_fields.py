@@ -70,7 +70,7 @@ def integer_array(numbers: Any, dtype: type[Any], what: str) -> Any:
     """Convert finite floats of a known range to integers."""
     complete = numbers.astype(dtype)
     if not (complete == numbers).all():
-        raise DamageError(f"a {what} that is not whole")
+        raise DamageError(f"a {what} that is not an integer")
     return complete
 
 

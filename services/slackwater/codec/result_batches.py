@@ -120,7 +120,7 @@ class Assembler:
     def _window(self, line: Mapping[str, Any], where: str) -> tuple[int, int]:
         """Return start and end; ``MalformedRecordError`` if no root can have written them."""
         if line["kind"] != "boundary":
-            raise MalformedRecordError(where, f"a {line['kind']} has no place")
+            raise MalformedRecordError(where, f"a {line['kind']} in a topic of rows")
         window = _time_of(line, "window_start", where), _time_of(line, "window_end", where)
         lost = line.get("lost", {})
         is_possible = (
@@ -244,7 +244,7 @@ class LazyRows:
             try:
                 self._parsed([line])
             except _DAMAGE as error:
-                _log.error("the rows at %s: one cannot be read and is lost: %s", self._where, error)
+                _log.error("a row of the window at %s is invalid and lost: %s", self._where, error)
             else:
                 yield line
 
@@ -254,7 +254,7 @@ class LazyRows:
         stream = self._stream
         places: dict[str, int] = {}
         if not all(isinstance(row["key"], str) for row in rows):
-            raise TypeError("a key that is no text")
+            raise TypeError("a key that is not a string")
         index = [places.setdefault(row["key"], len(places)) for row in rows]
         fields = [row["fields"] for row in rows]
         if stream.slide_us is None:

@@ -289,7 +289,7 @@ def encode_boundary(
 def encode_undo(
     *, query: str, part: int, seq: int, epoch: int, undo_from: int, undo_to: int, emitted_at: int
 ) -> bytes:
-    """The tentative answers of windows that start in [``undo_from``, ``undo_to``] are revoked."""
+    """Encode an UNDO of all tentative answers of windows that start in [undo_from, undo_to]."""
     return orjson.dumps(
         {
             **_head(query, part, seq, "undo", epoch),
@@ -371,7 +371,7 @@ def parse_result(value: bytes, where: object = "") -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise MalformedRecordError(where, f"not JSON: {error}") from error
     if not isinstance(result, dict) or result.get("kind") not in _KINDS:
-        raise MalformedRecordError(where, "not a result: no kind that is known")
+        raise MalformedRecordError(where, "not a result: unknown kind")
     for name, kind in (*_HEAD.items(), *_KINDS[result["kind"]].items()):
         found = result.get(name)
         if not isinstance(found, kind) or isinstance(found, bool):
@@ -408,7 +408,7 @@ def check_result(result: Mapping[str, Any], query: str, part: int, where: object
         if result["label"] not in ("stable", "tentative"):
             raise MalformedRecordError(where, "a boundary with another label")
     if not all(0 <= n < COUNT_MAX for n in counts):
-        raise MalformedRecordError(where, f"a {kind} with numbers that none can have")
+        raise MalformedRecordError(where, f"a {kind} with numbers out of range")
     names = _TIMES[kind]
     if "stime" in result:
         names = ("stime",)

@@ -1,1 +1,1 @@
-"""What a session needs on Kafka to be a fragment: its logs, its writer, a root's transactions."""
+"""The shell of a fragment's session on Kafka: its logs, its writer, a root's transactions."""

@@ -26,19 +26,19 @@ from slackwater.runtime.logs.transport import LogError, NoAnswerError
 from slackwater.sessions.root import RootSession
 
 BROKER_S_MAX: Final = 30.0
-"""For a batch of a transaction, or a producer's start. A broker that was killed is back sooner;
-what takes longer hangs in the client (seen on a machine ten times overloaded), and a restart mends
-it."""
-TRANSACTION_S_MAX: Final = 600
-"""For a whole one; the broker keeps this bound, and allows 900 by default. Rows of ten figures are
-written at 100,000 a second here, and a part has 5,000,000 keys at most (``KeyTable``). A copy that
-is gone for good keeps its part's readers waiting so long; one that starts again fences it at once.
+"""Time limit for a batch of a transaction, and for a producer's start. A killed broker is back
+sooner. A longer wait is a hang in the client (observed under tenfold overload); a restart ends it.
 """
+TRANSACTION_S_MAX: Final = 600
+"""Time-out of a complete transaction, enforced by the broker, which allows 900 s by default. Rows
+of ten figures are written at 100,000 a second, and a part has at most 5,000,000 keys
+(``KeyTable``). If a copy dies and none replaces it, its open transaction blocks the part's readers
+for this long. A restarted copy fences it at once."""
 BATCH_BYTES_MAX: Final = 1 << 20
 
 
 class PartCommitter:
-    """Committer of one copy of a part; ``aggregate`` names the figures that its results carry."""
+    """Committer of one copy of a part; ``aggregate`` names the figures in its results."""
 
     def __init__(
         self, cluster: Cluster, names: Names, session: RootSession, aggregate: tuple[str, ...]
@@ -49,11 +49,11 @@ class PartCommitter:
         self._aggregate = aggregate
         self._transactions: Transactions | None = None
         self._started: list[AIOKafkaProducer] = []
-        """Those that may hold connections and tasks."""
+        """Producers that may have open connections and tasks."""
 
     async def fence(self) -> None:
         """Fence older copies by starting and stopping a producer."""
-        probe_before_connect()  # this producer is before Faust
+        probe_before_connect()  # this producer starts before Faust does
         producer = self._producer()
         async with self._within_bound("a producer does not start"):
             await producer.start()
@@ -90,8 +90,8 @@ class PartCommitter:
     async def close(self) -> None:
         """Close the remaining producers within a time limit; never raises.
 
-        A producer that is stopped waits until it is rid of its batches, and what it cannot write is
-        why a root ends. So nobody may wait for this; the next copy fences what is in flight.
+        A stopping producer waits for its batches, and a root often ends because these cannot be
+        written. No caller may therefore wait for this; the next copy fences records in flight.
         """
         for producer in self._started:
             with contextlib.suppress(KafkaError, TimeoutError):

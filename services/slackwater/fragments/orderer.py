@@ -38,7 +38,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     time = known.normal_time(definition.spec)
     streams = known.deployment.child_streams(definition.spec, of.child)
     logs = list(inputs(known.deployment, streams, known, transport))
-    same = what_buckets_are_made_of(known.deployment, definition.spec, logs)
+    same = bucket_contents_key(known.deployment, definition.spec, logs)
 
     def close() -> None:
         known.leave_buckets(same)
@@ -53,7 +53,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     )
 
 
-def what_buckets_are_made_of(
+def bucket_contents_key(
     deployment: Deployment, spec: QuerySpec, logs: Sequence[SourceInput]
 ) -> Hashable:
     """Key of bucket contents: orderers with equal keys make equal buckets from equal readings."""
@@ -138,10 +138,10 @@ def config_of(
 
 
 def event_us(wall_us: int, definition: QueryDefinition) -> int:
-    """The event time that goes by meanwhile, at least ``wall_us``.
+    """Convert a duration to event time (us), at least ``wall_us``.
 
-    The clock may not be known yet, but w is the event time of a fixed piece of wall time; in a
-    definition of an earlier version of a shorter one.
+    The event clock may be unknown yet. But w is the event time of a fixed duration of wall time
+    (a shorter one in definitions of an earlier version).
     """
     return max(wall_us, wall_us * definition.w_us // definition.spec.bucket_us())
 
@@ -152,7 +152,7 @@ def operators_of(
     names: Sequence[str],
     shared: SharedBuckets[list[BucketPiece]] | None = None,
 ) -> Operators:
-    """The query's, over logs that belong to the inputs of these names."""
+    """Return the query's operators; ``names`` has the input of each log."""
     fields = deployment.input_fields(spec)
     return Operators(
         fields,
@@ -167,7 +167,7 @@ def operators_of(
 
 
 def sjoin(deployment: Deployment, spec: QuerySpec, names: Sequence[str]) -> SJoin | None:
-    """The query's join, over inputs that belong to the streams of these names."""
+    """Return the query's join, or None; ``names`` has the stream of each log."""
     join = spec.join
     if join is None:
         return None
@@ -177,9 +177,10 @@ def sjoin(deployment: Deployment, spec: QuerySpec, names: Sequence[str]) -> SJoi
 
 @dataclass(frozen=True, slots=True)
 class SourceInput:
-    """One log that the orderer reads; ``source`` is what the deployment file calls its input.
+    """One log that the orderer reads; ``source`` is the name of its input in the deployment file.
 
-    A part of a query is two of them, its stable topic with ``watermark``, and its tentative one.
+    Each part of a query as an input has two: the stable topic, with ``watermark``, and the
+    tentative topic.
     """
 
     name: str
@@ -189,7 +190,7 @@ class SourceInput:
     watermark: int | None = None
 
     def place(self, names: Names) -> Log:
-        """The log of this input."""
+        """Return the log of this input."""
         if self.results is None:
             return names.source(self.name), 0
         kind: ResultKind = "tentative" if self.watermark is None else "stable"
@@ -202,7 +203,7 @@ def inputs(
     known: RegistryView,
     transport: KafkaTransport,
 ) -> Iterator[SourceInput]:
-    """Input logs of streams and queries, in the same order in all replicas."""
+    """Yield the input logs of streams and queries, in the same order in all replicas."""
     for source in sources:
         if source in deployment.queries:
             yield from result_logs(deployment, known.query(source))
@@ -213,13 +214,13 @@ def inputs(
 
 
 def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator[SourceInput]:
-    """Result logs of a query: for each part the stable topic, then the tentative one (trace-20)."""
+    """Yield a query's result logs, per part the stable topic, then the tentative (trace-20)."""
     spec, grid = definition.spec, definition.grid
     window = spec.window
     if window is None:
         watermark = grid.bucket_start(definition.e0_us)
     else:
-        # No row before the first window's, and that is at the last instant of the window.
+        # The first row is that of the first window, at the window's last instant.
         watermark = grid.window_end(grid.first_window_holding(definition.e0_us)) - 1
     for part in range(spec.parts):
         stream = ResultStream(
@@ -234,7 +235,7 @@ def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator
 
 
 def source_logs(deployment: Deployment, stream: str, transport: KafkaTransport) -> list[str]:
-    """The source logs of a stream: one, or one for each partition of an existing topic."""
+    """Return a stream's source logs: one, or one for each partition of an existing topic."""
     topic = deployment.streams[stream].topic
     if topic is None:
         return [stream]

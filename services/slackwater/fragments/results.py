@@ -1,7 +1,7 @@
 """A transaction of the root as records of the three topics and the state topic.
 
-The order is the core's (rule-23). Rows are made in slices, so that the event loop, which also
-reads the deltas, runs in between: a window may have a hundred thousand keys.
+The order is that of the core's effects (rule-23). Rows are encoded in slices, since a window may
+have a hundred thousand keys and the event loop also has to read the deltas.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ResultsWriter:
     def lines(
         self, transaction: Transaction[PaneShare[Any]], emitted_at: int
     ) -> Iterator[tuple[ResultKind, Lines]]:
-        """The topic and the records, in order, a slice at a time."""
+        """Yield topic and records, in order, one slice at a time."""
         for effect in transaction.effects:
             yield from self._lines_of(effect, emitted_at)
 
@@ -121,7 +121,7 @@ class ResultsWriter:
     def _content(
         self, content: Slice | Rows
     ) -> tuple[list[str], AggregateColumns | ReadingColumns]:
-        """The keys of the rows, and their numbers: figures in key order, rows in their own."""
+        """Return keys and numbers of the rows: figures in key order, readings in theirs."""
         if isinstance(content, Rows):
             return self.keys.names(content.index), ReadingColumns(content.stimes, content.values)
         names, figures = content.sorted(self.keys)
@@ -184,5 +184,5 @@ def _by_stream(gaps: Iterable[Gap]) -> dict[str, int]:
 
 
 def _or(due_at: int | None, emitted_at: int) -> int:
-    """With ``clock: data`` the normal time may be unknown; an answer is then never late."""
+    """With ``clock: data`` the normal time may be unknown; the answer then counts as in time."""
     return emitted_at if due_at is None else due_at

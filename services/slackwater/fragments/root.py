@@ -23,10 +23,11 @@ from slackwater.runtime.service.state import read_root_state
 from slackwater.sessions.root import RootSession
 
 LIVE_BUCKETS_MAX: Final = 640
-"""Where buckets of 10 ms are answered as windows are: as much event time in one transaction."""
+"""Limit without a window, where each bucket of 10 ms is answered as a window is: as much event time
+in one transaction as with windows."""
 HEARTBEAT_PERIOD_US: Final = 50_000
 EMPTY_WAIT_US_MAX: Final = 100_000
-"""An idle query writes ten boundaries a second, not a hundred."""
+"""How long empty buckets are collected: an idle query writes 10 boundaries a second, not 100."""
 
 
 def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
@@ -67,7 +68,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
 
 
 def _of_rows(deployment: Deployment, spec: QuerySpec, part: int) -> dict[str, Any]:
-    """A query without a window: rows, and buckets so short that empty ones are told in runs."""
+    """Settings without a window: rows, and boundaries for runs of the short empty buckets."""
     wait_us = min(EMPTY_WAIT_US_MAX, deployment.deadline_us(spec, 2) // 2)
     contents = partial(RowContents, part=part, parts=spec.parts)
     return {

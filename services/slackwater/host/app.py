@@ -121,7 +121,7 @@ def _make(make: Make, known: RegistryView, transport: KafkaTransport, full: str)
 
 
 def _beat(sender: HeartbeatSender, lasting: Mapping[str, int], name: str) -> PartBeat:
-    beat = PartBeat(sender, name, owner_speaks=True)
+    beat = PartBeat(sender, name, owner_updates=True)
     beat.keep_reporting(lasting)
     return beat
 
@@ -130,7 +130,7 @@ async def _run(
     context: ProcessContext, names: Sequence[str], make: Make, live: LiveConsumer
 ) -> None:
     loop = asyncio.get_running_loop()
-    loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="asking"))
+    loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="requests"))
     deployment, transport, turns = context.deployment, context.transport(), WakeSignal()
     are_replicas = _chooses(deployment, names)
     sender = HeartbeatSender(

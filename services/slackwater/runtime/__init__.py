@@ -1,1 +1,1 @@
-"""All shared I/O, in rooms: security, logs, service, host, local; each may use those before it."""
+"""All shared I/O: security, logs, service, host, local. Each may import those before it."""

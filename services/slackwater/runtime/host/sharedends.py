@@ -17,7 +17,7 @@ from slackwater.runtime.logs.transport import Isolation, Log
 Ends: TypeAlias = Mapping[Log, int] | None
 """End offset of each log; None if the broker did not answer in time."""
 
-_Question: TypeAlias = tuple[frozenset[Log], Isolation, float]
+_Request: TypeAlias = tuple[frozenset[Log], Isolation, float]
 
 
 class EndOffsets(Protocol):
@@ -35,24 +35,24 @@ class SharedEnds:
 
     def __init__(self, transport: EndOffsets) -> None:
         self._transport = transport
-        self._unsent: dict[_Question, asyncio.Task[Ends]] = {}
+        self._unsent: dict[_Request, asyncio.Task[Ends]] = {}
 
     async def end_offsets_async(
         self, logs: Iterable[Log], *, isolation: Isolation, timeout_s: float
     ) -> Ends:
         """Return the end offsets of these logs at a time after this call."""
-        question = (frozenset(logs), isolation, timeout_s)
-        asking = self._unsent.get(question)
-        if asking is None:
-            asking = asyncio.get_running_loop().create_task(self._ask(question))
-            self._unsent[question] = asking
+        request = (frozenset(logs), isolation, timeout_s)
+        pending = self._unsent.get(request)
+        if pending is None:
+            pending = asyncio.get_running_loop().create_task(self._send(request))
+            self._unsent[request] = pending
         # Shielded: if one waiting session is cancelled, the others still receive the answer.
-        return await asyncio.shield(asking)
+        return await asyncio.shield(pending)
 
-    async def _ask(self, question: _Question) -> Ends:
+    async def _send(self, request: _Request) -> Ends:
         await asyncio.sleep(0)  # collect the requests of this turn
-        del self._unsent[question]
-        logs, isolation, timeout_s = question
+        del self._unsent[request]
+        logs, isolation, timeout_s = request
         return await self._transport.end_offsets_async(
             logs, isolation=isolation, timeout_s=timeout_s
         )

@@ -102,7 +102,7 @@ class CatchUpReader:
             return found + self.poll(0.0, records_max)
         except PositionGoneError as gone:
             beginning = self._transport.beginning_offsets([gone.log])[gone.log]
-            _log.warning("%s; reading goes on at %d", gone, beginning)
+            _log.warning("%s; continuing at %d", gone, beginning)
             return Gone(gone.log, beginning)
 
     def _from_memory(

@@ -1,6 +1,6 @@
-"""A Kafka cluster as a client sees it: where it answers, and how to get in.
+"""A Kafka cluster as seen by a client: its address and its security settings.
 
-Whoever makes a client takes a ``Cluster``; an address alone stands for one without security.
+Functions that create clients take a ``Cluster``, or an address for one without security.
 """
 
 from __future__ import annotations
@@ -28,18 +28,22 @@ Where = str | Cluster
 
 
 def cluster_of(where: Where) -> Cluster:
-    """An address alone is a cluster in plaintext."""
+    """Return the cluster; an address alone is a cluster in plaintext."""
     return where if isinstance(where, Cluster) else Cluster(where)
 
 
 def find_cluster(where: Where | None, config: Path | None, role: Role) -> Cluster:
-    """The cluster of an address and a file; the file may hold the address too."""
+    """Return the cluster given by an address, a security file, or both; the address has precedence.
+
+    Raises:
+        UsageError: neither contains an address, or the file is invalid.
+    """
     if config is None:
         if where is None:
-            raise UsageError("neither an address nor a file says where Kafka is")
+            raise UsageError("Kafka's address is missing: give --bootstrap or a security file")
         return cluster_of(where)
     found = read_kafka_file(config, role)
     address = found.bootstrap if where is None else str(where)
     if address is None:
-        raise UsageError(f"{config} does not say where Kafka is: add bootstrap.servers to it")
+        raise UsageError(f"{config} has no Kafka address: add bootstrap.servers to it")
     return Cluster(address, found.security)

@@ -1,12 +1,12 @@
-"""aiokafka soon gives up connecting to a broker whose machine is gone.
+"""A time limit for aiokafka's connection attempts, so that an unreachable broker delays no request.
 
-A machine that is gone does not answer, so an attempt to connect to it ends by
-time-out. aiokafka has one time for that and for the answer to a request, 40 s, and it connects to
-one broker at a time: a root that wants to reach the transaction coordinator on a dead machine
-commits nothing meanwhile, long after another broker has taken over (25 s were seen, until the dead
-one was back). A shorter time for requests would be wrong: a write that waits for its copies is in
-order. So a short probe connection precedes each connection. The other two clients have a setting
-for this (``topics.toml``, ``kafka.py``).
+A broker whose machine is down does not answer, so a connection attempt ends by time-out. aiokafka
+uses one time-out, 40 s, both for connections and for responses, and it connects to one broker at a
+time. A root whose next attempt is the transaction coordinator's old machine therefore commits
+nothing, although another broker has taken over (25 s were measured, until the old broker was back).
+A shorter time-out for responses would be wrong, since a write may rightly wait for its replicas.
+A short probe therefore precedes each connection. The other two client libraries have a setting for
+it (``topics.toml``, ``kafka.py``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, Final
 from aiokafka.conn import AIOKafkaConnection
 
 PROBE_S_MAX: Final = 1.0
-"""So long it may take to look a broker's name up, and its kernel to accept a connection. aiokafka
-asks for the broker's address again and tries anew."""
+"""Time limit for name lookup and TCP connection together. After a time-out aiokafka refreshes its
+metadata and connects again."""
 
 _connect = AIOKafkaConnection.connect
 

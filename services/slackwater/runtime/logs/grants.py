@@ -1,7 +1,7 @@
-"""Writes access control lists into a Kafka: what ``slackwater acl`` prints, for who may do it here.
+"""Creates access control lists in a Kafka cluster: the rules that ``slackwater acl`` prints.
 
-Rights are added and never removed, since other rights may have been granted independently. The
-controller has them first; a broker's own authorizer receives them a moment later.
+Requires the right to alter ACLs. Rules are added and never removed, since rules of another origin
+may exist. The controller stores a rule first; the brokers' authorizers receive it a moment later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ _RESOURCES: Final = {
 
 
 def allow(cluster: Cluster, principal: str, rules: Iterable[Rule]) -> None:
-    """As ``kafka-acls.sh --add`` does, by who is in ``cluster``; may be repeated."""
+    """Add the rules for this principal and wait until they are in effect; repeatable.
+
+    Raises:
+        EnvironmentProblem: a rule is refused, or not in effect after ``GRANT_S_MAX``.
+    """
     bindings = [
         AclBinding(
             _RESOURCES[rule.resource],
@@ -49,16 +53,16 @@ def allow(cluster: Cluster, principal: str, rules: Iterable[Rule]) -> None:
     admin = Admin(cluster)
     answers = admin.ask(lambda client: client.create_acls(bindings), GRANT_S_MAX)
     for why in (*answers.refused.values(), *answers.missing.values()):
-        raise EnvironmentProblem(f"no rights can be given to {principal}: {why}")
+        raise EnvironmentProblem(f"the ACLs of {principal} cannot be created: {why}")
     give_up = time.monotonic() + GRANT_S_MAX
     while not set(bindings) <= _allowed(admin, principal):
         if time.monotonic() > give_up:
-            raise EnvironmentProblem(f"the rights of {principal} were given and do not appear")
+            raise EnvironmentProblem(f"ACLs of {principal} have no effect in {GRANT_S_MAX:g} s")
         time.sleep(0.1)
 
 
 def _allowed(admin: Admin, principal: str) -> set[AclBinding]:
-    """Rights of this principal according to a broker."""
+    """Return the rules that a broker's authorizer has for this principal."""
     wanted = AclBindingFilter(
         ResourceType.ANY,
         None,  # type: ignore[arg-type]
@@ -70,5 +74,5 @@ def _allowed(admin: Admin, principal: str) -> set[AclBinding]:
     )
     answers = admin.ask(lambda client: {principal: client.describe_acls(wanted)}, GRANT_S_MAX)
     for why in (*answers.refused.values(), *answers.missing.values()):
-        raise EnvironmentProblem(f"the rights of {principal} cannot be read: {why}")
+        raise EnvironmentProblem(f"the ACLs of {principal} cannot be read: {why}")
     return set(answers.given[principal])

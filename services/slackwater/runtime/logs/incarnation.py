@@ -1,11 +1,11 @@
 """Take-over of a log by a new writer (rule-6).
 
-One process writes a log at a time, but a paused one may wake up when its successor is at work
-(trace-2). No lock can exclude that. So a new writer reads its log, appends START, and the offset
-that START gets *is* its incarnation: unique, rising, and the same for every reader of the log.
-What an older one appends behind START carries a smaller number and is dropped by all readers
-(rule-10). Between the first reading and START a zombie may have appended more, which readers did
-accept; therefore the log is read on up to START before any data is written.
+A log has one writer at a time, but a paused writer may resume while its successor is at work
+(trace-2), and no lock excludes that. A new writer therefore reads its log and appends START. The
+offset of START *is* the writer's incarnation: unique, increasing, and the same for every reader of
+the log. Records that an older writer appends after START carry a smaller incarnation, and all
+readers drop them (rule-10). Between the first reading and START a zombie may have appended records
+that readers accepted. The log is therefore read on up to START before any data is written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 from slackwater.runtime.logs.transport import Log, RawRecord, Transport, Writer, read_range
 
 ASK_S: Final = 5.0
-"""How long the broker may take to show whether an incarnation has begun."""
+"""Time-out of each request of ``has_begun``."""
 
 
 def start_incarnation(
@@ -30,11 +30,15 @@ def start_incarnation(
     visit: Callable[[RawRecord], None] = lambda _: None,
     timeout_s: float = 60.0,
 ) -> int:
-    """Read the log, append START, await its report, read on to it; returns START's offset.
+    """Read the log, append START, await its delivery, read on up to it; return START's offset.
 
-    ``visit`` sees every record below START once, from ``read_from`` on (None: the beginning) and
-    in order. ``make_start`` is called between the two readings, when what was written by then has
-    been visited: an orderer names in it the frontier it goes on from, a proxy its spool.
+    ``visit`` is called once for every record from ``read_from`` (None: the beginning) to START, in
+    order. ``make_start`` is called between the two readings, after the records of the first have
+    been visited: an orderer's START contains the frontier from which it continues, a proxy's its
+    spool.
+
+    Raises:
+        NoAnswerError: a step took longer than ``timeout_s``.
     """
     if read_from is None:
         read_from = transport.beginning_offsets([log], timeout_s=timeout_s)[log]
@@ -50,7 +54,7 @@ def start_incarnation(
 def append_and_wait(
     writer: Writer, log: Log, value: bytes, key: bytes | None = None, *, timeout_s: float = 60.0
 ) -> int:
-    """Append one record and return its offset when it is delivered."""
+    """Append one record, wait for its delivery, and return its offset."""
     offsets: list[int] = []
     reported = Event()
 
@@ -68,11 +72,11 @@ def append_and_wait(
 def has_begun(
     transport: Transport, log: Log, inc: int, is_start: Callable[[RawRecord], bool]
 ) -> bool:
-    """Whether the incarnation has begun: whether its START is at that offset (rule-6).
+    """Return whether the incarnation's START is at that offset (rule-6).
 
-    Heartbeats claim incarnations, and any client that may write to their topic may claim any one.
-    Where retention has removed the record the claim is accepted: a writer that ends for it
-    starts again behind it. ``LogError`` when the broker does not answer.
+    Heartbeats claim incarnations, and any client with write access to their topic can forge a
+    claim. If retention has removed the record, the claim is accepted: a writer that stops because
+    of it starts again with a greater incarnation. Raises ``LogError`` without an answer.
     """
     if inc < transport.beginning_offsets([log], timeout_s=ASK_S)[log]:
         return True

@@ -1,12 +1,12 @@
 """The transport on a real Kafka, through librdkafka.
 
-Two facts of the client shape this module. A consumer meets the end of a log as an event of its own,
-and that event alone says that it has passed the markers of transactions. And all clients wait too
-long for a broker that comes back, unless their back-off is bounded: a broker killed and restarted
-costs us its own seconds and not the clients' as well. What shapes writing is in ``kafka_writer``.
+Two properties of the client shape this module. It reports the end of a log as an event, and only
+this event shows that the position has passed the markers of transactions. And by default all
+clients wait too long to reconnect to a restarted broker, so their back-off is bounded: an outage
+then lasts as long as the broker's restart. What shapes writing is in ``kafka_writer``.
 
-aiokafka has the same functions for an event loop and a quicker fencing of transactions, which is
-why the root uses it for its results; for bulk it needs four times the CPU.
+aiokafka has the same functions for an event loop, and fences transactions sooner. The root
+therefore uses it for its results. For bulk reading it needs four times the CPU.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _REPEAT_S_MIN = 30.0
 
 
 class _OncePerOutage(logging.Filter):
-    """Limits connection errors, which a client logs at each attempt, twenty lines a second."""
+    """Limits connection errors, of which a client logs twenty a second, to one per interval."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,14 +80,14 @@ class _OncePerOutage(logging.Filter):
 _client_log = logging.getLogger(f"{__name__}.client")
 _client_log.addFilter(_OncePerOutage())
 
-# A batch around the largest record; the broker and the topics allow the same.
+# A batch that contains the largest record; the limits of broker and topics are the same.
 _BATCH_BYTES_MAX = RECORD_BYTES_MAX + 64 * 1024
 
 
-# What every client shares beyond topics.toml: quick to come back, quiet while it cannot.
+# Settings of every client in addition to topics.toml: reconnect soon, log little.
 client_config: dict[str, Any] = {
-    # A dozen processes with half a dozen clients each try again while a broker is away: at 20 ms
-    # they took both cores of a small machine from the broker that was starting (34 s, not 9).
+    # A dozen processes with half a dozen clients each reconnect while a broker is down. At 20 ms
+    # they took both cores of a small machine, and the broker started in 34 s instead of 9 s.
     "reconnect.backoff.ms": 100,
     "reconnect.backoff.max.ms": 500,
     "retry.backoff.ms": 50,
@@ -95,7 +95,7 @@ client_config: dict[str, Any] = {
     "topic.metadata.refresh.fast.interval.ms": 250,
     "socket.nagle.disable": True,
     "socket.keepalive.enable": True,
-    # A machine that is gone answers nothing. A broker's first answer is included.
+    # For a machine that is down; includes the broker's first response.
     "socket.connection.setup.timeout.ms": 2000,
     "log.connection.close": False,
     "logger": _client_log,
@@ -103,7 +103,7 @@ client_config: dict[str, Any] = {
 
 
 class KafkaTransport:
-    """Logs of a deployment on a Kafka cluster. Cheap: clients are made when they are asked for."""
+    """Logs of a deployment on a Kafka cluster. Cheap: clients are created on first use."""
 
     def __init__(self, where: Where, names: Names = UNPREFIXED) -> None:
         self.cluster = cluster_of(where)
@@ -123,7 +123,7 @@ class KafkaTransport:
         in_flight_bytes_max: int = 64 * 1024 * 1024,
         linger_ms: float = 0.0,
     ) -> LogWriter:
-        """A writer that never leaves a hole."""
+        """Return a writer that never leaves a hole."""
         producer = LogProducer(
             self.cluster,
             client_config,
@@ -133,7 +133,7 @@ class KafkaTransport:
         return producer.sole_writer(on_fatal)
 
     def producer(self, *, in_flight_bytes_max: int, linger_ms: float = 0.0) -> LogProducer:
-        """A client that several writers append through."""
+        """Return a producer shared by several writers."""
         return LogProducer(
             self.cluster,
             client_config,
@@ -149,7 +149,7 @@ class KafkaTransport:
         gather_ms: int = 0,
         fetch_wait_ms_max: int = FETCH_WAIT_MS,
     ) -> LogReader:
-        """A reader without any log yet."""
+        """Return a reader without logs."""
         return LogReader(
             self.cluster,
             group_id=self.names.assigned_group,
@@ -166,11 +166,11 @@ class KafkaTransport:
         isolation: Isolation = "read_uncommitted",
         timeout_s: float = 10.0,
     ) -> dict[Log, int]:
-        """Where each log ends now; under read_committed the last stable offset."""
+        """Return the end offset of each log; under read_committed the last stable offset."""
         return self._offsets.ends(logs, isolation, timeout_s)
 
     def beginning_offsets(self, logs: Iterable[Log], *, timeout_s: float = 10.0) -> dict[Log, int]:
-        """The first offset that each log still holds."""
+        """Return the first offset that each log still holds."""
         return self._offsets.beginnings(logs, timeout_s)
 
     async def end_offsets_async(
@@ -180,29 +180,29 @@ class KafkaTransport:
         isolation: Isolation = "read_uncommitted",
         timeout_s: float,
     ) -> dict[Log, int] | None:
-        """Where each log ends now, without blocking the loop; None = no answer in time."""
+        """Return end offsets without blocking the event loop; None without an answer in time."""
         loop = asyncio.get_running_loop()
-        asked = loop.run_in_executor(
+        request = loop.run_in_executor(
             self._threads, self._offsets.ends, list(logs), isolation, timeout_s
         )
-        # Waited for without being cancelled: the thread gives up by itself.
-        done, _ = await asyncio.wait([asked], timeout=timeout_s)
-        asked.add_done_callback(_heed)
+        # Not cancelled after the time-out: the thread ends by itself.
+        done, _ = await asyncio.wait([request], timeout=timeout_s)
+        request.add_done_callback(_retrieve_error)
         try:
-            return asked.result() if done else None
+            return request.result() if done else None
         except NoAnswerError:
             return None
 
     def markers(self, log: Log, *, timeout_s: float = 10.0) -> list[Marker]:
-        """Where transactions have ended in what the log holds now, and when; in order."""
-        # Through a client that not every image has: those that never ask do without it.
+        """Return the transaction markers that the log holds now, in order."""
+        # Imported here: the client library is not in every image.
         from slackwater.runtime.logs.markers import fetch_markers
 
         start, end = extents(self, [log], timeout_s=timeout_s)[log]
         return fetch_markers(self.cluster, log, start, end, timeout_s)
 
     def delete_records(self, before: Mapping[Log, int], *, timeout_s: float = 30.0) -> None:
-        """Delete the records below these offsets (an offset beyond the end is the end)."""
+        """Delete the records below these offsets; an offset beyond the end means the end."""
         if not before:
             return
         ends = self.end_offsets(before, timeout_s=timeout_s)
@@ -210,8 +210,8 @@ class KafkaTransport:
         delete_records(self.cluster, allowed, timeout_s)
 
 
-def _heed(answer: asyncio.Future[Any]) -> None:
-    """Look at an answer that comes too late, so that its error is not reported as unseen."""
+def _retrieve_error(answer: asyncio.Future[Any]) -> None:
+    """Retrieve the error of a late answer, so that asyncio does not log it as never retrieved."""
     if not answer.cancelled():
         answer.exception()
 
@@ -231,7 +231,7 @@ class LogReader:
     ) -> None:
         self._positions: dict[Log, int] = {}
         self._pending: list[LogError] = []
-        """At most one of a log: the client says it once and then reads it no more."""
+        """At most one per log: the client reports an error once and stops reading the log."""
         self._consumer = Consumer(
             confluent_consumer(where, group_id=group_id)  # no commits, no automatic reset
             | client_config
@@ -243,7 +243,7 @@ class LogReader:
                 "fetch.min.bytes": 1024 * prefetch_kib_max if gather_ms else 1,
                 "fetch.queue.backoff.ms": 5,  # by default a full prefetch costs a pause of 1 s
                 "queued.max.messages.kbytes": prefetch_kib_max,
-                # A record above this is fetched all the same, alone.
+                # A larger record is still fetched, alone.
                 "fetch.message.max.bytes": min(_BATCH_BYTES_MAX, 256 * prefetch_kib_max),
                 "fetch.max.bytes": max(_BATCH_BYTES_MAX, 1024 * prefetch_kib_max),
                 "message.max.bytes": RECORD_BYTES_MAX,
@@ -251,7 +251,7 @@ class LogReader:
         )
 
     def assign(self, positions: Mapping[Log, int]) -> None:
-        """Read these logs, from these offsets, beside those already read; again = seek."""
+        """Also read these logs, from these offsets; seeks in a log that is already read."""
         assert all(offset >= 0 for offset in positions.values()), f"no offset: {positions}"
         if not positions:
             return
@@ -262,7 +262,7 @@ class LogReader:
         self._positions.update(positions)
 
     def unassign(self, logs: Iterable[Log]) -> None:
-        """Read these logs no more; records fetched ahead are dropped."""
+        """Stop reading these logs; prefetched records are dropped."""
         gone = [log for log in logs if log in self._positions]
         if not gone:
             return
@@ -276,10 +276,10 @@ class LogReader:
         ]
 
     def poll(self, records_max: int = 1000, timeout_s: float = 0.0) -> list[RawRecord]:
-        """Records that are there; waits only for the first, raises ``PositionGoneError``."""
+        """Return available records; waits for the first only; raises ``PositionGoneError``."""
         self._raise_pending()
-        # consume() with a time-out waits until it has as many as were asked for, so the first
-        # record is waited for alone.
+        # consume() with a time-out waits for the full number of records, so the first record is
+        # awaited alone.
         records: list[RawRecord] = []
         messages = self._consumer.consume(records_max, 0)
         if not messages and timeout_s > 0:
@@ -294,7 +294,7 @@ class LogReader:
         return records
 
     def position(self, log: Log) -> int:
-        """Every visible record below it has been handed over."""
+        """Return the offset below which all visible records have been returned."""
         return self._positions[log]
 
     @property
@@ -303,7 +303,7 @@ class LogReader:
         return frozenset(self._positions)
 
     def close(self) -> None:
-        """Leave; takes a few milliseconds."""
+        """Close the reader; takes a few milliseconds."""
         self._positions.clear()
         self._consumer.close()
 
@@ -317,7 +317,7 @@ class LogReader:
         if topic is None or partition is None or offset is None:
             if error is not None and error.fatal():
                 raise LogError(f"the reader has failed: {error.str()}")
-            return  # an error of the client as a whole: brokers down, and the like; it goes on
+            return  # concerns the client, e.g. all brokers down; it recovers by itself
         log = (topic, partition)
         if log not in self._positions:
             return
@@ -338,7 +338,7 @@ class LogReader:
             self._pending.append(LogError(f"{topic}:{partition} cannot be read: {error.str()}"))
 
 
-# The client goes on by itself after these; the broker is on its way up or down.
+# The client recovers from these by itself; the broker is starting or stopping.
 _transient = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,

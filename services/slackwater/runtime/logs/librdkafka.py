@@ -1,11 +1,11 @@
-"""A consumer of librdkafka that hands over messages as places in memory, not as objects.
+"""A librdkafka consumer that returns messages as pointers instead of Python objects.
 
-The library is the one that confluent-kafka brings, called through ctypes: the same code with the
-same settings, without an object per message. An object costs 700 ns to make, to ask and to delete,
-at a thousandth of that per message for a call that hands over thousands.
+The library is the one bundled with confluent-kafka, called through ctypes: the same code and
+settings, without an object per message. Creating, reading and deleting an object costs 700 ns; a
+call that returns thousands of pointers costs a thousandth of that per message.
 
-Log lines wait in a queue of their own and are logged when messages are taken: no thread of the
-library ever calls Python.
+Log lines of the library are queued and logged when messages are taken: no thread of the library
+calls Python.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEVELS: Final = (
     logging.INFO,
     logging.DEBUG,
 )
-"""By the level of syslog."""
+"""Python's log level for each syslog level."""
 _PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     # name: result, arguments
     "rd_kafka_version": (c_int,),
@@ -87,10 +87,10 @@ def message_destroyer() -> int:
 
 
 class PointerConsumer:
-    """A consumer that is assigned. One thread at a time may use it."""
+    """A consumer with explicit assignment. For one thread at a time."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """Open it; ``config`` as for confluent-kafka, with ``logger`` and no callbacks."""
+        """Create the consumer; ``config`` as for confluent-kafka, with ``logger``, no callbacks."""
         self._library = library()
         self._logger: logging.Logger = config.get("logger", logging.getLogger(__name__))
         settings = {name: value for name, value in config.items() if name != "logger"}
@@ -114,11 +114,12 @@ class PointerConsumer:
         handle: int | None = self._library.rd_kafka_new(_CONSUMER, conf, error, _ERROR_BYTES)
         if handle is None:
             self._library.rd_kafka_conf_destroy(conf)
-            raise EnvironmentProblem(f"no client of Kafka: {error.value.decode(errors='replace')}")
+            reason = error.value.decode(errors="replace")
+            raise EnvironmentProblem(f"no Kafka client can be created: {reason}")
         return handle
 
     def assign(self, topic: str, positions: Mapping[int, int]) -> None:
-        """Read these partitions from these offsets on, and no others."""
+        """Read exactly these partitions, from these offsets."""
         partitions = self._library.rd_kafka_topic_partition_list_new(len(positions))
         try:
             for number, offset in positions.items():
@@ -142,7 +143,7 @@ class PointerConsumer:
         return 1 + self._take(pointers + ctypes.sizeof(c_void_p), count_max - 1, 0)
 
     def _take(self, pointers: int, count_max: int, wait_ms: int) -> int:
-        # With room for several the library waits for all of them.
+        # With a time-out the library waits for ``count_max`` messages.
         taken = self._library.rd_kafka_consume_batch_queue(
             self._queue, wait_ms, pointers, count_max
         )
@@ -158,10 +159,9 @@ class PointerConsumer:
             facility, text, level = c_char_p(), c_char_p(), c_int()
             arguments = (byref(facility), byref(text), byref(level))
             if self._library.rd_kafka_event_log(event, *arguments) == 0:
-                words = [(word.value or b"").decode(errors="replace") for word in (facility, text)]
-                self._logger.log(
-                    _LEVELS[level.value & 7], "%s [%s] %s", words[0], self._name, words[1]
-                )
+                source = (facility.value or b"").decode(errors="replace")
+                line = (text.value or b"").decode(errors="replace")
+                self._logger.log(_LEVELS[level.value & 7], "%s [%s] %s", source, self._name, line)
             self._library.rd_kafka_event_destroy(event)
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
 """Commit times of transactions, read from their markers.
 
-A reader of committed records gets a transaction once the broker has written the marker behind it.
-The marker carries the time, by the broker's clock, at which it was written: from then on everybody
-could read the answer, however busy the machine of the one that judges it was.
+A read_committed consumer receives a transaction once the broker has written the marker after it.
+The marker contains the broker's time of that write: from then on the results were readable,
+however loaded the machine of the checking consumer was.
 
-No consumer hands markers out. So a log is fetched as it is, and only the heads of its batches are
-looked at. Rejected: the time of the records (``message.timestamp.type=LogAppendTime``), which is
-that of their arrival, while the transaction is still open; and a time that the writer states, whose
-process may wait for a core as well.
+No consumer API returns markers. The log is therefore fetched directly, and only the headers of its
+batches are parsed. Rejected: record timestamps (``message.timestamp.type=LogAppendTime``), which
+are arrival times while the transaction is still open; and a time written by the producer, whose
+process may be waiting for a core.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.transport import Log, Marker, NoAnswerError
 
 FETCH_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of one fetch. A batch above it is fetched all the same, alone."""
+"""Limit of one fetch. A larger batch is still returned, alone."""
 FETCH_WAIT_MS: Final = 100
 READ_UNCOMMITTED: Final = 0
 
@@ -33,9 +33,12 @@ READ_UNCOMMITTED: Final = 0
 def fetch_markers(
     cluster: Cluster, log: Log, start: int, end: int, timeout_s: float
 ) -> list[Marker]:
-    """The markers in [start, end), in order; for programs without an event loop.
+    """Return the markers in [start, end), in order; for programs without an event loop.
 
-    ``end`` must not lie beyond the log's end. ``NoAnswerError`` after ``timeout_s`` without any.
+    ``end`` must not lie beyond the log's end.
+
+    Raises:
+        NoAnswerError: no progress for ``timeout_s``.
     """
     return asyncio.run(_fetch_markers(cluster, log, start, end, timeout_s))
 
@@ -58,14 +61,14 @@ async def _fetch_markers(
                     patience.reschedule(loop.time() + timeout_s)
     except (TimeoutError, KafkaError) as error:
         where = f"{log[0]}:{log[1]} from {position} on"
-        raise NoAnswerError(f"{where} could not be read for its markers: {error!r}") from error
+        raise NoAnswerError(f"the markers of {where} cannot be read: {error!r}") from error
     finally:
         await client.close()
     return found
 
 
 async def _fetch(client: Any, log: Log, offset: int) -> bytes:
-    """Batches, from the one that holds ``offset`` on; the last may be cut off."""
+    """Fetch batches, beginning with the one that contains ``offset``; the last may be truncated."""
     leader = client.cluster.leader_for_partition(TopicPartition(*log))
     if leader is None or leader < 0:
         raise LeaderNotAvailableError(f"{log[0]}:{log[1]}")

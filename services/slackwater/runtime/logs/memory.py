@@ -1,12 +1,11 @@
 """The transport in memory: a broker for tests, without Kafka.
 
 Tests of shells, and of all code that uses ``slackwater.runtime.logs.transport``, run on it. It
-models the four properties in which Kafka differs from a list, since these are what code gets wrong:
-transaction markers take offsets that no reader sees; an open transaction hides later records from
-committed readers; retention moves the beginning of a log; and while the broker is unreachable,
-appends wait instead of failing. The behaviour suite in ``tests/contracts`` runs on it and on Kafka.
-
-Rejected: a mock of the Kafka client, which would only repeat our assumptions about the client.
+models the four properties in which Kafka differs from a list: transaction markers take offsets and
+are never returned; an open transaction hides later records from read_committed readers; retention
+moves the beginning of a log; and while the broker is unreachable, appends wait instead of failing.
+The behaviour suite in ``tests/contracts`` runs on it and on Kafka. Rejected: a mock of the Kafka
+client, which would only repeat our assumptions about the client.
 """
 
 from __future__ import annotations

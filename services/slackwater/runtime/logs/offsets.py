@@ -1,11 +1,11 @@
 """Beginning and end offsets of logs: requests to the broker that may time out.
 
-Asked often (at each deadline that a source misses, trace-11), with time-outs of a few milliseconds,
-and just when the broker is slow. The admin client's ``list_offsets`` is made for this and cannot be
-used: in librdkafka 2.14 a request that times out corrupts memory (four of six runs of 3,000
-requests with a time-out of 2 ms ended in a crash), and so does a future that is cancelled. A
-consumer that is asked for the offset at time "end" or "beginning" sends the same request, blocks
-its caller instead of calling back, takes 0.6 ms instead of 1.5, and survives its time-outs.
+They are sent at each deadline that a source misses (trace-11), with time-outs of a few
+milliseconds, and just when the broker is slow. The admin client's ``list_offsets`` cannot be used:
+in librdkafka 2.14 a request that times out corrupts memory (four of six runs of 3,000 requests with
+a time-out of 2 ms crashed), and so does a cancelled future. A consumer's request for the offset at
+time "end" or "beginning" is the same request on the wire. It blocks its caller instead of calling
+back, takes 0.6 ms instead of 1.5 ms, and survives time-outs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ASK_AGAIN_S = 0.05
 
 
 class OffsetsClient:
-    """Asks one cluster; safe to use from several threads."""
+    """Fetches offsets from one cluster. Thread-safe."""
 
     def __init__(self, where: Where, config: Mapping[str, Any]) -> None:
         self._where = where
@@ -41,11 +41,11 @@ class OffsetsClient:
         self._lock = threading.Lock()
 
     def ends(self, logs: Iterable[Log], isolation: Isolation, timeout_s: float) -> dict[Log, int]:
-        """End offsets; under read_committed the last stable offset."""
+        """Return end offsets; under read_committed the last stable offset."""
         return self._ask(OFFSET_END, logs, isolation, timeout_s)
 
     def beginnings(self, logs: Iterable[Log], timeout_s: float) -> dict[Log, int]:
-        """The first offset that each still holds."""
+        """Return the first offset that each log still holds."""
         return self._ask(OFFSET_BEGINNING, logs, "read_uncommitted", timeout_s)
 
     def _ask(
@@ -64,22 +64,22 @@ class OffsetsClient:
                 found, why = [], error.args[0].str()
                 if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
                     consumer = self._another(isolation, consumer)
-            consumer.poll(0)  # nobody else takes the client's own events from it
+            consumer.poll(0)  # empties the client's event queue
             if found and all(at.error is None and at.offset >= 0 for at in found):
                 return {(at.topic, at.partition): at.offset for at in found}
-            # A broker on its way up, or a topic made a moment ago, has no leader yet.
+            # On a starting broker, or for a new topic, there is no leader yet: retry.
             if time.monotonic() + _ASK_AGAIN_S > deadline_s:
                 names = ", ".join(f"{at.topic}:{at.partition}" for at in wanted[:3])
                 raise NoAnswerError(
-                    f"{self._where} gave no answer in {timeout_s:g} s about {names}: {why}"
+                    f"{self._where} gave no offsets of {names} in {timeout_s:g} s: {why}"
                 )
             time.sleep(_ASK_AGAIN_S)
 
     def _another(self, isolation: Isolation, stuck: Consumer) -> Consumer:
-        """A fresh client in place of one that believes a topic has no such partition.
+        """Replace a client whose cached metadata lacks a partition.
 
-        Metadata of a topic that was being made when the client first asked: it is kept, and never
-        asked for again by this call (seen for minutes, on a broker that made topics slowly).
+        It was cached while the topic was being created, and this call never refreshes it (observed
+        for minutes, on a broker that created topics slowly).
         """
         with self._lock:
             if self._consumers.get(isolation) is stuck:

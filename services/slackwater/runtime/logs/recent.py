@@ -1,13 +1,13 @@
-"""The last records of a host's logs, kept in memory for cursors that were parked a moment ago.
+"""The last records of a host's logs, kept in memory for recently parked cursors.
 
-A source that falls silent for some seconds parks the stable line of every fragment that reads it,
-and when it comes back all of them replay what the host has read live meanwhile. From the broker
-that is a client of its own for each fragment: twenty queries made 160 clients at once, each with
-its threads, its connections and its fetches, on a machine that has the backlog to work off, too.
-What the live consumer brought last is therefore kept, as bytes, and handed out again from here;
-``CatchUpReader`` asks the broker only for what is older.
+A source that is silent for some seconds parks the stable line of every fragment that reads it. When
+it returns, all of them replay the records that the host has read live meanwhile. Reading them from
+the broker takes a client for each fragment: twenty queries created 160 clients at once, each with
+its threads, connections and fetches, on a machine that also had to process the backlog. The live
+consumer's last records are therefore kept as bytes and returned from here, and ``CatchUpReader``
+requests only older ones from the broker.
 
-What is here is what the live consumer has seen: the same bytes, and nothing left out in between.
+The cache contains exactly what the live consumer has read: the same bytes, without omissions.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from typing import Final
 from slackwater.runtime.logs.transport import Log, RawRecord
 
 RECENT_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Of all logs of a host, ``RECENT_RECORD_BYTES`` for each record included."""
+"""Bound for all logs of a host together, including ``RECENT_RECORD_BYTES`` for each record."""
 RECENT_RECORD_BYTES: Final = 100
-"""What a record takes beside its value: the head of an object, a number, three references."""
+"""Memory of a record in addition to its value: object header, offset, three references."""
 NO_TIMESTAMP: Final = -1
 COMPACT_AT: Final = 1024
-"""So many records that were dropped are left in front of a list before it is cut."""
+"""Dropped entries at the front of a list before the list is compacted."""
 
 
 @dataclass(eq=False)
 class _Held:
-    """The records of one log in their order; those before ``first`` have been dropped."""
+    """The records of one log, in order; entries before index ``first`` have been dropped."""
 
     begin: int
-    """Every record that a reader sees from this offset on is held."""
+    """Every visible record from this offset on is held."""
     offsets: list[int] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
     first: int = 0
     is_forgotten: bool = False
     end: int = field(init=False)
-    """The live consumer's next record is at this offset or beyond."""
+    """The live consumer's next record has this offset or a greater one."""
 
     def __post_init__(self) -> None:
         self.end = self.begin
 
     def drop_oldest(self) -> int:
-        """Returns how many bytes that gives back."""
+        """Drop the oldest record; return the bytes freed."""
         self.begin = self.offsets[self.first] + 1
         size = len(self.values[self.first])
         self.values[self.first] = b""
@@ -57,29 +57,31 @@ class _Held:
 
 
 class RecentRecords:
-    """The oldest record of all logs goes first. For the event loop's thread.
+    """The newest records of a host's logs; the oldest record of all is dropped first.
+
+    For the event loop's thread.
 
     Args:
-        bytes_max: of all logs together.
+        bytes_max: bound for all logs together.
     """
 
     def __init__(self, bytes_max: int = RECENT_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._logs: dict[Log, _Held] = {}
         self._arrivals: deque[_Held] = deque()
-        """For each record that is held, of which log it is; the oldest first."""
+        """The log of each held record, in order of arrival."""
         self._arrivals_forgotten = 0
-        """How many of them are of logs that have been forgotten."""
+        """Number of entries in ``_arrivals`` whose log has been removed."""
         self.bytes = 0
-        """Held in all."""
+        """Bytes held, all logs together."""
 
     def begin(self, log: Log, offset: int) -> None:
-        """The live consumer begins the log at ``offset``; what was held of it is forgotten."""
+        """Hold a log that the live consumer reads from ``offset``; drop its older records."""
         self.forget(log)
         self._logs[log] = _Held(offset)
 
     def forget(self, log: Log) -> None:
-        """The live consumer does not read the log any more."""
+        """Drop a log that the live consumer no longer reads."""
         held = self._logs.pop(log, None)
         if held is None:
             return
@@ -94,7 +96,7 @@ class RecentRecords:
             self._arrivals_forgotten = 0
 
     def note(self, log: Log, offset: int, value: bytes) -> None:
-        """A record of the live consumer, in the order of its log. Others are passed over."""
+        """Hold a record of the live consumer, in log order. Records of other logs are ignored."""
         held = self._logs.get(log)
         if held is None:
             return
@@ -113,12 +115,11 @@ class RecentRecords:
     def read(
         self, log: Log, offset: int, records_max: int, *, is_nearly_enough: bool = True
     ) -> list[RawRecord] | None:
-        """The next records from ``offset`` on; None if they are not all held.
+        """Return the records from ``offset`` on, at most ``records_max``; None if not all are held.
 
-        Records after those of the live consumer are not held: a cursor may be parked ahead of it,
-        at the end of a backlog (rule-13).
-        Without ``is_nearly_enough`` also None where they may soon be dropped: in the older half.
-        A cursor with another reader then does not alternate between the two.
+        None also beyond the live consumer's position: a cursor may be parked ahead of it, at the
+        end of a backlog (rule-13). Without ``is_nearly_enough`` also None in the older half, which
+        may soon be dropped: a cursor with another reader then does not alternate between the two.
         """
         held = self._logs.get(log)
         if held is None or not held.begin <= offset <= held.end:

@@ -1,13 +1,12 @@
-"""Skipped records: foreign or unreadable ones, counted and logged.
+"""Skipped records: counts and log lines for foreign or unreadable records.
 
-A client that may write to a topic may write anything to it: a stray producer, a test that took the
-wrong broker, a program of a later version. A reader of an internal topic therefore never fails
-because of a record. Unusable records are skipped and reported here: the count by topic is part of
-the process's heartbeat, and so of ``slackwater status``; the place and the reason are in its log,
-once a minute for each topic and reason, since a stray producer may write a thousand records a
-second.
+Any client with write access to a topic can write anything to it: a producer with the wrong broker
+address, a test, a later version. A reader of an internal topic therefore never fails because of a
+record. It skips the record and reports it here. The count per topic is part of the process's
+heartbeat, and so of ``slackwater status``. Offset and reason are logged, at most once a minute for
+each topic and reason, since a foreign producer may write a thousand records a second.
 
-The counts belong to the process, as its log does: ``SKIPPED`` is the one that readers use.
+The counts are those of the process: all readers use the one object ``SKIPPED``.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from typing import Final
 _log = logging.getLogger(__name__)
 
 LINE_EVERY_S: Final = 60.0
-"""A topic and a reason are named so often at most."""
+"""Minimum interval between two log lines for one topic and reason."""
 TOPICS_REPORTED_MAX: Final = 8
-"""A heartbeat names so many topics, those with the most skipped records."""
+"""Topics in a heartbeat: those with the most skipped records."""
 DETAIL: Final = "skipped"
-"""The heartbeat's counter of all topics; ``skipped:<topic>`` is that of one."""
+"""Heartbeat detail: the count over all topics; ``skipped:<topic>`` is the count of one."""
 
 
 class SkippedRecords:
-    """Counts by topic, and one line a while; from any thread."""
+    """Counts skipped records by topic and logs them at a limited rate. Thread-safe."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
@@ -40,7 +39,7 @@ class SkippedRecords:
         self._logged_s: dict[tuple[str, str], float] = {}
 
     def note(self, topic: str, partition: int, offset: int, reason: str, found: str = "") -> None:
-        """A record was skipped. ``reason`` is one of few, ``found`` is what is wrong with it."""
+        """Count a skipped record. ``reason`` is one of a few texts; ``found`` is the detail."""
         what, now_s = (topic, reason), self._now_s()
         with self._lock:
             self._counts[topic] += 1
@@ -57,12 +56,12 @@ class SkippedRecords:
         )
 
     def counts(self) -> dict[str, int]:
-        """By topic, how many records were skipped since the process started."""
+        """Return the number of skipped records since the process started, by topic."""
         with self._lock:
             return dict(self._counts)
 
     def detail(self) -> dict[str, int]:
-        """The same for a heartbeat; empty while nothing was skipped."""
+        """Return the counts as heartbeat details; empty if nothing was skipped."""
         with self._lock:
             if not self._counts:
                 return {}

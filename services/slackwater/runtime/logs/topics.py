@@ -76,16 +76,16 @@ def topics_for(
     streams, queries = tuple(streams), tuple(queries)
     specs: list[TopicLayout] = []
     for template in _file()["topic"]:
-        words = set(re.findall(r"<(\w+)>", template["name"]))
-        if "stream" in words:
+        placeholders = set(re.findall(r"<(\w+)>", template["name"]))
+        if "stream" in placeholders:
             specs += [_spec(template, names, {"stream": stream}, None) for stream in streams]
-        elif "query" in words:
+        elif "query" in placeholders:
             for query in queries:
                 if template.get("windowed", False) and not query.windowed:
                     continue
                 if template.get("of_children", False) and not query.has_children:
                     continue
-                of = _placeholders(words, query)
+                of = _values(placeholders, query)
                 specs += [_spec(template, names, values, query) for values in of]
         else:
             specs.append(_spec(template, names, {}, None))
@@ -149,7 +149,7 @@ def ensure_topics(where: Where, specs: Iterable[TopicLayout], timeout_s: float =
             raise EnvironmentProblem(
                 f"topic {name} has {existing[name]} partitions, this deployment needs"
                 f" {spec.partitions}: it was made for other numbers of children, replicas or"
-                " parts. Take those numbers, or give the query another name"
+                " parts. Use those numbers, or give the query another name"
             )
     for name, spec in wanted.items():
         if existing[name] < spec.partitions:
@@ -224,11 +224,11 @@ def _aiokafka(where: Where, kind: str, extra: Config) -> Config:
     return address | cluster.security.aiokafka() | _clients("aiokafka", kind) | extra
 
 
-def _placeholders(words: set[str], query: QueryTopics) -> list[dict[str, str]]:
+def _values(placeholders: set[str], query: QueryTopics) -> list[dict[str, str]]:
     of_query = {"query": query.name}
-    if "child" in words:
+    if "child" in placeholders:
         return [of_query | {"child": str(child)} for child in range(query.children)]
-    if "part" in words:
+    if "part" in placeholders:
         return [of_query | {"part": str(part)} for part in range(query.parts)]
     return [of_query]
 
@@ -237,9 +237,9 @@ def _spec(
     template: Mapping[str, Any], names: Names, values: Mapping[str, str], query: QueryTopics | None
 ) -> TopicLayout:
     name: str = names.topic(template["name"])
-    for word, value in values.items():
-        name = name.replace(f"<{word}>", value)
-    assert "<" not in name, f"unknown word in {name}"
+    for placeholder, value in values.items():
+        name = name.replace(f"<{placeholder}>", value)
+    assert "<" not in name, f"unknown placeholder in {name}"
     config = {key: str(value) for key, value in template["config"].items()}
     return TopicLayout(name, _product(template["partitions"], query), config)
 
@@ -247,8 +247,8 @@ def _spec(
 def _product(expression: str, query: QueryTopics | None) -> int:
     result = 1
     for factor in expression.split("*"):
-        word = factor.strip()
-        result *= int(word) if word.isdecimal() else int(getattr(query, word))
+        factor = factor.strip()  # noqa: PLW2901 -- the same factor
+        result *= int(factor) if factor.isdecimal() else int(getattr(query, factor))
     return result
 
 
@@ -302,7 +302,7 @@ def _grow(admin: Admin, where: Where, spec: TopicLayout, timeout_s: float) -> No
         spec.partitions
     ):
         if time.monotonic() > deadline:
-            raise EnvironmentProblem(f"topic {spec.name} was extended but nothing shows it")
+            raise EnvironmentProblem(f"topic {spec.name} was extended, but has no more partitions")
         time.sleep(0.02)
 
 

@@ -1,27 +1,28 @@
 """The interface of logs, and the guarantees of its implementations.
 
-A *log* is one partition of a topic. Writers append to it and learn the offset, readers are placed
-at an offset and continue from there, and any client may request its beginning and end. The
-protocols need nothing else of Kafka, so the interface has nothing else: no consumer groups, no
-committed offsets, no rebalance (positions live in state records, rule-5). Two implementations pass
-one behaviour suite: ``slackwater.runtime.logs.kafka`` and, for tests of shells without a broker,
-``slackwater.runtime.logs.memory``. The alternative, to let each shell use a Kafka client directly,
-was tried by others and drifts: each picks other time-outs, and one of them leaves a hole.
+A *log* is one partition of a topic. Writers append to it and receive the record's offset, readers
+read from a given offset, and any client may request its beginning and end. The protocols need
+nothing else of Kafka, so the interface has nothing else: no consumer groups, no committed offsets,
+no rebalance (positions are kept in state records, rule-5). Two implementations pass one behaviour
+suite: ``slackwater.runtime.logs.kafka`` and, for tests of shells without a broker,
+``slackwater.runtime.logs.memory``. Rejected: each shell uses a Kafka client directly. Their
+time-outs would then differ, and one of them would leave a hole.
 
-What an implementation guarantees:
+Guarantees of an implementation:
 
 * *Order.* Records appended by one writer to one log have rising offsets in the order of the calls.
   Offsets are not contiguous where transactions or compaction are used.
 * *No holes (rule-7).* A writer never gives up on a record because of time. A record that cannot
   be written at all ends the writer: ``on_fatal`` is called once, nothing is appended any more.
-* *Delivery.* ``on_delivery`` is called with the offset once the record is as durable as the topic
-  promises, in order within a log, possibly from another thread, possibly before ``append`` returns.
-* *Isolation.* A ``read_committed`` reader sees transactional records only when committed, and
-  stops before the first open transaction; its end offset is that place. Markers of transactions
-  take offsets that no reader sees; ``position`` passes them (a record's offset + 1 does not).
-* *Gone.* A reader placed outside [beginning, end] of a log raises ``PositionGoneError``; it is
-  never moved silently. Records read before are handed over first.
-* *Bounds.* What a reader fetches ahead and what a writer has in flight are bounded in bytes.
+* *Delivery.* ``on_delivery`` is called with the offset once the record is as durable as the topic's
+  settings require, in order within a log, possibly from another thread, possibly before ``append``
+  returns.
+* *Isolation.* A ``read_committed`` reader returns transactional records only when committed, and
+  stops before the first open transaction; that is also its end offset. Transaction markers take
+  offsets but are never returned; ``position`` passes them (a record's offset + 1 does not).
+* *Gone.* A reader whose position is outside [beginning, end] of a log raises ``PositionGoneError``;
+  it is never moved silently. Records read before are returned first.
+* *Bounds.* A reader's prefetched records and a writer's records in flight are bounded in bytes.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Writer(Protocol):
         ...
 
     def await_delivered(self, timeout_s: float | None = None) -> None:
-        """Wait until all that was appended is delivered, else ``NoAnswerError``."""
+        """Wait until all appended records are delivered; ``NoAnswerError`` after a time-out."""
         ...
 
     def delivered_to(self, topic: str, partition: int) -> int | None:
@@ -132,7 +133,7 @@ class Writer(Protocol):
         ...
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Deliver what is in flight if the time allows, and end."""
+        """Wait for records in flight, at most ``timeout_s``, and end."""
         ...
 
 
@@ -192,7 +193,7 @@ class Transport(Protocol):
         in_flight_bytes_max: int = 64 * 1024 * 1024,
         linger_ms: float = 0.0,
     ) -> Writer:
-        """A writer that never leaves a hole."""
+        """Return a writer that never leaves a hole."""
         ...
 
     def producer(self, *, in_flight_bytes_max: int, linger_ms: float = 0.0) -> SharedProducer:
@@ -226,7 +227,7 @@ class Transport(Protocol):
         ...
 
     def beginning_offsets(self, logs: Iterable[Log], *, timeout_s: float = 10.0) -> dict[Log, int]:
-        """The first offset that each log still holds."""
+        """Return the first offset that each log still holds."""
         ...
 
     async def end_offsets_async(
@@ -257,10 +258,10 @@ def read_range(
     isolation: Isolation = "read_uncommitted",
     idle_s_max: float | None = None,
 ) -> Iterator[RawRecord]:
-    """The records of [start, end), in order; ends when the position has reached ``end``.
+    """Yield the records of [start, end), in order; ends when the position has reached ``end``.
 
-    ``end`` must not lie beyond the log's end, or the call waits for it. ``NoAnswerError`` after
-    ``idle_s_max`` without progress; None waits for ever, as a fragment does for its broker.
+    ``end`` must not lie beyond the log's end, or the call waits for it. Raises ``NoAnswerError``
+    after ``idle_s_max`` without progress; with None it waits without limit.
     """
     if start >= end:
         return
@@ -276,7 +277,7 @@ def read_range(
             idle_s = 0.0 if reader.position(log) > before else idle_s + step_s
             if idle_s_max is not None and idle_s >= idle_s_max:
                 raise NoAnswerError(
-                    f"{log[0]}:{log[1]} was read to {before}, then the broker was silent"
+                    f"{log[0]}:{log[1]} at {before}: no answer from the broker for {idle_s_max:g} s"
                 )
     finally:
         reader.close()
@@ -290,7 +291,7 @@ def read_to_end(
     isolation: Isolation = "read_uncommitted",
     timeout_s: float = 30.0,
 ) -> Iterator[RawRecord]:
-    """All records from ``start`` (None: the beginning) to the end observed at the call."""
+    """Return all records from ``start`` (None: the beginning) to the end offset at the call."""
     if start is None:
         start = transport.beginning_offsets([log], timeout_s=timeout_s)[log]
     end = transport.end_offsets([log], isolation=isolation, timeout_s=timeout_s)[log]
@@ -305,10 +306,10 @@ def last_records(
     isolation: Isolation = "read_uncommitted",
     timeout_s: float = 30.0,
 ) -> list[RawRecord]:
-    """The last visible record below each log's end; none of a log that holds none any more.
+    """Return the last visible record below each log's end; none for a log without records.
 
-    The offset before an end may be a marker, and before it may lie the records of transactions that
-    were given up: so look a little further back each time. ``timeout_s`` bounds each look.
+    The offsets before an end may be those of markers and of aborted transactions. Each attempt
+    therefore starts further back. ``timeout_s`` limits each attempt.
     """
     last: dict[Log, RawRecord] = {}
     back, wanted = 16, {log for log, end in ends.items() if beginnings[log] < end}
@@ -321,7 +322,7 @@ def last_records(
                 ):
                     last[log] = record
             except PositionGoneError:
-                pass  # retention was there first
+                pass  # retention removed it meanwhile
             if log in last or start == beginnings[log]:
                 wanted.remove(log)
         back *= 32
@@ -331,7 +332,7 @@ def last_records(
 def extents(
     transport: Transport, logs: Iterable[Log], *, timeout_s: float = 10.0
 ) -> dict[Log, tuple[int, int]]:
-    """Where each log begins and ends."""
+    """Return the beginning and end offsets of each log."""
     wanted = list(logs)
     beginnings = transport.beginning_offsets(wanted, timeout_s=timeout_s)
     ends = transport.end_offsets(wanted, timeout_s=timeout_s)

@@ -1,1 +1,1 @@
-"""How a client proves who it is to Kafka, and Kafka to it; files that their owner alone reads."""
+"""Mutual authentication of clients and Kafka, access control lists, and owner-only files."""

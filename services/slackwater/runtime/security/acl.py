@@ -1,8 +1,8 @@
 """Access control lists: the minimal Kafka rights of each role, derived from a deployment.
 
-Pure: rules as values, and as the command lines of Kafka's own tool. Names come from ``Names``
-alone, so they contain the prefix. A rule names one topic where the name is known, and a prefix
-elsewhere: the number of source logs depends on the partitions of the user's topic in Kafka.
+Pure: rules are values, which are printed as command lines of Kafka's own tool. All names come from
+``Names``, so they contain the prefix. A rule names one topic where the name is known, otherwise a
+prefix: the number of source logs depends on the partitions of the user's topic in Kafka.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BOTH: Final = ("Describe", "Read", "Write")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """These operations on the resource of that name, or on all whose names begin with it."""
+    """Operations on the resource of this name, or on all resources with this prefix."""
 
     resource: Resource
     name: str
@@ -35,12 +35,12 @@ class Rule:
 
 
 def rules(role: Role, deployment: Deployment) -> list[Rule]:
-    """What the role needs for this deployment."""
+    """Return the rules that the role needs for this deployment."""
     names = deployment.names
     found = [
         Rule("topic", names.registry, READ),
         Rule("topic", names.heartbeats, READ if role is Role.CLIENT else BOTH),
-        # The client library asks for the coordinator of a group that it never joins.
+        # The client library looks up the coordinator of a group that it never joins.
         Rule("group", names.assigned_group, READ),
         *_OF_ROLE[role](deployment, names),
     ]
@@ -48,7 +48,7 @@ def rules(role: Role, deployment: Deployment) -> list[Rule]:
 
 
 def to_commands(role_rules: Iterable[Rule], principal: str) -> list[str]:
-    """Command lines of Kafka's own tool; ``$BOOTSTRAP`` and ``$ADMIN`` are the caller's."""
+    """Return command lines of Kafka's own tool; the caller sets ``$BOOTSTRAP`` and ``$ADMIN``."""
     return [
         'kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config "$ADMIN" --add'
         f" --allow-principal {shlex.quote(principal)}"
@@ -60,7 +60,7 @@ def to_commands(role_rules: Iterable[Rule], principal: str) -> list[str]:
 
 
 def to_json(role: Role, role_rules: Iterable[Rule], principal: str) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the rules as JSON values."""
     return {
         "role": str(role),
         "principal": principal,
@@ -79,7 +79,7 @@ def to_json(role: Role, role_rules: Iterable[Rule], principal: str) -> dict[str,
 def _proxy(deployment: Deployment, names: Names) -> list[Rule]:
     found = [rule for stream in deployment.streams for rule in _source(stream, deployment, BOTH)]
     found += [Rule("topic", names.quarantine(stream), WRITE) for stream in deployment.streams]
-    # What ``expect_every: auto`` has learned is recorded in the registry (decision 41).
+    # Learned values of ``expect_every: auto`` are recorded in the registry (decision 41).
     if any(stream.learns_gaps for stream in deployment.streams.values()):
         found.append(Rule("topic", names.registry, WRITE))
     return found + _inputs(deployment, READ)
@@ -119,8 +119,8 @@ def _aggregator(deployment: Deployment, names: Names) -> list[Rule]:
 
 def _client(deployment: Deployment, names: Names) -> list[Rule]:
     """Results, and the quarantine with the readings that are in no result."""
-    spacing = [Rule("topic", names.quarantine(stream), READ) for stream in deployment.streams]
-    return _results(deployment, names) + spacing
+    quarantine = [Rule("topic", names.quarantine(stream), READ) for stream in deployment.streams]
+    return _results(deployment, names) + quarantine
 
 
 def _results(deployment: Deployment, names: Names) -> list[Rule]:
@@ -157,7 +157,7 @@ _OF_ROLE: Final[dict[Role, Callable[[Deployment, Names], list[Rule]]]] = {
 
 
 def _source(stream: str, deployment: Deployment, operations: tuple[str, ...]) -> list[Rule]:
-    """A stream's source log; behind a topic one for each partition, as many as that has."""
+    """A stream's source log; a stream read from a topic has one for each partition."""
     names = deployment.names
     if deployment.streams[stream].topic is None:
         return [Rule("topic", names.source(stream), operations)]
@@ -180,12 +180,12 @@ def _deltas(query: QuerySpec, names: Names) -> Sequence[str]:
 
 
 def _states(query: QuerySpec, names: Names) -> Sequence[str]:
-    """Of its roots, and of its orderers, which may be those of a query that has left the file."""
+    """State topics of the query's roots, and of its orderers, which may be another query's."""
     return [names.state(name) for name in dict.fromkeys((query.name, query.child_query))]
 
 
 def _merged(found: Iterable[Rule]) -> list[Rule]:
-    """One rule a resource, in a fixed order."""
+    """One rule for each resource, sorted."""
     merged: dict[tuple[Resource, str, Pattern], set[str]] = {}
     for rule in found:
         merged.setdefault((rule.resource, rule.name, rule.pattern), set()).update(rule.operations)

@@ -1,7 +1,7 @@
 """A certificate authority for one machine: signs certificates of its brokers and their clients.
 
-Its key is never written: all certificates are made at once, and afterwards nothing more can be
-signed, even with access to the disk.
+The authority's key exists only in memory. All certificates are issued in one run; afterwards none
+can be issued, even with access to the disk.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 LIFE: Final = dt.timedelta(days=3650)
 CLOCK_SKEW_MAX: Final = dt.timedelta(days=1)
-"""How far the validity of a certificate is backdated, for clocks that are behind."""
+"""How far a certificate's validity is backdated, for peers whose clocks are behind."""
 
 
 class Authority:
-    """An authority that lives as long as the object; clients trust ``pem``."""
+    """An authority whose key is discarded with the object; clients trust ``pem``."""
 
     def __init__(self, name: str) -> None:
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -34,9 +34,9 @@ class Authority:
         self.pem = _pem(self._certificate)
 
     def issue(self, name: str, hosts: Sequence[str] = ()) -> Identity:
-        """A certificate for a broker and for a client alike, with its key.
+        """Issue a certificate, for a broker or a client, with its key.
 
-        It is good on this machine, and for brokers on ``hosts``.
+        It is valid for this machine and for ``hosts``.
         """
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.serialization import (
@@ -58,7 +58,7 @@ class Authority:
         issuer: x509.Name | None,
         hosts: Sequence[str] = (),
     ) -> x509.Certificate:
-        """``issuer`` None: the authority's own."""
+        """Sign a certificate; ``issuer`` is None for the authority's own."""
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
 

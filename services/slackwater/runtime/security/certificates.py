@@ -27,7 +27,7 @@ _PKCS8: Final = ("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
 
 
 class CertificateError(ValueError):
-    """What is wrong with a certificate or key; holds nothing of its content."""
+    """A certificate or key cannot be used; the message contains nothing of its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class Identity:
 
 
 def kind_of(content: bytes) -> Kind:
-    """The format of a file of certificates, by its content."""
+    """Return the format of a certificate file, from its content."""
     if content.startswith(_JKS_MAGICS):
         return "JKS"
     if b"-----BEGIN " in content:
         return "PEM"
     if content.startswith(_DER_SEQUENCE):
         return "PKCS12"
-    raise CertificateError("it is neither PEM nor PKCS12")
+    raise CertificateError("the file is neither PEM nor PKCS12")
 
 
 def how_to_convert(path: Path) -> str:
-    """The error text for a JKS keystore, with the command that converts it."""
+    """Return the error text for a JKS keystore, with the command that converts it."""
     return (
         f"{path} is a JKS keystore, which only Java reads; convert it: keytool -importkeystore"
         f" -srckeystore {path} -destkeystore {path.with_suffix('.p12')} -deststoretype PKCS12"
@@ -59,7 +59,7 @@ def how_to_convert(path: Path) -> str:
 
 
 def authorities_of_pem(text: str) -> str:
-    """All certificates in a text, as PEM."""
+    """Return all certificates in a text, as PEM."""
     found = [block[0] for block in _BLOCK.finditer(text) if block[1] == "CERTIFICATE"]
     if not found:
         raise CertificateError("there is no certificate in it")
@@ -67,7 +67,7 @@ def authorities_of_pem(text: str) -> str:
 
 
 def identity_of_pem(text: str, password: str | None) -> Identity:
-    """Certificates and the one key in a text."""
+    """Return the certificates and the one key in a text."""
     keys = [block for block in _BLOCK.finditer(text) if block[1].endswith("PRIVATE KEY")]
     if len(keys) != 1:
         raise CertificateError(f"one private key is expected in it, there are {len(keys)}")
@@ -80,7 +80,7 @@ def identity_of_pem(text: str, password: str | None) -> Identity:
 
 
 def authorities_of_pkcs12(content: bytes, password: str | None) -> str:
-    """All certificates of a truststore, as PEM."""
+    """Return all certificates of a truststore, as PEM."""
     from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
 
     store = _opened(pkcs12.load_pkcs12, content, password)
@@ -92,7 +92,7 @@ def authorities_of_pkcs12(content: bytes, password: str | None) -> str:
 
 
 def identity_of_pkcs12(content: bytes, password: str | None) -> Identity:
-    """Chain and key of a keystore, as PEM."""
+    """Return chain and key of a keystore, as PEM."""
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
         NoEncryption,
@@ -114,13 +114,13 @@ def identity_of_pkcs12(content: bytes, password: str | None) -> Identity:
 def tls_context(
     authorities_pem: str | None, identity: Identity | None, *, check_names: bool = True
 ) -> ssl.SSLContext:
-    """The TLS context of Python's clients; ``CertificateError`` where OpenSSL rejects the input."""
+    """Return the TLS context of Python's clients; ``CertificateError`` if OpenSSL refuses it."""
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=authorities_pem)
     context.check_hostname = check_names
     if identity is not None:
         with _as_file(identity.chain_pem + identity.key_pem) as path:
             try:
-                # An empty password rather than none: without one OpenSSL asks on the terminal.
+                # An empty password instead of none: with none OpenSSL prompts on the terminal.
                 context.load_cert_chain(path, password=identity.password or "")
             except (ssl.SSLError, OSError, ValueError) as error:
                 raise CertificateError(
@@ -131,7 +131,7 @@ def tls_context(
 
 @contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """A path to the text for as long as it takes; in memory only, where the kernel can do that."""
+    """Provide a temporary path to the text; in memory only if the kernel supports it."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("slackwater")
         try:
@@ -152,4 +152,4 @@ def _opened(
     try:
         return load(content, None if password is None else password.encode())
     except ValueError as error:
-        raise CertificateError("it is no PKCS12, or its password is another one") from error
+        raise CertificateError("the file is not PKCS12, or the password is wrong") from error

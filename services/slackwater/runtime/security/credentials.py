@@ -36,7 +36,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A name and its password, for PLAIN and SCRAM."""
+    """User name and password, for PLAIN and SCRAM."""
 
     username: str
     password: str = field(repr=False)
@@ -55,10 +55,10 @@ class Security:
     check_names: bool = True
     spark_options: Mapping[str, str] = field(default_factory=dict)
     given: Path | None = None
-    """The file, or the folder with the files of all roles, that this was read from."""
+    """The file that this was read from, or the folder with the files of all roles."""
 
     def confluent(self) -> dict[str, Any]:
-        """For librdkafka: producers, consumers and admin clients."""
+        """Return the options of librdkafka: producers, consumers and admin clients."""
         if self.protocol == "PLAINTEXT":
             return {}
         config: dict[str, Any] = {"security.protocol": self.protocol}
@@ -74,7 +74,7 @@ class Security:
         return config
 
     def aiokafka(self) -> dict[str, Any]:
-        """For aiokafka's clients, and by way of its credentials for Faust."""
+        """Return the options of aiokafka's clients; Faust uses its credentials."""
         if self.protocol == "PLAINTEXT":
             return {}
         config: dict[str, Any] = {"security_protocol": self.protocol}
@@ -94,7 +94,7 @@ class Security:
         return config
 
     def spark(self) -> dict[str, str]:
-        """Options of Spark's Kafka source and sink: where the secrets are, not what they are."""
+        """Return the options of Spark's Kafka source and sink; references replace secrets."""
         return {f"kafka.{name}": value for name, value in self.spark_options.items()}
 
     def _confluent_tls(self) -> dict[str, Any]:

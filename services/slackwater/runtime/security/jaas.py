@@ -1,9 +1,9 @@
-"""The one line of JAAS that Java's Kafka clients take: a login module and its options.
+"""Parses the JAAS line of Java's Kafka clients: a login module and its options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";
 
-Read as Kafka reads it, with a ``java.io.StreamTokenizer``: values bare or quoted, in quotes with
-the escapes of C.
+The syntax is that of ``java.io.StreamTokenizer``, which Kafka uses: values are bare or quoted, and
+quoted values use C escapes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ESCAPES: Final = {
 
 
 def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
-    """The module's class and its options; ``ValueError`` has no value in it."""
+    """Return the module's class and its options; ``ValueError`` contains no option value."""
     head = _HEAD.match(text)
     if head is None:
         raise ValueError("it must begin with a login module and `required`")

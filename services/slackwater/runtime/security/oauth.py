@@ -1,7 +1,7 @@
 """Tokens for aiokafka: OAuth 2.0 client credentials (RFC 6749, section 4.4).
 
-librdkafka and Java's client do this themselves; aiokafka asks its owner for a token at each
-connection. One is kept until four fifths of its life are over, as the other two do.
+librdkafka and Java's client fetch tokens themselves; aiokafka requests one from its owner at each
+connection. A token is reused for four fifths of its lifetime, as in the other two.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from slackwater.runtime.security.oauth_client import OAuthClient
 ANSWER_S_MAX: Final = 10.0
 ANSWER_BYTES_MAX: Final = 1024 * 1024
 RENEW_AFTER: Final = 0.8
-"""Of a token's life."""
+"""Share of a token's lifetime after which it is replaced."""
 LIFE_S_DEFAULT: Final = 60.0
-"""Of a token whose life is not told; short, so that a wrong guess is soon over."""
+"""Lifetime of a token without ``expires_in``; short, so that an expired one is soon replaced."""
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
-    """Gives each connection a token that is valid."""
+    """Provides a valid token for each connection."""
 
     def __init__(self, client: OAuthClient) -> None:
         self._client = client
@@ -37,20 +37,20 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         self._renew_at_s = 0.0
 
     async def token(self) -> str:
-        """A token; a new one when the life of the last one is nearly over."""
+        """Return a token; a new one when the previous one expires soon."""
         if time.monotonic() >= self._renew_at_s:
-            asked_s = time.monotonic()
+            requested_s = time.monotonic()
             token, life_s = await asyncio.to_thread(fetch_token, self._client)
-            self._token, self._renew_at_s = token, asked_s + RENEW_AFTER * life_s
+            self._token, self._renew_at_s = token, requested_s + RENEW_AFTER * life_s
         return self._token
 
     def extensions(self) -> dict[str, str]:
-        """What the broker is told beside the token."""
+        """Return the SASL extensions that are sent with the token."""
         return dict(self._client.extensions)
 
 
 def fetch_token(client: OAuthClient) -> tuple[str, float]:
-    """A new token and how long it lives (s); ``EnvironmentProblem`` has no secret in it."""
+    """Fetch a token; return it and its lifetime (s). ``EnvironmentProblem`` contains no secret."""
     fields = {"grant_type": "client_credentials"}
     if client.scope:
         fields["scope"] = client.scope
@@ -72,6 +72,6 @@ def fetch_token(client: OAuthClient) -> tuple[str, float]:
         raise EnvironmentProblem(f"{client.token_url} gives no token: {error}") from None
     token = found.get("access_token") if isinstance(found, dict) else None
     if not isinstance(token, str):
-        raise EnvironmentProblem(f"{client.token_url} gives no token: no access_token in it")
+        raise EnvironmentProblem(f"{client.token_url} gives no token: access_token is missing")
     life_s = found.get("expires_in")
     return token, float(life_s) if isinstance(life_s, int | float) else LIFE_S_DEFAULT

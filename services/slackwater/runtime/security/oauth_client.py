@@ -1,4 +1,4 @@
-"""What OAuth 2.0 client credentials consist of; the tokens are fetched in ``oauth.py``."""
+"""OAuth 2.0 client credentials. ``oauth.py`` exchanges them for tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class OAuthClient:
-    """What is exchanged for a token (OAuth 2.0 client credentials)."""
+    """Client credentials and the address of the token endpoint."""
 
     token_url: str
     client_id: str

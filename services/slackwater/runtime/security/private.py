@@ -19,20 +19,20 @@ FILE_MODE: Final = 0o600
 
 
 def make_private(directory: Path) -> None:
-    """Make the directory if it is missing; its missing parents get the usual mode."""
+    """Create the directory if it is missing; missing parents get the default mode."""
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
 
 
 def append_to(path: Path) -> BinaryIO:
-    """Open a log; it is made if it is missing."""
+    """Open a file for appending; create it if it is missing."""
     return open(path, "ab", opener=_opener)
 
 
 def open_to_others(path: Path) -> str | None:
-    """Why a secret file is refused, with the command that mends it; None if it is private.
+    """Return why a secret file is refused, with the command that fixes it; None if it is private.
 
     Raises:
-        OSError: the file cannot be looked at.
+        OSError: the file's mode cannot be read.
     """
     mode = stat.S_IMODE(path.stat().st_mode)
     if not mode & UMASK:

@@ -1,8 +1,8 @@
-"""Java's .properties files, read exactly as ``java.util.Properties`` reads them.
+"""Java's .properties files, with the syntax of ``java.util.Properties``.
 
-Kafka's own tools take their settings from such a file, so a file that works there must mean the
-same here, down to escapes, continuation lines and blanks at the end of a value. In one thing this
-reader is stricter: a key that is given twice is refused, where Java silently takes the last one.
+Kafka's own tools read their settings from such a file, so a file must have the same meaning here,
+including escapes, continuation lines and trailing blanks of a value. One difference: a duplicate
+key is an error here, while Java uses its last value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
 class PropertiesError(ValueError):
-    """What is wrong, and in which line; never with a value in it, which may be a secret."""
+    """A syntax error with its line; contains no value, which may be a secret."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")
@@ -27,7 +27,7 @@ class PropertiesError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One key with its value; ``line`` is where it begins."""
+    """One key with its value; ``line`` is the number of its first line."""
 
     key: str
     value: str
@@ -39,7 +39,7 @@ class Property:
 
 
 def parse_properties(text: str) -> dict[str, Property]:
-    """All properties of a file by their keys; ``PropertiesError`` names the line."""
+    """Parse a file; return its properties by key. ``PropertiesError`` names the line."""
     found: dict[str, Property] = {}
     for line, logical in _logical_lines(text):
         key, value = _split(logical)
@@ -51,7 +51,7 @@ def parse_properties(text: str) -> dict[str, Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their continuations, without blanks in front; comments are left out."""
+    """Yield logical lines with their numbers, without leading blanks and comments."""
     begun, parts = 0, list[str]()
     for number, natural in enumerate(_LINE_END.split(text), 1):
         line = natural.lstrip(_BLANKS)
@@ -70,7 +70,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Key and value: parted by the first ``=``, ``:`` or blank that is not escaped."""
+    """Split key and value at the first ``=``, ``:`` or blank that is not escaped."""
     end = 0
     while end < len(line) and line[end] not in _BLANKS + "=:":
         end += 2 if line[end] == "\\" else 1

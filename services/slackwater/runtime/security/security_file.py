@@ -1,9 +1,9 @@
 """The security file: address and credentials of a Kafka cluster, as Kafka client properties.
 
-Names are those of Java's clients; librdkafka's equivalents are accepted too, so that a file that
-works with either's tools works here. Unknown settings are refused with their line: a setting that
-is silently dropped may be the one that made a connection secure. A folder may replace the file:
-each process then reads the file of its role, ``proxy.properties`` and so on.
+Property names are those of Java's clients; librdkafka's names are accepted too, so that a file for
+the tools of either can be used. Unknown properties are errors, since an ignored property might be
+the one that secures the connection. Instead of the file a folder may be given: each process then
+reads the file of its role, ``proxy.properties`` and so on.
 
 Errors contain no values, which may be secrets.
 """
@@ -62,7 +62,7 @@ _PROVIDERS: Final = {
     ),
 }
 
-# Names of one thing, Java's first.
+# Synonyms, Java's name first.
 _MECHANISM: Final = ("sasl.mechanism", "sasl.mechanisms")
 _CLIENT_ID: Final = ("sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.client.id")
 _CLIENT_SECRET: Final = (
@@ -119,10 +119,10 @@ def read_kafka_file(given: Path, role: Role) -> KafkaFile:
 
 
 def parse_file(path: Path) -> dict[str, Property]:
-    """The properties of a file that only its owner can read."""
-    content = _private(path, "it holds how to get into Kafka")
+    """Read the properties of a file that only its owner can read."""
+    content = _private(path, "it contains Kafka credentials")
     if len(content) > FILE_BYTES_MAX:
-        raise UsageError(f"{path} is larger than {FILE_BYTES_MAX} bytes: it is no properties file")
+        raise UsageError(f"{path} is larger than {FILE_BYTES_MAX} bytes: not a properties file")
     try:
         return parse_properties(content.decode())
     except UnicodeDecodeError:
@@ -147,7 +147,7 @@ def _private(path: Path, why: str) -> bytes:
 
 @dataclass
 class _Reader:
-    """Reads one file; gathers Spark's options on the way."""
+    """Reads one file, and collects Spark's options."""
 
     given: Path
     path: Path
@@ -166,7 +166,7 @@ class _Reader:
             self._try(self._any_of("ssl."), lambda: tls_context(authorities, identity))
         if any("${" in value for value in self.spark.values()):
             if ":" in str(self.path) or "}" in str(self.path):
-                self._refuse(None, "a path with : or } in it cannot be given to Spark")
+                self._refuse(None, "Spark accepts no path that contains : or }")
             self.spark |= _PROVIDERS
         security = Security(
             protocol,
@@ -187,7 +187,7 @@ class _Reader:
                 self._refuse(key, _KERBEROS)
             if key not in _KNOWN:
                 self._refuse(
-                    key, "is not understood: this file says where Kafka is and how to get in, only"
+                    key, "is unknown: this file contains only Kafka's address and credentials"
                 )
 
     def _protocol(self) -> Protocol:
@@ -197,7 +197,7 @@ class _Reader:
             if protocol == wanted:
                 break
         else:
-            self._refuse("security.protocol", f"one of {', '.join(PROTOCOLS)}")
+            self._refuse("security.protocol", f"must be one of {', '.join(PROTOCOLS)}")
         for prefix, used in (("sasl.", "SASL" in protocol), ("ssl.", "SSL" in protocol)):
             key = self._any_of(prefix)
             if key is not None and not used:
@@ -214,7 +214,7 @@ class _Reader:
         if mechanism == "GSSAPI":
             self._refuse(key, _KERBEROS)
         if mechanism not in _MODULES:
-            self._refuse(key, f"one of {', '.join(_MODULES)}")
+            self._refuse(key, f"must be one of {', '.join(_MODULES)}")
         self.spark["sasl.mechanism"] = mechanism
         return mechanism
 
@@ -236,9 +236,7 @@ class _Reader:
             self._refuse("sasl.oauthbearer.method", "only oidc, with client credentials")
         url = self._value("sasl.oauthbearer.token.endpoint.url")
         if urlsplit(url).scheme not in ("http", "https"):
-            self._refuse(
-                "sasl.oauthbearer.token.endpoint.url", "an http or https address is needed"
-            )
+            self._refuse("sasl.oauthbearer.token.endpoint.url", "must be an http or https address")
         self.spark["sasl.oauthbearer.token.endpoint.url"] = url
         self.spark["sasl.login.callback.handler.class"] = _OAUTH_HANDLER
         if "sasl.jaas.config" in self.found:
@@ -283,11 +281,11 @@ class _Reader:
     def _jaas(
         self, mechanism: str, needed: tuple[str, ...], more: tuple[str, ...] = ()
     ) -> dict[str, str]:
-        """The options of the login module that this mechanism has."""
+        """Parse the options of this mechanism's login module."""
         key = "sasl.jaas.config"
         for other in ("sasl.username", "sasl.password", *_CLIENT_ID, *_CLIENT_SECRET):
             if other in self.found:
-                self._refuse(other, f"is in {key} already")
+                self._refuse(other, f"is already given in {key}")
         try:
             module, options = parse_jaas(self.found[key].value)
         except ValueError as error:
@@ -301,7 +299,7 @@ class _Reader:
                 self._refuse(key, f"{name} is missing")
         for name in options.keys() - set(needed):
             if not name.startswith(more or ("?",)):
-                self._refuse(key, f"option {name} is not understood")
+                self._refuse(key, f"option {name} is unknown")
         self.spark[key] = self._reference(key)
         return options
 
@@ -312,7 +310,7 @@ class _Reader:
         for key in named.values():
             if any(letter in self.found[key].value for letter in '"\\\n\r'):
                 self._refuse(
-                    key, "a quote, backslash or line end can only be said in sasl.jaas.config"
+                    key, "a quote, backslash or line end is only possible in sasl.jaas.config"
                 )
         options = [f'{name}="{self._reference(key)}"' for name, key in named.items()]
         options += [f'extension_{name}="{value}"' for name, value in (extensions or {}).items()]
@@ -363,11 +361,11 @@ class _Reader:
             self.spark["ssl.key.password"] = self._reference("ssl.key.password")
         if chain == "ssl.keystore.location":
             if key is not None:
-                self._refuse(key, f"is in {chain} already")
+                self._refuse(key, f"is already given in {chain}")
             return self._keystore(chain, password)
         if chain is None or key is None:
             if (one := chain or key) is not None:
-                self._refuse(one, "a certificate and its key are needed, here is one of the two")
+                self._refuse(one, "certificate and key must be given together")
             return None
         self.spark["ssl.keystore.type"] = "PEM"
         text = self._text(chain, "ssl.keystore.certificate.chain")
@@ -395,14 +393,14 @@ class _Reader:
             return True
         wanted = self._value(key).lower()
         if wanted not in ("", "https", "none"):
-            self._refuse(key, "https, or nothing to take a broker of any name")
+            self._refuse(key, "must be https, or empty to accept any broker name")
         self.spark[key] = "https" if wanted == "https" else ""
         return wanted == "https"
 
-    # What is in the file.
+    # Values of the file.
 
     def _value(self, key: str) -> str:
-        """The value without surrounding blanks, as Java reads all values but secrets."""
+        """Return the value without surrounding blanks, as Java does except for secrets."""
         return self.found[key].value.strip() if key in self.found else ""
 
     def _password(self, key: str) -> str | None:
@@ -411,24 +409,24 @@ class _Reader:
     def _one_of(self, keys: tuple[str, ...]) -> str | None:
         given = [key for key in keys if key in self.found]
         if len(given) > 1:
-            self._refuse(given[1], f"{given[0]} says the same thing: keep one of the two")
+            self._refuse(given[1], f"has the same meaning as {given[0]}: remove one of them")
         return given[0] if given else None
 
     def _any_of(self, prefix: str) -> str | None:
         return next((key for key in self.found if key.startswith(prefix)), None)
 
     def _file(self, key: str, *, private: bool = False) -> tuple[Path, bytes]:
-        """A file that the property names, beside this one if its path is relative."""
+        """Return path and content of a file; relative paths start at this file's folder."""
         path = self.path.parent / self._value(key)
         if private:
-            return path, _private(path, "it holds a private key")
+            return path, _private(path, "it contains a private key")
         try:
             return path, path.read_bytes()
         except OSError as error:
             self._refuse(key, f"{path} cannot be read: {error.strerror}")
 
     def _text(self, key: str, for_spark: str, *, private: bool = False) -> str:
-        """PEM from the property or from the file that it names."""
+        """Return PEM from the property or from the file that it names."""
         if not key.endswith(".location"):
             self.spark[for_spark] = self._reference(key)
             return self.found[key].value
@@ -437,14 +435,14 @@ class _Reader:
         return content.decode(errors="replace")
 
     def _reference(self, key: str) -> str:
-        """A reference to a value for Kafka's own client (its ``FileConfigProvider``)."""
+        """Return a reference to a value for Kafka's own client (its ``FileConfigProvider``)."""
         return f"${{file:{self.path}:{key}}}"
 
     def _try(self, key: str | None, work: Callable[[], _T]) -> _T:
         try:
             return work()
         except (CertificateError, ValueError, OSError) as error:
-            reason = str(error) if isinstance(error, CertificateError) else "is no valid PEM"
+            reason = str(error) if isinstance(error, CertificateError) else "is not valid PEM"
             self._refuse(key, reason)
 
     def _refuse(self, key: str | None, reason: str) -> NoReturn:

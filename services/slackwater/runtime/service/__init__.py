@@ -1,1 +1,1 @@
-"""What every process has: its main, settings, logging, clock, heartbeats, registry, state."""
+"""Common to all processes: entry point, settings, logging, clock, heartbeats, registry, state."""

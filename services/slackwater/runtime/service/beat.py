@@ -38,15 +38,15 @@ class HeartbeatChanges(TypedDict, total=False):
 class HeartbeatState:
     """The reported state of one name, a process or a part of one. Thread-safe.
 
-    ``owner_speaks``: the owner calls ``update`` continuously; its output states are omitted if it
+    ``owner_updates``: the owner calls ``update`` continuously; its output states are omitted if it
     has not done so for ``STATES_S_MAX``.
     """
 
     def __init__(
-        self, process: str, started_at: int, news: Callable[[], None], *, owner_speaks: bool
+        self, process: str, started_at: int, news: Callable[[], None], *, owner_updates: bool
     ) -> None:
         self._news = news
-        self._owner_speaks = owner_speaks
+        self._owner_updates = owner_updates
         self._beat = Heartbeat(
             process=process,
             pid=os.getpid(),
@@ -96,7 +96,7 @@ class HeartbeatState:
         with self._lock:
             beat, silent_s = replace(self._beat, at=at), self.silent_s
             measured = self._lasting | measured
-        if self._owner_speaks:
+        if self._owner_updates:
             beat = believable(beat, silent_s)
         return replace(beat, detail=beat.detail | measured) if measured else beat
 

@@ -1,7 +1,7 @@
-"""What a process has received of the heartbeats of all processes.
+"""The latest heartbeats of all processes, as one process has received them.
 
-Pure: heartbeats and the times of their receipt come in. Names and bytes held are bounded, since any
-principal with write access to the topic can forge heartbeats.
+Pure: heartbeats and the times of their receipt are arguments. Names and bytes held are bounded,
+since any principal with write access to the topic can forge heartbeats.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class HeartbeatView:
         return None if last is None else last.beat
 
     def all(self) -> dict[str, Heartbeat]:
-        """The latest heartbeat of everybody, by name."""
+        """The latest heartbeat of every name."""
         return {name: last.beat for name, last in sorted(self._last_heartbeats.items())}
 
     def age_ms(self, process: str, now_s: float) -> float | None:

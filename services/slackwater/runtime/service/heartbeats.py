@@ -88,7 +88,7 @@ class HeartbeatSender:
         health_file: touched when the broker has acknowledged a heartbeat of a process that is
             ready, with all of its parts.
         interval_s: seconds between two heartbeats.
-        owner_speaks: the owner calls ``update`` continuously; its output states are omitted if it
+        owner_updates: the owner calls ``update`` continuously; its output states are omitted if it
             has not done so for ``STATES_S_MAX``.
         carries: the process only carries parts with names of their own (``add_part``). One record
             holds the state of all parts, from one thread, through one producer.
@@ -105,7 +105,7 @@ class HeartbeatSender:
         clock: SystemClock | None = None,
         health_file: Path | None = None,
         interval_s: float = INTERVAL_S,
-        owner_speaks: bool = False,
+        owner_updates: bool = False,
         carries: bool = False,
         cpu: OwnCpu | None = None,
         before: Callable[[], None] = lambda: None,
@@ -117,7 +117,7 @@ class HeartbeatSender:
         self._before = before
         self._clock = clock or SystemClock()
         self._news = threading.Event()
-        self._own = self._beat(process, owner_speaks=owner_speaks)
+        self._own = self._beat(process, owner_updates=owner_updates)
         self.update = self._own.update
         self._carries = carries
         self._parts: dict[str, HeartbeatState] = {}
@@ -139,18 +139,20 @@ class HeartbeatSender:
         )
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
-    def _beat(self, name: str, *, owner_speaks: bool) -> HeartbeatState:
-        return HeartbeatState(name, self._clock.now_us(), self._news.set, owner_speaks=owner_speaks)
+    def _beat(self, name: str, *, owner_updates: bool) -> HeartbeatState:
+        return HeartbeatState(
+            name, self._clock.now_us(), self._news.set, owner_updates=owner_updates
+        )
 
     def start(self) -> HeartbeatSender:
         """Start the thread; the first heartbeat is sent at once."""
         self._thread.start()
         return self
 
-    def add_part(self, name: str, *, owner_speaks: bool = False) -> HeartbeatState:
+    def add_part(self, name: str, *, owner_updates: bool = False) -> HeartbeatState:
         """Add a part that starts now; it replaces an earlier part of the same name."""
         assert self._carries, f"{self._process} is a process of one name"
-        beat = self._beat(name, owner_speaks=owner_speaks)
+        beat = self._beat(name, owner_updates=owner_updates)
         with self._lock:
             self._parts[name] = beat
         self._news.set()
@@ -276,7 +278,7 @@ class HeartbeatListener:
             return self._view.latest(process)
 
     def all(self) -> dict[str, Heartbeat]:
-        """The latest heartbeat of everybody, by name."""
+        """The latest heartbeat of every name."""
         with self._lock:
             return self._view.all()
 
@@ -346,7 +348,7 @@ class HeartbeatListener:
             # Longer than the broker takes to respond: the response ends the wait, not the timeout.
             records = reader.poll(1000, INTERVAL_S + 2 * self._gather_ms / 1000)
         except PositionGoneError:
-            reader.unassign([self._log])  # too slow: go on from the end of the topic
+            reader.unassign([self._log])  # too slow: continue at the end of the topic
             return
         except LogError:
             self._stopping.wait(INTERVAL_S)
@@ -359,7 +361,7 @@ class HeartbeatListener:
                 try:
                     beat = decode_heartbeat(record.value, record.offset)
                 except MalformedRecordError as error:
-                    SKIPPED.note(*record.log, record.offset, "no heartbeat", error.reason)
+                    SKIPPED.note(*record.log, record.offset, "not a heartbeat", error.reason)
                     continue
                 news |= self._view.take(beat, now_s, len(record.value))
                 self._last_offset = record.offset

@@ -44,15 +44,15 @@ class NormalTime:
         self._closed.set()
 
     def lateness_us(self, e: int) -> int:
-        """How long after the event clock shows e it is due, in event time."""
+        """Return the lateness at event time e (us of event time)."""
         return self._lateness.at(e)
 
     def of(self, e: int) -> int | None:
-        """Wall time at which e is due; None while the event clock is not known."""
+        """Return the wall time (us) at which e is due; None before the event clock is published."""
         clock = self._clock
         return None if clock is None else normal_time_us(clock, e, self._lateness.at(e))
 
     def observe(self, boundary: int, now: int) -> None:
-        """Advance a clock that follows the data to a boundary that was read."""
+        """Advance a clock that follows the data, after a boundary (event time, us) was read."""
         if isinstance(self._clock, DataClock):
             self._clock.observe(boundary, now)

@@ -63,12 +63,12 @@ class PartBeat:
     """The heartbeat of a part; receivers see that of a separate process.
 
     A restart of the part begins a new heartbeat with a later start time; failure counts continue.
-    ``owner_speaks``: see ``HeartbeatSender``.
+    ``owner_updates``: see ``HeartbeatSender``.
     """
 
-    def __init__(self, sender: HeartbeatSender, name: str, *, owner_speaks: bool = False) -> None:
-        self._sender, self._name, self._owner_speaks = sender, name, owner_speaks
-        self._beat = sender.add_part(name, owner_speaks=owner_speaks)
+    def __init__(self, sender: HeartbeatSender, name: str, *, owner_updates: bool = False) -> None:
+        self._sender, self._name, self._owner_updates = sender, name, owner_updates
+        self._beat = sender.add_part(name, owner_updates=owner_updates)
         self._lasting: dict[str, int] = {}
         self._is_silent = False
 
@@ -79,7 +79,7 @@ class PartBeat:
     def begin_again(self, lasting: Mapping[str, int] | None = None) -> None:
         """Restart the part's heartbeat; ``lasting`` stays in its details."""
         self._lasting |= lasting or {}
-        self._beat = self._sender.add_part(self._name, owner_speaks=self._owner_speaks)
+        self._beat = self._sender.add_part(self._name, owner_updates=self._owner_updates)
         self._beat.is_silent = self._is_silent
         self._beat.keep_reporting(self._lasting)
 

@@ -1,10 +1,10 @@
 """The registry: the queries and the event clock of a deployment.
 
-A query's start E0 and its grid width w are fixed when it is registered (trace-24, trace-27) and
-must be the same in every process, so they are stored in its definition here only. Processes wait
-for the entries they need, so the order in which they start does not matter. Until there is a
-controller the supervisor or the registrar writes the entries. The topic is compacted by name, and
-an existing entry is left as it is, so that a restarted deployment keeps its start.
+A query's start time and its grid width w are fixed when it is registered (trace-24, trace-27) and
+must be the same in every process, so they are stored only here, in its definition. Processes wait
+for the entries they need, so the order in which they start does not matter. The supervisor or the
+registrar writes the entries. The topic is compacted by name, and existing entries are not
+replaced, so that a restarted deployment keeps its start time.
 
 The topic may hold foreign records. A record that is no entry is skipped, counted and reported
 (``slackwater.runtime.logs.skipped``), and the entry before it stays valid. So is a tombstone:
@@ -110,7 +110,7 @@ def _check_ranges(query: QueryDefinition) -> None:
     if query.name != spec.name or not spec.sources:
         raise ValueError("the names are not those of a query")
     if not (abs(query.e0_us) < EVENT_US_MAX and 0 < query.w_us < EVENT_US_MAX):
-        raise ValueError(f"E0 {query.e0_us}, w {query.w_us}")
+        raise ValueError(f"start time {query.e0_us} us or width {query.w_us} us is out of range")
     if window is not None and not 0 < window.slide_us <= window.size_us < EVENT_US_MAX:
         raise ValueError(f"a window of {window.size_us} us every {window.slide_us} us")
     if not all(0 <= time < EVENT_US_MAX for time in times):
@@ -315,7 +315,7 @@ def _entry(raw: RawRecord) -> tuple[str, _Entry]:
     where = f"{raw.topic}:{raw.partition}:{raw.offset}"
     record = decode_registry(raw.value, where)
     if raw.key != record.name.encode():
-        raise MalformedRecordError(where, "its key is not its name")
+        raise MalformedRecordError(where, "the record's key differs from the entry's name")
     try:
         return record.name, _parsed(record)
     except (ValueError, RecursionError) as error:

@@ -4,8 +4,8 @@ DPC's nodes truncate an output buffer when all readers have acknowledged. Here t
 the acknowledgements. A deltas partition is needed from the smaller position of the root's two
 lines. An ordered log is needed from the smallest ``contiguous_seq``, where a starting aggregator
 begins (rule-26; without a window the root reads the log, and its positions count as for deltas),
-and from where its own writer starts to read it (rule-25). A log is kept whole while one of the
-roots that read it has no state record. Source logs are not truncated: the audit recomputes from
+and from where its own writer starts to read it (rule-25). Nothing of a log is deleted while one of
+the roots that read it has no state record. Source logs are not truncated: the audit recomputes from
 them, and their retention is the user's.
 
 Each round deletes what the previous round found not needed: an aggregator that has just read a
@@ -35,7 +35,7 @@ def not_needed(
     states: Mapping[str, OrdererState | RootState],
     names: Names = UNPREFIXED,
 ) -> dict[Log, int]:
-    """Per log the offset below which nothing is needed; logs that are needed whole are absent.
+    """Per log the offset below which nothing is needed; omits logs of which all is needed.
 
     ``readers`` are the queries that read the same children.
     """

@@ -211,13 +211,16 @@ _SASL, _JAAS = "security.protocol=SASL_SSL", "sasl.jaas.config="
 @pytest.mark.parametrize(
     ("lines", "reported"),
     [
-        (["a.b=1"], "line 1: a.b: is not understood"),
-        (["", "security.protocl=SSL"], "line 2: security.protocl: is not understood"),
-        (["security.protocol=TLS"], "line 1: security.protocol: one of PLAINTEXT, SSL"),
+        (["a.b=1"], "line 1: a.b: is unknown"),
+        (["", "security.protocl=SSL"], "line 2: security.protocl: is unknown"),
+        (["security.protocol=TLS"], "line 1: security.protocol: must be one of PLAINTEXT, SSL"),
         ([_SASL], "line 1: security.protocol: SASL_SSL needs sasl.mechanism"),
         ([_SASL, "sasl.mechanism=GSSAPI"], "line 2: sasl.mechanism: Kerberos is not supported"),
         (["sasl.kerberos.service.name=kafka"], "line 1: sasl.kerberos.service.name: Kerberos"),
-        ([_SASL, "sasl.mechanism=PLAIN", "sasl.mechanisms=PLAIN"], "keep one of the two"),
+        (
+            [_SASL, "sasl.mechanism=PLAIN", "sasl.mechanisms=PLAIN"],
+            "has the same meaning as sasl.mechanism: remove one of them",
+        ),
         ([_SASL, "sasl.mechanism=PLAIN"], "PLAIN needs sasl.jaas.config, or sasl.username"),
         (["sasl.username=u"], "line 1: sasl.username: has no effect with security.protocol=PLAIN"),
         (["security.protocol=SSL", "sasl.username=u"], "has no effect with security.protocol=SSL"),
@@ -243,17 +246,17 @@ _SASL, _JAAS = "security.protocol=SASL_SSL", "sasl.jaas.config="
         ),
         (
             [_SASL, "sasl.mechanism=PLAIN", "sasl.username=u", 'sasl.password=hid"den'],
-            "line 4: sasl.password: a quote, backslash or line end can only be said in",
+            "line 4: sasl.password: a quote, backslash or line end is only possible in",
         ),
         (
             [_SASL, "sasl.mechanism=OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url=file:///x"],
-            "line 3: sasl.oauthbearer.token.endpoint.url: an http or https address is needed",
+            "line 3: sasl.oauthbearer.token.endpoint.url: must be an http or https address",
         ),
         (["security.protocol=SSL", "ssl.ca.location=none.pem"], "F/none.pem cannot be read"),
         (["security.protocol=SSL", "ssl.ca.pem=hidden"], "line 2: ssl.ca.pem: there is no cert"),
         (
             ["security.protocol=SSL", "ssl.keystore.key=hidden"],
-            "line 2: ssl.keystore.key: a certificate and its key are needed",
+            "line 2: ssl.keystore.key: certificate and key must be given together",
         ),
         (["ssl.key.password=hidden", "ssl.key.password=hidden"], "line 2: ssl.key.password is giv"),
     ],

@@ -265,7 +265,7 @@ def test_each_owner_is_believed_by_its_own_word(monkeypatch: pytest.MonkeyPatch)
         "slackwater.runtime.service.beat.time", SimpleNamespace(monotonic=lambda: 1_000.0)
     )
     reported = [
-        HeartbeatState(name, 1, lambda: None, owner_speaks=True) for name in ("speaks", "hangs")
+        HeartbeatState(name, 1, lambda: None, owner_updates=True) for name in ("speaks", "hangs")
     ]
     for beat in reported:
         beat.update(ready=True, states={"out": "STABLE"}, detail={"at": 1})

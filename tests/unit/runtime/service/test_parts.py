@@ -35,19 +35,19 @@ class Sender:
 
     def __init__(self) -> None:
         self.beats: list[HeartbeatState] = []
-        self.speaks: list[bool] = []
+        self.updates: list[bool] = []
 
-    def add_part(self, name: str, *, owner_speaks: bool = False) -> HeartbeatState:
+    def add_part(self, name: str, *, owner_updates: bool = False) -> HeartbeatState:
         self.beats.append(
-            HeartbeatState(name, len(self.beats), lambda: None, owner_speaks=owner_speaks)
+            HeartbeatState(name, len(self.beats), lambda: None, owner_updates=owner_updates)
         )
-        self.speaks.append(owner_speaks)
+        self.updates.append(owner_updates)
         return self.beats[-1]
 
 
 def test_a_part_that_begins_again_is_not_what_it_was() -> None:
     sender = Sender()
-    beat = PartBeat(cast(Any, sender), "orderer/q.0.a", owner_speaks=True)
+    beat = PartBeat(cast(Any, sender), "orderer/q.0.a", owner_updates=True)
     beat.update(inc=4, ready=True, states={"out": "STABLE"}, detail={"readings": 3})
     beat.begin_again({FAILURES: 1})
     assert len(sender.beats) == 2
@@ -60,7 +60,7 @@ def test_a_part_that_begins_again_is_not_what_it_was() -> None:
     )
     beat.update(detail={"readings": 1})
     assert sender.beats[-1].to_heartbeat(5, {}).detail == {"readings": 1, FAILURES: 1}
-    assert sender.speaks == [True, True], "it is believed no longer than before"
+    assert sender.updates == [True, True], "it is believed no longer than before"
 
 
 def test_a_part_that_stands_still_is_silent_over_its_lives() -> None:
