@@ -33,12 +33,12 @@ KEY_CHARS_MAX: Final = 65_536
 """Maximum length of a key; a longer one is an error, such as an unclosed quote."""
 
 BOUND_TOLERANCE_US: Final = 250_000
-"""A first answer is late if it comes this long after X; the tolerance covers a consumer's delay."""
+"""A first answer counts as late from this long after X; the tolerance covers a consumer's delay."""
 BUCKET_OF_WINDOWS_US: Final = 250_000
-"""Bucket width of windowed queries. Buckets end where windows do, so answers never wait for one and
-buckets may be wide; cost is per bucket. Wider, the last bucket would hold too much of a window."""
+"""Bucket width of windowed queries. Buckets end where windows end, so no answer waits for a bucket,
+and each bucket has a fixed cost. If wider, the last bucket would hold too much of a window."""
 BUCKET_OF_JOINS_US: Final = 100_000
-"""Bucket width of joins: a bucket's pairs are made at once and may be many times its readings."""
+"""Bucket width of joins: a bucket's pairs are made at once and may far outnumber its readings."""
 BUCKET_OF_ROWS_US: Final = 10_000
 """Bucket width without a window, where every reading waits for the end of its bucket."""
 
@@ -56,7 +56,7 @@ class FieldSpec:
 
 @dataclass(frozen=True, slots=True)
 class KeySpec:
-    """Where a reading's key comes from: exactly one is set; ``level`` of an MQTT topic, from 1."""
+    """The source of a reading's key: exactly one is set. ``level``: of an MQTT topic, from 1."""
 
     column: str | None = None
     field: str | None = None
@@ -66,7 +66,7 @@ class KeySpec:
 
 @dataclass(frozen=True, slots=True)
 class TimeSpec:
-    """Where the event time comes from: ``columns`` (joined by one blank) or the JSON ``field``.
+    """The source of the event time: ``columns`` (joined by one blank) or the JSON ``field``.
 
     Exactly one of ``unit`` and ``format`` (strptime) defines the format. Without an offset: UTC.
     """
@@ -87,7 +87,7 @@ class CsvSpec:
 
 @dataclass(frozen=True, slots=True)
 class RegistrySpec:
-    """A schema registry, and the file that holds how to get into it."""
+    """The address of a schema registry, and the file with its credentials."""
 
     url: str
     credentials: str | None = None
@@ -116,7 +116,7 @@ class HttpInputSpec:
 
 @dataclass(frozen=True, slots=True)
 class HttpListenSpec:
-    """Where a proxy accepts HTTP requests, and its certificate; None for the key and it: no TLS."""
+    """The address at which a proxy accepts HTTP requests; without certificate and key: no TLS."""
 
     host: str = "127.0.0.1"
     port: int = 8088
@@ -239,7 +239,7 @@ class QuerySpec:
         return WindowSpec(w_us, w_us) if self.window is None else self.window
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON values, for the registry. Sharing is named only where there is any."""
+        """Return plain JSON values, for the registry; unset fields of sharing are omitted."""
         values = dataclasses.asdict(self)
         return {k: v for k, v in values.items() if v or k not in _SHARING}
 
@@ -285,7 +285,7 @@ def _once_a_query(method: _Query[P, R]) -> _Query[P, R]:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A whole deployment file; methods take a query by name or as a (registered) value."""
+    """A deployment file; methods take a query by name or as a (registered) value."""
 
     clock: Clock
     streams: Mapping[str, StreamSpec]

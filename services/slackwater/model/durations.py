@@ -1,8 +1,8 @@
 """Durations as text: an integer or decimal and a unit, ``50ms`` or ``1.5h``.
 
-One parser serves the deployment file, the command line and the faults of a rehearsal. The result is
-whole microseconds, computed in decimal: floats would sometimes be one microsecond off. Fractions of
-a microsecond are cut off, as for event times.
+One parser for the deployment file, the command line and the faults of a rehearsal. The result is
+an integer number of microseconds, computed in decimal: floats would sometimes be off by one.
+Fractions of a microsecond are truncated, as for event times.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ UNITS_US: Final = {
     "d": 86_400_000_000,
 }
 DURATION_US_MAX: Final = 36_525 * UNITS_US["d"]
-"""A hundred years: longer is a typing error, and sums of times must stay far inside int64."""
+"""A hundred years: a longer duration is a typing error, and sums of times must fit int64."""
 
 _DURATION = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?) ?(us|ms|s|m|h|d)", re.ASCII)
 
 
 def parse_duration_us(text: str) -> int:
-    """Whole microseconds of e.g. ``250ms``; raises ``ValueError`` with a sentence."""
+    """Parse e.g. ``250ms`` into microseconds; raises ``ValueError`` with a message for users."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise ValueError(
@@ -39,7 +39,7 @@ def parse_duration_us(text: str) -> int:
 
 
 def format_duration_us(us: int) -> str:
-    """The duration as a whole number of its largest unit: 1500000 is ``1500ms``."""
+    """Format a duration in the largest unit of which it is a multiple: 1500000 is ``1500ms``."""
     for unit, size in reversed(UNITS_US.items()):
         if us % size == 0 and us != 0:
             return f"{us // size}{unit}"

@@ -62,7 +62,7 @@ class HeldTooMuchError(SlackwaterError):
 
 
 class MalformedRecordError(SlackwaterError):
-    """Bytes from a log that are no record: damaged, or of another schema.
+    """Bytes from a log that are not a valid record: damaged, or of another schema.
 
     ``where`` is the place (topic, partition and offset), ``reason`` the defect.
     """

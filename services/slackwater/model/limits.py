@@ -13,7 +13,7 @@ RECORD_BYTES_MAX: Final = 16 * 1024 * 1024
 RECORD_BATCH_BYTES_MAX: Final = RECORD_BYTES_MAX + 64 * 1024
 """The largest record with the overhead of its Kafka batch: for brokers, producers, consumers."""
 PREFETCH_KIB_MAX: Final = RECORD_BYTES_MAX // 1024
-"""Default bound on the records that a reader fetches ahead."""
+"""Default bound on a reader's prefetched records."""
 CONTROL_STATE_BYTES_MAX: Final = 1_000_000
 """The replicated object of the controllers: queries, nodes and placement."""
 

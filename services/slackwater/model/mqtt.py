@@ -1,7 +1,7 @@
-"""What a stream says about its MQTT broker, and the rules of MQTT's topic filters.
+"""The MQTT settings of a stream, and the rules of MQTT's topic filters.
 
 A filter is a topic whose levels, between slashes, may be ``+`` (any one level) or, as the last one,
-``#`` (any number of levels, none included). A filter that begins with a wildcard does not match
+``#`` (any number of levels, including none). A filter that begins with a wildcard does not match
 topics that begin with ``$`` (MQTT 5, section 4.7).
 """
 
@@ -14,12 +14,12 @@ MqttVersion = Literal["3.1.1", "5"]
 MqttFormat = Literal["json", "json-array", "json-columns"]
 
 FILTER_BYTES_MAX: Final = 65_535
-"""MQTT's own bound."""
+"""MQTT's limit."""
 CLIENT_ID_BYTES_MAX: Final = 65_535
 PORT_PLAIN: Final = 1883
 PORT_TLS: Final = 8883
 IN_FLIGHT_DEFAULT: Final = 10
-"""Not above the default window of any common broker: RabbitMQ 10, Mosquitto and VerneMQ 20."""
+"""The smallest default window of the common brokers: RabbitMQ 10, Mosquitto and VerneMQ 20."""
 SESSION_DEFAULT_US: Final = 7 * 86_400_000_000
 
 
@@ -36,8 +36,8 @@ class MqttTlsSpec:
 class MqttSpec:
     """The broker, the session and the messages of one stream.
 
-    ``in_flight`` is a lower bound of the broker's window: it sends at least so many QoS 1 messages
-    before it waits for acknowledgements. ``sequence`` is the JSON path of a counter of the device.
+    ``in_flight`` is a lower bound of the broker's window, the number of QoS 1 messages that it
+    sends before it waits for acknowledgements. ``sequence``: JSON path of the device's counter.
     """
 
     host: str
@@ -56,7 +56,7 @@ class MqttSpec:
 
     @property
     def address(self) -> str:
-        """The broker in messages."""
+        """The broker's address in messages."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -77,35 +77,35 @@ def broker_of(text: str, default_port: int) -> tuple[str, int]:
     if not port:
         return host, default_port
     if not port.isdecimal() or not port.isascii() or not 0 < int(port[:6]) < 65_536:
-        raise ValueError(f"{port!r} is no port")
+        raise ValueError(f"{port!r} is not a port")
     return host, int(port)
 
 
 def why_no_filter(text: str) -> str | None:
-    """Why the text is no topic filter that a stream may have; None if it is one."""
+    """Return why the text is not an allowed topic filter; None if it is one."""
     if not text or len(text.encode(errors="replace")) > FILTER_BYTES_MAX:
-        return f"a topic filter has 1 to {FILTER_BYTES_MAX} bytes"
+        return f"a topic filter must have 1 to {FILTER_BYTES_MAX} bytes"
     if "\0" in text:
-        return "a topic filter holds no null character"
+        return "a topic filter must not contain a null character"
     levels = text.split("/")
     if levels[0] == "$share":
-        return "a shared subscription gives each message to one of several clients, in any order"
+        return "a shared subscription is not allowed: it divides the messages among clients"
     for at, level in enumerate(levels):
         if "#" in level and (level != "#" or at < len(levels) - 1):
-            return "# must be the whole of the last level"
+            return "# must be the complete last level"
         if "+" in level and level != "+":
-            return "+ must be the whole of a level"
+            return "+ must be a complete level"
     return None
 
 
 def has_level(topic_filter: str, level: int) -> bool:
-    """Whether topics that match the filter may have this level, counted from 1."""
+    """Return whether topics that match the filter may have this level, counted from 1."""
     levels = topic_filter.split("/")
     return levels[-1] == "#" or level <= len(levels)
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether some topic matches both filters."""
+    """Return whether any topic matches both filters."""
     a, b = one.split("/"), other.split("/")
     if (a[0].startswith("$") and b[0] in ("+", "#")) or (b[0].startswith("$") and a[0] in "+#"):
         return False

@@ -24,7 +24,7 @@ RESULT_KINDS: Final[tuple[ResultKind, ...]] = ("stable", "tentative", "correctio
 OURS: Final = "sw."
 """Start of the name of every topic and transactional id, after the prefix."""
 TOPIC_CHARS_MAX: Final = 249
-"""Kafka's own bound."""
+"""Kafka's limit."""
 PREFIX_CHARS_MAX: Final = 100
 """Leaves room for the longest name after it: a query's name has at most 63 characters."""
 
@@ -35,7 +35,7 @@ _ROOT: Final = re.compile(r"([a-z][a-z0-9-]*)\.(\d+)", re.ASCII)
 
 
 def replica_letter(replica: int) -> str:
-    """The letter of a replica in names: 0 is ``a``."""
+    """Return the letter of a replica in names: 0 is ``a``."""
     assert 0 <= replica < 26
     return chr(ord("a") + replica)
 
@@ -138,18 +138,18 @@ def own_name(process: str) -> str:
 
 
 def is_orderer_of(process: str, query: str) -> bool:
-    """Is it an orderer of this query?"""
+    """Return whether the process is an orderer of this query."""
     return process.startswith(f"orderer/{query}.")
 
 
 def is_proxy_of(process: str, stream: str) -> bool:
-    """Is it a proxy of this stream?"""
+    """Return whether the process is a proxy of this stream."""
     return process == f"proxy/{stream}" or process.startswith(f"proxy/{stream}.")
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of the deployment with this prefix; ``""`` for the only one on its cluster."""
+    """The names of the deployment with this prefix; ``""`` if it is alone on its cluster."""
 
     prefix: str = ""
 
@@ -160,11 +160,11 @@ class Names:
     # Topics.
 
     def source(self, log: str) -> str:
-        """The source log of a stream; `lab.0` is partition 0 of the existing topic behind `lab`."""
+        """The source log of a stream; ``lab.0``: of partition 0 of the topic that ``lab`` reads."""
         return f"{self.prefix}sw.source.{log}"
 
     def quarantine(self, stream: str) -> str:
-        """Where a stream's unusable readings are kept."""
+        """The topic of a stream's unusable readings."""
         return f"{self.prefix}sw.quarantine.{stream}"
 
     def ordered(self, query: str, child: int) -> str:
@@ -194,14 +194,14 @@ class Names:
         return f"{self.prefix}sw.registry"
 
     def topic(self, bare: str) -> str:
-        """The topic that is called ``bare`` without a prefix."""
+        """The topic whose name without prefix is ``bare``."""
         return self.prefix + bare
 
     def is_ours(self, topic: str) -> bool:
-        """Is it named like a topic of this deployment?"""
+        """Return whether the topic has a name of this deployment."""
         return topic.startswith(self.prefix + OURS)
 
-    # Everything else.
+    # Transactional ids and groups.
 
     def transactional_id(self, query: str, part: int) -> str:
         """The fence of a query's part (rule-27)."""
@@ -218,7 +218,7 @@ class Names:
 
 
 def why_no_prefix(prefix: str) -> str | None:
-    """Why a prefix is invalid; None if it is valid."""
+    """Return why a prefix is invalid; None if it is valid."""
     if not prefix:
         return None
     if len(prefix) > PREFIX_CHARS_MAX:

@@ -18,10 +18,10 @@ def evict(
     entries_max: int,
     bytes_max: int,
 ) -> int:
-    """Drop the first entries until ``cache``, which takes ``nbytes``, is within the bounds.
+    """Drop the first entries until ``cache``, of ``nbytes``, is within the bounds.
 
-    One entry is kept, however large it is. A cache that moves what it finds to its end drops the
-    least recently used. Returns the bytes that are left.
+    One entry is kept, however large it is. If hits are moved to the end, this evicts the least
+    recently used entries. Returns the remaining bytes.
     """
     while len(cache) > 1 and (len(cache) > entries_max or nbytes > bytes_max):
         nbytes -= size_of(*cache.popitem(last=False))

@@ -1,18 +1,18 @@
 """The event clock: maps event time to wall time (rule-15, trace-12).
 
 The normal time of an event time e is wall(e + lateness), where ``wall`` is one function for the
-whole deployment. It is independent of arrivals: a window is due even if all sources are silent, and
-a source whose clock is an hour ahead advances no deadline. The DPC paper measures the delay from a
-tuple's arrival (section 4.2); with that, a silence of all sources would never end a wait, and a
-chain would wait once a stage.
+whole deployment. It does not depend on arrivals: a window becomes due even if all sources are
+silent, and a source whose clock is an hour ahead advances no deadline. The DPC paper measures the
+delay from a tuple's arrival (section 4.2); then, if all sources are silent, no wait would ever end,
+and a chain would wait once per stage.
 
-Three kinds: live (``WallClock``), accelerated replay (``AnchoredClock``), and replay of an old
-topic at whatever speed it can be read (``DataClock``), where nothing is due while all are silent.
-None reads a clock: wall time comes in as an argument, from a slewed monotonic clock.
+There are three kinds: live (``WallClock``), accelerated replay (``AnchoredClock``), and replay of
+an existing topic as fast as it can be read (``DataClock``), where nothing is due while all sources
+are silent. None reads a clock: wall time is an argument, from a slewed monotonic clock.
 
-For the first two, ``wall`` rounds up and ``event`` down, which makes them adjoint:
-wall(e) <= t exactly if e <= event(t). So "is e due at t" has one answer, whichever is asked, and
-no answer is early by a rounded microsecond.
+For the first two, ``wall`` rounds up and ``event`` rounds down, which makes them adjoint:
+wall(e) <= t exactly if e <= event(t). Both functions therefore agree on whether e is due at t, and
+no answer is a microsecond early because of rounding.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class EventClock(Protocol):
     """Wall time of an event time, and back. All times are whole microseconds since the epoch."""
 
     def wall(self, e: int) -> int | None:
-        """Wall time at which the event clock shows e; None while unknown."""
+        """Return the wall time at which event time e is reached; None while unknown."""
         ...
 
     def event(self, wall: int) -> int | None:
-        """Event time that the clock shows at a wall time; None before it has begun."""
+        """Return the event time reached at a wall time; None before the clock has started."""
         ...
 
     def to_json(self) -> dict[str, Any]:
@@ -46,25 +46,25 @@ class WallClock:
     """Live: event time is wall time."""
 
     def wall(self, e: int) -> int:
-        """The time itself."""
+        """Return e."""
         return e
 
     def event(self, wall: int) -> int:
-        """The time itself."""
+        """Return the wall time."""
         return wall
 
     def to_json(self) -> dict[str, Any]:
-        """Only its kind."""
+        """Return only the kind."""
         return {"kind": "wall"}
 
 
 @dataclass(frozen=True, slots=True)
 class AnchoredClock:
-    """Replay: at ``anchor_wall_us`` it shows ``anchor_event_us``, and runs ``speed`` times as fast.
+    """Replay: reaches ``anchor_event_us`` at ``anchor_wall_us``, and runs ``speed`` times as fast.
 
-    Exact: a float speed is a ratio of two integers, and integers do the rest. ``end_event_us`` is
-    where the replay ends (trace-24): no boundary goes beyond it, so nothing beyond it may become
-    due either, or windows that nobody will ever fill would be answered tentatively without end.
+    Exact: a float speed is a ratio of two integers, and the arithmetic uses integers only.
+    ``end_event_us`` is the end of the replay (trace-24). No watermark passes it, so nothing after
+    it may become due: otherwise empty windows would be answered tentatively without end.
     """
 
     anchor_wall_us: int
@@ -76,17 +76,17 @@ class AnchoredClock:
         assert 0 < self.speed < float("inf"), f"a clock cannot run at speed {self.speed}"
 
     def wall(self, e: int) -> int:
-        """The first microsecond at which the clock shows e or more."""
+        """Return the first microsecond at which event time e is reached."""
         fast, slow = self.speed.as_integer_ratio()
         return self.anchor_wall_us - (self.anchor_event_us - e) * slow // fast
 
     def event(self, wall: int) -> int:
-        """The last event time that has been reached."""
+        """Return the last event time reached."""
         fast, slow = self.speed.as_integer_ratio()
         return self.anchor_event_us + (wall - self.anchor_wall_us) * fast // slow
 
     def to_json(self) -> dict[str, Any]:
-        """Its kind, anchor, speed and end."""
+        """Return kind, anchor, speed and end."""
         return {
             "kind": "anchored",
             "anchor_wall_us": self.anchor_wall_us,
@@ -97,11 +97,11 @@ class AnchoredClock:
 
 
 class DataClock:
-    """``clock: data``: e is reached when the first stream's boundary reaches it.
+    """``clock: data``: e is reached when the watermark of any stream reaches it.
 
-    Remembers when the largest boundary grew, in at most ``observations_max`` pairs. When they are
-    full, every second one of the older half goes: what is long past is then known less exactly,
-    but never too early, since what was forgotten is answered by the next pair that is left.
+    Records when the largest watermark rose, in at most ``observations_max`` pairs. When they are
+    full, every second pair of the older half is dropped. Old times are then less exact, but never
+    too early, since a dropped pair is replaced by the pair after it.
     """
 
     __slots__ = ("_boundaries", "_observations_max", "_walls")
@@ -122,7 +122,7 @@ class DataClock:
         if self._walls:
             now = max(now, self._walls[-1])
         if self._walls and now == self._walls[-1]:
-            self._boundaries[-1] = boundary  # reached at the same moment: one pair says both
+            self._boundaries[-1] = boundary  # reached at the same time: one pair suffices
             return
         if len(self._boundaries) >= self._observations_max:
             self._thin()
@@ -130,17 +130,17 @@ class DataClock:
         self._walls.append(now)
 
     def wall(self, e: int) -> int | None:
-        """When a boundary first reached e; None while none has."""
+        """Return the wall time at which a watermark first reached e; None before that."""
         i = bisect_left(self._boundaries, e)
         return self._walls[i] if i < len(self._walls) else None
 
     def event(self, wall: int) -> int | None:
-        """The largest boundary that had been read by then; None before the first."""
+        """Return the largest watermark read by then; None before the first."""
         i = bisect_right(self._walls, wall)
         return self._boundaries[i - 1] if i else None
 
     def to_json(self) -> dict[str, Any]:
-        """Only its kind: what it has observed is each process's own."""
+        """Return only the kind: each process makes its own observations."""
         return {"kind": "data"}
 
     def _thin(self) -> None:
@@ -150,7 +150,7 @@ class DataClock:
 
 
 def clock_from_json(data: Mapping[str, Any]) -> EventClock:
-    """The clock that ``to_json`` described; raises ``ValueError`` for anything else."""
+    """Return the inverse of ``to_json``; raises ``ValueError`` for other input."""
     match data:
         case {"kind": "wall"}:
             return WallClock()
@@ -169,10 +169,7 @@ def clock_from_json(data: Mapping[str, Any]) -> EventClock:
 
 
 def normal_time_us(clock: EventClock, e: int, lateness_us: int) -> int | None:
-    """Wall time at which e is due, without a failure (rule-15); None while it is not known.
-
-    It never is for what lies beyond the end of a replay.
-    """
+    """Return the normal time of e (rule-15); None while unknown, and beyond the end of a replay."""
     if isinstance(clock, AnchoredClock) and clock.end_event_us is not None:
         return None if e > clock.end_event_us else clock.wall(e + lateness_us)
     return clock.wall(e + lateness_us)

@@ -1,12 +1,12 @@
-"""Contiguous ids: tracks the end of a log's sequence without holes.
+"""Contiguous ids: tracks the end of the contiguous prefix of a log.
 
-Every stable stream numbers what it carries without gaps (rule-4). A log may hold more than its
-sequence: repeats after a restart, records of a dead writer, records beyond a hole. One comparison,
-the same for the resuming writer and all readers, decides: a run of ids belongs to the sequence
-exactly if its first id is the next one (rule-7 and rule-10). The last record of a log is no
-evidence; a writer that resumed there would leave a hole that no reader can pass (trace-1).
+Every stable stream numbers its readings without gaps (rule-4). A log may also hold repeats after a
+restart, records of a zombie, and records beyond a hole. One comparison, the same for the resuming
+writer and all readers, decides: a run of ids belongs to the sequence exactly if its first id is the
+next one (rule-7 and rule-10). The last record of a log is not used: a writer that resumed after it
+would leave a hole that no reader can pass (trace-1).
 
-Rejected: remembering runs that came too early and joining them when the hole fills. The writer
+Rejected: keeping runs that arrive too early, and joining them when the hole is filled. The writer
 sends them again anyway, and the memory would have no bound.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 ANY: Final = -1
-"""Next id of a sequence that may begin anywhere: the first run that comes decides."""
+"""Next id of a sequence that may begin anywhere: the first run determines its ids."""
 
 
 class Contiguous:
@@ -32,7 +32,7 @@ class Contiguous:
         return self.next_id in (ANY, first_id)
 
     def accept(self, first_id: int, last_id: int) -> bool:
-        """Take the run [first_id, last_id] (empty: last_id = first_id - 1) if it is next."""
+        """Accept the run [first_id, last_id] (empty: last_id = first_id - 1) if it is next."""
         assert last_id >= first_id - 1, "a run of ids cannot end before it begins"
         if not self.is_next(first_id):
             return False

@@ -1,20 +1,21 @@
-"""Lateness: how much later than wall(e) an event time is due (rule-15), partly learned.
+"""Lateness: how long after wall(e) an event time e is due (rule-15), partly learned.
 
-A stream that keeps its declared ``disorder`` and ``expect_every`` has passed e by wall(e +
-``disorder`` + ``expect_every``). With ``expect_every: auto`` the value is learned, to cover nearly
-all gaps between the stream's readings. A learned value takes part in the normal time, which must be
-one function for all processes, so it is a *step* that its proxy records in the registry: a value,
-and the event time from which it holds. The lateness of e is made of the steps that hold at e and
-before. More steps can only raise it, in whatever order they are read, so it never shrinks. A step
-holds from an event time in the future, so no past deadline moves.
+The watermark of a stream within its declared ``disorder`` and ``expect_every`` has passed e by
+wall(e + ``disorder`` + ``expect_every``). With ``expect_every: auto`` the value is learned, so that
+it covers nearly all gaps between the stream's readings. The normal time depends on the learned
+value and must be one function for all processes. The proxy therefore records the value in the
+registry as a *step*: a value, and the event time from which it holds. The lateness of e is the
+maximum over the steps that hold at or before e. Further steps can only raise it, in whatever order
+they are read, so it never decreases. A step holds from an event time in the future, so no past
+deadline moves.
 
-A gap is what a reading adds to the largest time of its source log. It is event time: a backlog that
-comes late with its own times has no gap, and every reader of the same input finds the same
-gaps. Only gaps longer than the first value count, in whole seconds up to the maximum, so 57
-counters are all the memory.
+A gap is the amount by which a reading raises the largest event time of its source log. It is event
+time: a backlog that arrives late with its own times has no gap, and every reader of the same input
+finds the same gaps. Only gaps longer than the initial value count, in whole seconds up to the
+maximum, so 57 counters suffice.
 
-Rejected: learning from arrivals. An outage would then raise the tolerance for the next one, and no
-two runs over the same input would agree.
+Rejected: learning from arrivals. An outage would then raise the tolerance for the next one, and two
+runs over the same input would differ.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from slackwater.model.records import type_i64
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """What is learned: the quantile 1 - 1/``rare``, in steps, from the first value to the most.
+    """Parameters: learns the quantile 1 - 1/``rare``, in steps from ``first_us`` to ``most_us``.
 
-    The first holds until ``gaps_min`` gaps have been seen.
+    ``first_us`` holds until ``gaps_min`` gaps have been counted.
     """
 
     first_us: int = 5_000_000
@@ -46,7 +47,7 @@ class Learning:
 
     @property
     def values_max(self) -> int:
-        """Number of possible values; a stream has fewer steps."""
+        """Number of possible values, an upper bound on a stream's steps."""
         return -((self.first_us - self.most_us) // self.step_us) + 1
 
 
@@ -55,14 +56,14 @@ LEARNING: Final = Learning()
 
 @dataclass(frozen=True, slots=True, order=True)
 class Step:
-    """From ``from_us`` on, a stream is missing only after a silence of ``expect_every_us``."""
+    """From event time ``from_us`` on, ``expect_every`` of the stream is ``expect_every_us``."""
 
     from_us: int
     expect_every_us: int
 
 
 class Gaps:
-    """The gaps of a source log, counted: the first count is of those within the first value."""
+    """A histogram of a source log's gaps; its first count is of gaps up to ``first_us``."""
 
     __slots__ = ("_counts", "learning")
 
@@ -71,7 +72,7 @@ class Gaps:
         self._counts: npt.NDArray[np.int64] = np.zeros(learning.values_max, np.int64)
 
     def add(self, gaps: type_i64) -> None:
-        """Count what is longer than 0: a reading that is not the newest makes no gap."""
+        """Count the gaps above 0: only a reading that is the newest so far ends a gap."""
         learning = self.learning
         gaps = gaps[gaps > 0]
         above = -((learning.first_us - gaps) // learning.step_us)
@@ -86,7 +87,7 @@ class Gaps:
 
     @property
     def expect_every_us(self) -> int:
-        """The least value that covers all but one in ``rare`` gaps."""
+        """The smallest value that covers all but one in ``rare`` gaps."""
         learning, within = self.learning, np.cumsum(self._counts)
         n = int(within[-1])
         if n < learning.gaps_min:
@@ -96,7 +97,7 @@ class Gaps:
 
 
 class Lateness:
-    """The lateness of a query: a step function of event time that never falls."""
+    """The lateness of a query: a step function of event time that never decreases."""
 
     __slots__ = ("_base_us", "_from", "_us")
 
@@ -110,7 +111,7 @@ class Lateness:
                 self._us.append(lateness_us)
 
     def at(self, e: int) -> int:
-        """The lateness at event time e."""
+        """Return the lateness at event time e (us)."""
         held = bisect_right(self._from, e)
         return self._us[held - 1] if held else self._base_us
 
@@ -123,7 +124,7 @@ class Lateness:
 def lateness_of(
     deployment: Deployment, query: str | QuerySpec, learned: Mapping[str, Iterable[Step]]
 ) -> Lateness:
-    """The lateness of a query, with what has been recorded of its streams."""
+    """Return the lateness of a query, with the recorded steps of its streams."""
     streams = [deployment.streams[name] for name in deployment.source_streams(query)]
     steps = [
         (step.from_us, stream.disorder_us + step.expect_every_us)

@@ -245,7 +245,7 @@ class PaneStore(Generic[V]):
             return
         last = self._noted[-1] if self._noted else None
         if last is not None and last.end == start and last.notes == notes and not notes.lost:
-            self._noted[-1] = _Noted(last.start, end, notes)  # one entry for a whole outage
+            self._noted[-1] = _Noted(last.start, end, notes)  # one entry for an entire outage
         else:
             self._noted.append(_Noted(start, end, notes))
 
@@ -319,7 +319,7 @@ class LivePanes(Generic[V]):
         self, bucket_start: int, bucket_end: int, value: V, notes: Notes = NOTHING,
         *, stable: bool = False,
     ) -> None:  # fmt: skip
-        """Choose the slice of a whole bucket; a tentative one does not replace a stable one."""
+        """Choose the slice of a complete bucket; a tentative one does not replace a stable one."""
         self._replace(_Cell(bucket_start, bucket_end, value, notes, stable))
 
     def put_empty(

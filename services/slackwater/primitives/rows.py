@@ -1,13 +1,13 @@
 """Rows: the answers of a query without a window, which are its readings in order.
 
-DPC's Filter, Map and Union (section 4.2) pass tuples on one by one, each labelled by the input it
-was made from; only the order is made, by SUnion. So there is nothing to merge here: the pieces of a
-bucket are put behind each other, and the children's shares are merged by (stime, child), which is
-what one SUnion over all streams would have done, since each child's rows are in order already.
+DPC's Filter, Map and Union (section 4.2) forward tuples one by one, with the label of their input;
+SUnion determines the order. So nothing is aggregated here. The pieces of a bucket are concatenated,
+and the children's shares are merged by (stime, child), which is the order that one SUnion over all
+streams would make, since each child's rows are already in order. Without a window a bucket is
+answered as one unit (trace-21), so a *fold* never has more than one bucket's pieces.
 
-Without a window a bucket is answered as one (trace-21), so a *fold* never has more than one
-bucket's pieces. All of it is columns; the keys are numbers in the table that the root has for its
-figures too, and a part of several keeps the rows whose key belongs to it.
+Data are columns. Keys are numbers in the root's key table. If a query has several parts, each part
+keeps the rows whose keys belong to it.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Rows:
 
     @property
     def nbytes(self) -> int:
-        """About its size in memory."""
+        """Approximate size in memory."""
         return self.stimes.nbytes + self.index.nbytes + self.values.nbytes
 
     def take(self, which: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Rows:
-        """Some of the rows, or all in another order."""
+        """Return some of the rows, or all in another order."""
         return Rows(self.stimes[which], self.index[which], self.values[:, which])
 
 
 def part_of(key: str, parts: int) -> int:
-    """The part that a key belongs to: the same in every process and at every time."""
+    """Return the part of a key: the same in every process, at all times."""
     return crc32(key.encode()) % parts
 
 
@@ -75,8 +75,8 @@ class RowContents:
         return Rows(nothing, nothing, np.zeros((len(self._fields), 0)))
 
     def of(self, record: BucketRecord) -> Rows:
-        """The rows of a piece whose keys belong to this part."""
-        assert isinstance(record, OrderedRecord), "rows come as the orderer wrote them"
+        """Return the rows of a piece whose keys belong to this part."""
+        assert isinstance(record, OrderedRecord), "rows are read from ordered logs"
         if not len(record.stimes):
             return self.empty
         if record.fields != self._fields:
@@ -89,18 +89,18 @@ class RowContents:
         return rows if mine.all() else rows.take(mine)
 
     def folding(self) -> RowsFold:
-        """An empty fold."""
+        """Return an empty fold."""
         return RowsFold(self.empty)
 
     def merge(self, shares: Iterable[Rows]) -> Rows:
-        """The children's rows, merged by (stime, child)."""
+        """Return the children's rows, merged by (stime, child)."""
         rows = concatenated(list(shares), self.empty)
         if not np.any(rows.stimes[1:] < rows.stimes[:-1]):
             return rows
         return rows.take(np.argsort(rows.stimes, kind="stable"))
 
     def _belongs(self) -> npt.NDArray[np.bool_]:
-        """By key number, whether the key is of this part; hashed once for each key."""
+        """Return per key number whether the key belongs to this part; each key is hashed once."""
         known = len(self._mine)
         fresh = self._table.known[known:]
         if len(fresh):
@@ -110,25 +110,25 @@ class RowContents:
 
 
 class RowsFold:
-    """Rows put behind each other."""
+    """Concatenates rows."""
 
     def __init__(self, empty: Rows) -> None:
         self._empty = empty
         self._values: list[Rows] = []
 
     def add(self, value: Rows) -> None:
-        """Some more, behind all before."""
+        """Append rows."""
         self._values.append(value)
 
     def result(self) -> Rows:
-        """All of them."""
+        """Return all rows so far."""
         complete = concatenated(self._values, self._empty)
         self._values = [complete]
         return complete
 
 
 def concatenated(values: Sequence[Rows], empty: Rows) -> Rows:
-    """One after the other; a single one as it is."""
+    """Concatenate in order; a single value is returned unchanged."""
     values = [value for value in values if len(value)]
     if len(values) < 2:
         return values[0] if values else empty

@@ -1,21 +1,21 @@
 """The grid of event time: buckets, panes and windows, as arithmetic on whole microseconds.
 
 A *bucket* lies between neighbouring cut points: the multiples of w, and all window starts and ends
-(trace-27). It never straddles a window's edge, so windows are made of whole buckets, and w costs a
-window no latency. A *pane* is the run of buckets between neighbouring window edges. Windows are
-[start, start + size), start a multiple of slide since the Unix epoch; with slide <= size every
-instant is in a window. This is slicing by panes (Li et al., "No pane, no gain", SIGMOD Record
-2005) over Fargo's cuts.
+(trace-27). No bucket straddles a window's edge, so a window consists of complete buckets, and w
+adds no latency to a window. A *pane* is the run of buckets between neighbouring window edges.
+Windows are [start, start + size), start a multiple of slide since the Unix epoch; with slide <=
+size every instant is in a window. This is slicing by panes (Li et al., "No pane, no gain", SIGMOD
+Record 2005) over Fargo's cuts.
 
 All cut points are the union of three arithmetic progressions: k * w, k * slide, and the window
-ends, k * slide + size % slide. The neighbours of any instant are found with a remainder each, so
-nothing is enumerated or remembered, a jump of a month costs what a jump of a bucket costs, and
-replicas agree without messages. The alternative, a list of edges that grows with time, has to be
+ends, k * slide + size % slide. The neighbours of any instant are found with one remainder for each
+progression. There is no state, a jump of a month costs no more than a jump of a bucket, and
+replicas agree without messages. Rejected: a list of edges that grows with time, which has to be
 pruned, and restored after a restart.
 
 Floor division rounds towards minus infinity, in Python and for numpy's integers, so times before
-1970 need no care. Scalars are Python ints (they never overflow, and numpy's cost several times as
-much in a loop); the functions in the plural take and give arrays.
+1970 need no special case. Scalars are Python ints (they never overflow, and numpy's cost several
+times as much in a loop); ``cuts`` and ``edges`` return arrays.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Progression = tuple[int, int]
 """(period, offset) stands for all k * period + offset; 0 <= offset < period."""
 
 CUTS_MAX: Final = 16_000_000
-"""Most cut points in one array, 128 MB: more is a caller that forgot that time can jump."""
+"""Maximum cut points in one array (128 MB); a caller that exceeds it ignores jumps in time."""
 
 
 class Grid:
@@ -64,7 +64,7 @@ class Grid:
         self._cuts = _distinct(((w_us, 0), *self._edges, *of_others))
 
     def __repr__(self) -> str:
-        """Shows what was given: everything else follows from it."""
+        """Show the arguments; everything else is derived from them."""
         others = f", others={self.others}" if self.others else ""
         return f"Grid(w_us={self.w_us}, window={self.window}{others})"
 
@@ -76,63 +76,63 @@ class Grid:
     # Buckets.
 
     def bucket_start(self, e: int) -> int:
-        """The largest cut point <= e: the start of the bucket that holds e."""
+        """Return the largest cut point <= e: the start of the bucket that holds e."""
         return _at_or_before(self._cuts, e)
 
     def next_cut(self, e: int) -> int:
-        """The smallest cut point > e: the end of the bucket that holds e."""
+        """Return the smallest cut point > e: the end of the bucket that holds e."""
         return _after(self._cuts, e)
 
     def is_cut(self, e: int) -> bool:
-        """Is e a cut point?"""
+        """Return whether e is a cut point."""
         return _at_or_before(self._cuts, e) == e
 
     def cuts(self, start: int, end: int) -> I64:
-        """All cut points in [start, end], rising."""
+        """Return all cut points in [start, end], ascending."""
         return _members(self._cuts, start, end)
 
     def count(self, start: int, end: int) -> int:
-        """How many buckets begin in [start, end): between two cut points, those in between."""
+        """Return the number of buckets that begin in [start, end)."""
         return _count(self._cuts, start, end)
 
     # Panes.
 
     def pane_start(self, e: int) -> int:
-        """The largest window start or end <= e."""
+        """Return the largest window start or end <= e."""
         assert self._slide, "no window, no pane"
         return _at_or_before(self._edges, e)
 
     def edges(self, start: int, end: int) -> I64:
-        """All window starts and ends in [start, end], rising."""
+        """Return all window starts and ends in [start, end], ascending."""
         assert self._slide, "no window, no pane"
         return _members(self._edges, start, end)
 
-    # Windows, each named by its start.
+    # Windows, identified by their starts.
 
     def window_end(self, start: int) -> int:
-        """The end of the window that starts there."""
+        """Return the end of the window that starts at ``start``."""
         assert self._slide, "no window"
         assert start % self._slide == 0, "no window starts there"
         return start + self._size
 
     def first_window_holding(self, e: int) -> int:
-        """Start of the first of the windows that contain e."""
+        """Return the start of the first window that contains e."""
         assert self._slide, "no window"
         return ((e - self._size) // self._slide + 1) * self._slide
 
     def last_window_holding(self, e: int) -> int:
-        """Start of the last of the windows that contain e."""
+        """Return the start of the last window that contains e."""
         assert self._slide, "no window"
         return e // self._slide * self._slide
 
     def last_window_ending_by(self, e: int) -> int:
-        """Start of the last window whose end is <= e; the next one's end is > e."""
+        """Return the start of the last window whose end is <= e; the next one's end is > e."""
         assert self._slide, "no window"
         return (e - self._size) // self._slide * self._slide
 
 
 def window_edges(windows: Iterable[WindowSpec]) -> tuple[Progression, ...]:
-    """The starts and ends of some windows, as progressions that do not contain each other."""
+    """Return the starts and ends of windows, as progressions that do not contain each other."""
     return _distinct(tuple(edge for window in windows for edge in _edges(window)))
 
 
@@ -142,7 +142,7 @@ def _edges(window: WindowSpec) -> tuple[Progression, Progression]:
 
 
 def _distinct(progressions: tuple[Progression, ...]) -> tuple[Progression, ...]:
-    """Without those contained in another: in the usual case, w divides all, one is left."""
+    """Drop progressions contained in another; usually w divides all, and one remains."""
     kept: list[Progression] = []
     # By period, since a progression is contained only in one of an equal or smaller period.
     for period, offset in sorted(set(progressions)):
@@ -166,7 +166,7 @@ def _after(progressions: tuple[Progression, ...], e: int) -> int:
 
 
 def _members(progressions: tuple[Progression, ...], start: int, end: int) -> I64:
-    assert _count(progressions, start, end) < CUTS_MAX, "far too many cut points for one array"
+    assert _count(progressions, start, end) < CUTS_MAX, "too many cut points for one array"
     if start > end:
         return np.empty(0, np.int64)
     runs = [
@@ -193,7 +193,7 @@ def _count(progressions: tuple[Progression, ...], start: int, end: int) -> int:
 
 
 def _common(progressions: tuple[Progression, ...]) -> Progression | None:
-    """The members that all have: by the Chinese remainder theorem again a progression, or none."""
+    """Return the common members: by the Chinese remainder theorem a progression, or None."""
     period, offset = progressions[0]
     for p, o in progressions[1:]:
         divisor = gcd(period, p)

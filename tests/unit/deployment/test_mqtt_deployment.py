@@ -89,10 +89,10 @@ def test_the_client_id_has_the_prefix_of_the_deployment() -> None:
 @pytest.mark.parametrize(
     ("mqtt", "expected"),
     [
-        ("broker: h:x, topics: [a/b]", "mqtt.broker: 'h:x': 'x' is no port"),
+        ("broker: h:x, topics: [a/b]", "mqtt.broker: 'h:x': 'x' is not a port"),
         ("broker: h", "mqtt.topics: is required"),
         ("broker: h, topics: [a]", "mqtt.topics[0]: 'a': topics that match it have no level 2"),
-        ("broker: h, topics: [a/#/b]", "# must be the whole of the last level"),
+        ("broker: h, topics: [a/#/b]", "# must be the complete last level"),
         ("broker: h, topics: [$share/g/a]", "a shared subscription"),
         ("broker: h, topics: [a/b, a/+]", "'a/b' and 'a/+' match the same topics"),
         ("broker: h, topics: [a/b], qos: 2", "a crash would lose it: say qos: 1"),
