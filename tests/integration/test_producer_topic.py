@@ -89,7 +89,7 @@ def test_columns_and_what_a_topic_does_not_take(bootstrap: str) -> None:
     assert sender.counts == {"accepted": 2}
     stamped = {"node": ["a"], "ts": np.array([1], "datetime64[ms]"), "t": [1.0]}
     with (
-        pytest.raises(ProducerError, match="times are numbers"),
+        pytest.raises(ProducerError, match="send times as numbers"),
         slackwater.Producer(bootstrap=bootstrap, topic=topic) as sender,
     ):
         sender.send(stamped)

@@ -1,4 +1,4 @@
-"""Warnings about a sound deployment, and rates that no orderer keeps up with."""
+"""Warnings about a valid deployment, and errors for rates that exceed an orderer's capacity."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ JOIN_WITHIN_ADVISED_US: Final = 60_000_000
 
 
 def advise(deployment: Deployment, findings: Findings) -> None:
-    """Warnings, and an error where an orderer could not work off what it is given."""
+    """Add warnings, and an error where an orderer's input exceeds its capacity."""
     if deployment.clock == "wall":
         for name, stream in deployment.streams.items():
             if stream.expect_every_us is None and stream.disorder_us < DISORDER_ADVISED_US:
                 findings.warn(
                     ("streams", name),
                     "has neither expect_every nor a disorder of at least "
-                    f"{format_duration_us(DISORDER_ADVISED_US)}: a live reading that is on its "
-                    "way for longer is late",
+                    f"{format_duration_us(DISORDER_ADVISED_US)}: a live reading with a longer "
+                    "delay is late",
                 )
     for name, query in deployment.queries.items():
         if query.join is not None and query.join.within_us > JOIN_WITHIN_ADVISED_US:
@@ -47,7 +47,7 @@ def advise(deployment: Deployment, findings: Findings) -> None:
 
 
 def _rates(deployment: Deployment) -> Iterator[tuple[str, int, float]]:
-    """Records/s at each orderer: a proxy flushes at the cut points of all queries on a stream."""
+    """Yield (query, child, records/s) per orderer: a proxy flushes at all queries' cut points."""
     hour_us = 3_600_000_000
     per_s = hour_us / 1_000_000
     base = Grid(BUCKET_OF_WINDOWS_US, None).count(0, hour_us) / per_s
@@ -58,7 +58,7 @@ def _rates(deployment: Deployment) -> Iterator[tuple[str, int, float]]:
         cuts = (Grid(w, window).count(0, hour_us) for w, window in grids)
         rates[stream] = base + sum(count / per_s - base for count in cuts)
     for query in deployment.queries.values():
-        # At least the boundaries of its windows; how many rows they have nobody knows yet.
+        # Only the boundaries of its windows: the number of rows is unknown.
         slide_us = query.units(query.bucket_us()).slide_us
         rates[query.name] = query.parts * 1_000_000 / slide_us
     for name, query in deployment.queries.items():

@@ -1,8 +1,8 @@
-"""Bounds on the size of a deployment; larger ones are refused, with the numbers and a remedy.
+"""Bounds on the size of a deployment; a larger one is refused, with the numbers and a remedy.
 
 A file may require more than any machine has (a window of 100 days that slides by a microsecond puts
-each reading into 8,640,000,000,000 windows). A process would fail late, out of memory or without
-ever answering. Everything that grows with the file is therefore bounded here.
+each reading into 8,640,000,000,000 windows). Without bounds a process would run out of memory, or
+never answer. Everything that grows with the file is therefore bounded here.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from slackwater.model.deployment import WindowSpec
 from slackwater.model.durations import format_duration_us
 
 STREAMS_MAX: Final = YAML_ENTRIES_MAX
-"""In a file, and as many queries. Each has a process and two topics."""
+"""Maximum streams in a file, and maximum queries. Each has a process and two topics."""
 CHAIN_QUERIES_MAX: Final = 32
-"""Queries on the longest way from a stream to a result."""
+"""Maximum queries on the longest path from a stream to a result."""
 FIELDS_MAX: Final = 1_000
-"""Of a stream, of a query's input, of a result. SQLite has 2,000 columns at most."""
+"""Maximum fields of a stream, a query's input and a result. SQLite allows 2,000 columns."""
 NAME_CHARS_MAX: Final = 255
-"""Of a field and of a column."""
+"""Maximum length of the name of a field or column."""
 WINDOWS_PER_READING_MAX: Final = 100_000
 ORDERER_RECORDS_PER_S_MAX: Final = 20_000
 """Ten times the rate that causes a warning."""
 SHOWN_CHARS_MAX: Final = 200
-"""Of one value in a message."""
+"""Maximum length of one value in a message."""
 ERRORS_SHOWN_MAX: Final = 100
 
 EMPTY: Final = "is empty: give it a value, or leave the field out"
@@ -35,12 +35,12 @@ _UNBROKEN: Final = re.compile(rf"\S{{{SHOWN_CHARS_MAX + 1},}}")
 
 
 def too_many_fields(fields: int) -> str | None:
-    """None if they are not."""
+    """Return the error if there are too many fields, else None."""
     return None if fields <= FIELDS_MAX else f"{fields} fields are too many: at most {FIELDS_MAX}"
 
 
 def too_many_windows(window: WindowSpec) -> str | None:
-    """None if they are not."""
+    """Return the error if a reading is in too many windows, else None."""
     windows = -(-window.size_us // window.slide_us)
     if windows <= WINDOWS_PER_READING_MAX:
         return None
@@ -52,7 +52,7 @@ def too_many_windows(window: WindowSpec) -> str | None:
 
 
 def too_many_records(orderer: str, per_s: float) -> str | None:
-    """None if they are not."""
+    """Return the error if an orderer's input rate is too high, else None."""
     if per_s <= ORDERER_RECORDS_PER_S_MAX:
         return None
     return (
@@ -62,7 +62,7 @@ def too_many_records(orderer: str, per_s: float) -> str | None:
 
 
 def empty_fields(value: Any) -> list[tuple[str, ...]]:
-    """Paths of the fields in ``value`` that stand there without a value."""
+    """Return the paths of the fields in ``value`` that have no value."""
     if not isinstance(value, Mapping):
         return []
     found: list[tuple[str, ...]] = []
@@ -73,5 +73,5 @@ def empty_fields(value: Any) -> list[tuple[str, ...]]:
 
 
 def shortened(message: str) -> str:
-    """The message with each long word in it cut: a value may be a megabyte."""
+    """Shorten each long word of a message: a value may be a megabyte."""
     return _UNBROKEN.sub(lambda word: f"{word[0][: SHOWN_CHARS_MAX - 3]}...", message)

@@ -28,10 +28,10 @@ from slackwater.model.names import UNPREFIXED, Names
 
 
 def check_content(content: Any, findings: Findings, *, micro_batch: bool) -> Deployment | None:
-    """The deployment; None if it has errors, which are added to ``findings``."""
+    """Return the deployment; None if it has errors, which are added to ``findings``."""
     top = shaped(FileShape, content, (), findings)
     names = UNPREFIXED if top is None else Names(top.prefix)
-    # A fault at the top, say a wrong apiVersion, does not hide those below it.
+    # An error at the top level, such as a wrong apiVersion, must not hide errors below it.
     written = Written(
         _section(content, "streams"),
         _section(content, "queries"),
@@ -61,7 +61,7 @@ def _section(content: Any, name: str) -> Mapping[str, Any]:
 
 
 def _in_order(queries: Mapping[str, Any], findings: Findings) -> list[str]:
-    """Queries in topological order; a cycle is an error where it closes."""
+    """Return the queries in topological order; report a cycle at the entry that closes it."""
     depth: dict[str, int] = {}
     open_: list[str] = []
 
@@ -89,6 +89,6 @@ def _in_order(queries: Mapping[str, Any], findings: Findings) -> list[str]:
 
 
 def _written_sources(query: Any) -> list[str]:
-    """The names in a query's ``from``, as far as they are names at all."""
+    """Return the names in a query's ``from``; entries that are not text are omitted."""
     written = query.get("from") if isinstance(query, dict) else None
     return [name for name in written if isinstance(name, str)] if isinstance(written, list) else []

@@ -20,7 +20,7 @@ def first_deadlines(deployment: Deployment, names: Collection[str]) -> dict[str,
 
 
 def brought_forward(deployment: Deployment, fixed: Mapping[str, int]) -> Iterator[str]:
-    """Explain for each query with a fixed first deadline what would bring it forward.
+    """Yield an error for each query whose fixed first deadline another query would bring forward.
 
     Args:
         deployment: the file, with the children that each query reads.
@@ -43,7 +43,7 @@ def brought_forward(deployment: Deployment, fixed: Mapping[str, int]) -> Iterato
 
 
 def _queries(deployment: Deployment, name: str) -> str:
-    """All queries for which the deadline of this one holds."""
+    """Name all queries that share this query's deadline."""
     shared_by = deployment.queries[name].shared_by
     others = [other for other in shared_by if other != name and other in deployment.queries]
     return f"queries {', '.join([name, *others])}" if others else f"query {name}"

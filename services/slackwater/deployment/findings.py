@@ -18,7 +18,7 @@ class Findings:
         self._warnings: list[tuple[int, str]] = []
 
     def at_line(self, line: int, reason: str) -> None:
-        """An error in a line of which nothing else is known."""
+        """Add an error of which only the line is known."""
         self._errors.append((line, f"{self.where}:{line}: {reason}"))
 
     def error(self, place: Place, reason: str) -> None:
@@ -30,16 +30,16 @@ class Findings:
         self._warnings.append(self._reported(place, reason))
 
     def any(self) -> bool:
-        """Is anything wrong?"""
+        """Return whether there are errors."""
         return bool(self._errors)
 
     def warnings(self) -> tuple[str, ...]:
-        """All warnings, in the order of the file."""
+        """Return all warnings, in the order of the file."""
         return tuple(text for _, text in sorted(self._warnings))
 
     def failure(self) -> DeploymentError:
-        """All errors in one exception, in the order of the file, up to a bound."""
-        assert self._errors, "nothing is wrong"
+        """Return one exception with all errors, in the order of the file, up to a bound."""
+        assert self._errors, "there are no errors"
         found = list(dict.fromkeys(text for _, text in sorted(self._errors)))
         shown = [shortened(text) for text in found[:ERRORS_SHOWN_MAX]]
         if len(found) > len(shown):

@@ -1,8 +1,8 @@
-"""Checks of the HTTP listener: its address, and who may post from where.
+"""Checks of the HTTP listener: its address, and the credentials that its streams require.
 
-Only this machine may post without a token. An address that other machines reach is refused unless
-each stream with ``http`` has a ``token_file``. A token that is sent without TLS can be read on the
-way, which is a warning: TLS may end at a reverse proxy.
+Without a token, only this machine may post. An address that other machines can reach is refused
+unless each stream with ``http`` has a ``token_file``. A token that is sent without TLS can be read
+in transit. This causes only a warning, because TLS may end at a reverse proxy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Parse ``HOST:PORT`` or ``[IPV6]:PORT``; ``ValueError`` with the reason."""
     found = _ADDRESS.fullmatch(text)
     if found is None or len(found["port"]) > len(str(_PORT_MAX)):
-        raise ValueError(f"{text!r} is no HOST:PORT, like 127.0.0.1:8088")
+        raise ValueError(f"{text!r} is not a HOST:PORT, like 127.0.0.1:8088")
     port = int(found["port"])
     if not 0 < port <= _PORT_MAX:
         raise ValueError(f"port {port} is not between 1 and {_PORT_MAX}")
@@ -34,7 +34,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address; of names, only ``localhost`` is."""
+    """Return whether only this machine can reach the address; of names, only ``localhost``."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -44,7 +44,7 @@ def is_loopback(host: str) -> bool:
 def check_listening(
     shape: HttpListenShape | None, streams: Mapping[str, StreamSpec], findings: Findings
 ) -> HttpListenSpec:
-    """The listener; that of an empty file where the declared one has an error."""
+    """Return the listener; the default one if the declared one has an error."""
     shape = shape or HttpListenShape()
     posted = {name: spec.http for name, spec in streams.items() if spec.http is not None}
     try:
@@ -56,14 +56,14 @@ def check_listening(
         if http.token_file is None and not is_loopback(host):
             findings.error(
                 ("streams", name, "http"),
-                f"needs a token_file: other machines reach {shape.listen}, and anyone there could "
-                "post readings",
+                f"needs a token_file: other machines can reach {shape.listen}, and any process on "
+                "them could post readings",
             )
     if posted and shape.tls is None and not is_loopback(host):
         findings.warn(
             ("http", "listen"),
-            f"{shape.listen} is reached by other machines without TLS, and tokens can be read on "
-            "the way: add tls, or put a reverse proxy with TLS in front",
+            f"other machines reach {shape.listen} without TLS, and tokens can be read in transit: "
+            "add tls, or put a reverse proxy with TLS in front",
         )
     if shape.tls is None:
         return HttpListenSpec(host, port)

@@ -1,4 +1,4 @@
-"""Checks of a stream that an MQTT broker feeds."""
+"""Checks of a stream that is read from an MQTT broker."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from slackwater.model.mqtt import (
 from slackwater.model.names import Names
 
 QOS_2: Final = (
-    "with QoS 2 a broker hands a message over before it is on disk here, and a crash would lose "
-    "it: say qos: 1 (messages published with QoS 2 then come with 1), and declare a sequence field"
+    "with QoS 2 a broker discards a message before it is on disk here, and a crash would lose it: "
+    "set qos: 1 (messages published with QoS 2 then arrive with 1), and declare a sequence field"
 )
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class MqttChecker:
-    """Turns the ``mqtt`` entries of a file into their specifications; client ids are unique."""
+    """Converts the ``mqtt`` entries of a file to specifications; client ids must be unique."""
 
     def __init__(self, names: Names, findings: Findings) -> None:
         self._names = names
@@ -37,7 +37,7 @@ class MqttChecker:
         self._clients: dict[tuple[str, int, str], str] = {}
 
     def spec(self, stream: str, shape: StreamShape) -> MqttSpec | None:
-        """None without ``mqtt``, or if its broker cannot be parsed."""
+        """Return the specification; None without ``mqtt``, or if its broker cannot be parsed."""
         given = shape.mqtt
         if given is None:
             return None
@@ -74,14 +74,14 @@ class MqttChecker:
         for at, topic_filter in enumerate(given.topics):
             reason = why_no_filter(topic_filter)
             if reason is None and level is not None and not has_level(topic_filter, level):
-                reason = f"topics that match it have no level {level}, which is the key"
+                reason = f"matching topics have no level {level}, the level of the key"
             if reason is None:
                 sound.append(topic_filter)
             else:
                 self._findings.error((*place, "topics", at), f"{topic_filter!r}: {reason}")
         for one, other in combinations(sound, 2):
             if overlap(one, other):
-                reason = f"{one!r} and {other!r} match the same topics: a message may come twice"
+                reason = f"{one!r} and {other!r} match the same topics: duplicates are possible"
                 self._findings.error((*place, "topics"), reason)
                 return
 
@@ -89,7 +89,7 @@ class MqttChecker:
         if given.password_file is not None and given.username is None:
             self._findings.error((*place, "username"), "is required with password_file")
         if given.password_file is not None and given.tls is None and host not in LOOPBACK:
-            reason = "sends the password in clear: add tls"
+            reason = "sends the password unencrypted: add tls"
             self._findings.warn((*place, "password_file"), reason)
         tls = given.tls
         if tls is not None and (tls.cert_file is None) != (tls.key_file is None):
@@ -104,6 +104,6 @@ class MqttChecker:
         if other != stream:
             reason = (
                 f"{client[2]!r} is also the client id of stream {other}: "
-                "the broker would disconnect one for the other"
+                "the broker allows one connection per client id"
             )
             self._findings.error((*place, "client_id"), reason)

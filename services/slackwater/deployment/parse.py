@@ -1,9 +1,9 @@
 """Reads and checks the deployment file.
 
-The worst errors in a file leave it half working: a misspelt field that is ignored, a bound that no
-stage can keep. Unknown fields are therefore errors, features not yet supported are refused, and
-each message names file, line and field. All errors are reported together: each stream and each
-query is checked by itself, and dependencies are checked among those that are sound.
+The worst errors in a file leave the pipeline running with a wrong configuration: a misspelt field
+that is ignored, a bound that no stage can keep. Unknown fields are therefore errors, unsupported
+features are refused, and each message names file, line and field. All errors are reported together:
+each stream and each query is checked by itself, and dependencies are checked among the valid ones.
 
 Pydantic checks shapes; constraints between fields are checked here, where the line is known.
 """
@@ -33,12 +33,12 @@ class CheckedDeployment:
 
 
 def load_deployment(path: Path | str, *, micro_batch: bool = False) -> Deployment:
-    """The deployment in the file; ``DeploymentError`` lists everything that is wrong with it."""
+    """Return the deployment in the file; ``DeploymentError`` lists all its errors."""
     return check_deployment(path, micro_batch=micro_batch).deployment
 
 
 def check_deployment(path: Path | str, *, micro_batch: bool = False) -> CheckedDeployment:
-    """As ``load_deployment``, with the warnings. ``micro_batch``: how aggregators will run."""
+    """As ``load_deployment``, with warnings. ``micro_batch``: aggregators run in micro-batches."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -57,7 +57,7 @@ def check_deployment(path: Path | str, *, micro_batch: bool = False) -> CheckedD
 
 
 def parse_deployment(text: str, where: str, *, micro_batch: bool = False) -> CheckedDeployment:
-    """The same for a text; ``where`` is the file's name in messages."""
+    """As ``check_deployment``, for a text; ``where`` is the file's name in messages."""
     document = read_document(text)
     findings = Findings(document, where)
     for problem in document.problems:

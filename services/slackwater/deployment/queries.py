@@ -1,4 +1,4 @@
-"""Checks of one query: its sources, windows, policies, whether its bound can be kept."""
+"""Checks of one query: its sources, windows and policies, and whether its bound is feasible."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from slackwater.primitives.expression_text import ExpressionError
 from slackwater.primitives.expressions import compile_predicate, compile_projection
 
 JOIN_WITHIN_US_MAX: Final = 86_400_000_000
-"""An orderer holds what it may still join, and reads it again at every start."""
+"""An orderer keeps readings that may still be joined, and reads them again at every start."""
 MARGIN_DEFAULT_US: Final = 50_000
 MARGIN_MICRO_BATCH_US: Final = 150_000
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The file's streams and queries by name, as they are written, and which clock it has."""
+    """The file's streams and queries by name, not yet validated, and its clock."""
 
     streams: Mapping[str, Any]
     queries: Mapping[str, Any]
@@ -39,9 +39,9 @@ class Written:
 
 
 class QueryChecker:
-    """Turns the queries of the file into their specifications, each behind those that it reads.
+    """Converts the queries of the file to specifications, each after the queries that it reads.
 
-    ``streams`` and ``queries`` are the sound ones; a sound query is put into ``queries``.
+    ``streams`` and ``queries`` are the valid ones; a valid query is added to ``queries``.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class QueryChecker:
         self._margin_us = margin_us
         self.queries: dict[str, QuerySpec] = {}
         self._needed_us: dict[str, int] = {}
-        """Per query the margins of all stages on the longest way to its results."""
+        """Per query the sum of the margins of all stages on the longest path to its results."""
 
     def check(self, name: str, value: Any) -> None:
         """Check the query of this name."""
         place: Place = ("queries", name)
         check_name(name, place, self._findings)
         if name in self._written.streams:
-            self._findings.error(place, f"a stream is called {name!r} already")
+            self._findings.error(place, f"a stream has the same name, {name!r}")
         shape = shaped(QueryShape, value, place, self._findings)
         if shape is None:
             return
@@ -97,13 +97,13 @@ class QueryChecker:
         )
 
     def _sources(self, shape: QueryShape, place: Place) -> bool:
-        """True if all sources are sound streams or queries."""
+        """Check the sources; return whether all are valid streams or queries."""
         streams, queries = self._written.streams, self._written.queries
         seen: set[str] = set()
         for i, source in enumerate(shape.from_):
             at = (*place, "from", i)
             if source in seen:
-                self._findings.error(at, f"{source!r} is here twice")
+                self._findings.error(at, f"{source!r} is listed twice")
             elif source in queries and source not in streams:
                 if self._written.clock == "data":
                     not_yet(at, f"chains with clock: data ({source!r} is a query)", self._findings)
@@ -112,7 +112,7 @@ class QueryChecker:
                 self._findings.error(at, f"there is no stream or query {source!r}{meant}")
             seen.add(source)
         if shape.children > len(shape.from_):
-            reason = f"{shape.children} children cannot share {len(shape.from_)} streams"
+            reason = f"{shape.children} children, but only {len(shape.from_)} sources for them"
             self._findings.error((*place, "children"), reason)
         return all(source in self._streams or source in self.queries for source in shape.from_)
 
@@ -128,18 +128,18 @@ class QueryChecker:
             reason = f"left and right must be the two sources of from, {', '.join(shape.from_)}"
             self._findings.error(at, reason)
         if shape.children > 1:
-            reason = "a join has one child: both its streams must come to the same orderer"
+            reason = "a join has one child: one orderer must read both streams"
             self._findings.error((*place, "children"), reason)
         if join.within > JOIN_WITHIN_US_MAX:
             reason = (
-                f"{format_duration_us(join.within)} is too long, an orderer keeps that much of "
+                f"{format_duration_us(join.within)} is too long, an orderer keeps this period of "
                 f"both streams in memory: at most {format_duration_us(JOIN_WITHIN_US_MAX)}"
             )
             self._findings.error((*at, "within"), reason)
         return JoinSpec(join.left, join.right, join.within)
 
     def _window(self, shape: QueryShape, place: Place) -> tuple[bool, WindowSpec | None]:
-        """Whether it is sound, and what it is: None for a query that answers with readings."""
+        """Return whether the window is valid, and the window: None if readings are the result."""
         if shape.window is None:
             if shape.aggregate is not None:
                 reason = "needs a window: without one the readings themselves are the result"
@@ -148,7 +148,7 @@ class QueryChecker:
         if not shape.aggregate:
             self._findings.error((*place, "aggregate"), "is required with a window")
         elif len(set(shape.aggregate)) < len(shape.aggregate):
-            self._findings.error((*place, "aggregate"), "names a figure twice")
+            self._findings.error((*place, "aggregate"), "lists an aggregate twice")
         size = shape.window.size
         slide = size if shape.window.slide is None else shape.window.slide
         if slide > size:
@@ -168,21 +168,21 @@ class QueryChecker:
             )
 
     def _policy(self, shape: QueryShape, place: Place) -> None:
-        """Warn of the cost of the chosen policy (DPC, section 6.1)."""
+        """Warn about the cost of the chosen policy (DPC, section 6.1)."""
         bound = format_duration_us(shape.bound)
         delays = {"failure": "a failure", "stabilization": "corrections"}
         for phase, during in delays.items():
             if getattr(shape.policy, phase) == "delay":
                 self._findings.warn(
                     (*place, "policy", phase),
-                    f"delay: during {during} every answer comes as late as the bound allows "
-                    f"({bound}), to have fewer tentative ones",
+                    f"delay: during {during} every answer is delayed up to the bound ({bound}), "
+                    "so that fewer are tentative",
                 )
         if shape.policy.stabilization == "suspend":
             self._findings.warn(
                 (*place, "policy", "stabilization"),
-                "suspend: nothing new is answered while corrections are made: where those take "
-                f"longer than the bound ({bound}), it is not kept",
+                "suspend: no new window is answered during corrections: if these take longer than "
+                f"the bound ({bound}), the bound is not kept",
             )
 
     def _margin(self, name: str, shape: QueryShape, place: Place) -> int:
@@ -192,7 +192,7 @@ class QueryChecker:
         needed = self._needed_us[name] = before + 2 * margin
         if shape.bound < needed:
             stages = (
-                f"the stages of the queries it reads, and two of its own with a margin of "
+                f"the stages of the queries that it reads, and its own 2 with a margin of "
                 f"{format_duration_us(margin)},"
                 if before
                 else f"2 stages with a margin of {format_duration_us(margin)}"

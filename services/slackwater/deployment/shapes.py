@@ -1,7 +1,7 @@
 """The shapes of the deployment file, as Pydantic models: fields, their types and defaults.
 
-What depends on several fields, or on other streams and queries, is checked elsewhere
-(``check.py``), where the line is known. Scalars come as text, see ``yaml_lines.py``.
+Constraints between fields, or between streams and queries, are checked elsewhere (``check.py``),
+where the line is known. Scalars are given as text, see ``yaml_lines.py``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from slackwater.primitives.expression_text import KEY
 
 AUTO: Final = "auto"
 MQTT_FILTERS_MAX: Final = 200
+"""Maximum number of topic filters of a stream."""
 PROXIES_MAX: Final = 64
 """Maximum number of proxies of a stream."""
-"""Topic filters of a stream."""
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -56,7 +56,7 @@ def _field_map(value: Any) -> Any:
         raise ValueError("must be a list of columns or a mapping of names to columns")
     doubles = sorted(item for item, times in Counter(value).items() if times > 1)
     if doubles:
-        raise ValueError(f"{', '.join(doubles)} is here twice")
+        raise ValueError(f"{', '.join(doubles)} is listed twice")
     return {item: item for item in value}
 
 
@@ -68,7 +68,7 @@ def _short(name: str) -> str:
 
 def _key_value(value: str) -> str:
     if len(value) > KEY_CHARS_MAX:
-        raise ValueError(f"has {len(value)} characters, a key at most {KEY_CHARS_MAX}")
+        raise ValueError(f"has {len(value)} characters, a key has at most {KEY_CHARS_MAX}")
     return value
 
 
@@ -84,11 +84,11 @@ def _few_fields(fields: _Fields) -> _Fields:
 def _field_name(name: str) -> str:
     if not _FIELD.fullmatch(name):
         raise ValueError(
-            f"{name!r} cannot be the name of a field: it takes letters, digits and _ and begins "
-            "with no digit; give it one with a mapping, name: column"
+            f"{name!r} is not a valid name of a field: use letters, digits and _, not beginning "
+            "with a digit; rename a column with a mapping, name: column"
         )
     if name == KEY:
-        raise ValueError("a field cannot be called key: expressions know the key by this name")
+        raise ValueError("a field cannot be called key: this is the name of the key in expressions")
     return _short(name)
 
 
@@ -128,7 +128,7 @@ class Shape(BaseModel):
 
 
 class KeyShape(Shape):
-    """Where a stream's key is: in a column, field or level of a topic, or the same for all."""
+    """The source of a stream's key: a column, a field, a level of a topic, or a constant."""
 
     column: Column | None = None
     field: Column | None = None
@@ -137,7 +137,7 @@ class KeyShape(Shape):
 
 
 class TimeShape(Shape):
-    """Where a reading's event time is, and how it is written."""
+    """The source and the format of a reading's event time."""
 
     column: Column | None = None
     columns: Annotated[tuple[Column, ...], Field(min_length=1)] | None = None
@@ -147,14 +147,14 @@ class TimeShape(Shape):
 
 
 class CsvShape(Shape):
-    """How a stream's files are written."""
+    """The format of a stream's files."""
 
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     decimal: Literal[".", ","] = "."
 
 
 class RegistryShape(Shape):
-    """A schema registry; written as its URL alone where it needs no credentials."""
+    """A schema registry; may be given as its URL alone if it needs no credentials."""
 
     url: Text
     credentials: Text | None = None
@@ -216,7 +216,7 @@ class TlsShape(Shape):
 
 
 class HttpListenShape(Shape):
-    """Where the proxy accepts HTTP requests."""
+    """The address at which the proxy accepts HTTP requests."""
 
     listen: Text = "127.0.0.1:8088"
     tls: TlsShape | None = None
@@ -238,21 +238,21 @@ class StreamShape(Shape):
 
 
 class WindowShape(Shape):
-    """The windows of a query; without a slide they touch."""
+    """The windows of a query; tumbling without ``slide``."""
 
     size: PositiveDuration
     slide: PositiveDuration | None = None
 
 
 class PolicyShape(Shape):
-    """What a query does during a failure, and while it is corrected (DPC, section 6.1)."""
+    """A query's policies during a failure and during stabilization (DPC, section 6.1)."""
 
     failure: Literal["delay", "process"] = "process"
     stabilization: Literal["suspend", "delay", "process"] = "process"
 
 
 class ResultsShape(Shape):
-    """How results are written."""
+    """The format of results."""
 
     format: Literal["json", "avro", "avro-registry", "columns"] = "json"
 
@@ -284,7 +284,7 @@ class QueryShape(Shape):
 
 
 class FileShape(Shape):
-    """The whole file; streams and queries are fitted one by one."""
+    """The complete file; streams and queries are validated one by one."""
 
     apiVersion: Literal["slackwater/v1"]  # noqa: N815 - the file's spelling
     clock: Clock = "wall"

@@ -1,4 +1,4 @@
-"""Validates parts of the file against their shapes, with errors in terms of the file."""
+"""Validates parts of the file against their shapes, and words errors in terms of the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S = TypeVar("S", bound=Shape)
 
 
 def _explained(details: ErrorDetails, shape: type[Shape]) -> tuple[Place, str]:
-    """Where inside the shape, and what is wrong, in the words of the file."""
+    """Return the place inside the shape, and the error in terms of the file."""
     place = tuple(part for part in details["loc"] if part != "[key]")
     context, value = details.get("ctx", {}), details["input"]
     match details["type"]:
@@ -40,7 +40,7 @@ def _explained(details: ErrorDetails, shape: type[Shape]) -> tuple[Place, str]:
         case "string_type":
             return place, "must be text"
         case "string_unicode":
-            return place, "holds a character that is not text"
+            return place, "contains a character that is not valid Unicode"
         case "int_parsing" | "int_type":
             return place, f"{value!r} is not a whole number"
         case "too_short" | "string_too_short":
@@ -53,7 +53,7 @@ def _explained(details: ErrorDetails, shape: type[Shape]) -> tuple[Place, str]:
 
 
 def _siblings(shape: type[Shape], place: Place) -> list[str]:
-    """The fields that are known where an unknown one was found."""
+    """Return the valid fields at the place of an unknown one."""
     for part in place[:-1]:
         info = next((f for n, f in shape.model_fields.items() if part in (n, f.alias)), None)
         inner = [t for t in _types(info.annotation) if issubclass(t, Shape)] if info else []
@@ -69,14 +69,14 @@ def _types(annotation: Any) -> list[type[Any]]:
 
 
 def did_you_mean(written: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    """The known name that is closest to what was written, as the end of a sentence."""
+    """Return the known name that is most similar, as the end of a sentence; else ``""``."""
     close = difflib.get_close_matches(written, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def shaped(shape: type[S], value: Any, place: Place, findings: Findings) -> S | None:
-    """The part of the file at ``place``; None where it does not fit, and findings say why."""
-    # What is below the sections is looked at with the stream or query that it belongs to.
+    """Return the part of the file at ``place``; None if invalid, with errors in ``findings``."""
+    # Empty fields of a stream or query are reported when it is validated itself.
     empty = [path for path in empty_fields(value) if shape is not FileShape or len(path) == 1]
     for path in empty:
         findings.error((*place, *path), EMPTY)
@@ -92,7 +92,7 @@ def shaped(shape: type[S], value: Any, place: Place, findings: Findings) -> S | 
 
 
 def exactly_one(shape: Shape, names: Sequence[str], place: Place, findings: Findings) -> bool:
-    """Whether exactly one of these fields is given; otherwise adds an error."""
+    """Return whether exactly one of these fields is given; otherwise add an error."""
     given = [name for name in names if getattr(shape, name) is not None]
     if len(given) != 1:
         wanted = f"{', '.join(names[:-1])} or {names[-1]}"
@@ -102,12 +102,12 @@ def exactly_one(shape: Shape, names: Sequence[str], place: Place, findings: Find
 
 
 def not_yet(place: Place, what: str, findings: Findings) -> None:
-    """Refuse what the file's format has and this version does not."""
+    """Refuse a feature of the file's format that this version does not support."""
     findings.error(place, f"this version does not support {what}")
 
 
 def check_name(name: str, place: Place, findings: Findings) -> None:
-    """What a stream or a query may be called."""
+    """Check the name of a stream or query."""
     if not _NAME.fullmatch(name):
         findings.error(
             place,

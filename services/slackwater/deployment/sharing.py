@@ -1,18 +1,17 @@
-"""Queries that read the same children.
+"""Decides which queries read the same children.
 
-Queries over the same sources often differ in their windows and aggregates only: a dashboard has a
-panel for each minute and one for each hour. Their orderers would write the same buckets, and their
-aggregators the same figures. Such queries share one set of children, named after the first of
-them, and each has roots of its own, which make its windows of the common deltas. This is slicing
-shared by several windows (Li et al., "No pane, no gain", SIGMOD Record 2005; Traub et al.,
-"Scotty", ICDE 2018) over Fargo's children. To the
-children a root of another query is what a root of another part is.
+Queries over the same sources often differ only in their windows and aggregates: a dashboard has a
+panel per minute and one per hour. Separate children would write the same buckets and the same
+deltas. Such queries share one set of children, named after the first of them. Each query has its
+own roots, which compute its windows from the common deltas. This is slicing shared by several
+windows (Li et al., "No pane, no gain", SIGMOD Record 2005; Traub et al., "Scotty", ICDE 2018) over
+Fargo's children. The children treat a root of another query like a root of another part.
 
-Queries share if all on which the content, the time or the place of a delta depends is equal: the
-sources, ``where``, ``select``, ``join``, the first deadline, margin and policies, and the numbers
-of replicas, children and parts. Windows may differ, since their edges are cut points for all; those
-that would add cut points to a bucket of the usual width do not share. Queries without a window do
-not share, for their roots read the readings themselves.
+Queries share if everything is equal that determines the content, the time or the place of a delta:
+the sources, ``where``, ``select``, ``join``, the first deadline, margin and policies, and the
+numbers of replicas, children and parts. Windows may differ, since the edges of all are cut points;
+windows that would add cut points within a bucket of the usual width do not share. Queries without a
+window do not share, because their roots read the readings themselves.
 
 Sharing is fixed when a query is registered. A query that is registered later, or was registered by
 an earlier version, keeps the children that its definition names.
@@ -28,14 +27,15 @@ from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
 from slackwater.primitives.windows import Grid, window_edges
 
 EDGES_MAX: Final = 3
-"""Progressions of window edges in one set of children: they are counted by inclusion and exclusion,
-at a cost that doubles with each."""
+"""Maximum progressions of window edges per set of children. Cut points are counted by inclusion and
+exclusion, whose cost doubles with each progression."""
 
 
 def share(deployment: Deployment, registered: Mapping[str, QuerySpec] | None = None) -> Deployment:
     """Return the deployment with the children that each query reads.
 
-    ``registered`` queries keep what their definitions say; the others share among themselves.
+    ``registered`` queries keep the children in their definitions; the others share among
+    themselves.
     """
     registered = registered or {}
     queries = {
@@ -60,16 +60,16 @@ def share(deployment: Deployment, registered: Mapping[str, QuerySpec] | None = N
 
 
 def without_sharing(query: QuerySpec) -> QuerySpec:
-    """The query as it stands in the deployment file."""
+    """Return the query as declared in the deployment file."""
     return replace(query, children_of="", cut_windows=(), shared_by=())
 
 
 def as_in_last_run(deployment: Deployment, children_of: Mapping[str, str]) -> Deployment:
     """Return the deployment with the children that its queries read in the last run.
 
-    This predicts which fragments there are, before the registry can be read. ``children_of`` has
-    the query whose children a query read, for all queries of that run; the others share as queries
-    that are added. The windows of the children are not known here.
+    This predicts the fragments before the registry can be read. ``children_of`` maps each query of
+    that run to the query whose children it read; all other queries share like added queries. The
+    windows of the children are not known here.
     """
     known = {
         name: replace(query, children_of="" if children_of[name] == name else children_of[name])
@@ -102,7 +102,7 @@ def _groups(deployment: Deployment, queries: Iterable[QuerySpec]) -> Iterable[_G
 
 
 def _key(deployment: Deployment, query: QuerySpec, window: WindowSpec) -> Hashable:
-    """Queries with equal keys may share."""
+    """Return the sharing key: queries with equal keys may share."""
     return (
         query.sources,
         query.where,

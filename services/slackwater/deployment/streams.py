@@ -27,17 +27,17 @@ from slackwater.model.names import OURS, Names
 from slackwater.primitives.lateness import LEARNING
 
 SILENCE_UNDECLARED: Final = (
-    "{source} does not tell a producer that has nothing to send from one that is cut off. "
-    "Add one line to this stream: `expect_every: auto` (after a longer silence than its readings "
-    "ever make it is missing, and answers are tentative until it is back), `expect_every: 5s` (the "
-    "same after a silence that you know), or `sporadic: true` (no readings means that there are "
-    "none: what comes later than its disorder goes to quarantine)"
+    "{source} does not show whether a silent producer has nothing to send or is disconnected. "
+    "Add one line to this stream: `expect_every: auto` (the usual gaps between its readings are "
+    "learned; after a longer silence it is missing, and answers are tentative until it is back), "
+    "`expect_every: 5s` (the same after a silence of this length), or `sporadic: true` (silence "
+    "means that there are no readings: those later than its disorder go to quarantine)"
 )
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 
 
 class StreamChecker:
-    """Turns one stream of the file into its specification."""
+    """Converts the streams of the file to specifications, one by one."""
 
     def __init__(self, names: Names, findings: Findings) -> None:
         self._names = names
@@ -45,7 +45,7 @@ class StreamChecker:
         self._mqtt = MqttChecker(names, findings)
 
     def stream(self, name: str, value: Any) -> StreamSpec | None:
-        """None if anything is wrong that the rest of the file depends on."""
+        """Return the specification; None after an error on which the rest of the file depends."""
         place: Place = ("streams", name)
         check_name(name, place, self._findings)
         shape = shaped(StreamShape, value, place, self._findings)
@@ -83,7 +83,7 @@ class StreamChecker:
             return None
         self._fits(shape, key.column, key.field, place)
         if shape.http is not None:
-            # JSON has fields and CSV has columns; a stream that takes both has one name for them.
+            # JSON has fields and CSV has columns; a stream that accepts both uses one name.
             return KeySpec(column=key.column or key.field, value=key.value)
         return KeySpec(key.column, key.field, key.value, key.level)
 
@@ -96,7 +96,7 @@ class StreamChecker:
         columns = given.columns or ((given.column,) if given.column else ())
         self._fits(shape, columns, given.field, place)
         if len(columns) > 1 and given.unit in ("s", "ms", "us"):
-            reason = "several columns joined are no number: say unit: iso or a format"
+            reason = "several joined columns are not a number: use unit: iso or a format"
             self._findings.error((*place, "unit"), reason)
         if given.format is not None:
             self._format(given.format, (*place, "format"))
@@ -109,43 +109,43 @@ class StreamChecker:
             time.strptime("", written)
         except ValueError as error:
             if "does not match format" not in str(error):
-                self._findings.error(place, f"{written!r} is no strptime format: {error}")
+                self._findings.error(place, f"{written!r} is not a strptime format: {error}")
         except re.error:
-            self._findings.error(place, f"{written!r} is no strptime format: a part is twice in it")
+            self._findings.error(place, f"{written!r} is not a strptime format: repeated directive")
         if not re.search(r"%[YyGcx]", written.replace("%%", "")):
             self._findings.error(place, f"{written!r} has no year (%Y)")
 
     def _fits(self, shape: StreamShape, columns: object, field: object, place: Place) -> None:
-        """Readings in messages have fields, a file's have columns, posted ones either."""
+        """Check: readings in messages have fields, those in files columns, posted ones either."""
         if shape.http is not None:
             return
         of_messages = shape.topic is not None or shape.mqtt is not None
         if of_messages and columns:
-            reason = "the readings of a topic have no columns: say field"
+            reason = "the readings of a topic have no columns: use field"
             self._findings.error(place, reason)
         if not of_messages and field:
-            reason = "field is for a stream with a topic, mqtt or http: that of a file is column"
+            reason = "field is for a stream with a topic, mqtt or http: use column for a file"
             self._findings.error(place, reason)
 
     def _source(self, shape: StreamShape, place: Place) -> None:
         if shape.csv is not None:
             if shape.topic is not None or shape.mqtt is not None:
-                self._findings.error((*place, "csv"), "a stream with a topic reads no file")
+                self._findings.error((*place, "csv"), "a stream with a topic does not read files")
             delimiter = shape.csv.delimiter
             visible = delimiter == "\t" or (delimiter.isascii() and delimiter.isprintable())
             taken = delimiter == shape.csv.decimal or delimiter.isalnum() or delimiter in '"-+. _'
             if taken or not visible:
-                reason = f"{delimiter!r} cannot delimit columns: take one such as , ; | or a tab"
+                reason = f"{delimiter!r} cannot delimit columns: use one such as , ; | or a tab"
                 self._findings.error((*place, "csv", "delimiter"), reason)
         given = [name for name in ("topic", "mqtt", "http") if getattr(shape, name) is not None]
         if len(given) > 1:
-            reason = f"a stream has one of topic, mqtt and http, not {' and '.join(given)}"
+            reason = f"a stream has only one of topic, mqtt and http, not {' and '.join(given)}"
             self._findings.error((*place, given[-1]), reason)
         if shape.topic is None:
             return
         name = shape.topic.name
         if not _TOPIC.fullmatch(name) or name in (".", ".."):
-            self._findings.error((*place, "topic", "name"), f"{name!r} is no name of a topic")
+            self._findings.error((*place, "topic", "name"), f"{name!r} is not a valid topic name")
         elif name.startswith("__"):
             reason = f"{name!r} is one of Kafka's own topics"
             self._findings.error((*place, "topic", "name"), reason)
@@ -155,7 +155,7 @@ class StreamChecker:
         self._schemas(shape.topic, (*place, "topic"))
 
     def _schemas(self, topic: TopicShape, place: Place) -> None:
-        """Avro needs to know where writers' schemas are; other formats have none."""
+        """Check that Avro's schemas are declared, and that other formats declare none."""
         given = [name for name in ("registry", "schemas") if getattr(topic, name) is not None]
         if topic.format == "avro" and not given:
             reason = "avro needs registry (a URL), or schemas (a file or a folder of files)"
@@ -176,7 +176,7 @@ class StreamChecker:
             self._findings.error(place, "must be a URL that begins with http:// or https://")
         elif parts.username is not None or parts.password is not None:
             self._findings.error(
-                place, "credentials belong into a file: say {url: ..., credentials: F}"
+                place, "put the credentials into a file: {url: ..., credentials: F}"
             )
 
     def _topic_spec(self, topic: TopicShape | None) -> TopicSpec | None:
@@ -199,7 +199,7 @@ class StreamChecker:
         return None if name is None else str(Path(self._findings.where).parent / name)
 
     def _silence(self, shape: StreamShape, place: Place) -> None:
-        """The meaning of silence must be declared where it cannot be derived (rule-9)."""
+        """Check that the meaning of silence is declared if it cannot be derived (rule-9)."""
         if shape.sporadic and shape.expect_every is not None:
             reason = "takes expect_every or sporadic: true, not both"
             self._findings.error((*place, "sporadic"), reason)
@@ -210,6 +210,6 @@ class StreamChecker:
 
 
 def _live_source(shape: StreamShape) -> str | None:
-    """What the stream is read from, if others write it; None if it is fed from files."""
+    """Return the kind of a live source; None if the stream is read from files."""
     sources = {"a topic": shape.topic, "an MQTT broker": shape.mqtt, "HTTP": shape.http}
     return next((name for name, given in sources.items() if given is not None), None)

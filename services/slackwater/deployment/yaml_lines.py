@@ -1,9 +1,9 @@
 """YAML as plain mappings, lists and texts, with the line of each node.
 
 Messages about a deployment file must name the line, so the file is read as YAML's node graph, not
-as Python objects: nodes have positions, and tags construct no objects. Every scalar stays the text
-as written (null becomes None): a key ``007`` or a column ``1e3`` must not become a number; numbers
-are parsed where one is expected.
+as Python objects: nodes have positions, and tags construct no objects. Every scalar remains the
+text in the file (null becomes None): a key ``007`` or a column ``1e3`` must not become a number.
+Numbers are parsed where one is expected.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 YAML_NODES_MAX: Final = 200_000
-"""Aliases may name one node many times: a bound on what they unfold to."""
+"""Maximum nodes after aliases are expanded."""
 YAML_DEPTH_MAX: Final = 20
 YAML_ENTRIES_MAX: Final = 1_000
-"""In one mapping: streams and queries of a deployment, fields of a stream."""
+"""Maximum entries of one mapping: streams and queries of a deployment, fields of a stream."""
 
 Path = tuple[str | int, ...]
 
@@ -30,7 +30,7 @@ _PLAIN: Final = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float",
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with the YAML itself, and the line, counted from 1."""
+    """An error in the YAML itself, and its line, counted from 1."""
 
     line: int
     reason: str
@@ -38,21 +38,21 @@ class Problem:
 
 @dataclass(slots=True)
 class Document:
-    """The content, the line of each path in it, and what is wrong."""
+    """The content, the line of each path in it, and the errors."""
 
     content: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def line(self, path: Path) -> int:
-        """Line of the path, or of the nearest thing around it that is in the file."""
+        """Return the line of the path, or of its nearest ancestor in the file."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
 
 def read_document(text: str) -> Document:
-    """Read the text; what cannot be read is in ``problems``."""
+    """Read the text; errors are in ``problems``."""
     document = Document()
     try:
         yaml = YAML(typ="safe", pure=True)
@@ -65,7 +65,7 @@ def read_document(text: str) -> Document:
         if isinstance(error, _TooMuch):
             reason = str(error.problem)
         elif isinstance(error, MaxDepthExceededError):
-            reason = f"not YAML: is nested more than {YAML_DEPTH_MAX} deep"
+            reason = f"not YAML: nested more than {YAML_DEPTH_MAX} levels deep"
         else:
             parts = (error.problem, error.context)
             reason = "not YAML: " + ", ".join(part for part in parts if part)
@@ -73,7 +73,7 @@ def read_document(text: str) -> Document:
         return document
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        document.problems.append(Problem(line, "not YAML: holds a character that is not text"))
+        document.problems.append(Problem(line, "not YAML: contains a non-printable character"))
         return document
     except (YAMLError, ValueError) as error:
         document.problems.append(Problem(1, f"not YAML: {type(error).__name__}"))
@@ -84,24 +84,24 @@ def read_document(text: str) -> Document:
 
 
 class _TooMuch(MarkedYAMLError):
-    """What ends the reading at once, for ruamel takes a minute for ten megabytes."""
+    """Raised to stop at once: ruamel would need a minute for ten megabytes."""
 
 
 class _Composer(Composer):
-    """Ends where there is too much of something; an anchor may be given anew."""
+    """Limits the entries of a mapping; an anchor may be defined again."""
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
         self.warn_double_anchors = False
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """As ruamel's, and counts the entries of a mapping."""
+        """Compose as ruamel does, and count the entries of a mapping."""
         if isinstance(parent, MappingNode) and len(parent.value) == YAML_ENTRIES_MAX:
             mark = self.parser.peek_event().start_mark
             reason = (
                 f"is entry {YAML_ENTRIES_MAX + 1} of one mapping: at most {YAML_ENTRIES_MAX} "
-                "streams, queries, or fields of one of them; let sensors share a stream, their "
-                "keys tell them apart"
+                "streams, queries, or fields of one of them; let sensors share a stream and "
+                "differ in their keys"
             )
             raise _TooMuch(problem=reason, problem_mark=mark)
         return super().compose_node(parent, index)
@@ -131,12 +131,12 @@ class _Unfolding:
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, ScalarNode) or key.value == "<<":
-                self._problem(line, "only names can stand before a colon")
+                self._problem(line, "only a name is allowed before a colon")
                 continue
             name = str(key.value)
             if name in content:
                 first = self._document.line((*path, name))
-                self._problem(line, f"{name!r} is here twice, the first time in line {first}")
+                self._problem(line, f"{name!r} is defined twice, first in line {first}")
                 continue
             self._document.lines[(*path, name)] = line
             content[name] = self.value(value, (*path, name))
@@ -145,7 +145,7 @@ class _Unfolding:
     def _list(self, node: SequenceNode, path: Path) -> list[Any]:
         content = [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
         for i, item in enumerate(content):
-            if isinstance(item, str):  # so that an item is also found by its text
+            if isinstance(item, str):  # an item's line can also be found by its text
                 self._document.lines.setdefault((*path, item), self._document.lines[(*path, i)])
         return content
 

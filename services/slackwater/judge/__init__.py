@@ -1,5 +1,5 @@
 """Verifies results and their latency against a batch computation independent of the pipeline.
 
 ``batch`` computes the windows from the readings, ``oracle`` evaluates expressions with SQLite,
-``check`` compares, ``bound`` and ``latency`` check when answers came.
+``check`` compares the results with them, and ``bound`` and ``latency`` check the answers' times.
 """

@@ -31,9 +31,9 @@ from slackwater.model.deployment import QuerySpec
 class ExactAggregates:
     """The aggregate of one field in one window for one key.
 
-    ``scale`` is the largest magnitude, which rounding is relative to. ``by_stream`` gives for each
-    stream how many of ``count`` depend on it (a joined row depends on two, a row of another query
-    on all streams in it); a tentative answer's ``missing`` is checked by these.
+    ``scale`` is the largest magnitude, to which rounding is relative. ``by_stream`` has for each
+    stream the number of values that depend on it (a joined row depends on two streams, a row of
+    another query on all its streams); ``missing`` of tentative answers is checked against it.
     """
 
     count: int
@@ -73,8 +73,8 @@ BatchResult = dict[tuple[int, str], dict[str, ExactAggregates]]
 class BatchSource:
     """One source's input to a query: field names and rows.
 
-    ``scale`` is the magnitude that the values were computed from, which their rounding is relative
-    to, however small they are (a standard deviation of 0 may be 1e-15). 0 for readings.
+    ``scale`` is the magnitude from which the values were computed. Their rounding is relative to
+    it, however small they are (a standard deviation of 0 may be 1e-15). 0 for readings.
     """
 
     fields: tuple[str, ...]
@@ -88,7 +88,7 @@ def compute_all(
     start: int,
     speed: float = 1.0,
 ) -> tuple[dict[str, BatchResult], dict[str, RowsResult]]:
-    """Compute all queries, with and without a window; each follows those that it reads."""
+    """Compute all queries, with and without a window; each after the queries that it reads."""
     sources = {name: stream_source(name, sent, start) for name, sent in inputs.items()}
     windows: dict[str, BatchResult] = {}
     rows: dict[str, RowsResult] = {}
@@ -168,7 +168,7 @@ def rows_from(query: QuerySpec, sources: Mapping[str, BatchSource], w_us: int) -
     names, rows, kept = _kept(query, sources)
     scale = _scale(query, sources)
     result: RowsResult = defaultdict(list)
-    # The rows are ordered by source as in ``from``, and within a source as they came.
+    # The rows are ordered by source as in ``from``, and within a source as in its file.
     for index, values in sorted(kept, key=lambda one: rows[one[0]][0]):
         stime, streams, key, _ = rows[index]
         fields = dict(zip(names, values, strict=True))
@@ -260,9 +260,9 @@ def end_boundary(
 ) -> int | None:
     """Return the largest end of a window with a reading sent, over all queries (trace-24).
 
-    Each query follows those that it reads; their last row may lie in a window of the query that
-    ends later. A boundary that closes that window closes all windows that end before it in every
-    query, since a query's answers up to a time are the boundary of its readers up to that time.
+    Each query is processed after the queries that it reads; their last row may lie in a window of
+    the query that ends later. A boundary that closes that window closes all windows that end before
+    it in every query, since a query's answers up to a time are its readers' boundary up to it.
     """
     ends: list[int] = []
     latest = {

@@ -5,7 +5,7 @@ within X of its normal time. A stage is up while one of its copies is. A killed 
 when it is processing again, a paused one when it is resumed. So the loss of one replica of two is
 no outage, nor is a silent stream: an answer without that stream is due all the same.
 
-A window that is due before the end of an outage, and whose time was not over when the outage began,
+If a window is due before the end of an outage, and its X had not expired when the outage began, it
 has X from the end of the outage on. SLACK_US is added for every window, as processing takes time.
 """
 

@@ -377,7 +377,7 @@ class Checker:
             self.seen[cell] = part.part
             expected = self.batch.get(cell)
             if expected is None:
-                self.verdict.add("wrong", f"{self.at(part, cell[0])} key {row['key']!r} is no key")
+                self.verdict.add("wrong", f"{self.at(part, cell[0])} key {row['key']!r} is unknown")
                 continue
             found = compare(expected, row["fields"], self.expectations.aggregate)
             if found is not None:

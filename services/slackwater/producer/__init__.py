@@ -1,7 +1,7 @@
-"""Producer library: sends readings to a stream, each exactly once over restarts of the sender.
+"""Producer library: sends readings to a stream, exactly once across restarts of the sender.
 
-``batches`` turns what a caller has (columns, tables, single readings) into Arrow tables, ``state``
-keeps how far a sender has come, ``http_sink`` and ``kafka_sink`` deliver a batch.
+``batches`` converts the caller's data (columns, tables, single readings) to Arrow tables, ``state``
+stores a sender's position, and ``http_sink`` and ``kafka_sink`` deliver a batch.
 """
 
 from slackwater.producer.producer import Producer

@@ -1,11 +1,11 @@
-"""What callers send, as Arrow tables: columns, tables, data frames, single readings.
+"""Converts callers' data to Arrow tables: columns, tables, data frames, single readings.
 
-The buffer cuts what it is given into batches. A batch has one schema. Its content depends on its
-readings alone, not on the calls that brought them, so that a sender that repeats its readings after
-a restart repeats the same bytes.
+The buffer divides its readings into batches. A batch has one schema. Its content depends only on
+its readings, not on the calls that added them, so a sender that repeats its readings after a
+restart repeats the same bytes.
 
-What a caller can change is copied: readings wait after ``send`` has returned, and callers fill the
-same array again.
+Data that a caller can change is copied: readings are queued after ``send`` has returned, and
+callers reuse their arrays.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ import pyarrow as pa
 from slackwater.producer.sink import ProducerError
 
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Half of what a request may hold, since text takes more room in a request than in memory."""
+"""Half the maximum size of a request, since text is larger in a request than in memory."""
 Readings = Any
 """A table, or a list of single readings."""
 _UNUSABLE: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
-"""What pyarrow raises for values that it has no column for."""
+"""Raised by pyarrow for values that no column type can represent."""
 
 
 def pieces_of(readings: Any) -> Readings:
-    """Return the readings of one call as a table, or a list of mappings; ``ProducerError``."""
+    """Return the readings of one call as a table or a list of mappings.
+
+    Raises ``ProducerError`` if they have another form.
+    """
     try:
         if isinstance(readings, Mapping):
             if not any(map(_is_column, readings.values())):
@@ -45,10 +48,10 @@ def pieces_of(readings: Any) -> Readings:
         if isinstance(readings, Sequence) and all(isinstance(one, Mapping) for one in readings):
             return [dict(one) for one in readings]
     except _UNUSABLE as error:
-        raise ProducerError(f"the readings are no columns: {error}") from error
+        raise ProducerError(f"the readings cannot be converted to columns: {error}") from error
     raise ProducerError(
-        f"readings of type {type(readings).__name__}: a mapping of columns or of values, a list of "
-        "such readings, an Arrow table or a data frame"
+        f"readings of type {type(readings).__name__}: pass a mapping of columns or of values, a "
+        "list of such readings, an Arrow table or a data frame"
     )
 
 
@@ -60,13 +63,14 @@ def as_table(piece: Readings) -> Any:
     try:
         return _plain(pa.table({name: [one.get(name) for one in piece] for name in names}))
     except _UNUSABLE as error:
-        raise ProducerError(f"the readings of a batch have unlike types: {error}") from error
+        raise ProducerError(f"the readings of a batch differ in their types: {error}") from error
 
 
 def encoded(table: Any) -> bytes:
     """Encode a table as an Arrow IPC stream of one record batch.
 
-    A slice shares the buffers of its table, and would be written with a part of its neighbours.
+    The rows are copied first, because a slice shares the buffers of its table and would be written
+    with some of the neighbouring rows.
     """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -76,13 +80,13 @@ def encoded(table: Any) -> bytes:
 
 
 def rows_per_part(table: Any, readings_max: int) -> int:
-    """Return how many rows of a table one request takes."""
+    """Return the number of rows of a table that fit one request."""
     size = max(1, int(table.nbytes))
     return max(1, min(readings_max, len(table) * BATCH_BYTES_MAX // size))
 
 
 class Buffer:
-    """Readings that wait, in order. Not thread-safe."""
+    """A queue of readings, in order. Not thread-safe."""
 
     def __init__(self) -> None:
         self._pieces: deque[Readings] = deque()
@@ -100,18 +104,18 @@ class Buffer:
         self.readings += len(piece)
 
     def has(self, readings: int) -> bool:
-        """Whether so many readings wait that belong to one batch."""
+        """Return whether the first batch can have this many readings."""
         return self._mergeable() >= readings
 
     @property
     def is_cut(self) -> bool:
-        """Whether readings of another schema wait behind the first."""
+        """Whether the first batch is complete because readings of another schema follow it."""
         return self._mergeable() < self.readings
 
     def take(self, readings_max: int, *, exact: bool = False) -> Any:
-        """Remove and return the first readings as a table, as many as fit a batch.
+        """Remove and return the first readings as a table, at most as many as fit a batch.
 
-        ``exact``: so many, whatever their size.
+        ``exact``: exactly ``readings_max``, whatever their size.
         """
         first = self._pieces[0]
         if isinstance(first, list):
@@ -163,7 +167,7 @@ def _is_column(value: Any) -> bool:
 
 
 def _table_of(columns: Mapping[str, Any]) -> Any:
-    """Return columns as a table; a single value holds for all rows."""
+    """Return columns as a table; a single value is repeated in all rows."""
     sizes = {len(value) for value in columns.values() if _is_column(value)}
     if len(sizes) != 1:
         raise ProducerError(f"columns of different lengths: {', '.join(map(str, sorted(sizes)))}")
@@ -180,12 +184,12 @@ def _table_of(columns: Mapping[str, Any]) -> Any:
 
 
 def _copied(column: Any) -> Any:
-    """Return a numpy array of the caller's values; what is masked stays masked, which is null."""
+    """Return a numpy copy of the caller's values; masked values stay masked and become null."""
     return column.copy() if np.ma.isMaskedArray(column) else np.array(column)
 
 
 def _plain(table: Any) -> Any:
-    """Return the table without metadata, dictionaries and columns of unknown type."""
+    """Return the table without metadata and dictionaries; all-null columns become float64."""
     columns, names = [], []
     for name, column in zip(table.column_names, table.columns, strict=True):
         kind = column.type

@@ -16,20 +16,20 @@ from slackwater.producer.sink import Delivery, ProducerError, TryAgain
 CONTENT_TYPE: Final = "application/vnd.apache.arrow.stream"
 TIMEOUT_S: Final = 60.0
 AGAIN: Final = (408, 425, 429, 500, 502, 503, 504)
-"""Statuses of a request that may succeed later."""
+"""Statuses after which a repeated request may succeed."""
 _RESPONSE_BYTES_MAX: Final = 1024 * 1024
 
 
 class HttpSink:
-    """One connection, opened again after each failure."""
+    """A connection to a proxy, reopened after each failure."""
 
     def __init__(
         self, url: str, stream: str, token: str | None = None, ca_file: Path | None = None
     ) -> None:
-        """``url`` is the proxy's address; ``ca_file`` verifies its certificate."""
+        """``url`` is the proxy's address; its certificate is verified with ``ca_file``."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ProducerError(f"{url!r} is no address, like http://127.0.0.1:8088")
+            raise ProducerError(f"{url!r} is not an address like http://127.0.0.1:8088")
         self._host, self._port = parts.hostname, parts.port
         self._path = f"{parts.path.rstrip('/')}/streams/{quote(stream)}"
         self._context = (
@@ -62,7 +62,7 @@ class HttpSink:
         if status == 200:
             self._encoded = None
             return {name: n for name, n in answer.items() if type(n) is int}
-        reason = f"{self._where} answers {status}: {answer.get('error', '')}"
+        reason = f"{self._where} returned {status}: {answer.get('error', '')}"
         if status in AGAIN:
             raise TryAgain(reason, _seconds(response.getheader("Retry-After")))
         raise ProducerError(reason, answer)

@@ -1,9 +1,9 @@
 """Delivers batches to a topic that a stream declares, in its format.
 
-With an identity each batch is one transaction, which also commits the sender's position as the
-offset of a consumer group of the sender's own. So the topic and the position never disagree: after
-a crash the broker holds both or neither, and no file is needed. Without an identity the producer is
-idempotent: retries count once while the process lives.
+With an identity each batch is one transaction, which also commits the sender's position, as the
+offset of a consumer group for this sender only. The topic and the position are therefore always
+consistent: after a crash the broker has both or neither, and no file is needed. Without an identity
+the producer is idempotent: retries count once within one process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slackwater.producer.sink import Delivery, Format, ProducerError, TryAgain
 
 TIMEOUT_S: Final = 60.0
 READINGS_A_MESSAGE_MAX: Final = 4_096
-"""Of ``json-columns``: well below the bound of a message for tens of fields."""
+"""Maximum readings of a ``json-columns`` message: far below Kafka's limit for tens of fields."""
 GROUP: Final = "slackwater-producer-{}"
 
 
@@ -38,7 +38,7 @@ class KafkaSink:
         self._committed = 0
 
     def position(self) -> int:
-        """Return the readings that earlier runs have committed; ends what they left open."""
+        """Return the number of readings committed by earlier runs; abort their open transaction."""
         if self._identity is None:
             return 0
         try:
@@ -51,7 +51,7 @@ class KafkaSink:
     def deliver(self, batch: Delivery) -> Mapping[str, int]:
         """Write a batch; return the number of its readings."""
         if batch.position is None:
-            raise ProducerError("ids are for HTTP: a topic has a producer_id")
+            raise ProducerError("ids are for HTTP: for a topic use producer_id")
         messages = list(self._messages(batch.table))
         try:
             self._open()
@@ -65,7 +65,7 @@ class KafkaSink:
                 self._producer.commit_transaction(TIMEOUT_S)
                 self._committed = batch.position
         except (KafkaException, BufferError) as error:
-            # Whether it was committed, the next opening finds out.
+            # The commit's outcome is unknown; the next opening reads the committed position.
             self.close()
             raise TryAgain(f"topic {self._topic}: {error}") from error
         return {"accepted": len(batch.table)}
@@ -101,7 +101,9 @@ class KafkaSink:
             self._producer.poll(0)
         left = self._producer.flush(TIMEOUT_S)
         if left or self._failed:
-            raise BufferError(self._failed[0] if self._failed else f"{left} messages are left")
+            raise BufferError(
+                self._failed[0] if self._failed else f"{left} messages are not acknowledged"
+            )
 
     def _report(self, error: Any, _message: Any) -> None:
         if error is not None:
@@ -111,7 +113,7 @@ class KafkaSink:
         for name, kind in zip(table.column_names, table.schema.types, strict=True):
             if pa.types.is_temporal(kind):
                 raise ProducerError(
-                    f"column {name!r} is {kind}: in a topic times are numbers of the stream's unit"
+                    f"column {name!r} is {kind}: send times as numbers in the stream's unit"
                 )
         if self._format == "json":
             yield from map(orjson.dumps, table.to_pylist())

@@ -32,8 +32,8 @@ URL_DEFAULT: Final = "http://127.0.0.1:8088"
 BATCH_READINGS_DEFAULT: Final = 50_000
 BATCH_READINGS_MAX: Final = 100_000
 NAMED_READINGS: Final = 50_000
-"""Readings of a request of readings with an id, whatever ``batch_readings`` is: the parts of one id
-are named by their number, so a sender with another setting must divide the readings alike."""
+"""Readings per request if they have an id, whatever ``batch_readings`` is: the parts of an id are
+numbered, so senders with different settings must divide the readings equally."""
 LINGER_S_DEFAULT: Final = 0.05
 WAITING_READINGS_MAX: Final = 1_000_000
 BACK_OFF_S_MIN: Final = 0.1
@@ -43,7 +43,7 @@ ID_CHARS_MAX: Final = 200
 
 @dataclass(slots=True)
 class _Named:
-    """Readings under an id of the caller's, and the parts of them that are left."""
+    """Readings with an id from the caller: the parts not yet sent."""
 
     parts: deque[Delivery]
 
@@ -55,9 +55,9 @@ class _Named:
 class Producer:
     """Sends readings to one stream. Thread-safe; a context manager.
 
-    ``send`` takes a mapping of columns (numpy arrays, lists, Arrow arrays; a single value holds for
-    all rows), one reading as a mapping, a list of readings, an Arrow table or record batch, or a
-    data frame. Names are those of the stream's declaration.
+    ``send`` accepts a mapping of columns (numpy arrays, lists, Arrow arrays; a single value is
+    repeated in all rows), one reading as a mapping, a list of readings, an Arrow table or record
+    batch, or a data frame. Names are those of the stream's declaration.
     """
 
     def __init__(
@@ -77,22 +77,22 @@ class Producer:
         batch_readings: int = BATCH_READINGS_DEFAULT,
         linger_s: float = LINGER_S_DEFAULT,
     ) -> None:
-        """Start a producer: for a ``stream`` by HTTP, or for a ``topic`` of ``bootstrap``.
+        """Start a producer: to a ``stream`` over HTTP, or to a ``topic`` at ``bootstrap``.
 
         Args:
             stream: the stream's name.
             url: the address of its proxy.
             token: a bearer token of the stream.
-            token_file: a file whose first token is taken, in the form of the proxy's token file.
-            ca_file: certificates that the proxy's certificate is verified with.
+            token_file: a file in the format of the proxy's token file; its first token is used.
+            ca_file: certificates with which the proxy's certificate is verified.
             bootstrap: the address of Kafka.
             topic: the topic that a stream declares.
-            state: a file that makes the sender exactly once over its restarts.
+            state: a file for exactly-once delivery across restarts of the sender.
             format: of the topic's messages, ``json`` or ``json-columns``, as declared.
             config: more settings of confluent-kafka, such as those of TLS.
-            producer_id: makes a sender to a topic exactly once over its restarts.
-            batch_readings: readings of a batch; readings with an id are divided without it.
-            linger_s: how long a batch waits to be filled, in seconds.
+            producer_id: the sender's identity in a topic, for exactly-once across its restarts.
+            batch_readings: maximum readings of a batch; readings with an id are divided without it.
+            linger_s: maximum wait for a batch to fill, in seconds.
         """
         if not 0 < batch_readings <= BATCH_READINGS_MAX:
             raise ProducerError(f"batch_readings {batch_readings} is not 1 to {BATCH_READINGS_MAX}")
@@ -110,7 +110,7 @@ class Producer:
         else:
             secret = _first_token(Path(token_file)) if token is None and token_file else token
             self._sink = HttpSink(url, stream, secret, None if ca_file is None else Path(ca_file))
-            # Last, since it holds the file's lock.
+            # Last, since it locks the file.
             self._state = SenderState(None if state is None else Path(state))
         self._queue: deque[Buffer | _Named] = deque()
         self._changed = threading.Condition()
@@ -138,27 +138,27 @@ class Producer:
         self._state.position = sink.position()
         return sink
 
-    # The caller's side.
+    # Called by the caller's thread.
 
     @property
     def position(self) -> int:
-        """Readings acknowledged, over all runs with this state; those with an id do not count."""
+        """Readings acknowledged, over all runs with this state; without those with an id."""
         return self._state.position
 
     @property
     def counts(self) -> dict[str, int]:
-        """What has been acknowledged by this producer: ``accepted``, and refused by reason."""
+        """Readings acknowledged in this run: ``accepted``, and those refused, by reason."""
         with self._changed:
             return dict(self._counts)
 
     def send(self, readings: Any, *, id: str | None = None) -> None:  # noqa: A002
-        """Enqueue readings; waits while ``WAITING_READINGS_MAX`` readings are waiting.
+        """Enqueue readings; block while ``WAITING_READINGS_MAX`` readings are queued.
 
-        With an ``id``, these readings are sent as one, and once: an id that was acknowledged, by
-        any producer, is not counted again while its receiver keeps it (a day).
+        With an ``id``, these readings count once as a unit: an id that was acknowledged, for any
+        producer, is not counted again while the receiver stores it (a day).
 
         Raises:
-            ProducerError: the readings have no form that can be sent, or earlier ones were refused.
+            ProducerError: the readings have an unsupported form, or earlier ones were refused.
         """
         piece = pieces_of(readings)
         named = None if id is None else _Named(_parts(as_table(piece), id))
@@ -182,7 +182,7 @@ class Producer:
 
         Raises:
             ProducerError: readings were refused.
-            TimeoutError: the time is over; the readings are still being sent.
+            TimeoutError: not all are acknowledged in time; sending continues.
         """
         with self._changed:
             self._flushing = True
@@ -194,7 +194,7 @@ class Producer:
                 raise TimeoutError(f"{self._waiting} readings are not acknowledged yet")
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then stop. A producer that is closed, or has failed, sends nothing more."""
+        """Flush, then stop. A closed or failed producer sends no more readings."""
         try:
             if not self._stopping:
                 self.flush(timeout_s)
@@ -237,7 +237,7 @@ class Producer:
         self._sink.close()
         self._state.close()
 
-    # The thread's side.
+    # Called by the producer's thread.
 
     def _run(self) -> None:
         try:
@@ -249,7 +249,7 @@ class Producer:
                 self._changed.notify_all()
 
     def _next(self) -> Delivery | None:
-        """Wait for a batch; None if the producer stops."""
+        """Wait for a batch and return it; None if the producer stops."""
         with self._changed:
             self._is_sending = False
             self._changed.notify_all()
@@ -270,7 +270,10 @@ class Producer:
         return Delivery(taken, key, self._state.position + len(taken))
 
     def _cut(self, buffer: Buffer) -> Any:
-        """Return the next readings of a buffer: as many as before a restart, else what is there."""
+        """Return the next batch of a buffer.
+
+        After a restart it has the same number of readings as the batch that was not acknowledged.
+        """
         again = self._state.sending
         wanted = again or self._batch_readings
         self._changed.wait_for(
@@ -282,7 +285,7 @@ class Producer:
         if again and not buffer.has(again):
             raise ProducerError(
                 f"the batch from reading {self._state.position} on had {again} readings before the "
-                f"restart, and now fewer are sent: send all readings from there on again"
+                f"restart, and now has fewer: send all readings from there on again"
             )
         return buffer.take(wanted, exact=bool(again))
 
@@ -295,7 +298,7 @@ class Producer:
             try:
                 counts = self._sink.deliver(batch)
             except TryAgain as why:
-                _log.warning("%s; sending again", why)
+                _log.warning("%s; retrying", why)
                 pause_s = max(why.after_s, wait_s * self._random.uniform(0.5, 1.0))
                 wait_s = min(2 * wait_s, BACK_OFF_S_MAX)
                 with self._changed:
@@ -310,7 +313,7 @@ class Producer:
 
 def _parts(table: Any, id_: str) -> deque[Delivery]:
     if not 0 < len(id_) <= ID_CHARS_MAX or not id_.isascii() or not id_.isprintable():
-        raise ProducerError(f"an id has 1 to {ID_CHARS_MAX} visible ASCII characters")
+        raise ProducerError(f"an id must have 1 to {ID_CHARS_MAX} visible ASCII characters")
     step = rows_per_part(table, NAMED_READINGS)
     starts = range(0, len(table), step)
     return deque(
@@ -323,4 +326,4 @@ def _first_token(path: Path) -> str:
     for line in path.read_text().splitlines():
         if line.strip() and not line.strip().startswith("#"):
             return line.strip()
-    raise ProducerError(f"{path} has no token")
+    raise ProducerError(f"{path} contains no token")

@@ -1,4 +1,4 @@
-"""Where a producer delivers its batches, and how a delivery may fail."""
+"""The interface through which a producer delivers batches, and its errors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Literal, Protocol
 from slackwater.model.errors import SlackwaterError
 
 Format = Literal["json", "json-columns"]
-"""How a topic's messages are written."""
+"""Format of a topic's messages."""
 
 
 class ProducerError(SlackwaterError):
-    """Readings that are not accepted, and that sending again would not change.
+    """Raised for readings that are not accepted and would not be after a retry.
 
-    ``response`` is what the server answered, where there is one.
+    ``response`` is the server's response, if there is one.
     """
 
     def __init__(self, message: str, response: Mapping[str, Any] | None = None) -> None:
@@ -24,7 +24,7 @@ class ProducerError(SlackwaterError):
 
 
 class TryAgain(Exception):
-    """Raised by a sink whose delivery has to be repeated, not before ``after_s``."""
+    """Raised by a sink if the delivery must be retried, at the earliest after ``after_s``."""
 
     def __init__(self, reason: str, after_s: float = 0.0) -> None:
         super().__init__(reason)
@@ -33,10 +33,10 @@ class TryAgain(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Readings that are delivered together. ``key`` makes a repeated delivery count once.
+    """A batch of readings. ``key`` identifies it, so that a repeated delivery counts once.
 
     ``position`` is the number of readings that are acknowledged once this batch is; None for a
-    batch under an id of the caller's own.
+    batch with an id from the caller.
     """
 
     table: Any
@@ -48,7 +48,7 @@ class Sink(Protocol):
     """Delivers batches, one at a time."""
 
     def deliver(self, batch: Delivery) -> Mapping[str, int]:
-        """Deliver a batch and return what was counted; ``TryAgain`` or ``ProducerError``."""
+        """Deliver a batch and return the counts; raises ``TryAgain`` or ``ProducerError``."""
         ...
 
     def close(self) -> None:

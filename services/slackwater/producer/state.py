@@ -1,8 +1,8 @@
-"""How far a sender has come, in a small file: its identity, and the readings acknowledged.
+"""The state of a sender, in a small file: its identity, and the number of readings acknowledged.
 
-Before a batch is sent, its number of readings is recorded. A sender that is restarted sends its
-readings again from ``position`` on, and the first batch is cut as before, so that it has the same
-key and the same content as the one that may have arrived already.
+Before a batch is sent, its number of readings is recorded. After a restart, a sender sends its
+readings again from ``position`` on. The first batch then has as many readings as before, and so the
+same key and content as the batch that may have arrived already.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from slackwater.runtime.security.private import make_private, write_atomically
 
 
 class SenderState:
-    """The state of one sender. ``path`` None: kept in memory, so a restart is another sender."""
+    """The state of one sender. ``path`` None: kept in memory, so a restart is a new sender."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._lock = -1
         self.producer = secrets.token_hex(8)
         self.position = 0
-        """Readings acknowledged."""
+        """Number of readings acknowledged."""
         self.sending = 0
-        """Readings of the batch that may have arrived; 0 if there is none."""
+        """Number of readings of the batch that may have arrived; 0 if there is none."""
         if path is not None:
             make_private(path.parent)
             self._hold(path)
             self._load(path)
 
     def begin(self, readings: int) -> None:
-        """Record that a batch of so many readings is sent from now on."""
+        """Record the size of the batch that is about to be sent."""
         if self.sending != readings:
             self.sending = readings
             self._save()
 
     def acknowledge(self, position: int) -> None:
-        """Record that the batch has arrived."""
+        """Record that the batch was acknowledged."""
         self.position, self.sending = position, 0
         self._save()
 
     def close(self) -> None:
-        """Let another process use the file."""
+        """Release the file's lock."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -72,7 +72,7 @@ class SenderState:
             return
         except (OSError, ValueError, TypeError, KeyError) as error:
             self.close()
-            raise ProducerError(f"{path} is no state of a producer: {error!r}") from error
+            raise ProducerError(f"{path} is not a producer's state: {error!r}") from error
         self.producer, self.position, self.sending = producer, position, sending
 
     def _save(self) -> None:

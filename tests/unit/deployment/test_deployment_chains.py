@@ -101,7 +101,7 @@ def test_without_a_window_a_field_keeps_its_name() -> None:
         ),
         ((query("a", "a"),), "f.yaml:6: queries.a.from[0]: queries read each other in a cycle"),
         ((query("a", "s"), query("b", "as")), "f.yaml:7: queries.b.from[0]: there is no stream or"),
-        ((query("a", "s"), query("b", "a, a")), "f.yaml:7: queries.b.from[1]: 'a' is here twice"),
+        ((query("a", "s"), query("b", "a, a")), "f.yaml:7: queries.b.from[1]: 'a' is listed twice"),
         (
             (query("a", "s"), query("b", "a", more=", where: x > 1")),
             "f.yaml:7: queries.b.where: 'x > 1': there is no field",
@@ -112,7 +112,7 @@ def test_without_a_window_a_field_keeps_its_name() -> None:
         ),
         (
             (query("a", "s", "150ms"), query("b", "a", "150ms")),
-            "f.yaml:7: queries.b.bound: 150ms cannot be kept: the stages of the queries it reads",
+            "f.yaml:7: queries.b.bound: 150ms cannot be kept: the stages of the queries",
         ),
         (
             (query("a", "s"), query("b", "a, s", more=", join: {left: a, right: s, within: 1s}")),

@@ -156,13 +156,13 @@ def test_defaults() -> None:
         ("{column: k}", "{field: k}", "4: streams.s.key: field is for a stream with a topic"),
         ("unit: s}", "unit: ns}", "5: streams.s.time.unit: must be 's', 'ms', 'us' or 'iso'"),
         (", unit: s}", "}", "5: streams.s.time: takes exactly one of unit or format, has none"),
-        ("column: t,", "columns: [t, u],", "5: streams.s.time.unit: several columns"),
-        ("unit: s}", "format: '%Q'}", "5: streams.s.time.format: '%Q' is no strptime format"),
+        ("column: t,", "columns: [t, u],", "5: streams.s.time.unit: several joined columns"),
+        ("unit: s}", "format: '%Q'}", "5: streams.s.time.format: '%Q' is not a strptime format"),
         ("unit: s}", "format: '%H:%M'}", "5: streams.s.time.format: '%H:%M' has no year"),
-        ("unit: s}", "format: '%Y %Y'}", "5: streams.s.time.format: '%Y %Y' is no strptime"),
-        ("[a, b]", "[a, 1b]", "6: streams.s.fields.1b: '1b' cannot be the name of a field"),
+        ("unit: s}", "format: '%Y %Y'}", "5: streams.s.time.format: '%Y %Y' is not a strptime"),
+        ("[a, b]", "[a, 1b]", "6: streams.s.fields.1b: '1b' is not a valid name of a field"),
         ("[a, b]", "[a, key]", "6: streams.s.fields.key: a field cannot be called key"),
-        ("[a, b]", "[a, a]", "6: streams.s.fields: a is here twice"),
+        ("[a, b]", "[a, a]", "6: streams.s.fields: a is listed twice"),
         ("[a, b]", "[]", "6: streams.s.fields: must not be empty"),
         ("[a, b]", "a", "6: streams.s.fields: must be a mapping"),
         ("[a, b]", "{a: [b]}", "6: streams.s.fields.a: must be text"),
@@ -206,7 +206,7 @@ def test_defaults() -> None:
         (
             "disorder: 1s",
             "topic: {name: x, format: avro, registry: 'https://a:b@c'}",
-            "7: streams.s.topic.registry: credentials belong into a file",
+            "7: streams.s.topic.registry: put the credentials into a file",
         ),
         (
             "disorder: 1s",
@@ -216,10 +216,10 @@ def test_defaults() -> None:
         ("disorder: 1s", "topic: {name: x, format: xml}", "7: streams.s.topic.format: must be"),
         ("disorder: 1s", "topic: {name: x, format: json}", "4: streams.s.key: the readings of a"),
         ("disorder: 1s", "topic: {name: sw.x, format: json}", "one of slackwater's own topics"),
-        ("disorder: 1s", "topic: {name: 'a b', format: json}", "is no name of a topic"),
-        ("  q:\n", "  s:\n", "9: queries.s: a stream is called 's' already"),
+        ("disorder: 1s", "topic: {name: 'a b', format: json}", "is not a valid topic name"),
+        ("  q:\n", "  s:\n", "9: queries.s: a stream has the same name, 's'"),
         ("from: [s]", "from: [t]", "10: queries.q.from[0]: there is no stream or query 't'"),
-        ("from: [s]", "from: [s, s]", "10: queries.q.from[1]: 's' is here twice"),
+        ("from: [s]", "from: [s, s]", "10: queries.q.from[1]: 's' is listed twice"),
         (
             "from: [s]",
             "from: [q]",
@@ -232,14 +232,18 @@ def test_defaults() -> None:
         ("    window: {size: 1s}\n", "", "11: queries.q.aggregate: needs a window: without one"),
         ("    aggregate: [count]\n", "", "9: queries.q.aggregate: is required with a window"),
         ("[count]", "[count, median]", "12: queries.q.aggregate[1]: must be 'count', 'sum'"),
-        ("[count]", "[count, count]", "12: queries.q.aggregate: names a figure twice"),
+        ("[count]", "[count, count]", "12: queries.q.aggregate: lists an aggregate twice"),
         ("[count]", "[]", "12: queries.q.aggregate: is required with a window"),
         ("    bound: 2s\n", "", "9: queries.q.bound: is required"),
         ("bound: 2s", "bound: 99ms", "13: queries.q.bound: 99ms cannot be kept: 2 stages with"),
         ("bound: 2s", "bound: 2s\n    margin: 2s", "13: queries.q.bound: 2s cannot be kept"),
         ("bound: 2s", "bound: 2s\n    replicas: 0", "14: queries.q.replicas: 0 is out of range"),
         ("bound: 2s", "bound: 2s\n    parts: 1.5", "14: queries.q.parts: '1.5' is not a whole"),
-        ("bound: 2s", "bound: 2s\n    children: 2", "14: queries.q.children: 2 children cannot"),
+        (
+            "bound: 2s",
+            "bound: 2s\n    children: 2",
+            "14: queries.q.children: 2 children, but",
+        ),
         ("bound: 2s", "bound: 2s\n    policy: {failure: suspend}", "14: queries.q.policy.failure:"),
         ("bound: 2s", "bound: 2s\n    results: {format: avro}", "14: queries.q.results.format:"),
         ("bound: 2s", "bound: 2s\n    where: c > 1", "14: queries.q.where: 'c > 1': there is no"),
@@ -254,7 +258,7 @@ def test_defaults() -> None:
             "bound: 2s\n    select: {key: a}",
             "14: queries.q.select.key: a field cannot",
         ),
-        ("bound: 2s", "bound: 2s\n    bound: 3s", "14: 'bound' is here twice, the first time"),
+        ("bound: 2s", "bound: 2s\n    bound: 3s", "14: 'bound' is defined twice, first in"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(old: str, new: str, reported: str) -> None:
@@ -290,8 +294,8 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
         ("a: !boom x\n", "1: the tag !boom is not supported"),
         ("a: 1\n---\nb: 2\n", "not YAML"),
         ("a: &x [*x]\n", "too large or too deep"),
-        ("<<: {a: 1}\n", "1: only names can stand before a colon"),
-        ("? [a]\n: 1\n", "1: only names can stand before a colon"),
+        ("<<: {a: 1}\n", "1: only a name is allowed before a colon"),
+        ("? [a]\n: 1\n", "1: only a name is allowed before a colon"),
         ("a: 1\nb: \x00\n", "2: not YAML"),
         ("[" * 500, "not YAML"),
     ],
@@ -380,17 +384,17 @@ def test_a_stream_that_is_posted() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "reported"),
     [
-        ("127.0.0.1:9000", "127.0.0.1", "2: http.listen: '127.0.0.1' is no HOST:PORT"),
+        ("127.0.0.1:9000", "127.0.0.1", "2: http.listen: '127.0.0.1' is not a HOST:PORT"),
         ("127.0.0.1:9000", "127.0.0.1:0", "2: http.listen: port 0 is not between 1 and"),
-        ("127.0.0.1:9000", "[::1:9000", "2: http.listen: '[::1:9000' is no HOST:PORT"),
+        ("127.0.0.1:9000", "[::1:9000", "2: http.listen: '[::1:9000' is not a HOST:PORT"),
         ('"}', '", tls: {key: k}}', "2: http.tls.certificate: is required"),
         ('"}', '", liste: 1}', "2: http.liste: unknown field; did you mean 'listen'?"),
-        ("    expect_every: 5s\n", "", "4: streams.lab.expect_every: HTTP does not tell"),
+        ("    expect_every: 5s\n", "", "4: streams.lab.expect_every: HTTP does not show"),
         ("token_file: lab.tokens", "token: x", "5: streams.lab.http.token: unknown field"),
         (
             "key: {field: mote}",
             "topic: {name: t, format: json}\n    key: {field: mote}",
-            "5: streams.lab.http: a stream has one of topic, mqtt and http, not topic and http",
+            "5: streams.lab.http: a stream has only one of topic, mqtt and http, not",
         ),
     ],
 )
@@ -426,7 +430,7 @@ def fed(line: str) -> str:
 def test_a_topic_that_does_not_say_what_silence_means_is_refused_with_the_lines_to_add() -> None:
     (reported,) = errors(FED)
     assert reported.startswith(
-        "f.yaml:3: streams.lab.expect_every: a topic does not tell a producer"
+        "f.yaml:3: streams.lab.expect_every: a topic does not show whether a silent producer"
     )
     lines = re.findall("`(.+?)`", reported)
     assert lines == ["expect_every: auto", "expect_every: 5s", "sporadic: true"]
@@ -501,7 +505,7 @@ queries:
         ("{failure: delay}", ["queries.q.policy.failure: delay: during a failure every answer"]),
         ("{stabilization: delay}", ["policy.stabilization: delay: during corrections every"]),
         ("{failure: delay, stabilization: delay}", ["policy.failure:", "policy.stabilization:"]),
-        ("{stabilization: suspend}", ["suspend: nothing new is answered while corrections are"]),
+        ("{stabilization: suspend}", ["suspend: no new window is answered during corrections"]),
         ("{failure: delay, stabilization: suspend}", ["policy.failure: delay", "suspend:"]),
     ],
 )

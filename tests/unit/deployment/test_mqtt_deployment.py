@@ -91,11 +91,11 @@ def test_the_client_id_has_the_prefix_of_the_deployment() -> None:
     [
         ("broker: h:x, topics: [a/b]", "mqtt.broker: 'h:x': 'x' is not a port"),
         ("broker: h", "mqtt.topics: is required"),
-        ("broker: h, topics: [a]", "mqtt.topics[0]: 'a': topics that match it have no level 2"),
+        ("broker: h, topics: [a]", "mqtt.topics[0]: 'a': matching topics have no level 2"),
         ("broker: h, topics: [a/#/b]", "# must be the complete last level"),
         ("broker: h, topics: [$share/g/a]", "a shared subscription"),
         ("broker: h, topics: [a/b, a/+]", "'a/b' and 'a/+' match the same topics"),
-        ("broker: h, topics: [a/b], qos: 2", "a crash would lose it: say qos: 1"),
+        ("broker: h, topics: [a/b], qos: 2", "a crash would lose it: set qos: 1"),
         ("broker: h, topics: [a/b], version: 4", "mqtt.version: must be '3.1.1' or '5'"),
         ("broker: h, topics: [a/b], in_flight: 0", "mqtt.in_flight"),
         ("broker: h, topics: [a/b], format: xml", "mqtt.format"),
@@ -113,7 +113,7 @@ def test_mistakes_are_named_with_their_place(mqtt: str, expected: str) -> None:
 
 
 def test_a_silence_must_be_declared() -> None:
-    assert "an MQTT broker does not tell a producer" in error(silence="")
+    assert "an MQTT broker does not show whether a silent producer" in error(silence="")
 
 
 def test_readings_in_messages_have_no_columns() -> None:
@@ -129,7 +129,7 @@ def test_a_level_needs_a_topic_with_levels() -> None:
 def test_a_stream_has_one_source() -> None:
     topic = "    topic: {name: t, format: json}\n    mqtt: {broker: h, topics: [lab"
     given = text().replace("    mqtt: {broker: h, topics: [lab", topic)
-    with pytest.raises(DeploymentError, match="a stream has one of topic, mqtt and http"):
+    with pytest.raises(DeploymentError, match="a stream has only one of topic, mqtt and http"):
         parse_deployment(given, "f.yaml")
 
 
@@ -137,7 +137,7 @@ def test_a_password_in_clear_is_warned_of() -> None:
     given = "broker: {host}, topics: [a/b], username: u, password_file: p"
     for host, count in (("h", 1), ("localhost", 0), ("127.0.0.1", 0)):
         warnings = parse_deployment(text(given.format(host=host)), "f.yaml").warnings
-        assert sum("in clear" in warning for warning in warnings) == count
+        assert sum("unencrypted" in warning for warning in warnings) == count
 
 
 def test_no_file_is_ingested_into_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

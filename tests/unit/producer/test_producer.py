@@ -100,7 +100,7 @@ def test_an_array_may_be_filled_again_once_it_is_sent(site: Site) -> None:
 
 
 def test_a_producer_that_cannot_begin_does_not_hold_its_state(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(ProducerError, match="no address") as caught:
+    with pytest.raises(ProducerError, match="not an address") as caught:
         slackwater.Producer("room", url="nowhere", state=tmp_path / "state")
     with producer(site, state=tmp_path / "state") as sender:
         sender.send(reading(1000))
@@ -114,7 +114,7 @@ def test_a_large_batch_that_is_refused_by_its_headers_ends_the_producer(site: Si
     more = {f"unused-{i}": np.zeros(n) for i in range(15)}
     sender = producer(site, "guarded", token="x" * 32, batch_readings=n)
     sender.send(columns(1000, n) | more)
-    with pytest.raises(ProducerError, match="answers 401"):
+    with pytest.raises(ProducerError, match="returned 401"):
         sender.close(timeout_s=30)
 
 
@@ -272,7 +272,7 @@ def test_a_state_belongs_to_one_producer(site: Site, tmp_path: Path) -> None:
     ):
         producer(site, state=path)
     path.write_text("{}")
-    with pytest.raises(ProducerError, match="is no state of a producer"):
+    with pytest.raises(ProducerError, match="is not a producer's state"):
         producer(site, state=path)
 
 
