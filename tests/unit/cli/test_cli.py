@@ -123,7 +123,7 @@ def test_up_with_a_file_of_before_names_the_stream_and_the_line_to_add(
     )
     assert code == 2
     reported = " ".join(reported.split())
-    assert "d.yaml:3: streams.lab.expect_every: a topic does not tell" in reported
+    assert "d.yaml:3: streams.lab.expect_every: a topic does not show" in reported
     for line in ("expect_every: auto", "expect_every: 5s", "sporadic: true"):
         assert f"`{line}`" in reported
     assert list(data.iterdir()) == [], "refused before anything is touched"

@@ -1,4 +1,4 @@
-"""The elements of messages that hold many readings: their numbering and their bounds."""
+"""The elements of messages with many readings: their numbers and their bounds."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from slackwater.proxy.messages import Bad, Elements, Parsed, joined, nothing, wi
 from slackwater.proxy.positions import ELEMENTS_MAX
 
 VALUES_MAX: Final = 4_194_304
-"""Maximum values of a message, over all declared fields (32 MiB); absent fields count too."""
+"""Maximum values of a message over all declared fields (32 MiB); absent fields are counted."""
 BATCH_VALUES_MAX: Final = 524_288
-"""Values that the messages of a slice may hold, estimated by their commas (4 MiB)."""
+"""Maximum values of the messages of a slice, estimated by their commas (4 MiB)."""
 
 
 def elements_max(fields: int) -> int:
-    """Return the maximum elements of one message of a stream with so many fields."""
+    """Return the maximum elements per message of a stream with this number of fields."""
     return min(ELEMENTS_MAX, VALUES_MAX // max(1, fields))
 
 
 def numbered(counts: type_i64, first: int = 0) -> Elements:
-    """Return the elements of messages with these numbers of elements, numbered from ``first``."""
+    """Return the elements of messages numbered from ``first``; ``counts``: elements per message."""
     n = int(counts.sum())
     ends = np.cumsum(counts)
     messages = np.repeat(np.arange(first, first + len(counts), dtype=np.int64), counts)
@@ -40,7 +40,7 @@ def no_elements(fields: int) -> Parsed:
 
 
 def undivided(bad: Bad, fields: int) -> Parsed:
-    """Return a message that is malformed as one; ``bad`` has its index."""
+    """Return a message that is malformed as a unit; ``bad`` has its index."""
     return with_refused(no_elements(fields), [bad])
 
 
@@ -50,11 +50,11 @@ def parse_dividing(
     quick: Callable[[Sequence[bytes], int], Parsed | list[tuple[int, int]]],
     slow: Callable[[bytes, int], Parsed],
 ) -> Parsed:
-    """Parse a batch by the fast path, and by the definition what that leaves.
+    """Parse a batch by the fast path, and the messages that it leaves by the definition.
 
-    ``quick`` takes messages and the index of the first. It returns them parsed, or the runs
-    [start, end) of the batch to try instead, in order; of one message it returns them in vain.
-    ``slow`` takes one message and its index.
+    ``quick`` takes messages and the index of the first. It returns the parsed messages, or the runs
+    [start, end) of the batch to try instead, in order; runs for a single message mean that it must
+    be parsed by ``slow``, which takes one message and its index.
     """
     done: list[Parsed] = []
     waiting = [(0, len(messages))] if len(messages) else []
@@ -77,9 +77,9 @@ def halves(start: int, end: int) -> list[tuple[int, int]]:
 
 
 def without_first(parsed: Parsed, taken: int) -> Parsed:
-    """Return ``parsed`` without so many elements of its first message.
+    """Return ``parsed`` without the first ``taken`` elements of its first message.
 
-    What stands for the message as one is kept, and so are boundaries.
+    The element that represents the message as a unit is kept, and so are boundaries.
     """
     elements = parsed.elements
     if not taken or elements is None:
@@ -97,9 +97,9 @@ def without_first(parsed: Parsed, taken: int) -> Parsed:
 
 
 def slices(messages: Sequence[bytes], fields: int) -> Iterator[tuple[int, int]]:
-    """Divide a batch so that the values of each slice are bounded, whatever its bytes are.
+    """Divide a batch so that the number of values per slice is bounded for any bytes.
 
-    A message has at most one reading more than commas, and each takes a value of every field.
+    A message has at most one reading more than commas, and each has a value for every field.
     """
     start, estimate = 0, 0
     for i, message in enumerate(messages):

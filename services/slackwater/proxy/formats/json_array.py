@@ -1,11 +1,11 @@
 """Reader of ``json-array``: a message is a JSON array, each of its elements a reading.
 
-Each element is what a message of ``json`` is. A batch is divided by text alone, where ``}``, a
-comma and ``{`` follow each other, and the pieces are parsed as messages of ``json`` are. Text in
-quotes or in another field may contain the same three bytes. The division is right if each of its
-pieces is a JSON object by itself: pieces joined by commas in brackets are then the message. So a
-message with a piece that is no JSON object is parsed by the definition instead, ``_slow``, which
-parses the message as one value and takes its elements one by one.
+Each element has the form of a ``json`` message. A batch is divided by text search at each sequence
+of ``}``, a comma and ``{``, and the pieces are parsed like ``json`` messages. Quoted text or other
+fields may contain the same three bytes. The division is correct if each piece is a JSON object by
+itself, since the pieces joined by commas in brackets are then the message. A message with a piece
+that is not a JSON object is therefore parsed by the definition, ``_slow``, which parses the message
+as one value and then its elements one by one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from slackwater.proxy.json_text import (
 from slackwater.proxy.messages import Bad, Messages, Parsed
 
 _BLANK: Final = np.isin(np.arange(256), np.frombuffer(b" \n", np.uint8))
-"""What writers put between two elements, besides a comma: one of these, or CR and LF."""
+"""Common text between two elements, besides a comma: one of these, or CR and LF."""
 
 
 class JsonArrayReader:
@@ -47,7 +47,7 @@ class JsonArrayReader:
         return parse_dividing(messages, len(self.spec.fields), self._quick, self._slow)
 
     def texts(self, message: bytes) -> Callable[[int], str]:
-        """Return the function from an element's index to its text, for a divided message."""
+        """Return a function from an element's index to its text, for a divided message."""
         elements = _elements(message)
         return lambda index: dump_value(elements[index])
 
@@ -74,7 +74,7 @@ class JsonArrayReader:
     # The fast path.
 
     def _quick(self, messages: Sequence[bytes], first: int) -> Parsed | list[tuple[int, int]]:
-        """Return the parsed batch, or its runs: messages that need the definition are alone."""
+        """Return the parsed batch, or runs in which messages that need the definition are alone."""
         strange = [i for i, message in enumerate(messages) if not _is_plain(message)]
         if strange:
             return _runs(first, first + len(messages), strange)
@@ -99,14 +99,14 @@ def _elements(message: bytes) -> list[Any]:
 
 
 def _is_plain(message: bytes) -> bool:
-    """Whether the message may be divided by text: it looks like an array of objects."""
+    """Return whether the message looks like an array of objects and may be divided by text."""
     return message[:2] == b"[{" and message[-2:] == b"}]" and len(message) <= MESSAGE_BYTES_MAX
 
 
 def _divided(messages: Sequence[bytes]) -> tuple[Messages, type_i64]:
     """Return the pieces of all messages, and their number per message."""
     inner = [message[1:-1] for message in messages]
-    # Messages are joined as elements are. The zeros are read where a piece is looked behind.
+    # Messages are joined like elements. The zeros are read by look-ups past the end of a piece.
     memory = np.frombuffer(b",".join(inner) + b"\0\0\0\0", np.uint8)
     closes = np.flatnonzero(memory == ord("}"))
     commas = closes[memory[closes + 1] == ord(",")] + 1
@@ -123,7 +123,7 @@ def _divided(messages: Sequence[bytes]) -> tuple[Messages, type_i64]:
 
 
 def _is_broken(piece: bytes) -> bool:
-    """Whether a refused piece is no JSON object, and the division perhaps wrong."""
+    """Return whether a refused piece is not a JSON object, so the division may be wrong."""
     try:
         load(piece)
     except Unreadable:

@@ -1,12 +1,12 @@
 """Reader of ``json-columns``: a message is a JSON object of arrays, one for each declared path.
 
-``{"ts": [1, 2], "sensor": "a", "value": [0.5, 0.7]}`` holds two readings. Arrays have equal
-lengths, and at least one declared path leads to an array; another value holds for all rows. Paths
-step into objects, not into the elements of an array. ``{"boundary": t}`` is a promise, as in
+``{"ts": [1, 2], "sensor": "a", "value": [0.5, 0.7]}`` has two readings. Arrays have equal lengths,
+and at least one declared path leads to an array; any other value applies to all rows. Paths lead
+into objects, but not into the elements of an array. ``{"boundary": t}`` is a watermark, as in
 ``json``.
 
 Messages of a batch are joined by line ends and parsed by pyarrow with the types of the first
-message, lists of which become the columns. What pyarrow refuses is halved until the refused
+message, in which each column is a list. A batch that pyarrow refuses is halved until the refused
 messages are alone; these are parsed by the definition, ``_slow``: row by row, with the rules of
 ``json``.
 """
@@ -66,7 +66,7 @@ class JsonColumnsReader:
         return parse_dividing(messages, len(self.spec.fields), self._quick, self._slow)
 
     def texts(self, message: bytes) -> Callable[[int], str]:
-        """Return the function from a row's index to its values by their paths, as JSON."""
+        """Return a function from a row's index to its values by path, as JSON."""
         data = load(message)
         columns = {".".join(path): step_into(data, path) for path in self._rows.paths if path}
 
@@ -165,7 +165,7 @@ def _kind(value: Any, kind_of: Callable[[Any], Any | None]) -> Any | None:
     """Return the type of a column of the first message; None if it has none."""
     if not isinstance(value, list):
         return kind_of(_as_loaded(value))
-    # A fraction among whole numbers decides: a column of fractions also takes whole numbers.
+    # One fraction decides the type: a column of fractions also accepts whole numbers.
     present = [one for one in value if one is not None]
     one = next((one for one in present if isinstance(one, float)), present[0] if present else None)
     inner = kind_of(_as_loaded(one)) if value else None
@@ -173,7 +173,7 @@ def _kind(value: Any, kind_of: Callable[[Any], Any | None]) -> Any | None:
 
 
 def _as_loaded(value: Any) -> Any:
-    """Return a value as ``json_text.load`` does, as far as types depend on it."""
+    """Return a value in the form of ``json_text.load``, as far as types depend on it."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return JsonNumber(value)
     return value
@@ -214,7 +214,7 @@ def _counts(columns: Sequence[Any]) -> type_i64 | None:
 def _spread(
     column: Any, counts: type_i64, convert: Callable[[Any], npt.NDArray[_T] | None]
 ) -> npt.NDArray[_T] | None:
-    """Convert a column to one value for each row, also where a message has one value."""
+    """Return one value for each row; a message's single value is repeated."""
     if _is_list(column):
         return convert(column.flatten())
     values = convert(column)

@@ -1,12 +1,12 @@
-"""``POST /streams/NAME``: checks a request, passes its body to the stream, returns its answer.
+"""``POST /streams/NAME``: checks a request, passes its body to the stream, returns the response.
 
-The checks come in the order of their cost: path, token, headers, size. A body is read only if there
-is room for it among the bodies that the process holds, and within a time, so that slow senders hold
-neither memory nor a stream. All responses are JSON.
+The checks are made in the order of their cost: path, token, headers, size. A body is read only if
+it fits the memory limit for all bodies of the process, and within a time limit, so that slow
+senders block neither memory nor a stream. All responses are JSON.
 
-A stream without tokens accepts requests to this machine's own address only (the ``Host`` header),
-so that a web page opened on it cannot post readings through a name that leads to the loopback
-address.
+A stream without tokens accepts only requests to this machine's own address (the ``Host`` header).
+Otherwise a web page opened on this machine could post readings through a name that resolves to the
+loopback address.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _log = logging.getLogger(__name__)
 HEADER_BYTES_MAX: Final = 16 * 1024
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 BODIES_BYTES_MAX: Final = 128 * 1024 * 1024
-"""All bodies that the process holds, from their first byte to their answer."""
+"""Maximum size of all bodies in the process, from their first byte to their response."""
 BODY_S_MAX: Final = 60.0
 ANSWER_S_MAX: Final = 30.0
 DISCARD_S_MAX: Final = 10.0
 DISCARD_PAUSE_S_MAX: Final = 0.5
-"""How long the rest of a refused body is read, and how long its sender may pause."""
+"""Maximum time to read the rest of a refused body, and maximum pause of its sender."""
 BUSY_RETRY_S: Final = 1
 KEY_HEADER: Final = "idempotency-key"
 _DIGITS_MAX: Final = 20
-"""Of a Content-Length; a longer one is too large by its first digits already."""
+"""Maximum digits of a Content-Length; with more digits the length is too large in any case."""
 
 
 class Refusal(Exception):
-    """Raised to answer a request without its body having been stored."""
+    """Raised to answer a request whose body has not been stored."""
 
     def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(reason)
@@ -67,20 +67,20 @@ class Posted:
 
 
 class Room:
-    """The bytes of bodies that may still be held; used in the server's event loop only."""
+    """The memory limit of bodies; used only in the server's event loop."""
 
     def __init__(self, bytes_max: int = BODIES_BYTES_MAX) -> None:
         self.left = bytes_max
 
     def reserve(self, size: int) -> None:
-        """Take room for a body or a part of it; a ``Refusal`` if there is none."""
+        """Reserve memory for a body or a part of it; raises ``Refusal`` if there is none."""
         if size > self.left:
             reason = "the bodies of other requests fill the proxy's memory limit"
             raise Refusal(429, reason, {"Retry-After": str(BUSY_RETRY_S)})
         self.left -= size
 
     def release(self, size: int) -> None:
-        """Give back what was reserved."""
+        """Release reserved memory."""
         self.left += size
 
 
@@ -100,7 +100,7 @@ class Receiver:
         )
 
     async def post(self, request: Request) -> Response:
-        """Take in the readings of a body."""
+        """Accept the readings of a body."""
         name = request.path_params["name"]
         posted = self._admit(name, request)
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -120,8 +120,8 @@ class Receiver:
             body.release()
 
     def _admit(self, name: str, request: Request) -> Posted:
-        """Check stream and token; without a valid token, nothing tells which streams there are."""
-        # The server bounds headers that arrive in pieces; these are complete.
+        """Check stream and token; without a valid token the response does not reveal streams."""
+        # The server limits incomplete headers; these are complete.
         size = sum(len(header) + len(value) for header, value in request.headers.raw)
         if size > HEADER_BYTES_MAX:
             raise Refusal(431, f"the headers are larger than {HEADER_BYTES_MAX} bytes")
@@ -129,17 +129,17 @@ class Receiver:
         if posted is None:
             if all(each.tokens is not None for each in self._streams.values()):
                 raise _unauthorized()
-            raise Refusal(404, f"this proxy serves no stream {name!r} that is declared with http")
+            raise Refusal(404, f"this proxy serves no stream {name!r} with http in its declaration")
         if posted.tokens is None:
             if not is_loopback(_host_of(request)):
-                raise Refusal(421, "a stream without tokens is posted to as localhost or 127.0.0.1")
+                raise Refusal(421, "without tokens the host must be localhost or 127.0.0.1")
         elif not posted.tokens.accept(request.headers.get("authorization")):
             raise _unauthorized()
         return posted
 
 
 class _Body:
-    """A body while it is read, and the room that it takes."""
+    """A body being read, and the memory reserved for it."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
@@ -166,7 +166,7 @@ class _Body:
         return b"".join(chunks)
 
     def release(self) -> None:
-        """Give the room back."""
+        """Release the reserved memory."""
         self._room.release(self._reserved)
         self._reserved = 0
 
@@ -200,7 +200,7 @@ async def _answer(queue: RequestQueue, pushed: Pushed) -> Outcome:
     try:
         return await asyncio.wait_for(asyncio.wrap_future(pushed.answer), ANSWER_S_MAX)
     except TimeoutError:
-        # The room of the body is free from here on, so the queue must not hold it.
+        # The body's memory is released after this, so the queue must not keep the body.
         if queue.withdraw(pushed):
             what = "nothing of the request was stored"
         else:
@@ -233,7 +233,7 @@ def _unauthorized() -> Refusal:
 
 
 async def _discard(request: Request) -> None:
-    """Read what a refused sender is sending, so that it can read the response.
+    """Read the rest of a refused body, so that its sender can read the response.
 
     A connection that is closed with unread bytes is reset, and its sender may lose the response.
     """
@@ -241,7 +241,7 @@ async def _discard(request: Request) -> None:
         return  # it sends nothing before the response
     left, now = BODY_BYTES_MAX, asyncio.get_running_loop().time
     end = now() + DISCARD_S_MAX
-    # A body that has been read to its end cannot be read again: a RuntimeError.
+    # A body that was read to its end raises a RuntimeError when read again.
     with suppress(TimeoutError, ClientDisconnect, RuntimeError):
         async with asyncio.timeout(DISCARD_PAUSE_S_MAX) as pause:
             async for chunk in request.stream():
@@ -254,7 +254,7 @@ async def _discard(request: Request) -> None:
 async def _refused(request: Request, refusal: Exception) -> Response:
     assert isinstance(refusal, Refusal)
     await _discard(request)
-    # A body may be longer than what is discarded, so the connection cannot be used again.
+    # The body may not have been read to its end, so the connection cannot be reused.
     headers = {"Connection": "close", **refusal.headers}
     return _Json({"error": refusal.reason}, refusal.status, headers)
 

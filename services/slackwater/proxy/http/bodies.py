@@ -1,7 +1,7 @@
 """Formats of request bodies: bytes to columns of readings.
 
-Each reader takes any bytes. A malformed reading is refused alone, by its index or line; a body that
-cannot be divided into readings raises ``UnusableBody`` with the place of the first error.
+Each reader accepts any bytes. A malformed reading is refused alone, by its index or line; a body
+that cannot be divided into readings raises ``UnusableBody`` with the place of the first error.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from slackwater.proxy.requests import BodyContent, BodyReader, UnusableBody
 JSON: Final = "application/json"
 NDJSON: Final = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 _SPACED: Final = (b"}, {", b"},\n{", b"},\r\n{")
-"""What writers put between two elements, besides a comma alone."""
+"""Common separators of two elements, besides a single comma."""
 _BLANK: Final = b" \t\r\n"
 
 
 def reader_for(spec: StreamSpec, content_type: str, now_us: int) -> BodyReader | None:
-    """Return the reader of bodies of this media type that arrive now; None if there is none."""
+    """Return the reader for bodies of this media type arriving now; None if it is unsupported."""
     if content_type == senml.MEDIA_TYPE:
         return partial(senml.read_senml, spec, now_us)
     reader = _READERS.get(content_type)
@@ -51,11 +51,11 @@ def read_json(spec: StreamSpec, body: bytes) -> BodyContent:
 
 
 def read_lines(spec: StreamSpec, body: bytes) -> BodyContent:
-    """Parse a reading per line; blank lines are skipped."""
+    """Parse one reading per line; blank lines are skipped."""
     _check_time(spec)
     numbers: list[int] = []
     pieces: list[bytes] = []
-    # Not split at once: the lines of a body take forty times its size in memory.
+    # Not split at once: the lines of a body would take forty times its size in memory.
     for number, line in enumerate(io.BytesIO(body), 1):
         if piece := line.strip(_BLANK):
             numbers.append(number)
@@ -66,7 +66,7 @@ def read_lines(spec: StreamSpec, body: bytes) -> BodyContent:
 
 def _check_time(spec: StreamSpec) -> None:
     if len(spec.time.columns) > 1:
-        reason = "the time of this stream is in several columns, which JSON has not: send text/csv"
+        reason = "this stream's time is in several columns, which JSON does not have: send text/csv"
         raise UnusableBody(reason, 415)
 
 
@@ -75,9 +75,9 @@ def _content(reader: JsonReader, pieces: Sequence[bytes]) -> BodyContent:
 
 
 def _divided(body: bytes) -> list[bytes] | None:
-    """Divide an array by its text, where ``}``, a comma and ``{`` follow each other.
+    """Divide an array by text search at each sequence of ``}``, a comma and ``{``.
 
-    Strings may contain the same three bytes. The division is right if each piece is an object by
+    Strings may contain the same three bytes. The division is correct if each piece is an object by
     itself: the pieces joined by commas are then the array.
     """
     inner = body[1:-1].strip(_BLANK)
@@ -105,7 +105,7 @@ def _elements(body: bytes) -> list[bytes]:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise UnusableBody(f"the body is not UTF-8 at byte {error.start}") from None
-    # Numbers stay text: Python refuses integers of many digits, which no field may use.
+    # Numbers remain text: Python refuses integers of many digits, even in unused fields.
     scan = json.JSONDecoder(parse_int=str, parse_float=str).raw_decode
     pieces: list[bytes] = []
     at = _after_blanks(text, 1)
@@ -146,4 +146,4 @@ _READERS: Final[Mapping[str, Callable[[StreamSpec, bytes], BodyContent]]] = {
     ARROW: read_arrow,
 }
 MEDIA_TYPES: Final = (JSON, NDJSON[0], senml.MEDIA_TYPE, CSV, ARROW)
-"""What an error message offers."""
+"""The media types that an error message lists."""

@@ -1,4 +1,4 @@
-"""What all body formats share: the limit of readings, and the readings of a body as text."""
+"""Common parts of all body formats: the limit of readings, and the readings of a body as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from slackwater.proxy.requests import UnusableBody
 
 READINGS_MAX: Final = 100_000
-"""Readings of one body."""
+"""Maximum readings of one body."""
 
 
 @dataclass(frozen=True, slots=True)

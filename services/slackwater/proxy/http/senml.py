@@ -1,13 +1,14 @@
 """SenML, JSON form (RFC 8428): records with base values, resolved to readings.
 
-A record is one measured value. Its name is the base name and its own name together, and ends with
-the declared column of a field: ``urn:dev:ow:10e2073a0108006:temperature`` is field ``temperature``
-of key ``urn:dev:ow:10e2073a0108006``. In a stream with a single field a name may also be the key
-alone. Records of one key and time are one reading; a name that belongs to no declared field is
-ignored and counted, as JSON fields are that no stream declares.
+A record is one measured value. Its full name is the base name followed by its own name, and ends
+with the declared column of a field: ``urn:dev:ow:10e2073a0108006:temperature`` is field
+``temperature`` of key ``urn:dev:ow:10e2073a0108006``. In a stream with a single field, a name may
+also be only the key. Records with the same key and time form one reading. A name without a declared
+field is ignored and counted, like an undeclared JSON field.
 
-Times are exact: base time and time are added as decimals, in seconds, and cut off at a microsecond.
-A sum below 2**28 is relative to the arrival of the request, which is ``now_us`` (section 4.5.3).
+Times are exact: base time and time are added as decimals, in seconds, and truncated to a
+microsecond. A sum below 2**28 is relative to the arrival of the request, ``now_us`` (section
+4.5.3).
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from slackwater.proxy.requests import BodyContent, UnusableBody
 
 MEDIA_TYPE: Final = "application/senml+json"
 BYTES_MAX: Final = 1024 * 1024 - 64
-"""A pack is parsed record by record, so it is smaller than other bodies."""
+"""Maximum size of a pack; smaller than for other bodies, since it is parsed record by record."""
 VERSION_MAX: Final = 10
 ABSOLUTE_S_MIN: Final = 2**28
 _NAME_CHARS_MAX: Final = 64
-"""What an error shows of an unknown name."""
+"""Maximum characters of an unknown name in an error."""
 _SEPARATORS: Final = "/:._-"
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
 _NAMED: Final = frozenset(
@@ -42,7 +43,7 @@ _NAMED: Final = frozenset(
 
 
 class _Malformed(Exception):
-    """Raised for a record that is no value: the reason."""
+    """Raised for a malformed record, with the reason."""
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class _Reading:
 
 @dataclass(slots=True)
 class _Base:
-    """The base values that hold for a record and all that follow."""
+    """The base values that apply to a record and all later ones."""
 
     name: str = ""
     time: Decimal = Decimal(0)
@@ -107,12 +108,12 @@ def _records(body: bytes) -> list[Any]:
     if len(body) > BYTES_MAX:
         raise UnusableBody(f"a SenML pack is larger than {BYTES_MAX} bytes: send several", 413)
     try:
-        # The bounds on depth and numbers are those of a message.
+        # The same bounds on depth and numbers as for a message.
         records = load(b'{"pack":' + body + b"}")["pack"]
     except Unreadable as why:
         raise UnusableBody(f"the body is {why}") from None
     if not isinstance(records, list):
-        raise UnusableBody("the body is no SenML pack, which is an array of records")
+        raise UnusableBody("the body is not a SenML pack, which is an array of records")
     check_number(len(records))
     return records
 
@@ -141,12 +142,12 @@ def _resolved(
 
 
 def _is_value(record: dict[str, Any]) -> bool:
-    """Whether a record holds more than base values."""
+    """Return whether a record has more than base values."""
     return any(name in record for name in ("v", "vs", "vb", "vd", "s"))
 
 
 def _placed(spec: StreamSpec, base: str, name: str) -> tuple[str, str] | None:
-    """Return the key and the field that a name stands for."""
+    """Return the key and the field of a name."""
     fixed = spec.key.value
     for declared in spec.fields:
         if name == declared.source:

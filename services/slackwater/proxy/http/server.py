@@ -1,8 +1,8 @@
-"""The HTTP server of a proxy process: one listener for all its streams, in a thread of its own.
+"""The HTTP server of a proxy process: one listener for all its streams, in a separate thread.
 
-uvicorn parses HTTP and bounds headers. What it leaves open is bounded here: the number of
-connections, and the time in which a client has to send the headers of a request, without which
-connections that send nothing would be held for ever.
+uvicorn parses HTTP and limits the size of headers. This module limits the number of connections,
+and the time within which a client must send the headers of a request; otherwise idle connections
+would be kept for ever.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _log = logging.getLogger(__name__)
 CONNECTIONS_MAX: Final = 512
 HEADERS_S_MAX: Final = 10.0
 IDLE_S_MAX: Final = 30
-"""How long an unused connection is kept after a response."""
+"""Time for which an unused connection is kept after a response."""
 STOP_S_MAX: Final = 1
 BACKLOG: Final = 256
 
 
 class BoundedListener(socket.socket):
-    """Accepts a bounded number of connections, those in a TLS handshake included."""
+    """Accepts a bounded number of connections, including those in a TLS handshake."""
 
     def __init__(self, listener: socket.socket) -> None:
-        """Take the place of ``listener``."""
+        """Replace ``listener``."""
         super().__init__(fileno=listener.detach())
         self._open: list[socket.socket] = []
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; one too many is closed."""
+        """Accept a connection; close it if there are too many."""
         connection, address = super().accept()
         self._open = [each for each in self._open if each.fileno() >= 0]
         if len(self._open) >= CONNECTIONS_MAX:
             connection.close()
-            raise ConnectionAbortedError  # which the event loop takes as the sender's
+            raise ConnectionAbortedError  # which the event loop treats as the sender's
         self._open.append(connection)
         return connection, address
 
@@ -61,17 +61,17 @@ class BoundedProtocol(H11Protocol):
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for headers."""
+        """Start the timer for the headers."""
         super().connection_made(transport)
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Release the connection's slot and timer."""
         self._stop_waiting()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came; a part of a header does not extend the time."""
+        """Parse received bytes; partial headers do not extend the time limit."""
         super().data_received(data)
         if self.conn.their_state is not IDLE:
             self._stop_waiting()
@@ -92,7 +92,7 @@ class BoundedProtocol(H11Protocol):
 
 
 class HttpServer:
-    """Listens from its construction on; ``start`` begins to answer."""
+    """Listens from its construction on; accepts requests after ``start``."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class HttpServer:
         now_us: Callable[[], int],
         on_end: Callable[[], None],
     ) -> None:
-        """Take the port. Relative names of files lead from ``folder``.
+        """Bind the port. File names are relative to ``folder``.
 
         ``now_us`` is the wall clock. ``on_end`` is called if the server ends by itself.
         """
@@ -111,7 +111,7 @@ class HttpServer:
         if open_ and not is_loopback(listen.host):
             raise EnvironmentProblem(
                 f"other machines reach {listen.host}:{listen.port}, and {', '.join(open_)} has no "
-                "token_file: anyone there could post readings"
+                "token_file: any process on them could post readings"
             )
         config = uvicorn.Config(
             Receiver(streams, now_us).app(),
@@ -139,12 +139,12 @@ class HttpServer:
         self._url = listen.url
 
     def start(self) -> None:
-        """Outcome requests."""
+        """Start to answer requests."""
         self._thread.start()
         _log.info("readings are accepted at %sNAME", self._url)
 
     def stop(self) -> None:
-        """Outcome no more; requests that are being answered have a moment."""
+        """Stop the server; requests in progress have ``STOP_S_MAX`` to complete."""
         self._server.should_exit = True
         self._thread.join(2 * STOP_S_MAX)
 
@@ -176,9 +176,9 @@ def _bound(listen: HttpListenSpec) -> socket.socket:
     try:
         found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
-        # Connections that come before ``start`` wait.
+        # Connections that arrive before ``start`` wait in the backlog.
         listener = socket.create_server(address, family=family, backlog=BACKLOG)
-        # Connections inherit it. Without it the end of a response waits 40 ms for the client's
+        # Inherited by connections. Without it the end of a response waits 40 ms for the client's
         # delayed acknowledgement; asyncio sets it only for sockets with an explicit protocol.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return BoundedListener(listener)

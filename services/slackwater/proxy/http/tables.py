@@ -1,11 +1,10 @@
 """Bodies that are tables: CSV as the stream's ``csv`` declares it, and streams of Arrow IPC.
 
-CSV is read by the reader of files. A line that cannot be used is refused under its number, the
-header's being 1.
+CSV is read by the reader of files. An unusable line is refused by its number; the header is line 1.
 
-Arrow is the fast format: its columns are those of a source record, so a reading costs some
-nanoseconds. The bytes come from outside. Every selected column is validated in full before its
-values are read, and compressed buffers are refused, since a small body could claim any size.
+Arrow is the fast format: its columns are those of a source record, so a reading takes some
+nanoseconds. The bytes are untrusted. Every selected column is validated completely before its
+values are read, and compressed buffers are refused, since a small body could expand to any size.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class _BodySource(CsvSource):
-    """A body in place of a file."""
+    """A body as the source of a CSV reader."""
 
     def __init__(self, stream: str, body: bytes) -> None:
         super().__init__(stream, Path("body"))
@@ -111,7 +110,7 @@ def _shown(value: Any) -> Any:
     try:
         return value.as_py()
     except (ArithmeticError, LookupError, ValueError):
-        # A timestamp that is no datetime, by its range, its nanoseconds or its time zone.
+        # A timestamp that datetime cannot represent: its range, nanoseconds or time zone.
         return _shown(value.value) if isinstance(value, pa.DictionaryScalar) else value.value
 
 
@@ -120,7 +119,7 @@ def read_arrow(spec: StreamSpec, body: bytes) -> BodyContent:
     table = _table(spec, body)
     n = len(table)
     if not n:
-        raise UnusableBody("the body holds no readings")
+        raise UnusableBody("the body contains no readings")
     reasons: dict[str, Mask] = {}
     key_index, keys = _keys(spec, table, reasons)
     stimes, no_time = _times(spec, table)
@@ -146,7 +145,7 @@ def read_arrow(spec: StreamSpec, body: bytes) -> BodyContent:
 
 
 def _table(spec: StreamSpec, body: bytes) -> Any:
-    """Return the declared columns, validated."""
+    """Return the declared columns after validation."""
     key = spec.key.column
     wanted = [*([] if key is None else [key]), *spec.time.columns]
     wanted = list(dict.fromkeys([*wanted, *(f.source for f in spec.fields)]))
@@ -167,7 +166,7 @@ def _table(spec: StreamSpec, body: bytes) -> Any:
         table.validate(full=True)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else "damaged"
-        raise UnusableBody(f"the body is no Arrow IPC stream: {reason}") from None
+        raise UnusableBody(f"the body is not an Arrow IPC stream: {reason}") from None
     return table.combine_chunks()
 
 
@@ -180,7 +179,7 @@ def _refuse_compression(body: bytes) -> None:
 
 
 def _is_compressed(metadata: bytes, dictionary: bool) -> bool:
-    """Whether the flatbuffer of a message, which Arrow has verified, names a compression.
+    """Return whether the flatbuffer of a message, verified by Arrow, declares a compression.
 
     ``Message.header`` is field 2, ``DictionaryBatch.data`` field 1, ``RecordBatch.compression``
     field 3 of their tables.
@@ -199,7 +198,7 @@ def _follow(data: bytes, at: int) -> int:
 
 
 def _field(data: bytes, table: int, number: int) -> int | None:
-    """Return where a field of a flatbuffer's table is; None if it is absent."""
+    """Return the position of a field of a flatbuffer's table; None if it is absent."""
     vtable = table - int(struct.unpack_from("<i", data, table)[0])
     slot = 4 + 2 * number
     if slot >= struct.unpack_from("<H", data, vtable)[0]:
@@ -253,7 +252,7 @@ def _times(spec: StreamSpec, table: Any) -> tuple[type_i64, Mask]:
         return times(joined, spec.time)
     column = columns[0]
     if pa.types.is_timestamp(kind):
-        # Cut off at a microsecond, towards the past.
+        # Truncated to a microsecond, towards the past.
         counts = _integers(column)
         factor = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}[kind.unit]
         return _bounded(counts // 1_000 if kind.unit == "ns" else counts, factor, column)
@@ -263,7 +262,7 @@ def _times(spec: StreamSpec, table: Any) -> tuple[type_i64, Mask]:
 
 
 def _integers(column: Any) -> type_i64:
-    """Return the values as int64, 0 for nulls; beyond int64 the largest."""
+    """Return the values as int64: 0 for null, the largest int64 for values beyond it."""
     if pa.types.is_uint64(column.type):
         values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
         return np.asarray(np.minimum(values, np.uint64(2**63 - 1)), np.int64)

@@ -2,8 +2,8 @@
 
 The file has one token per line; blank lines and lines that begin with ``#`` are skipped. Several
 tokens are valid at the same time, so that a token can be replaced without an interruption. Only
-digests are kept in memory, and all of them are compared in constant time: neither the number of
-matching characters nor the matching token can be measured from outside. A file that others than the
+digests are kept in memory, and all of them are compared in constant time: response times reveal
+neither the number of matching characters nor the matching token. A file that users other than its
 owner can read or change is refused, as for MQTT and Kafka.
 """
 
@@ -32,7 +32,7 @@ class Tokens:
         self._digests = [_digest(token) for token in tokens]
 
     def accept(self, authorization: str | None) -> bool:
-        """Whether the value of an ``Authorization`` header holds one of the tokens."""
+        """Return whether the value of an ``Authorization`` header has one of the tokens."""
         scheme, _, token = (authorization or "").partition(" ")
         given = _digest(token.strip())
         matches = [hmac.compare_digest(given, known) for known in self._digests]
@@ -40,7 +40,7 @@ class Tokens:
 
 
 def read_tokens(path: Path) -> Tokens:
-    """Read a token file; ``EnvironmentProblem`` names the file and line, never the content."""
+    """Read a token file; errors (``EnvironmentProblem``) name file and line, never the content."""
     try:
         why = open_to_others(path)
         with path.open("rb") as file:

@@ -172,7 +172,7 @@ def test_an_id_that_no_registry_can_have_is_refused_and_not_asked_for(
     """Confluent's answers a 404 without a code of its own, which would be waited for for ever."""
     largest, too_large = answer(book, Reference(id=2**31 - 1), Reference(id=2**31))
     assert largest.refused == "is not in the registry"
-    assert "its ids end at 2147483647" in too_large.refused
+    assert "its largest id is 2147483647" in too_large.refused
     assert registry.asked == [2**31 - 1]
 
 

@@ -409,9 +409,9 @@ def test_a_row_that_cannot_be_used_has_its_index(columns: Any, detail: str) -> N
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"", "is no Arrow IPC stream"),
-        (b"nothing", "is no Arrow IPC stream"),
-        (arrow(table())[:-100], "is no Arrow IPC stream"),
+        (b"", "is not an Arrow IPC stream"),
+        (b"nothing", "is not an Arrow IPC stream"),
+        (arrow(table())[:-100], "is not an Arrow IPC stream"),
         (arrow(table().drop_columns(["ts"])), "has no column 'ts'; it has: node, temperature"),
         (arrow(table(ts=pa.array([1.5, 2.5]))), "column 'ts' is double: a time is"),
         (arrow(table(temperature=pa.array([[1], [2]]))), "a field is a number"),

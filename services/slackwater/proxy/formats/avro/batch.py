@@ -1,9 +1,9 @@
-"""Decodes many messages of one schema at a time, a field of all messages after the other.
+"""Decodes many messages of one schema at a time, field by field over all messages.
 
-Each message has a position in the joined bytes. A field is read at all positions at once by numpy,
-which moves them. A message that does not fit is left to the definition (``schema.decode``), so this
-decoder only has to be right where it succeeds. A schema with an array, a map or a union of several
-types has no such decoder.
+Each message has a position in the joined bytes. numpy reads a field at all positions at once and
+advances them. A message that does not match is left to the definition (``schema.decode``), so this
+decoder must be correct only for the messages that it accepts. It does not support schemas with an
+array, a map or a union of several types.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DecodedColumn:
 
 @dataclass(slots=True)
 class DecodedBatch:
-    """Messages under way: positions, ends, and which of them fit so far."""
+    """Messages being decoded: positions, ends, and which of them match so far."""
 
     data: npt.NDArray[np.uint8]
     at: type_i64
@@ -49,7 +49,7 @@ class DecodedBatch:
 
 
 def is_plain(schema: Type) -> bool:
-    """Whether messages of this schema can be decoded many at a time."""
+    """Return whether messages of this schema can be decoded many at a time."""
     if schema.kind in ("record", "nullable"):
         return all(is_plain(inner) for _, inner in schema.inner)
     return schema.kind in _PLAIN
@@ -60,8 +60,8 @@ def decode_batch(
 ) -> DecodedBatch:
     """Decode messages with headers of ``header`` bytes into columns at these paths.
 
-    Rows of the result are numbered by their places in ``rows``. Columns contain rubbish for
-    messages that do not fit.
+    Rows of the result are numbered by their places in ``rows``. Values of messages that do not
+    match are undefined.
     """
     starts, ends = framed.starts[rows], framed.ends[rows]
     batch = DecodedBatch(
@@ -73,7 +73,7 @@ def decode_batch(
 
 
 class _Decoder:
-    """Reads types at the positions of some rows."""
+    """Reads a type at the positions of some rows."""
 
     def __init__(self, batch: DecodedBatch, paths: set[Path]) -> None:
         self._batch = batch
@@ -154,7 +154,7 @@ class _Decoder:
         return at, stops
 
     def _strings(self, starts: type_i64, stops: type_i64) -> Any:
-        """Return an array of the bytes between; rows are in order, so the gaps can be skipped."""
+        """Return the strings of the rows as an array; rows are ordered, so gaps can be skipped."""
         edges = np.stack([starts, stops], 1).reshape(-1)
         buffers = [None, pa.py_buffer(edges), pa.py_buffer(self._batch.data)]
         every = pa.Array.from_buffers(pa.large_binary(), max(0, len(edges) - 1), buffers)
@@ -165,7 +165,7 @@ class _Decoder:
         self._stop(rows)
 
     def _stop(self, rows: Rows) -> None:
-        """Refuse rows that have been read beyond their ends."""
+        """Refuse rows whose positions have passed their ends."""
         at, ends = self._batch.at[rows], self._batch.ends[rows]
         past = at > ends
         if past.any():

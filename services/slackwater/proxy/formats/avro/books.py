@@ -12,17 +12,17 @@ from slackwater.proxy.formats.avro.sources import BothBooks, FolderBook, Registr
 
 
 class OpenBook(SchemaBook, Protocol):
-    """Schemas that are looked up until they are closed."""
+    """A source of schemas that must be closed."""
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Abandon pending requests."""
         ...
 
 
 def open_book(topic: TopicSpec, now_us: Callable[[], int]) -> OpenBook | None:
-    """Return where the topic's schemas are looked up; None for another format than Avro.
+    """Return the source of the topic's schemas; None for formats other than Avro.
 
-    ``UsageError`` or ``EnvironmentProblem`` names a file that cannot be used.
+    Raises ``UsageError`` or ``EnvironmentProblem``, naming the file, if a file cannot be used.
     """
     if topic.format != "avro":
         return None

@@ -1,4 +1,4 @@
-"""The two framings of an Avro message, which refer to the schema that it was written with.
+"""The two framings of an Avro message, which reference its writer's schema.
 
 Confluent's wire format: a zero byte, the schema's id in four bytes (big-endian), the record. Avro's
 single-object encoding: ``C3 01``, the schema's CRC-64-AVRO fingerprint in eight bytes, the record.
@@ -20,14 +20,14 @@ _SINGLE_OBJECT: Final = np.frombuffer(b"\xc3\x01", np.uint8)
 _ID_END: Final = 5
 _FINGERPRINT_END: Final = 10
 _PADDING: Final = bytes(16)
-"""What may be read behind the last message before it is found too short."""
+"""Bytes that may be read after the last message before it is found to be too short."""
 
 Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A writer's schema: its id in a registry, or its fingerprint, low byte first."""
+    """Reference to a writer's schema: its id in a registry, or its fingerprint, low byte first."""
 
     id: int | None = None
     fingerprint: bytes = b""
@@ -39,13 +39,13 @@ class Reference:
 
     @property
     def header_bytes(self) -> int:
-        """Where the record begins."""
+        """Offset of the record in the message."""
         return _FINGERPRINT_END if self.id is None else _ID_END
 
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """Messages in one piece of memory: their bytes, and where each begins and ends."""
+    """Joined messages: their bytes, and the start and end of each."""
 
     data: npt.NDArray[np.uint8]
     starts: type_i64
@@ -63,7 +63,7 @@ class Framed:
         return cls(data, ends - sizes, ends)
 
     def by_schema(self) -> dict[Reference | None, Rows]:
-        """Return the messages of each schema, in order; None: those with neither framing."""
+        """Return the messages of each schema, in order; key None: those with neither framing."""
         data, starts = self.data, self.starts
         sizes = self.ends - starts
         has_id = (data[starts] == 0) & (sizes >= _ID_END)
@@ -80,7 +80,7 @@ class Framed:
         return found
 
     def _grouped(self, which: npt.NDArray[np.bool_], at: int, kind: str) -> list[tuple[Any, Rows]]:
-        """Group messages by the number ``at`` bytes behind their beginnings."""
+        """Group messages by the number at offset ``at``."""
         rows = np.flatnonzero(which)
         size = np.dtype(kind).itemsize
         octets = self.data[self.starts[rows][:, None] + np.arange(at, at + size)]

@@ -1,10 +1,10 @@
-"""Reader of ``avro``: framed messages of one reading each, whatever schemas they are written with.
+"""Reader of ``avro``: framed messages of one reading each, with any writer's schemas.
 
-Messages are parsed in runs of one schema. A schema is looked up in a ``SchemaBook`` when it occurs
-first; the writer's schema may change while the stream runs. While a schema cannot be had, a batch
-is not readable (``NotYetReadableError``), and nothing of it is refused.
+Messages are parsed in groups of one schema. A schema is looked up in a ``SchemaBook`` when it first
+occurs; the writer's schema may change while the stream runs. While a schema is unavailable, the
+batch is not readable (``NotYetReadableError``), and none of its messages is refused.
 
-A timestamp's unit is that of its logical type, where the schema has one, else the declared one.
+A timestamp has the unit of its logical type if the schema has one, else the declared unit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from slackwater.proxy.messages import Bad, Parsed, joined, moved, nothing, with_
 
 UNFRAMED: Final = "neither of the two framings of Avro"
 SCHEMAS_MAX: Final = 1_000
-"""Compiled schemas that are kept."""
+"""Maximum compiled schemas in the cache."""
 _TIMES: Final = frozenset(("int", "long", "string"))
 _KEYS: Final = frozenset(("int", "long", "string", "enum"))
 _VALUES: Final = frozenset(("int", "long", "float", "double", "string", "null"))
@@ -45,7 +45,7 @@ _VALUES: Final = frozenset(("int", "long", "float", "double", "string", "null"))
 
 @dataclass(frozen=True, slots=True)
 class SchemaText:
-    """A schema as it was found, and the schemas whose names it uses; or why there is none."""
+    """The text of a schema, and the schemas whose names it uses; or the reason for its absence."""
 
     text: str
     references: tuple[str, ...] = ()
@@ -56,10 +56,10 @@ Schemas = Mapping[Reference, SchemaText]
 
 
 class SchemaBook(Protocol):
-    """Where writers' schemas are looked up."""
+    """A source of writers' schemas."""
 
     def find(self, references: Sequence[Reference]) -> Schemas:
-        """Return the schemas; ``NotYetReadableError`` while one of them cannot be had."""
+        """Return the schemas; raises ``NotYetReadableError`` while one of them is unavailable."""
         ...
 
 
@@ -82,7 +82,7 @@ class AvroReader:
         self._plan = lru_cache(maxsize=SCHEMAS_MAX)(lambda schema: _Plan.of(spec, schema))
 
     def prepare(self, messages: Sequence[bytes]) -> Prepared:
-        """Look up the schemas of a batch; ``NotYetReadableError`` while one cannot be had."""
+        """Look up a batch's schemas; raises ``NotYetReadableError`` while one is unavailable."""
         framed = Framed.of(messages)
         groups = framed.by_schema()
         schemas = self._book.find([reference for reference in groups if reference is not None])
@@ -116,7 +116,7 @@ class AvroReader:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How messages of one schema become readings of one stream."""
+    """Converts messages of one schema to readings of one stream."""
 
     schema: Type
     rows: JsonReader
@@ -124,7 +124,7 @@ class _Plan:
 
     @classmethod
     def of(cls, spec: StreamSpec, found: SchemaText) -> _Plan | str:
-        """Return the plan, or why messages of this schema are refused."""
+        """Return the plan, or the reason to refuse messages of this schema."""
         if found.refused:
             return found.refused
         try:
@@ -144,7 +144,7 @@ class _Plan:
         return cls(schema, rows, is_quick)
 
     def parse(self, messages: Sequence[bytes], framed: Framed, rows: Rows, header: int) -> Parsed:
-        """Parse some messages, whose records begin at ``header``."""
+        """Parse some messages, whose records start at offset ``header``."""
         fields = len(self.rows.spec.fields)
         quick = self._quick(framed, rows, header) if self.is_quick else None
         left = rows if quick is None else np.setdiff1d(rows, quick.indices)
@@ -169,7 +169,7 @@ class _Plan:
     # The fast path.
 
     def _quick(self, framed: Framed, rows: Rows, header: int) -> Parsed | None:
-        """Return the readings that need no definition; None if that cannot be told for each."""
+        """Return the readings that the fast path can parse; None if it cannot parse the batch."""
         paths = [tuple(path) for path in self.rows.paths]
         batch = decode_batch(self.schema, framed, rows, header, set(paths))
         key, time, *fields = (batch.columns.get(path) for path in paths)
@@ -192,7 +192,7 @@ class _Plan:
         return Parsed(rows[usable], stimes, *keys, chosen)
 
     def _keys(self, column: DecodedColumn | None, usable: Mask) -> tuple[Any, list[str]] | None:
-        """Return the keys of usable messages; what has none is no longer usable."""
+        """Return the keys of usable messages; a message without a key becomes unusable."""
         if column is None:
             return np.zeros(np.count_nonzero(usable), np.int32), [self.rows.spec.key.value or ""]
         kind = self.schema.at(self.rows.paths[0])
@@ -235,7 +235,7 @@ def _has_kind(found: Type | None, kinds: frozenset[str]) -> bool:
 
 
 def _keep(usable: Mask, column: DecodedColumn | None) -> None:
-    """Leave usable only what has a value in the column."""
+    """Keep usable only messages that have a value in the column."""
     if column is not None and len(column.rows) < len(usable):
         present = np.zeros(len(usable), np.bool_)
         present[column.rows] = True
@@ -243,7 +243,7 @@ def _keep(usable: Mask, column: DecodedColumn | None) -> None:
 
 
 def _texts_or_numbers(column: DecodedColumn, usable: Mask) -> Any | None:
-    """Return the values of the usable messages; None if one of them is a text and not UTF-8."""
+    """Return the values of the usable messages; None if one of them is text but not UTF-8."""
     chosen = usable[column.rows]
     if not isinstance(column.values, pa.Array):
         return pa.array(column.values[chosen])
@@ -258,7 +258,7 @@ def _as_text(texts: Any) -> Any | None:
 
 
 def _numbers(column: DecodedColumn | None, n: int) -> type_f64 | None:
-    """Return the values of a field, NaN where missing; None if the definition has to look."""
+    """Return the values of a field, NaN where missing; None if the definition must decide."""
     values = np.full(n, np.nan)
     if column is None:
         return values

@@ -1,9 +1,9 @@
-"""A schema registry of Confluent's HTTP API, and who we are to it.
+"""A schema registry with Confluent's HTTP API, and its credentials.
 
 Credentials are in a properties file that only its owner can read, with the names of Confluent's
 clients: ``basic.auth.user.info`` (``user:password``), ``ssl.ca.location``,
-``ssl.certificate.location``, ``ssl.key.location``, ``ssl.key.password``. Paths in it are relative
-to it. No value of it is logged.
+``ssl.certificate.location``, ``ssl.key.location``, ``ssl.key.password``. Its paths are relative to
+its folder. None of its values is logged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from slackwater.runtime.security.security_file import parse_file
 
 ANSWER_S_MAX: Final = 5.0
 REFERENCES_MAX: Final = 64
-"""Maximum schemas whose names one schema uses."""
+"""Maximum number of schemas that one schema references."""
 _PREFIX: Final = "schema.registry."
 _KNOWN: Final = frozenset(
     (
@@ -38,9 +38,9 @@ _SCHEMA_NOT_FOUND: Final = 40403
 
 
 def registry_fetch(url: str, credentials: Path | None) -> Fetch:
-    """Return the function that asks the registry for the schema of an id."""
+    """Return a function that requests the schema of an id from the registry."""
     for client_library in ("httpx", "httpx2"):
-        # It logs a line for each request, and a producer can write any number of ids.
+        # The client logs a line per request, and a producer can write any number of ids.
         logging.getLogger(client_library).setLevel(logging.WARNING)
     # A failed request is repeated by the stream, which can be stopped meanwhile.
     settings: dict[str, object] = {"url": url, "timeout": ANSWER_S_MAX, "max.retries": 0}
@@ -67,9 +67,9 @@ def registry_fetch(url: str, credentials: Path | None) -> Fetch:
 
 
 def _references(client: SchemaRegistryClient, schema: Schema) -> list[str]:
-    """Return the schemas that this one refers to, each after those that it refers to itself.
+    """Return the schemas that this one references, each after those that it references itself.
 
-    ``SchemaError``: they are too many.
+    Raises ``SchemaError`` if there are too many.
     """
     texts: dict[tuple[str, int], str] = {}
     waiting = [(schema, False)]
@@ -94,11 +94,11 @@ def _references(client: SchemaRegistryClient, schema: Schema) -> list[str]:
 
 
 def _text_of(client: SchemaRegistryClient, schema: Schema) -> str:
-    """Return the schema's text; ``ValueError`` if something that is no registry has answered."""
+    """Return the schema's text; raises ``ValueError`` if the response is not a registry's."""
     text: object = schema.schema_str
     if not isinstance(text, str) or not text:
         client.clear_caches()  # type: ignore[no-untyped-call]
-        raise ValueError("an answer without a schema")
+        raise ValueError("a response without a schema")
     return text
 
 

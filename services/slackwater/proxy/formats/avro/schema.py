@@ -1,17 +1,18 @@
 """A writer's schema, compiled: a decoder of one message, and the plan to decode many at a time.
 
-The decoder is the definition. It is total over bytes: a length is checked before anything is
-allocated or repeated, bytes after the record are damage. Schemas are not trusted either. A schema
-whose records could take more time or stack than their bytes allow is refused: a recursive one, an
-array of items without bytes or with many fields that take none, and one with very many fields after
+The decoder is the definition. It is total over bytes: a length is checked before any allocation or
+loop, and bytes after the record are damage. Schemas are not trusted either. A schema is refused if
+its records could take more time or stack than their size justifies: a recursive one, an array whose
+items take no bytes or have many fields that take none, and one with very many fields after
 expansion of its named types.
 
-Values are what ``json_text.load`` returns, so that the rules of ``json`` hold for them: numbers as
-text, null as None. Arrays, maps, bytes and fixed are decoded and are no values of a reading.
+Values have the form that ``json_text.load`` returns, so that the rules of ``json`` apply to them:
+numbers as text, null as None. Arrays, maps, bytes and fixed are decoded, but not as values of a
+reading.
 
-Rejected: fastavro as the decoder. It takes a negative length for the rest of the message, decodes
-arrays of null of any count, and recurses without a bound. It parses the schemas and serves as the
-oracle of the tests.
+Rejected: fastavro as the decoder. It interprets a negative length as the rest of the message,
+decodes arrays of null of any count, and recurses without a bound. It parses the schemas and serves
+as the oracle of the tests.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ SCHEMA_NODES_MAX: Final = 10_000
 """Maximum types in a schema, after expansion of its named types."""
 _DEPTH_MAX: Final = 64
 _ITEM_IDLE_MAX: Final = 16
-"""Maximum reads of an array's item beyond its bytes, as of fields of type null."""
+"""Maximum reads of an array's item that take no bytes, as for fields of type null."""
 _MARK: Final = "__fastavro_parsed"
-"""With this name in a schema fastavro takes it as checked."""
+"""A schema with this name is regarded as parsed by fastavro."""
 _UNITS: Final = {
     "timestamp-millis": "ms",
     "timestamp-micros": "us",
@@ -51,11 +52,11 @@ _UNITS: Final = {
     "local-timestamp-nanos": "ns",
 }
 _NOT_A_VALUE: Final = (b"",)
-"""What arrays, maps, bytes and fixed are decoded to: no rule of ``json`` accepts it."""
+"""Value of arrays, maps, bytes and fixed: no rule of ``json`` accepts it."""
 
 
 class SchemaError(ValueError):
-    """Why a schema is refused."""
+    """Raised for a schema that is refused, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,8 @@ class Type:
     """A compiled type.
 
     ``inner`` are the fields of a record by name, or the type of a nullable one; ``symbols`` those
-    of an enum, ``size`` that of a fixed, ``unit`` that of a timestamp. ``idle`` bounds the reads
-    that no byte pays for.
+    of an enum, ``size`` that of a fixed, ``unit`` that of a timestamp. ``idle`` is the maximum
+    number of reads that take no bytes.
     """
 
     kind: str
@@ -91,7 +92,7 @@ class Type:
 
 
 def compile_schema(text: str, references: Sequence[str] = ()) -> Type:
-    """Compile the schema of a record; ``references``: schemas whose names it uses, in order."""
+    """Compile the schema of a record; ``references``: the schemas that it references, in order."""
     named: dict[str, Any] = {}
     try:
         for reference in references:
@@ -100,16 +101,16 @@ def compile_schema(text: str, references: Sequence[str] = ()) -> Type:
     except SchemaError:
         raise
     except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError) as error:
-        raise SchemaError(f"is no Avro schema: {error!r:.200}") from error
+        raise SchemaError(f"is not an Avro schema: {error!r:.200}") from error
     except (RecursionError, AttributeError, OverflowError):
-        raise SchemaError("is no Avro schema") from None
+        raise SchemaError("is not an Avro schema") from None
     if compiled.kind != "record":
         raise SchemaError(f"is not the schema of a record but {compiled.kind}")
     return compiled
 
 
 def decode(schema: Type, message: bytes, start: int) -> dict[str, Any]:
-    """Decode a record that ends with the message; ``DamageError`` if the bytes do not fit."""
+    """Decode a record that ends with the message; raises ``DamageError`` if it does not match."""
     try:
         value, end = schema.read(message, start)
     except IndexError:
@@ -197,7 +198,7 @@ class _Compiler:
                 raise DamageError(f"branch {which} of a union of {len(readers)}")
             return readers[which](buf, pos)
 
-        # The number of the branch takes a byte, which pays for a null.
+        # The number of the branch takes a byte, so a null takes one too.
         idle = max(0, max((branch.idle for branch in branches), default=0) - 1)
         nulls = [branch.kind == "null" for branch in branches]
         if len(branches) == 2 and any(nulls):
@@ -281,7 +282,7 @@ def _read_null(_buf: bytes, pos: int) -> tuple[None, int]:
 
 
 def _read_string(buf: bytes, pos: int) -> tuple[str, int]:
-    """Read a string. Bytes that are not UTF-8 matter only where the string is used."""
+    """Read a string. Bytes that are not UTF-8 are an error only if the string is used."""
     size, pos = _read_size(buf, pos)
     return str(buf[pos : pos + size], "utf-8", "surrogateescape"), pos + size
 

@@ -1,12 +1,12 @@
-"""Where writers' schemas are found: a schema registry, a folder of files, or both.
+"""Sources of writers' schemas: a schema registry, a folder of files, or both.
 
-A registry is asked in a thread of its own, so that a stream can be stopped while it does not
-answer. Only the answer that it has no schema of an id is an answer about the message. Everything
-else, a lost connection, a refused login, an error of the server, says nothing about it: the stream
-waits and asks again.
+Requests to a registry are made in a separate thread, so that a stream can be stopped while the
+registry does not respond. A message is refused only if the registry responds that it has no schema
+with this id. After any other failure (a lost connection, a refused login, a server error) the
+stream waits and retries.
 
-Files are named by id (``17.avsc``), or by anything else; all of them are found by their
-fingerprint. A folder is read again for a reference that no file of it had, at most once a second.
+Files may be named by id (``17.avsc``) or otherwise; each can be found by its fingerprint. If no
+file has the reference, the folder is read again, at most once a second.
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ from slackwater.proxy.messages import NotYetReadableError
 
 _log = logging.getLogger(__name__)
 FILES_MAX: Final = 10_000
-"""Schema files in a folder."""
+"""Maximum schema files in a folder."""
 REGISTRY_ID_MAX: Final = 2**31 - 1
-"""Ids of a registry are Java's int. To a greater one it answers as to a path that it does not have,
-with a 404 that says nothing."""
+"""A registry's ids are Java ints. To a greater id it responds as to an unknown path, with a 404."""
 UNKNOWN_MAX: Final = 10_000
 UNKNOWN_US: Final = 60_000_000
-"""How many references without a schema are kept, and how long before one is looked up again."""
+"""Maximum references without a schema in the cache, and the time until one is looked up again."""
 ASKED_MAX: Final = 100
-"""Schemas that a registry is asked for at the same time."""
+"""Maximum pending requests to a registry."""
 ANSWER_S_MAX: Final = 0.1
 """Maximum wait for a registry in a step of the proxy."""
 RETRY_US: Final = 1_000_000
@@ -47,11 +46,11 @@ PENDING_US: Final = 20_000
 FOLDER_US_MIN: Final = 1_000_000
 
 Fetch = Callable[[int], SchemaText]
-"""Returns the schema of an id, or why there is none; raises while it cannot be told."""
+"""Returns the schema of an id, or the reason for its absence; raises while that is unknown."""
 
 
 class RegistryBook:
-    """Schemas of a registry, by id. ``close`` ends its thread."""
+    """Schemas of a registry, by id. ``close`` stops its thread."""
 
     def __init__(self, fetch: Fetch, now_us: Callable[[], int]) -> None:
         self._fetch = fetch
@@ -81,14 +80,15 @@ class RegistryBook:
         return found
 
     def close(self) -> None:
-        """End the thread; what it asked is given up."""
+        """Stop the thread; pending requests are abandoned."""
         self._asking.shutdown(wait=False, cancel_futures=True)
 
     def _look_up(self, reference: Reference) -> SchemaText | None:
         if reference.id is None:
-            return SchemaText("", refused="is of no registry: only files have fingerprints")
+            return SchemaText("", refused="is not in a registry: only files have fingerprints")
         if reference.id > REGISTRY_ID_MAX:
-            return SchemaText("", refused=f"is of no registry: its ids end at {REGISTRY_ID_MAX}")
+            reason = f"is not in a registry: its largest id is {REGISTRY_ID_MAX}"
+            return SchemaText("", refused=reason)
         unknown = self._unknown.get(reference)
         if unknown is not None and self._now_us() < unknown[0]:
             return unknown[1]
@@ -100,7 +100,7 @@ class RegistryBook:
             self._asked[reference] = self._asking.submit(self._fetch, reference.id)
 
     def _keep_others(self, wanted: Set[Reference]) -> None:
-        """Keep the answers that nobody waits for now."""
+        """Cache the responses to requests that are not wanted now."""
         done = [each for each, asked in self._asked.items() if asked.done() and each not in wanted]
         for reference in done:
             with suppress(NotYetReadableError):
@@ -109,17 +109,17 @@ class RegistryBook:
     def _answer(self, reference: Reference) -> SchemaText:
         asked = self._asked.get(reference)
         if asked is None or not asked.done():
-            raise NotYetReadableError(f"{reference} is asked for", PENDING_US)
+            raise NotYetReadableError(f"{reference} is requested", PENDING_US)
         del self._asked[reference]
         try:
             answer = asked.result()
-        except Exception as error:  # whatever it is, it says nothing about the message
+        except Exception as error:  # no failure of the registry is a fault of the message
             if not self._is_away:
-                _log.warning("%s: the registry does not tell it: %s: waiting", reference, error)
+                _log.warning("%s: the registry is unavailable: %s; retrying", reference, error)
             self._is_away = True
             raise NotYetReadableError(f"{reference}: {error}", RETRY_US) from error
         if self._is_away:
-            _log.info("%s: the registry answers again", reference)
+            _log.info("%s: the registry is available again", reference)
         self._is_away = False
         if answer.refused:
             self._unknown[reference] = self._now_us() + UNKNOWN_US, answer
@@ -143,7 +143,7 @@ class FolderBook:
         self._read()
 
     def find(self, references: Sequence[Reference]) -> Mapping[Reference, SchemaText]:
-        """Return the schemas; a reference that no file has is refused."""
+        """Return the schemas; references without a file are refused."""
         is_complete = all(reference in self._known for reference in references)
         if not is_complete and self._now_us() - self._read_at_us >= FOLDER_US_MIN:
             self._read()
@@ -154,7 +154,7 @@ class FolderBook:
         """Do nothing: no file is kept open."""
 
     def _read(self) -> None:
-        """Read all files; ``EnvironmentProblem`` names one that is no schema."""
+        """Read all files; raises ``EnvironmentProblem`` for a file that is not a schema."""
         self._read_at_us = self._now_us()
         path = self._path
         files = sorted(path.glob("*.avsc")) if path.is_dir() else [path]
@@ -166,9 +166,9 @@ class FolderBook:
             try:
                 fingerprint = fingerprint_of(json.loads(text))
             except (SchemaParseException, UnknownType, ValueError, LookupError, TypeError) as error:
-                raise EnvironmentProblem(f"{file} is no Avro schema: {error!r:.200}") from error
+                raise EnvironmentProblem(f"{file} is not an Avro schema: {error!r:.200}") from error
             except (RecursionError, AttributeError):
-                raise EnvironmentProblem(f"{file} is no Avro schema") from None
+                raise EnvironmentProblem(f"{file} is not an Avro schema") from None
             found[Reference(fingerprint=fingerprint)] = SchemaText(text)
             if file.stem.isdecimal() and file.stem.isascii() and int(file.stem) < 2**32:
                 found[Reference(id=int(file.stem))] = SchemaText(text)
