@@ -305,7 +305,7 @@ def test_tls_a_client_certificate_and_a_password_from_a_file(
             mosquitto.publish("good/a", numbered(0, 50), *client, host="localhost")
             eventually(lambda: len(columns(stage, "good")) == 50)
             log = tmp_path / "good.log"
-            eventually(lambda: "it refuses the connection: Not authorized" in log.read_text())
+            eventually(lambda: "refused the connection: Not authorized" in log.read_text())
             eventually(lambda: "certificate verify failed" in log.read_text())
             assert stage.detail("wrong", "connected") == stage.detail("stranger", "connected") == 0
             assert "secret" not in log.read_text().replace(".secret", "")

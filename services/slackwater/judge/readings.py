@@ -132,8 +132,8 @@ def _opened(spec: StreamSpec, path: Path) -> Iterator[IO[bytes]]:
             yield stream
     except (OSError, EOFError, zlib.error) as error:
         raise DeploymentError(
-            f"stream {spec.name}: {path} is damaged: {error}; copy it once more, or take what"
-            f" unpacks: gzip -dc {path} > {path.stem}"
+            f"stream {spec.name}: {path} is damaged: {error}; copy it again, or use what can be"
+            f" unpacked: gzip -dc {path} > {path.stem}"
         ) from error
 
 

@@ -8,20 +8,21 @@ There are three kinds of input. A stream with ``topic`` reads that topic. With `
 replayed, paced by the deployment's event clock: ``--end-at`` is the event time (us) up to which the
 file is sent, ``--end-boundary`` the event time (us) of the final boundary (trace-24). Otherwise the
 input is the spool of sensors that connect and disconnect: spooled readings are sent, and boundaries
-follow the clock. ``--sensor`` takes in a file in this way, like ``slackwater ingest --as-now``,
-once over all restarts.
+follow the clock. ``--sensor`` ingests a file in this way, like ``slackwater ingest --as-now``, once
+over all restarts.
 
 ``--silence`` suspends writes to the source log during a rehearsal, given as wall seconds after the
 anchor and a duration. It is an option and not a message, so that a proxy that is killed and
 restarted meanwhile keeps the silence.
 
-What is loaded before the streams are served is kept from the garbage collector.
+Objects created before the streams are served are exempt from garbage collection.
 
-Of a stream with several proxies (``topic.proxies``) STREAM is the first and STREAM.1 the second.
+If a stream has several proxies (``topic.proxies``), STREAM is the first and STREAM.1 the second.
 
 The process ends when it is stopped, or when none of its streams can be served (a file without a
 declared column, a missing topic); the exit code is then that of the error. If only some streams
-fail, their heartbeats report the errors. Of a stream that another process writes it is the standby.
+fail, their heartbeats report the errors. If another process writes a stream, this process is its
+standby.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ from slackwater.runtime.service.parts import PartBeat, of_parts, start_following
 from slackwater.runtime.service.registry import Registry
 
 GC_OBJECTS: Final = 50_000
-"""New objects before a garbage collection. A client hands over thousands of messages at once; at
-Python's 700 most of the time of reading went into collections that found nothing."""
+"""New objects before a garbage collection. A client returns thousands of messages at once; with
+Python's default of 700, most of the reading time was spent on collections without effect."""
 
 if TYPE_CHECKING:
     from slackwater.proxy.http.server import HttpServer
@@ -120,7 +121,7 @@ def _http_server(
 ) -> HttpServer | None:
     """Return the server of the streams with ``http`` that replay no file; None if there are none.
 
-    Its port is taken now, so that another process that uses it ends the start.
+    Its port is bound now, so that a port in use is an error at the start.
     """
     streams = started.deployment.streams
     posted = {
@@ -130,7 +131,7 @@ def _http_server(
     }
     if not posted:
         return None
-    # A process without HTTP does not load the server, which takes time and memory.
+    # Imported only if needed: the server takes time and memory to load.
     from slackwater.proxy.http.server import serve
 
     folder = started.deployment_path.parent

@@ -2,7 +2,7 @@
 
 ``number_of`` and ``time_of`` define, from a cell's text alone, whether the cell is a value, missing
 or malformed. A million readings a second are too many for a call per cell, so a column is first
-converted as a whole by pyarrow or numpy, which accept or refuse all of it. A refused column is
+converted as a unit by pyarrow or numpy, which accept or refuse all of it. A refused column is
 halved until the refused parts are a few cells, and these are converted by the definition. One bad
 cell in a million costs twenty more conversions, not a million.
 
@@ -43,7 +43,7 @@ key_chars_max: Final = KEY_CHARS_MAX
 """Maximum key length. A longer key is an error, such as an unclosed quote. With a key of 1 MiB the
 aggregator would refuse the whole record each time it is sent."""
 NUMBER_CHARS_MAX: Final = 1_000
-"""Maximum length of a number; longer than any instrument writes."""
+"""Maximum length of a number; no instrument writes longer ones."""
 TIME_CHARS_MAX: Final = 256
 STIME_US_MAX: Final = 253_402_300_800_000_000
 """The year 10000. A later time is an error; below it, sums of times fit into int64."""

@@ -1,7 +1,7 @@
 """Reads a CSV file as columns of readings, in pieces of bounded size, with line numbers.
 
 The bytes of a piece are scanned once with numpy for line ends, delimiters per line, and lines that
-hold only delimiters and blanks. Lines of the header's width are parsed together by pyarrow. The
+contain only delimiters and blanks. Lines of the header's width are parsed together by pyarrow. The
 rest (short or long lines, quotes, bytes that are not UTF-8) is parsed by the standard library's
 reader, by line or by piece. A clean file is read at the speed of pyarrow, and each malformed line
 is reported by number. ``csvtext`` defines lines and rows.
@@ -111,7 +111,7 @@ class CsvFile:
         *,
         source: CsvSource | None = None,
     ) -> None:
-        """``source`` takes the place of the file at ``path``."""
+        """``source`` replaces the file at ``path``."""
         assert (path is None) != (source is None)
         self._guard = guard
         self.spec = spec
@@ -148,7 +148,7 @@ class CsvFile:
         known = ", ".join(name for name in self._header if name) or "nothing"
         hint = ""
         if _REPLACED in known:
-            hint = "; it is no UTF-8: convert it, such as `iconv -f LATIN1 -t UTF-8`"
+            hint = "; it is not UTF-8: convert it, such as `iconv -f LATIN1 -t UTF-8`"
         raise self._source.error(f"has no column {column!r}; its header has: {known}{hint}")
 
     def verify(self) -> None:

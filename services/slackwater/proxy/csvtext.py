@@ -58,7 +58,9 @@ class CsvSource:
 
     @property
     def _remedy(self) -> str:
-        return f"copy it once more, or take what unpacks: gzip -dc {self.path} > {self.path.stem}"
+        return (
+            f"copy it again, or use what can be unpacked: gzip -dc {self.path} > {self.path.stem}"
+        )
 
     def _open(self) -> IO[bytes]:
         if self.path.exists() and not self.path.is_file():

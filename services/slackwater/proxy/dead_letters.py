@@ -1,11 +1,11 @@
-"""Dead letters: a message that crashes its parser is set aside, and the stream continues.
+"""Dead letters: a message that crashes its parser is quarantined, and the stream continues.
 
-The parsers are meant to accept any bytes. A message that crashes one nevertheless would crash the
-proxy again at each start. So the position of a batch is marked in a file before parsing and the
-mark is cleared after it; the mark survives the process. A fault handler writes a second file when
-the process ends by SIGSEGV, SIGABRT, SIGBUS or a similar signal. A SIGKILL leaves no such file,
-since it indicates no fault of the input. If both files exist at the start, or if the parser raised,
-the batch is parsed in isolation.
+Parsers should accept any bytes. A message that nevertheless crashes one would crash the proxy again
+at each start. The position of a batch is therefore marked in a file before parsing, and the mark is
+cleared afterwards; the mark survives the process. A fault handler writes a second file when the
+process ends by SIGSEGV, SIGABRT, SIGBUS or a similar signal. A SIGKILL leaves no such file, since
+it does not indicate a fault of the input. If both files exist at the start, or if the parser raised
+an exception, the batch is parsed in isolation.
 
 A process that serves several streams may have been parsing for several of them when it ended. All
 marked positions are then suspect and parsed in isolation, each by its own stream.
@@ -69,7 +69,7 @@ class Faults:
 
 
 class DeadLetters:
-    """Messages of one stream that were set aside, and the batch being parsed."""
+    """Quarantined messages of one stream, and the batch being parsed."""
 
     def __init__(self, stream: str, faults: Faults, list_path: Path, mark: int) -> None:
         self._faults, self._stream = faults, stream
@@ -101,18 +101,20 @@ class DeadLetters:
         try:
             return read()
         except Exception:  # noqa: BLE001 - whatever it is, the stream goes on
-            _log.exception("reading %s from %d to %d failed: reading it apart", where, first, last)
+            _log.exception(
+                "reading %s from %d to %d failed: reading it in isolation", where, first, last
+            )
             return None
         finally:
             self._clear()
 
     def positions(self, where: str) -> frozenset[int]:
-        """Return the positions of an input that were set aside."""
+        """Return the positions of an input's quarantined messages."""
         return frozenset(self._found.get(where, ()))
 
     def add(self, where: str, position: int, how: str) -> None:
-        """Set one message aside permanently."""
-        _log.error("%s %d is set aside: %s", where, position, how)
+        """Record one message as a dead letter, permanently."""
+        _log.error("%s %d is quarantined: %s", where, position, how)
         self._found.setdefault(where, []).append(position)
         while sum(map(len, self._found.values())) > POSITIONS_MAX:
             oldest = next(iter(self._found))
@@ -141,7 +143,9 @@ class DeadLetters:
         fault = self._faults.last(str(name[0]) if name else self._stream)
         if not fault:
             return None  # killed while parsing: no fault of the input
-        _log.error("%s ended the last run while it read %s, %d to %d: read apart", fault, *suspect)
+        _log.error(
+            "%s ended the last run while it read %s, %d to %d: read in isolation", fault, *suspect
+        )
         return suspect
 
     def _clear(self) -> None:

@@ -28,8 +28,8 @@ from slackwater.proxy.messages import (
 )
 
 CAUTIOUS_MESSAGES: Final = 10
-"""Messages that are parsed at once after a schema could not be had; twice as many after each
-success. A registry answers at least ten times in the time for which refused references are kept."""
+"""Messages parsed at once after a schema was unavailable; doubled after each success. A registry
+responds at least ten times within the time for which refused references are cached."""
 CRASH: Final = "it ends its reader"
 _READERS: Final[Mapping[TopicFormat, Callable[[StreamSpec], MessageReader]]] = {
     "json": JsonReader,
@@ -39,9 +39,9 @@ _READERS: Final[Mapping[TopicFormat, Callable[[StreamSpec], MessageReader]]] = {
 
 
 def reader_of(spec: StreamSpec, book: SchemaBook | None = None) -> MessageReader:
-    """Return the reader of the stream's format; without a declared one it is ``json``.
+    """Return the reader of the stream's format, by default ``json``.
 
-    ``book``: the schemas of a stream of Avro.
+    ``book``: the source of schemas of an Avro stream.
     """
     if book is not None:
         return AvroReader(spec, book)
@@ -62,12 +62,13 @@ class GuardedReader:
         self._reader = reader_of(spec, book)
         self._dead_letters = dead_letters
         self._messages_max = sys.maxsize
-        """Messages of Avro that are parsed at once."""
+        """Maximum Avro messages that are parsed at once."""
 
     def parse(self, where: str, offsets: type_i64, messages: Sequence[bytes]) -> Parsed:
         """Parse a non-empty batch of any bytes, isolated if parsing crashes.
 
-        ``NotYetReadableError``: it cannot be parsed for now, whatever its bytes are.
+        Raises ``NotYetReadableError`` if it cannot be parsed yet, for a reason other than its
+        bytes.
         """
         reader, dead_letters = self._reader, self._dead_letters
         schemas = None
@@ -84,10 +85,10 @@ class GuardedReader:
         return self._read_isolated(dead_letters, where, offsets, messages, schemas)
 
     def _prepared(self, reader: AvroReader, messages: Sequence[bytes]) -> Prepared:
-        """Look up the schemas. While they are waited for, few messages are parsed at once.
+        """Look up the schemas. While some are unavailable, few messages are parsed at once.
 
-        Schemas and refused references are kept in a bounded memory, refused ones for a bounded
-        time. If a batch needed more of them than are kept, it could never be parsed.
+        The caches of schemas and of refused references are bounded, and refused references expire.
+        A batch that needs more of them than fit the caches could never be parsed.
         """
         try:
             batch = reader.prepare(messages)
@@ -117,9 +118,9 @@ class GuardedReader:
         return with_refused(complete, lost)
 
     def slices(self, messages: Sequence[bytes]) -> Iterable[tuple[int, int]]:
-        """Divide a batch where its readings could take much more memory than its bytes.
+        """Divide a batch whose readings could take much more memory than its bytes.
 
-        One of Avro is divided while schemas are waited for.
+        A batch of Avro is divided while schemas are unavailable.
         """
         if isinstance(self._reader, AvroReader):
             return self._cautious(len(messages))

@@ -55,12 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[STREAM=]FILE",
-        help="a file that plays a sensor: its first reading is now",
+        help="a file replayed as a sensor: its first reading is now",
     )
     parser.add_argument(
         "--commands",
         action="store_true",
-        help="take `kill`, `pause` and `resume` of single streams from standard input",
+        help="accept `kill`, `pause` and `resume` of single streams on standard input",
     )
     parser.add_argument("--end-at", type=int, metavar="US", help="event time: send no later ones")
     parser.add_argument("--end-boundary", type=int, metavar="US", help="boundary at the end")
@@ -92,7 +92,7 @@ def parse_silence(text: str) -> Silence:
 
 
 def parse_spool_bytes(text: str) -> int:
-    """Parse a spool size; the minimum is a few records, since less could hold nothing."""
+    """Parse a spool size; it must have room for at least a few records."""
     if not text.isdecimal() or int(text) < SPOOL_BYTES_MIN:
         raise argparse.ArgumentTypeError(f"{text!r}: at least {SPOOL_BYTES_MIN}")
     return int(text)

@@ -82,7 +82,7 @@ def _in_child(
     code = child.exitcode or 0
     if code < 0:
         if -code in _END_SIGNALS:
-            raise SlackwaterError("reading apart was interrupted")
+            raise SlackwaterError("reading in isolation was interrupted")
         how = signal.Signals(-code).name
     return results, f"its reader ends with {how or f'code {code}'}"
 

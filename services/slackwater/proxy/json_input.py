@@ -1,8 +1,8 @@
 """Parses JSON messages into columns of readings, many messages at a time.
 
-``reading_of``, one message at a time, is the definition. What it would read as usual readings a
-scanner in machine code reads at ten times the rate of pyarrow (``proxy/scan``); the messages that
-the scanner leaves, and all of them where there is no scanner, go to pyarrow.
+``reading_of``, one message at a time, is the definition. A scanner in machine code
+(``proxy/scan``) reads usual messages with the same result, at ten times the rate of pyarrow. The
+messages that the scanner leaves, or all messages without a scanner, are parsed by pyarrow.
 
 The messages of a batch are joined by line ends and parsed by pyarrow's JSON reader with the types
 of the first message, at about a million small messages a second; parsing one by one reaches a tenth
@@ -19,8 +19,8 @@ rows as messages means one value each.
 Any bytes are parsed as a reading, a boundary, or malformed with a reason. The bounds that ensure
 this are in ``json_text`` and are checked before pyarrow parses a batch.
 
-A message ``{"boundary": t}``, with t in the stream's unit, is a promise: no reading below t follows
-in its partition. It has no reading time, so the fast path refuses it.
+A message ``{"boundary": t}``, with t in the stream's unit, is a watermark: no reading below t
+follows in its partition. It has no reading time, so the fast path refuses it.
 
 Rejected: orjson over the batch as one array. It reached 0.6 times the speed, creates an object per
 reading, and parses 1.1 as a double where a time must be truncated exactly.
@@ -116,13 +116,13 @@ class JsonReader:
 
     @property
     def _keys(self) -> Sequence[str]:
-        """The list that the scanner's indices are into; batches share it."""
+        """The list to which the scanner's indices refer; batches share it."""
         if self._key is None or self._scanner is None:
             return self._constant_key
         return self._scanner.texts
 
     def _merged(self, scanned: Scanned, rest: Parsed) -> Parsed:
-        """Return what was scanned and what was left, in the order of the messages."""
+        """Return scanned and parsed readings in the order of the messages."""
         assert self._scanner is not None
         stimes, codes, values = scanned.stimes, scanned.key_index, scanned.values
         if self._key is not None:
@@ -141,7 +141,7 @@ class JsonReader:
         return Parsed(at, stimes[at], codes[at], self._keys, columns, rest.bad, rest.boundaries)
 
     def parse_without_scanner(self, messages: Sequence[bytes]) -> Parsed:
-        """Parse a batch by pyarrow and, where that refuses, by the definition."""
+        """Parse a batch by pyarrow, and the messages that it refuses by the definition."""
         parts: list[Parsed] = []
         waiting = [(0, len(messages))]
         while waiting:
@@ -164,7 +164,7 @@ class JsonReader:
     # The definition.
 
     def reading_of(self, message: bytes) -> MessageReading | int | Bad:
-        """Return a reading, the promise of a boundary message, or an error."""
+        """Return a reading, the watermark of a boundary message, or an error."""
         try:
             return self.reading_in(load(message))
         except Unreadable as why:
@@ -287,7 +287,7 @@ class JsonReader:
 def parsed_of(
     outcomes: Iterable[MessageReading | int | Bad], fields: int, first: int = 0
 ) -> Parsed:
-    """Return columns of what the definition returned for messages numbered from ``first``."""
+    """Convert results of the definition to columns; the messages are numbered from ``first``."""
     readings: list[tuple[int, MessageReading]] = []
     bad: list[Bad] = []
     boundaries: list[tuple[int, int]] = []

@@ -1,7 +1,7 @@
-"""What a format's reader takes and gives: a batch of messages in, columns of readings out.
+"""The interface of a format's reader: a batch of messages in, columns of readings out.
 
-A format is one class with ``parse``. It is total: each message of a batch becomes readings, a
-boundary, or an error with a reason, whatever its bytes are.
+A format is one class with ``parse``. The method is total: for any bytes, each message of a batch
+becomes readings, a boundary, or an error with a reason.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from slackwater.model.records import type_f64, type_i64
 from slackwater.protocols.dpc.source.core import Reason
 
 MESSAGE: Final = -1
-"""Index of an element that stands for its message as one, which could not be divided."""
+"""Index of an element that represents its message as a unit, if it could not be divided."""
 
 _PAGE_BYTES: Final = 4_096
-"""The smallest page of memory: what is in one page can be read as soon as one byte of it can."""
+"""The smallest memory page: if one byte of a page is readable, the entire page is."""
 
 
 class Messages(Sequence[bytes]):
-    """Messages as places in memory, each of which can be had as bytes.
+    """Messages by their addresses in memory; indexing returns a message as bytes.
 
-    ``starts`` and ``ends`` are columns of addresses; ``memory`` is what must live as long, if it is
-    Python's.
+    ``starts`` and ``ends`` are columns of addresses; ``memory`` is the Python object, if any, that
+    owns the memory.
     """
 
     def __init__(self, starts: type_i64, ends: type_i64, memory: object = None) -> None:
@@ -37,7 +37,7 @@ class Messages(Sequence[bytes]):
 
     @classmethod
     def of(cls, values: Sequence[bytes]) -> Messages:
-        """Return messages in one piece of memory."""
+        """Return the messages, copied to one block of memory."""
         if isinstance(values, Messages):
             return values
         memory = np.frombuffer(b"".join(values) + b"\0", np.uint8)
@@ -61,10 +61,10 @@ class Messages(Sequence[bytes]):
         return ctypes.string_at(start, int(self.ends[index]) - start)
 
     def copied(self, padding: bytes) -> tuple[npt.NDArray[np.uint8], type_i64]:
-        """Return a copy of all messages, with ``padding`` behind, and where in it each begins.
+        """Return a copy of all messages followed by ``padding``, and the start of each in it.
 
-        Messages that are less than a page from each other are copied at once, with what is between
-        them: it is in the page of one of the two, so it can be read.
+        Messages that are less than a page apart are copied together with the bytes between them,
+        which are readable, because they are in a page of one of the two.
         """
         gaps = self.starts[1:] - self.ends[:-1]
         breaks = np.flatnonzero((gaps < 0) | (gaps >= _PAGE_BYTES)) + 1
@@ -89,7 +89,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Per element of a batch: its message, its index in it, and whether it is the last one there.
+    """Per element of a batch: its message, its index in it, and whether it is the last in it.
 
     Elements with readings are in the order of the input.
     """
@@ -106,8 +106,8 @@ class Elements:
 class Parsed:
     """Readings of a batch; ``indices`` are the indices of their messages.
 
-    ``boundaries`` are (index, promise) of explicit boundary messages. With ``elements``, which
-    formats with many readings in a message have, all indices are those of elements.
+    ``boundaries`` are (index, watermark) of explicit boundary messages. With ``elements``, for
+    formats with several readings per message, all indices are those of elements.
     """
 
     indices: type_i64
@@ -121,9 +121,9 @@ class Parsed:
 
 
 class NotYetReadableError(SlackwaterError):
-    """Raised while a reader lacks what it needs for a message, such as a schema; not by its bytes.
+    """Raised while a reader lacks a prerequisite, such as a schema; not for any bytes.
 
-    The batch can be read again later. ``wait_us`` is how long to wait at least.
+    The batch can be read again later, at the earliest after ``wait_us``.
     """
 
     def __init__(self, reason: str, wait_us: int) -> None:
@@ -150,7 +150,7 @@ def nothing(fields: int) -> Parsed:
 
 
 def one_element(message: int) -> Elements:
-    """Return the element that stands for this message as one."""
+    """Return the element that represents this message as a unit."""
     number = np.array([message], np.int64)
     return Elements(number, np.array([MESSAGE], np.int64), np.array([True], np.bool_))
 
@@ -181,7 +181,7 @@ def joined(parts: Sequence[Parsed], fields: int) -> Parsed:
 
 
 def moved(parsed: Parsed, to: Sequence[int]) -> Parsed:
-    """Return ``parsed`` with the indices of the whole batch."""
+    """Return ``parsed`` with its indices replaced by those in the entire batch."""
     numbers = np.array(to, np.int64)
     if parsed.elements is not None:
         messages = numbers[parsed.elements.messages]
@@ -195,7 +195,7 @@ def moved(parsed: Parsed, to: Sequence[int]) -> Parsed:
 
 
 def with_refused(parsed: Parsed, refused: Sequence[Bad]) -> Parsed:
-    """Add messages that are refused as one; the indices of ``refused`` are those of messages."""
+    """Add messages that are refused as a unit; the indices of ``refused`` are message numbers."""
     elements = parsed.elements
     if elements is None:
         bad = sorted((*parsed.bad, *refused), key=lambda one: one.index)

@@ -1,14 +1,14 @@
-"""Input positions of messages that hold several readings.
+"""Input positions of messages with several readings.
 
 A position is the offset at which the input continues, in 63 bits. A source record may end between
-two readings of one message. Its position then also holds the index of the element that comes next
-in that message, in the bits above the offset, so that a restarted proxy reads the message again and
-drops the elements that the log already accounts for. The index is 0 between two messages: such a
-position is the plain offset, as for formats with one reading in a message, and a stream may change
-its format without a change of its log.
+two readings of one message. Its position then also contains the index of the next element of that
+message, in the bits above the offset. A restarted proxy reads the message again and drops the
+elements that the log already covers. Between two messages the index is 0, and the position is the
+plain offset, as for formats with one reading per message. A stream may therefore change its format
+without a change of its log.
 
-Rejected: the number of readings logged of the message. Elements that were refused are not in the
-log, and whether an element is refused may depend on the readings before it.
+Rejected: the number of readings of the message in the log. Refused elements are not in the log, and
+whether an element is refused may depend on the readings before it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def position_of(offset: int, element: int) -> int:
 
 
 def split_position(position: int) -> tuple[int, int]:
-    """Return the offset at which the input continues, and the first element to take there."""
+    """Return the offset at which the input continues, and the next element of its message."""
     return position & OFFSET_MAX, position >> OFFSET_BITS
 
 

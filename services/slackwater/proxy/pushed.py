@@ -1,17 +1,17 @@
-"""Input of requests that senders push: each is answered when its readings are durable.
+"""Input of requests pushed by senders: each is answered once its readings are durable.
 
 Requests arrive in other threads and wait in a bounded ``RequestQueue``. The stream's thread takes
-all that wait, parses them, and stores their readings, idempotency keys and refused readings in one
-transaction of the spool, so one fsync serves many senders. Only then are they answered. A process
-that is killed between commit and answer has stored the key too, so the repeated request finds it
-and is answered with the same counts.
+all waiting requests, parses them, and stores their readings, idempotency keys and refused readings
+in one transaction of the spool, so one fsync serves many senders. Only then are they answered. If
+the process is killed between commit and response, the key has been stored too, and the repeated
+request gets the same counts.
 
-A request without one usable reading is refused as a whole, and nothing of it is kept. Of any other
-request, readings that cannot be used go to quarantine; until its topic holds them, they wait in the
-spool, and the answer names them by their index.
+A request without a usable reading is refused as a unit, and nothing of it is stored. In any other
+request, unusable readings go to quarantine; they are kept in the spool until the quarantine topic
+has them, and the response names them by index.
 
-A body that ends the process (a fault of a parser) is found at the next start by its digest, which
-serves as its position among the dead letters, and is then parsed in a child process.
+A body that crashes the process (a fault of a parser) is recognised at the next start by its digest,
+its position in the dead letters, and is then parsed in a child process.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ from slackwater.proxy.spooled import SpooledLog
 RETRY_US: Final = 20_000
 WAKE_US_MAX: Final = 500_000
 ERRORS_MAX: Final = 20
-"""Refused readings that an answer names; all are counted."""
+"""Maximum refused readings listed in a response; all are counted."""
 REFUSED_AT_ONCE_MAX: Final = 1_000
-"""Refused readings in flight to the quarantine topic."""
+"""Maximum size of refused readings in flight to the quarantine topic."""
 REFUSED_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Refused readings of one transaction, besides those of its last request: a body of a few bytes a
-reading takes a hundred times its size as quarantine entries."""
+"""Maximum size of the refused readings of one transaction, not counting its last request: a body
+with a few bytes per reading takes a hundred times its size as quarantine entries."""
 FULL_RETRY_S: Final = 5
 HOLD_US: Final = 30_000_000
-"""How long boundaries of the clock wait after a request was refused for want of room: its sender
-repeats it after ``FULL_RETRY_S``, or ten seconds later if it backs off. A sender that is silent for
-longer has given up, and the stream goes on without it."""
+"""Delay of clock boundaries after a request was refused for lack of space: its sender repeats it
+after ``FULL_RETRY_S``, or ten seconds later with back-off. After a longer silence, the stream
+continues without it."""
 REQUESTS: Final = "requests"
-"""The input whose position is the number of requests taken in."""
+"""The input whose position is the number of requests accepted."""
 
 
 class PushedInput:
@@ -75,12 +75,12 @@ class PushedInput:
         self._open: list[Pushed] = []
         """Requests taken and not yet answered."""
         self._marked_us: int | None = None
-        """A time of the event clock, at which request number ``_end`` was the last."""
+        """A time of the event clock at which ``_end`` was the number of the last request."""
         self._held_until_us = 0
-        """Wall time until which no boundary of the clock may pass refused readings."""
+        """Wall time before which no clock boundary is sent, because a request was refused."""
         self._end = 0
         self._clock_us: int | None = None
-        """Time of the event clock before which no request has come that is not taken (trace-10)."""
+        """Event time up to which all requests that had arrived have been taken (trace-10)."""
 
     @property
     def logs(self) -> Sequence[SourceLog]:
@@ -92,7 +92,7 @@ class PushedInput:
         return self._spooled.core
 
     def begin(self) -> None:
-        """Take over the log, send what is unsent, and accept requests."""
+        """Take over the log, send unsent records, and accept requests."""
         self._spooled.begin()
         spool, counts = self._context.spool, self._context.quarantine
         for reason in counts.all_counts():
@@ -102,7 +102,7 @@ class PushedInput:
     # Steps.
 
     def step(self, now_us: int) -> int:
-        """Store and answer what waits; at a cut point send a boundary."""
+        """Store and answer waiting requests; at a cut point send a boundary."""
         context, core = self._context, self._core
         self._spooled.acknowledge()
         self._send_refused()
@@ -125,7 +125,7 @@ class PushedInput:
         return min(now_us + WAKE_US_MAX, context.wall_us(self._flush_at_us))
 
     def _take(self, event_us: int | None) -> None:
-        """Take requests; a boundary must not make readings late that came before its time."""
+        """Take requests, and record the time for which a boundary makes none of them late."""
         if not self._queue.holds(self._end):
             self._marked_us, self._end = event_us, self._queue.last
         self._open = self._queue.take()
@@ -138,7 +138,7 @@ class PushedInput:
             return  # the disk is full: the watermark stands still until there is room
 
     def _store(self, now_us: int) -> bool:
-        """Take in open requests, commit, answer them; return whether anything was stored."""
+        """Process open requests: commit, then answer; return whether anything was stored."""
         core = self._core
         before, largest, position = core.saved(), core.largest, core.position
         batch = _Batch(self._context, core, now_us, self._taken)
@@ -179,7 +179,7 @@ class PushedInput:
         spool.bytes_held += brought.bytes
 
     def _read(self, request: Pushed) -> BodyContent | UnusableBody:
-        """Parse a body, in a child process if it has ended this one."""
+        """Parse a body, in a child process if it has crashed this process before."""
         guard = self._context.guard(REQUESTS)
         if guard is None:
             return _content(request.reader, request.body)
@@ -201,7 +201,7 @@ class PushedInput:
     # Refused readings.
 
     def _send_refused(self) -> None:
-        """Send refused readings from the spool to the quarantine, and forget the delivered ones."""
+        """Send refused readings from the spool to the quarantine; delete the delivered ones."""
         context = self._context
         delivered = self._refused_delivered  # may grow concurrently
         if delivered > self._refused_settled:
@@ -233,11 +233,11 @@ class PushedInput:
         }
 
     def leave(self) -> None:
-        """Acknowledge what the log holds, so that a restart does not send it again."""
+        """Delete from the spool what the log has, so that a restart does not send it again."""
         self._spooled.acknowledge()
 
     def close(self) -> None:
-        """Accept no more requests; requests whose outcome is unknown are answered so."""
+        """Accept no more requests; answer pending ones that their outcome is unknown."""
         self._queue.close()
         for request in self._open:
             if not request.answer.done():
@@ -247,7 +247,7 @@ class PushedInput:
 
 
 def _rules(context: InputContext) -> SourceRules:
-    """Boundaries follow the clock if silence means that there are no readings (rule-9)."""
+    """Return the rules; boundaries follow the clock if silence means no readings (rule-9)."""
     spec = context.spec
     by_clock = spec.expect_every_us is None and context.deployment.clock == "wall"
     return SourceRules(
@@ -271,16 +271,16 @@ class _Batch:
         self.refused_bytes = 0
         self._keys: dict[str, RequestKey] = {}
         self._before: set[str | None] = set()
-        """Keys that earlier transactions have stored."""
+        """Keys that were stored by earlier transactions."""
         self._refused: list[tuple[str, bytes]] = []
 
     @property
     def is_stored(self) -> bool:
-        """Whether the requests bring anything to store."""
+        """Whether the requests have anything to store."""
         return any(answer.status == 200 and not answer.repeated for _, answer in self.answers)
 
     def add(self, request: Pushed, content: BodyContent | UnusableBody) -> None:
-        """Take in one request, or recognise that it was taken in before."""
+        """Process one request, or recognise it as a repetition."""
         known = self._known(request.key)
         if known is not None:
             answer = _repeated(known, request)
@@ -293,7 +293,7 @@ class _Batch:
         self.answers.append((request, answer))
 
     def brought(self) -> Brought:
-        """Return what is stored besides readings."""
+        """Return the data to store besides readings."""
         return Brought(self._now_us, list(self._keys.values()), self._refused)
 
     def positions(self) -> dict[str, int]:
@@ -306,9 +306,9 @@ class _Batch:
         return {REQUESTS: self.taken, **counts}
 
     def refuse(self, answer: Outcome) -> None:
-        """Replace all answers that report as stored what this transaction did not store.
+        """Replace all answers that report a success of this transaction, which has failed.
 
-        A request may repeat one of the same transaction.
+        This includes a request that repeats one of the same transaction.
         """
         self.answers = [
             (request, answer if given.status == 200 and request.key not in self._before else given)
@@ -342,7 +342,7 @@ class _Batch:
             value = to_json(self._context.spec.name, entry, now_us)
             self._refused.append((entry.position, value))
             self.refused_bytes += len(value)
-        # A reading before the start of a query is stored all the same.
+        # A reading before the start of a query is stored nevertheless.
         stored = len(parsed.indices) - sum(
             n for reason, n in counts.items() if reason in ("late", "future")
         )
@@ -380,7 +380,7 @@ def _repeated(known: RequestKey, request: Pushed) -> Outcome:
 def _nothing_usable(content: BodyContent) -> Outcome:
     bad = content.parsed.bad
     if not bad:
-        return Outcome(400, reason="the body holds no readings")
+        return Outcome(400, reason="the body contains no readings")
     errors = tuple(content.error(b.index, b.reason, b.detail) for b in bad[:ERRORS_MAX])
     reason = f"none of {len(bad)} readings can be used; nothing was stored"
     return Outcome(400, {b.reason: len(bad) for b in bad[:1]}, errors, reason)
@@ -394,7 +394,7 @@ def _content(reader: BodyReader, body: bytes) -> BodyContent | UnusableBody:
     boundaries = content.parsed.boundaries
     if not boundaries:
         return content
-    # A sender does not see the other senders of its stream and cannot promise for them.
+    # A sender cannot give a watermark for the other senders of its stream.
     refused = [Bad(index, "boundary: messages of topics only", None) for index, _ in boundaries]
     bad = tuple(sorted((*content.parsed.bad, *refused), key=lambda one: one.index))
     return replace(content, parsed=replace(content.parsed, bad=bad, boundaries=()))

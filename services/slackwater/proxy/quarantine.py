@@ -74,7 +74,7 @@ def to_json(stream: str, entry: QuarantineEntry, now_us: int) -> bytes:
 
 
 def _text(text: str, chars_max: int) -> str:
-    """Return what can be written: UTF-8, and no longer than a message may be."""
+    """Return a text that can be written: valid UTF-8, truncated to the maximum length."""
     return text[:chars_max].encode(errors="replace").decode()
 
 

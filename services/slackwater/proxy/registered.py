@@ -1,9 +1,9 @@
 """Reads the registry once for all streams of a process.
 
 A stream needs the event clock, the queries that read it (their grids are its cut points) and, with
-learned gaps, the recorded steps. A thread reads the registry and notifies the streams, because
-reading waits for the broker and a stream must not wait. The thread ends when all streams have what
-they need, and starts again for a stream that is restarted.
+learned gaps, the recorded steps. A separate thread reads the registry and notifies the streams,
+because reading blocks on the broker and a stream must not block. The thread ends when all streams
+have the entries that they need, and is started again for a restarted stream.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class RegistryWatch:
             return True
 
     def _notify(self, asked: Collection[InputContext]) -> list[InputContext]:
-        """Notify the streams; return those that need no more or have ended."""
+        """Notify the streams; return those that need no more entries or have ended."""
         try:
             queries = self._registry.queries()
             learns = any(context.learning is not None for context in asked)

@@ -1,11 +1,11 @@
 """Tables of the spool for requests: answered idempotency keys, and quarantine entries not yet sent.
 
-Both are written in the transaction that stores a request's readings. A request that is repeated,
-because its answer was lost, then finds either its key with everything it brought, or nothing at
-all. The refused readings of a request are as durable as the accepted ones, also while Kafka is
-away: they wait here until the quarantine topic holds them.
+Both are written in the transaction that stores a request's readings. When a request is repeated,
+because its response was lost, either its key and all its data are stored, or nothing is. The
+refused readings of a request are as durable as the accepted ones, also while Kafka is unavailable:
+they are kept here until the quarantine topic has them.
 
-Keys are kept for ``KEYS_US_MAX`` and at most ``KEYS_MAX`` of a stream, the oldest are forgotten
+Keys are kept for ``KEYS_US_MAX``, and at most ``KEYS_MAX`` per stream; the oldest are deleted
 first. A key of the maximum length takes about 500 bytes on disk.
 """
 
@@ -51,7 +51,7 @@ class RequestKey:
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What requests bring besides readings, stored together with these."""
+    """The data of requests besides readings, stored together with these."""
 
     at_us: int
     keys: Sequence[RequestKey] = ()
@@ -78,7 +78,7 @@ class Remembered:
         return None if row is None else RequestKey(key, row[0], orjson.loads(row[1]))
 
     def add(self, brought: Brought) -> None:
-        """Store keys and refused readings; forget keys that are old or too many."""
+        """Store keys and refused readings; delete keys that are old or too many."""
         self._db.executemany(
             "INSERT INTO request_keys (key, at_us, digest, counts) VALUES (?, ?, ?, ?)",
             [(k.key, brought.at_us, k.digest, orjson.dumps(dict(k.counts))) for k in brought.keys],
@@ -97,7 +97,7 @@ class Remembered:
         ).fetchall()
 
     def drop_unsent(self, up_to: int) -> int:
-        """Delete refused readings that the quarantine topic holds; return their size."""
+        """Delete refused readings that are in the quarantine topic; return their size."""
         size = self._db.execute(
             "SELECT coalesce(sum(length(value)), 0) FROM refused_readings WHERE seq <= ?", (up_to,)
         ).fetchone()

@@ -97,7 +97,7 @@ class Replay:
         self._largest = NEVER
         self._open: _Open | None = None
         self.exhausted = False
-        """No further reading is to be sent."""
+        """Whether all readings have been sent."""
         self._failed: SlackwaterError | None = None
         self._load()
         self._look_for_end()
@@ -108,7 +108,7 @@ class Replay:
         return None if self._ahead or self._open is not None else self._failed
 
     def skip(self, position: int) -> Iterator[Due]:
-        """Yield what an earlier incarnation has processed: all lines before ``position``."""
+        """Yield the pieces that an earlier incarnation has processed: lines before ``position``."""
         while self._open is not None and self._begins_before(self._open, position):
             n = int(np.searchsorted(self._open.piece.lines, position)) - self._open.at
             yield self._take(n)
@@ -120,7 +120,7 @@ class Replay:
         return opened.piece.arrived.position <= position
 
     def take(self, now_us: int, readings_max: int) -> Due | None:
-        """Return what is due at ``now_us``, at most ``readings_max``; None if nothing is due."""
+        """Return the output due at ``now_us``, at most ``readings_max``; None if nothing is due."""
         if self._open is None or self.exhausted:
             return None
         limit = min(now_us, self._end_at_us)
@@ -131,7 +131,7 @@ class Replay:
         return self._take(min(n, readings_max))
 
     def due_us(self, readings: int) -> int | None:
-        """Return when that many more readings will be due, as far as has been read."""
+        """Return the time at which this many more readings are due, as far as is known."""
         if self._open is None or not self._open.left:
             return None
         at = min(self._open.at + readings, len(self._open.times)) - 1

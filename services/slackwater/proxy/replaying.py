@@ -63,7 +63,7 @@ class ReplayInput:
         return (self._log,)
 
     def begin(self) -> None:
-        """Take over the log and skip to the position where it ends."""
+        """Take over the log, and skip to the position of its last record."""
         self._log.begin(self._context.spool.hints().get(self._log.name))
         core, quarantine = self._log.core, self._context.quarantine
         core.largest = NEVER  # recomputed from the file
@@ -73,7 +73,7 @@ class ReplayInput:
             self._blank += due.blank
 
     def step(self, now_us: int) -> int:
-        """Send what is due; at a cut point also the boundary."""
+        """Send due readings; at a cut point also the boundary."""
         context, core = self._context, self._log.core
         if not self._log.has_room or not context.quarantine.settle():
             return now_us + RETRY_US
@@ -88,7 +88,7 @@ class ReplayInput:
             return now_us
         if self._replay.exhausted and self._replay.damage is not None:
             raise self._replay.damage
-        # All due readings have been taken, so the clock's promise covers the input (trace-10).
+        # All due readings have been taken, so the clock is a valid watermark (trace-10).
         if self._replay.exhausted and not self._ended:
             self._end()
             self._flush_at_us = None

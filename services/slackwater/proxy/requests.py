@@ -1,7 +1,7 @@
-"""Requests of senders between the threads that receive them and the one that stores them.
+"""The queue of requests between the threads that receive them and the thread that stores them.
 
 A request waits in the bounded ``RequestQueue`` of its stream, which is open while the stream is
-served. Its outcome is a future: the receiving thread waits for it and answers the sender.
+served. Its outcome is a future: the receiving thread waits for it and responds to the sender.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Final
 from slackwater.proxy.messages import Parsed
 
 WAITING_MAX: Final = 1_000
-"""Requests that wait in a queue."""
+"""Maximum requests in a queue."""
 BYTES_AT_ONCE_MAX: Final = 16 * 1024 * 1024
-"""Bodies that one transaction takes, unless a single one is larger."""
+"""Maximum size of the bodies of one transaction, unless a single one is larger."""
 BUSY_RETRY_S: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class BodyContent:
-    """What a body holds: parsed readings, and the text of each for the quarantine.
+    """The content of a body: parsed readings, and the text of each for the quarantine.
 
-    ``numbers`` are those under which the sender finds the readings, and ``place`` what they count:
-    an ``index`` from 0, or a ``line`` from 1.
+    ``numbers`` identify the readings in the body; ``place`` is what they count: ``index`` from 0,
+    or ``line`` from 1.
     """
 
     parsed: Parsed
@@ -36,16 +36,16 @@ class BodyContent:
     numbers: Sequence[int]
     place: str = "index"
     ignored: int = 0
-    """Values that belong to no declared field, where a format counts them."""
+    """Number of values without a declared field, if the format counts them."""
 
     def error(self, index: int, reason: str, detail: str) -> dict[str, object]:
-        """Return an error as the sender is answered."""
+        """Return an error in the form of the response."""
         found: dict[str, object] = {self.place: self.numbers[index], "reason": reason}
         return found | {"detail": detail} if detail else found
 
 
 class UnusableBody(Exception):
-    """Raised by a parser for a body that holds no usable readings, with the status to answer."""
+    """Raised by a parser for a body that has no usable readings; ``status`` is that of HTTP."""
 
     def __init__(self, reason: str, status: int = 400) -> None:
         super().__init__(reason, status)
@@ -59,9 +59,9 @@ BodyReader = Callable[[bytes], BodyContent]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the sender is answered; ``status`` is that of HTTP.
+    """The response to a request; ``status`` is that of HTTP.
 
-    ``retry_s``: when to repeat the request; None where repeating it would change nothing.
+    ``retry_s``: delay before the request should be repeated; None if a repetition is useless.
     """
 
     status: int
@@ -81,21 +81,18 @@ class Pushed:
     key: str | None = None
     answer: Future[Outcome] = field(default_factory=Future)
     number: int = 0
-    """In the order of arrival at the queue."""
+    """Counts requests in the order of their arrival at the queue."""
     _digest: bytes = b""
 
     @property
     def digest(self) -> bytes:
-        """A digest of the body: of two requests with one key, it tells a repetition from a slip."""
+        """Digest of the body: detects that a key is used again for another body."""
         self._digest = self._digest or hashlib.blake2b(self.body, digest_size=16).digest()
         return self._digest
 
 
 class RequestQueue:
-    """Requests of one stream between the threads that receive them and the one that stores them.
-
-    It is open while the stream is served. Thread-safe.
-    """
+    """The queue of one stream's requests. Open while the stream is served. Thread-safe."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -103,10 +100,10 @@ class RequestQueue:
         self._waiting: deque[Pushed] = deque()
         self._is_open = False
         self.last = 0
-        """Number of the request that came last."""
+        """Number of the last request."""
 
     def put(self, request: Pushed) -> Outcome | None:
-        """Enqueue a request; return an answer at once if it cannot be taken."""
+        """Enqueue a request; return the outcome if it is refused, else None."""
         with self._lock:
             if not self._is_open:
                 return Outcome(503, reason="the stream is not served now", retry_s=BUSY_RETRY_S)
@@ -120,7 +117,7 @@ class RequestQueue:
         return None
 
     def withdraw(self, request: Pushed) -> bool:
-        """Remove a request that nobody waits for any more; return whether it still waited."""
+        """Remove a request that was abandoned by its sender; return whether it was queued."""
         with self._lock:
             if request not in self._waiting:
                 return False
@@ -128,7 +125,7 @@ class RequestQueue:
             return True
 
     def take(self) -> list[Pushed]:
-        """Return waiting requests in order, as many as one transaction takes."""
+        """Remove and return queued requests in order, as many as fit one transaction."""
         taken: list[Pushed] = []
         size = 0
         with self._lock:
@@ -140,13 +137,13 @@ class RequestQueue:
         return taken
 
     def holds(self, number: int) -> bool:
-        """Whether a request up to this number waits."""
+        """Return whether a request up to this number is queued."""
         with self._lock:
             return bool(self._waiting) and self._waiting[0].number <= number
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request waits."""
+        """Whether a request is queued."""
         return bool(self._waiting)
 
     def open(self) -> None:
@@ -155,7 +152,7 @@ class RequestQueue:
             self._is_open = True
 
     def close(self) -> None:
-        """Accept no more requests; those that wait are answered that they were not taken."""
+        """Accept no more requests; answer queued ones that they were not stored."""
         with self._lock:
             self._is_open = False
             waiting = list(self._waiting)

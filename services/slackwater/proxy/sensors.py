@@ -2,16 +2,16 @@
 
 The only sensor of this version is a file that `slackwater ingest` submits at run time, as a small
 JSON job in the proxy's inbox. It is handled like any sensor: readings get their ids in the spool
-before the position advances, and only spooled readings are sent. So a proxy killed between any two
-steps neither loses nor duplicates a reading: spooled readings are sent from the spool, all others
-are read again from the file.
+before the position advances, and only spooled readings are sent. A proxy killed between any two
+steps therefore neither loses nor duplicates a reading: spooled readings are sent from the spool,
+all others are read again from the file.
 
-A job that fails, or cannot be completed, becomes ``NAME.refused`` with the reason in it. Readings
-before the damage of a truncated archive are taken in, and the reason gives the next line: these
-readings had their ids, and may have been answered, long before the damage was detected.
+A job that fails, or cannot be completed, is renamed ``NAME.refused`` and contains the reason. If an
+archive is truncated, the readings before the damage are ingested, and the reason gives the next
+line: these readings may have been sent, and used in answers, long before the damage was detected.
 
 Boundaries follow the clock, since sensors may have no readings to send; with ``expect_every`` or
-``clock: data`` they derive from the readings. A promise is spooled before it is sent (rule-9).
+``clock: data`` they derive from the readings. A watermark is spooled before it is sent (rule-9).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class SensorInput:
         return (self._spooled.log,)
 
     def begin(self) -> None:
-        """Take over the log, compare it with the spool, and send what is unsent."""
+        """Take over the log, compare it with the spool, and send unsent records."""
         self._spooled.begin()
 
     # Steps.
@@ -263,7 +263,7 @@ class SensorInput:
         }
 
     def leave(self) -> None:
-        """Acknowledge what the log holds, so that a restart does not send it again."""
+        """Delete from the spool what the log has, so that a restart does not send it again."""
         self._spooled.acknowledge()
 
     def close(self) -> None:
@@ -300,7 +300,7 @@ class _Running:
             context.quarantine.count_all(due.entries)
 
     def take(self, now_us: int, readings_max: int) -> Due | None:
-        """Return what is due now."""
+        """Return the readings due now."""
         pace = self.job.pace
         if pace is None:
             return self.replay.take(FOREVER, readings_max)
@@ -326,5 +326,5 @@ class _Running:
 
 def _taken_in(position: int) -> str:
     if not position:
-        return "nothing of it has been taken in"
-    return f"the lines before {position} have been taken in, none from there on"
+        return "none of it has been ingested"
+    return f"the lines before {position} have been ingested, the others have not"

@@ -1,18 +1,19 @@
 """Serves one stream of a proxy process, and restarts it alone after a failure.
 
 A process serves many streams, each in its own thread, so that no stream waits for the disk, the
-broker or the parsing of another. Shared are the producer, the client that requests end offsets, the
-clock, the heartbeat listener and the registry reader. No lock is held while a thread waits for a
-disk or a broker.
+broker or the parsing of another. The threads share the producer, the client that requests end
+offsets, the clock, the heartbeat listener and the registry reader. No lock is held while a thread
+waits for a disk or a broker.
 
-An error of one stream ends the serving of that stream, not the process. It restarts from its spool
-and log with a new incarnation, as after a restart of the process, with back-off after repeated
-failures. A stream whose log another process writes *stands by*: it writes nothing, and is served
-again when the other process has sent no heartbeat for ``STANDBY_S``. So two processes do not take
-the stream from each other in turn, and the stream is written when one of them is gone.
+An error of one stream ends the serving of that stream, not the process. The stream restarts from
+its spool and log with a new incarnation, as after a restart of the process, with back-off after
+repeated failures. If another process writes the stream's log, the stream *stands by*: it writes
+nothing, and is served again when the other process has sent no heartbeat for ``STANDBY_S``. Thus
+two processes do not alternate in taking over the stream, and one of them writes it after the end of
+the other.
 
-A stream can also be *dropped*, which is how a rehearsal kills one of several: its serving
-ends between two steps, and nothing is flushed, acknowledged or stored.
+A stream can also be *dropped*, which is how a rehearsal kills one of several: its serving ends
+between two steps, and nothing is flushed, acknowledged or stored.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ from slackwater.runtime.service.registry import Registry
 _log = logging.getLogger(__name__)
 
 IN_FLIGHT_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Total over all streams."""
+"""Maximum over all streams."""
 STREAM_IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
 LEAVE_S_MAX: Final = 0.5
 """Maximum wait for records in flight when a stream is stopped."""
 STANDBY_S: Final = 10.0
 """Silence of the other writer before a superseded stream is served again. The longest back-off of a
-restart is 8 s, so a writer that is restarted comes first."""
+restart is 8 s, so a restarted writer precedes the standby."""
 STANDBY_LOOK_S: Final = 0.5
 HOPELESS: Final = (UsageError, DeploymentError, EnvironmentProblem)
 """Errors that a restart cannot resolve without a change to a file or topic."""
@@ -158,9 +159,9 @@ class Serving:
         self.stream = spec.name
         self.rein = Rein()
         self.requests = RequestQueue(self.rein.wake)
-        """Where a stream with ``http`` takes requests from."""
+        """The queue of a stream with ``http``."""
         self.error: SlackwaterError | None = None
-        """Why the stream was never ready; it is retried all the same."""
+        """The error because of which the stream was never ready; it is retried nevertheless."""
         self._has_ended = False
         self._shared, self._spec, self._options = shared, spec, options
         self._proxy = name
@@ -219,7 +220,7 @@ class Serving:
     def _stand_by(self, sender: HeartbeatTarget) -> bool:
         """Wait for the end of the other writer; False if the stream was stopped.
 
-        The own heartbeat ends meanwhile: it would be taken for the writer's.
+        This stream's heartbeat stops meanwhile: it would be mistaken for the writer's.
         """
         sender.stop()
         clock, silent_s = self._shared.clock, 0.0
@@ -234,7 +235,7 @@ class Serving:
             silent_s = (clock.monotonic_us() - since_us) / 1e6
             if age_ms is not None:
                 silent_s = min(silent_s, age_ms / 1000)
-        _log.warning("nobody else writes stream %s any more: taking over", self.stream)
+        _log.warning("no other process writes stream %s any more: taking over", self.stream)
         sender.begin_again()
         return True
 

@@ -2,8 +2,8 @@
 
 An *input* (a replayed file, an existing topic, sensors) is opened and takes over its source logs
 (rule-6); the heartbeat reports the stream as ready; the loop waits for the event clock and then
-calls ``step`` whenever the input asked to be woken. Between steps the loop checks what ends it: a
-stop, a failed write (rule-7), a newer writer (rule-6), a hole that a reader detects (rule-11).
+calls ``step`` at the times that the input requested. Between steps the loop checks for its end: a
+stop, a failed write (rule-7), a newer writer (rule-6), a hole detected by a reader (rule-11).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class InputContext:
     silences: tuple[Silence, ...] = ()
     dead_letters: DeadLetters | None = None
     requests: RequestQueue | None = None
-    """Where a stream with ``http`` takes requests from."""
+    """The request queue of a stream with ``http``."""
     watermark_elsewhere: Callable[[], int | None] = lambda: None
     """Returns the smallest watermark that the stream's other proxies report; None if none does."""
     event_clock: EventClock | None = None
@@ -124,7 +124,7 @@ class InputContext:
             self.default_grid = Grid(max(1, int(GRID_WALL_US * event_clock.speed)), None)
 
     def registered(self, queries: Mapping[str, QueryDefinition], learned: Learned | None) -> bool:
-        """Take over the registry's entries; return whether all that the stream needs is there."""
+        """Store the registry's entries; return whether they are all that the stream needs."""
         name = self.spec.name
         self.found |= {
             query.name: (query.grid, query.e0_us)
@@ -289,7 +289,7 @@ class Shell:
             if log.is_superseded():
                 raise SupersededWriter
             if self._listener.hole_in(log.topic, 0, log.inc):
-                raise SlackwaterError(f"a reader sees a hole in {log.topic}: sending again")
+                raise SlackwaterError(f"a reader has found a hole in {log.topic}: sending again")
         if len(context.found) != self._known:
             found = dict(context.found)
             self._known = len(found)

@@ -1,10 +1,10 @@
 """Takes over a source log and appends the core's records to it as its only writer.
 
 Taking over follows rule-6: read the log with the acceptance rule of its readers, append START, and
-read on up to it. The log alone decides about the past, so a proxy continues without gaps or
-duplicates without a memory of its own. Reading a week of records at each start would take a minute,
-so a *hint* of an earlier incarnation's progress (offset, next id, promise) is kept beside the
-spool. A hint is used only if the record before its offset agrees with it.
+read on up to it. The log alone determines the past, so a proxy continues without gaps or duplicates
+and without state of its own. Reading a week of records at each start would take a minute, so a
+*hint* of an earlier incarnation's progress (offset, next id, watermark) is stored with the spool. A
+hint is used only if the record before its offset is consistent with it.
 
 A delivered record may not count: after another writer's START readers drop it (rule-10), and the
 heartbeat that reports the other writer may be late. The offsets of a log with one writer are
@@ -149,7 +149,7 @@ class SourceLog:
             try:
                 record = decode_source(raw.value, "", raw.offset)
             except MalformedRecordError:
-                # The record was damaged later. Only a spool can tell what it held.
+                # The record was damaged later. Only a spool may still have its content.
                 return self._given_up is None
             return bool(record.inc == hint["inc"] and record.last_id + 1 == hint["next_id"])
         return False

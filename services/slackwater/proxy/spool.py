@@ -1,15 +1,15 @@
 """The spool: stores readings with their ids on disk before the sensor gets an acknowledgement.
 
-DPC's data sources log every tuple persistently before it is used (section 2.2). The log proper is
-Kafka; the spool holds what is not there yet, so that a reading survives an outage of Kafka and a
-crash of the proxy. It is one SQLite file in WAL mode.
+DPC's data sources log every tuple persistently before it is used (section 2.2). The log itself is
+in Kafka; the spool has the records that are not in Kafka yet, so that a reading survives an outage
+of Kafka and a crash of the proxy. It is one SQLite file in WAL mode.
 
 * A batch is one encoded source record. A record that is sent again after a crash has the same ids
   and columns; only the incarnation in its header is new, since readers drop an old one (rule-10).
 * ``synchronous=FULL`` for readings: an acknowledgement survives a power failure. Sensors are
   acknowledged in batches, so one fsync serves thousands of readings. NORMAL, which in WAL mode
   survives a crash of the process but may lose the last transactions in a power failure, suffices
-  for what the log provides at a restart: promises (ten a second), deliveries, hints.
+  for state that a restart can read from the log: watermarks (ten per second), deliveries, hints.
 * Bounded. When ``bytes_max`` is reached or the disk is full, ``append`` raises ``PushBackError``
   and changes nothing: the sensor keeps the reading. The spool never drops a reading.
 * An identity, created once and named by START, distinguishes two spools of a stream (trace-2).
@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS batches (
 
 
 Also = Callable[[sqlite3.Connection], None]
-"""What an input stores of its own in the transaction of its readings."""
+"""Stores an input's own data in the transaction of its readings."""
 
 
 class PushBackError(SlackwaterError):
@@ -114,7 +114,7 @@ class Spool:
     # Readings.
 
     def spooled(self) -> Spooled:
-        """Return the next id, the promise and the largest time."""
+        """Return the next id, the watermark and the largest time."""
         return Spooled(
             int(self._meta("next_id", "0")),
             int(self._meta("promise", str(NEVER))),
@@ -128,7 +128,7 @@ class Spool:
         positions: Mapping[str, int] | None = None,
         also: Also | None = None,
     ) -> None:
-        """Store records, the promise they carry and the inputs' positions, all or nothing.
+        """Store records, their watermark and the inputs' positions, all or nothing.
 
         ``also`` runs in the same transaction. Once it returns, the sensor may be acknowledged.
         """
@@ -170,7 +170,7 @@ class Spool:
             from_id = rows[-1][0] + 1
 
     def acknowledge(self, last_id: int) -> None:
-        """Delete records up to ``last_id``, which the log holds."""
+        """Delete records up to ``last_id``, which are in the log."""
         # A record begins where it ends or before, and beginnings are indexed.
         which = "first_id <= ?1 AND last_id <= ?1"
         with self._transaction():
@@ -181,7 +181,7 @@ class Spool:
         self.bytes_held -= int(freed[0])
 
     def acknowledge_refused(self, up_to: int) -> None:
-        """Delete refused readings up to this sequence number, which the quarantine holds."""
+        """Delete refused readings up to this sequence number, which are in the quarantine."""
         with self._transaction():
             freed = self.remembered.drop_unsent(up_to)
         self.bytes_held -= freed

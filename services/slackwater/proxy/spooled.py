@@ -1,9 +1,9 @@
 """A source log behind a spool: a reading is durable on disk, with its id, before it is sent.
 
-The path of all sensors, whatever brings their readings. ``flush`` writes the waiting readings to
-the spool and only then to the log, so that a proxy killed between any two steps neither loses nor
-duplicates a reading: what is spooled is sent from the spool, all else is read again from the
-sensor. A promise is spooled before it is sent (rule-9).
+All inputs with a spool use it. ``flush`` writes the waiting readings to the spool and only then to
+the log. A proxy killed between any two steps therefore neither loses nor duplicates a reading:
+spooled readings are sent from the spool, all others are read again from the sensor. A watermark is
+spooled before it is sent (rule-9).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SpooledLog:
         return self.log.core
 
     def begin(self) -> None:
-        """Take over the log, compare it with the spool, and send what is unsent."""
+        """Take over the log, compare it with the spool, and send unsent records."""
         spool, log = self._context.spool, self.log
         spooled, waiting = spool.spooled(), list(spool.unsent())
         given_up = replace(spooled, next_id=waiting[0].first_id) if waiting else spooled
@@ -133,10 +133,10 @@ class SpooledLog:
         self._acknowledged = record.last_id  # runs in the writer's thread: only stored
 
     def acknowledge(self) -> None:
-        """Delete from the spool what the log holds.
+        """Delete from the spool what the log has.
 
-        SQLite needs room to delete. On a full disk the records stay, and the next call tries again:
-        a start compares the spool with the log, so records that stay are not sent twice.
+        SQLite needs space to delete. On a full disk the records remain, and the next call retries.
+        A start compares the spool with the log, so remaining records are not sent twice.
         """
         acknowledged = self._acknowledged  # may grow concurrently
         if acknowledged > self._noted:

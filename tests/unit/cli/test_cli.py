@@ -164,7 +164,7 @@ def files(tmp_path: Path) -> Path:
         (
             "rehearse --deployment d.yaml --input room-1=late.csv.gz --out r",
             2,
-            "marker was reached; copy it once more, or take what unpacks: gzip -dc late.csv.gz",
+            "marker was reached; copy it again, or use what can be unpacked: gzip -dc late.csv.gz",
         ),
         (
             "rehearse --deployment d.yaml --input room-1=early.csv.gz --out r",

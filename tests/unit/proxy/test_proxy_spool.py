@@ -261,7 +261,7 @@ def test_what_comes_before_a_late_damage_is_taken_in_once_and_the_rest_refused(
     assert sorted(p.name for p in inbox.iterdir()) == ["late.refused", "next.done"]
     reported = json.loads((inbox / "late.refused").read_text())["refused"]
     assert "late.csv.gz is damaged: " in reported
-    match = re.search(r"the lines before (\d+) have been taken in", reported)
+    match = re.search(r"the lines before (\d+) have been ingested", reported)
     assert match is not None
     values = [value for _, _, value in world.readings()]
     assert len(values) == int(match[1]) - 2 + 1 > 10_000

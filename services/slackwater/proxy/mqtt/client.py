@@ -1,14 +1,15 @@
-"""Keeps a stream connected to its MQTT broker, in a thread of its own.
+"""Keeps a stream connected to its MQTT broker, in a separate thread.
 
-Each connection has a paho client of its own, so that nothing of an ended one is left. The session
-is the broker's: a fixed client id and no clean start, so that the broker keeps the subscriptions
-and the messages with QoS 1 of a client that is away. Acknowledgements are manual (decision 91).
+Each connection has a new paho client, so that no state of an earlier connection is left. The
+session is kept by the broker: with a fixed client id and no clean start, it stores the
+subscriptions and the QoS 1 messages of a disconnected client. Acknowledgements are manual (decision
+91).
 
 paho's own loops are not used: they wait with ``select``, which fails above 1,024 open files, and a
-process may serve hundreds of streams. All calls of a client are made in the one thread.
+process may serve hundreds of streams. All calls of a client are made in the same thread.
 
-A probe (``link``) is an UNSUBSCRIBE of a filter that nothing has subscribed to, which the broker
-must answer. A PING would do as well, but paho reports no answer to it.
+A probe (``link``) is an UNSUBSCRIBE of a filter without a subscription, to which the broker must
+respond. A PING would serve as well, but paho does not report its response.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ KEEP_ALIVE_S: Final = 30
 FIRST_WAIT_S: Final = 0.5
 WAIT_S_MAX: Final = 30.0
 READY_US_MAX: Final = 30_000_000
-"""Time to connect and subscribe."""
+"""Maximum time to connect and subscribe."""
 SELECT_S_MAX: Final = 1.0
 SESSION_S_MAX: Final = 2**32 - 2
 PROBE: Final = "slackwater/probe"
@@ -53,7 +54,7 @@ _NO_RETAINED: Final = SubscribeOptions.RETAIN_DO_NOT_SEND
 
 
 class BrokerClient:
-    """Connects, and connects again with back-off, until closed."""
+    """Connects, and reconnects with back-off, until closed."""
 
     def __init__(self, stream: str, spec: MqttSpec, link: Link, clock: SystemClock) -> None:
         self._spec, self._link, self._clock = spec, link, clock
@@ -66,7 +67,7 @@ class BrokerClient:
         self._thread = threading.Thread(target=self._run, name=f"mqtt/{stream}", daemon=True)
 
     def start(self, left: Sequence[str], *, expects_session: bool) -> None:
-        """Begin to connect; a broker that is away is tried again for ever."""
+        """Start to connect; attempts continue until closed."""
         self._left, self._expects_session = left, expects_session
         self._thread.start()
 
@@ -80,7 +81,7 @@ class BrokerClient:
     def _wake(self) -> None:
         woken = self._woken
         if woken is not None:
-            with suppress(OSError):  # full, so that it wakes anyway, or closed
+            with suppress(OSError):  # full, so that the thread wakes anyway, or closed
                 woken.send(b"\0")
 
     def _run(self) -> None:
@@ -112,7 +113,7 @@ class BrokerClient:
             self._stopping.wait(wait_s)
 
     def _report(self, reason: str, wait_s: float, was_ready: bool) -> None:
-        """Log a reason once until it changes or the connection has been ready."""
+        """Log a reason once, until it changes or a connection was ready."""
         if was_ready or reason != self._reported:
             _log.warning(
                 "no connection to MQTT broker %s: %s; trying again in %g s and later",
@@ -168,7 +169,7 @@ class Connection:
         self._client = client
 
     def open(self) -> None:
-        """Connect, and send CONNECT; blocks for the connection and TLS, at most some seconds."""
+        """Connect, and send CONNECT; blocks for connection and TLS, at most for some seconds."""
         spec, client = self._spec, self._client
         if spec.username is not None:
             client.username_pw_set(spec.username, password_of(spec))
@@ -185,7 +186,7 @@ class Connection:
             client.connect(spec.host, spec.port, KEEP_ALIVE_S)
 
     def step(self, selector: selectors.BaseSelector, woken: socket.socket) -> bool:
-        """Wait for something to do and do it; False if the connection has ended."""
+        """Wait for I/O and process it; return False if the connection has ended."""
         client = self._client
         sock = client.socket()
         if sock is None:
@@ -243,7 +244,7 @@ class Connection:
             raise BrokerError(self._failure)
         return False
 
-    # What the broker says.
+    # Callbacks: packets from the broker.
 
     def _on_connect(
         self,
@@ -254,14 +255,14 @@ class Connection:
         _properties: Properties | None,
     ) -> None:
         if reason.is_failure:
-            self._failure = f"it refuses the connection: {reason}"
+            self._failure = f"the broker refused the connection: {reason}"
             return
         spec = self._spec
         if self._expects_session and not flags.session_present:
             self._link.session_was_lost()
             _log.warning(
-                "MQTT broker %s has lost the session of client %s: what was published while it "
-                "was away is lost",
+                "MQTT broker %s has lost the session of client %s: messages published while the "
+                "client was disconnected are lost",
                 spec.address,
                 spec.client_id,
             )
@@ -292,7 +293,7 @@ class Connection:
             if reason.is_failure
         ]
         if refused:
-            self._failure = f"it refuses to subscribe {', '.join(refused)}"
+            self._failure = f"the broker refused to subscribe {', '.join(refused)}"
             client.disconnect()
             return
         if any(reason.value < self._spec.qos for reason in reasons):
@@ -308,7 +309,7 @@ class Connection:
     def _on_message(self, _client: Client, _data: object, message: MQTTMessage) -> None:
         mid = message.mid if message.qos == 1 else 0
         if message.retain:
-            # The last value of a topic, sent again with each subscription: history, not a reading.
+            # The last message of a topic, repeated with each subscription: history, not a reading.
             self._link.ignored(mid)
             return
         payload = bytes(message.payload)

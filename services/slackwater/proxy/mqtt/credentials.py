@@ -1,7 +1,7 @@
 """Passwords, certificates and keys for an MQTT broker; errors name files, never their content.
 
 They are read for each connection, so that they can be changed while the stream runs. A password or
-a key that others than the owner can read or change is refused, as for Kafka.
+key file that users other than its owner can read or change is refused, as for Kafka.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from slackwater.model.mqtt import MqttSpec, MqttTlsSpec
 from slackwater.runtime.security.private import open_to_others
 
 SECRET_BYTES_MAX: Final = 65_535
-"""MQTT's own bound of a password."""
+"""MQTT's limit for a password."""
 
 
 class BrokerError(SlackwaterError):
-    """Why a connection failed."""
+    """Raised if a connection fails, with the reason."""
 
 
 def password_of(spec: MqttSpec) -> str | None:
-    """Return the password without the line end behind it; None if none is declared."""
+    """Return the password without the final line end; None if none is declared."""
     if spec.password_file is None:
         return None
     path = Path(spec.password_file)
@@ -45,7 +45,7 @@ def tls_context_of(tls: MqttTlsSpec) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
         if tls.cert_file is not None:
-            # With an empty password an encrypted key is an error, and nobody is asked for one.
+            # With an empty password an encrypted key is an error; without one OpenSSL would prompt.
             context.load_cert_chain(tls.cert_file, tls.key_file, password="")
     except OSError as error:  # an SSLError is one
         files = ", ".join(f for f in (tls.ca_file, tls.cert_file, tls.key_file) if f)

@@ -1,21 +1,21 @@
 """Input from an MQTT broker: spooled, then acknowledged, then sent.
 
 A message is acknowledged once its readings are in the spool and its malformed parts in the
-quarantine topic. A process killed before that gets it again from the broker; one killed between the
-two gets it again as well, and only the device's counter (``sequences``) shows then that it has been
-taken in. Messages are committed in groups: at each cut point, and earlier once half of the broker's
-window is waiting, so that the broker never waits for a cut point.
+quarantine topic. If the process is killed before the acknowledgement, the broker sends the message
+again. If its readings had been stored by then, only the device's counter (``sequences``) identifies
+the duplicate. Messages are committed in groups: at each cut point, and earlier once half of the
+broker's window is waiting, so that the broker never waits for a cut point.
 
-While the spool is full, or Kafka does not take the quarantine, nothing is acknowledged and nothing
-more is taken. The broker then holds the messages, up to its own bounds.
+While the spool is full, or Kafka does not accept quarantine entries, no message is acknowledged or
+read. The broker then keeps the messages, up to its limits.
 
-A boundary that follows the clock (``sporadic``) is sent for the time of a probe that the broker has
-answered while its window had room (``link``): at the time of the probe it held nothing back. While
-the connection is down, or the broker works off a backlog, there is no such boundary, and the stream
-is missing like any other that is cut off.
+A boundary that follows the clock (``sporadic``) has the time of a probe to which the broker
+responded while its window had room (``link``): at that time the broker held no message back. While
+the connection is down, or the broker has a backlog, no such boundary is sent, and the stream is
+missing like any other disconnected stream.
 
 A message's position is its topic and a number, which counts the stream's messages over restarts.
-Messages that were not committed get the same numbers when they come again in the same order.
+Uncommitted messages get the same numbers if they are received again in the same order.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from slackwater.proxy.spooled import SpooledLog
 
 _log = logging.getLogger(__name__)
 MESSAGES_MAX: Final = 5_000
-"""Messages of one commit."""
+"""Maximum messages of one commit."""
 RETRY_US: Final = 20_000
 FULL_RETRY_US: Final = 500_000
 UNPACED_US: Final = 100_000
 ANSWER_US_MAX: Final = 250_000
-"""How long readings wait at a cut point for the answer to a probe."""
+"""Maximum wait at a cut point for the response to a probe."""
 WAIT_S_MAX: Final = 0.2
 """Maximum wait in a step; a stop is checked between steps."""
 
 
 class Connector(Protocol):
-    """Keeps a link to the broker connected."""
+    """Keeps a link connected to the broker."""
 
     def start(self, left: Sequence[str], *, expects_session: bool) -> None:
-        """Begin to connect; ``left`` are filters of an earlier deployment file."""
+        """Start to connect; ``left``: filters of an earlier deployment file, to unsubscribe."""
         ...
 
     def close(self) -> None:
@@ -64,16 +64,16 @@ class Connector(Protocol):
 
 @dataclass(slots=True)
 class _Cut:
-    """The cut point that is due next, and the probe for it."""
+    """The next cut point, and the probe for it."""
 
     at_us: int | None = None
     """Event time; None before the first one."""
     asked_at_us: int | None = None
-    """Wall time of the probe that is under way."""
+    """Wall time of the pending probe."""
 
 
 class MqttInput:
-    """Input of a stream whose readings an MQTT broker delivers."""
+    """Input of a stream that is read from an MQTT broker."""
 
     def __init__(self, context: InputContext, link: Link, connector: Connector) -> None:
         spec = context.spec
@@ -95,12 +95,12 @@ class MqttInput:
         self._urgent = max(1, spec.mqtt.in_flight // 2) if spec.mqtt.qos else MESSAGES_MAX
         self._uncommitted: list[Message] = []
         self._number = 0
-        """Messages taken so far, over all restarts."""
+        """Messages read so far, over all restarts."""
         self._cut = _Cut()
         self._is_noted = False
-        """Whether the spool has the filters that are subscribed."""
+        """Whether the current filters are stored in the spool."""
         self._clear_us: int | None = None
-        """Wall time up to which the broker holds nothing back and all has been taken."""
+        """Wall time up to which all messages at the broker have been read; None if unknown."""
         self._repeated = 0
         self._is_full = False
 
@@ -110,7 +110,7 @@ class MqttInput:
         return (self._spooled.log,)
 
     def begin(self) -> None:
-        """Take over the log, send what is unsent, and connect."""
+        """Take over the log, send unsent records, and connect."""
         context, mqtt = self._context, self._context.spec.mqtt
         assert mqtt is not None
         self._spooled.begin()
@@ -125,7 +125,7 @@ class MqttInput:
     # Steps.
 
     def step(self, now_us: int) -> int:
-        """Take what has come, commit and acknowledge it; at a cut point also send a boundary."""
+        """Read, commit and acknowledge messages; at a cut point also send a boundary."""
         self._spooled.acknowledge()
         self._spooled.send()  # without room in Kafka readings wait in the spool, not at the broker
         if not self._context.quarantine.settle():
@@ -134,7 +134,7 @@ class MqttInput:
             wake_us = self._work(now_us)
         except PushBackError as full:
             if not self._is_full:
-                _log.warning("%s; messages stay with the broker until there is room", full)
+                _log.warning("%s; messages remain at the broker until there is room", full)
             self._is_full = True
             return now_us + FULL_RETRY_US
         self._is_full = False
@@ -160,7 +160,7 @@ class MqttInput:
         return min(wake_us, now_us + int(WAIT_S_MAX * 1e6))
 
     def _step_cut(self, now_us: int) -> int:
-        """Commit what waits at a cut point, with the boundary; return when the next step is due."""
+        """At a cut point commit waiting readings and the boundary; return when to step again."""
         context, cut = self._context, self._cut
         event_us = context.event_us(now_us)
         if event_us is not None and cut.at_us is not None and event_us < cut.at_us:
@@ -180,7 +180,7 @@ class MqttInput:
         return context.wall_us(cut.at_us)
 
     def _awaits_answer(self, now_us: int) -> bool:
-        """Send a probe once for each cut point; whether its answer may still come."""
+        """Send one probe per cut point; return whether its response may still arrive."""
         if not self._link.is_connected:
             return False
         cut = self._cut
@@ -189,10 +189,10 @@ class MqttInput:
             self._link.ask()
         return self._clear_us is None and now_us < cut.asked_at_us + ANSWER_US_MAX
 
-    # Taking.
+    # Reading.
 
     def _take(self, now_us: int) -> None:
-        """Parse and offer what has come; unusable parts go to quarantine."""
+        """Parse received messages and offer the readings; unusable parts go to quarantine."""
         core = self._spooled.core
         room = max(1, core.rules.rows_max - core.waiting)
         messages, clear_us = self._link.take(min(MESSAGES_MAX, room))
@@ -207,7 +207,7 @@ class MqttInput:
         self._uncommitted += messages
 
     def _offer(self, readings: CountedReadings, now_us: int) -> list[QuarantineEntry]:
-        """Offer readings to the log; return the entries of what is refused."""
+        """Offer readings to the log; return the entries of those refused."""
         parsed, entries = readings.parsed, readings.malformed()
         fresh = self._fresh(readings, entries)
         indices, stimes = parsed.indices[fresh], parsed.stimes[fresh]
@@ -228,7 +228,7 @@ class MqttInput:
         return entries
 
     def _fresh(self, readings: CountedReadings, entries: list[QuarantineEntry]) -> Any:
-        """Return which readings are no repetitions; a device's own are added to the entries."""
+        """Return a mask of new readings; add entries for those that a device has repeated."""
         parsed, messages = readings.parsed, readings.messages
         if self._sequences is None:
             return np.ones(len(parsed.indices), np.bool_)
@@ -239,8 +239,8 @@ class MqttInput:
         ]
         fresh = self._sequences.fresh(numbers, devices, readings.sequences, parsed.stimes)
         self._repeated += int(np.count_nonzero(~fresh))
-        # The broker marks what it sends again. What the device sends again is kept, since a device
-        # whose counter and clock both went back would send new readings like that.
+        # The broker marks messages that it repeats. Readings that the device repeats are kept in
+        # quarantine: they may be new, from a device whose counter and clock were both set back.
         entries += [
             readings.entry(int(parsed.indices[i]), "duplicate", int(parsed.stimes[i]))
             for i in np.flatnonzero(~fresh).tolist()
@@ -249,7 +249,7 @@ class MqttInput:
         return fresh
 
     def _commit(self, clock_us: int | None) -> None:
-        """Make what was taken durable, then acknowledge it."""
+        """Store the messages read so far, then acknowledge them."""
         messages, core = self._uncommitted, self._spooled.core
         positions = {_POSITION: self._number}
         if messages and not core.waiting:
@@ -288,11 +288,11 @@ class MqttInput:
         }
 
     def leave(self) -> None:
-        """Acknowledge what the log holds, so that a restart does not send it again."""
+        """Delete from the spool what the log has, so that a restart does not send it again."""
         self._spooled.acknowledge()
 
     def close(self) -> None:
-        """End the connection and close the spool; the broker keeps what is not acknowledged."""
+        """Close connection and spool; the broker keeps messages that are not acknowledged."""
         self._connector.close()
         self._context.spool.close()
 
@@ -300,4 +300,4 @@ class MqttInput:
 _POSITION: Final = "mqtt"
 """Name of the input in the spool."""
 _TOPICS: Final = "mqtt:topics"
-"""Name of the hint that holds the filters; no log has a colon in its name."""
+"""Name of the hint with the filters; no log has a colon in its name."""

@@ -1,17 +1,16 @@
-"""What the thread of an MQTT connection and the thread of its stream share.
+"""State shared by the thread of an MQTT connection and the thread of its stream.
 
-Messages go one way, acknowledgements the other. A message with QoS 1 stays the broker's until it is
-acknowledged, so the messages of a connection that has ended are dropped here, and the broker sends
-them again on the next one; acknowledgements for an earlier connection are dropped, too, because
-their message ids mean nothing on this one.
+Messages flow to the stream, acknowledgements to the connection. The broker keeps a QoS 1 message
+until it is acknowledged. When a connection ends, its messages are therefore dropped here, and the
+broker sends them again on the next connection. Acknowledgements for an earlier connection are also
+dropped, because message ids are valid for one connection only.
 
-A *probe* is this client's substitute for an end offset, which MQTT lacks. The connection sends a
-request that the broker must answer, and bytes arrive in order: what the broker had sent before its
-answer has arrived. What it had not sent by then it holds back only while its window of
-unacknowledged messages is full. So if fewer than ``in_flight`` messages were unacknowledged when
-the answer was made, all that the broker had for this client when the probe was sent is here. An
-acknowledgement takes up to ``SETTLE_US`` to the broker; until then its message counts as
-unacknowledged.
+A *probe* replaces an end offset, which MQTT lacks. The connection sends a request to which the
+broker must respond, and bytes arrive in order, so all messages sent before the response have
+arrived. The broker holds messages back only while its window of unacknowledged messages is full. If
+fewer than ``in_flight`` messages were unacknowledged at the time of the response, then all messages
+that the broker had for this client when the probe was sent have arrived. An acknowledgement is
+assumed to take up to ``SETTLE_US`` to the broker; until then its message counts as unacknowledged.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from typing import Final
 from slackwater.model.limits import NEVER
 
 SETTLE_US: Final = 250_000
-"""Longest time that an acknowledgement is assumed to take to the broker."""
+"""Assumed maximum time until an acknowledgement reaches the broker."""
 KEPT_US_MAX: Final = 10_000_000
-"""How long acknowledgements are remembered."""
+"""Time for which acknowledgements are recorded."""
 TICK_US: Final = 10_000
-"""Acknowledgements of this time are remembered as one."""
+"""Acknowledgements within this interval are recorded as one."""
 INBOX_BYTES_MAX: Final = 32 * 1024 * 1024
 MESSAGE_OVERHEAD_BYTES: Final = 256
-"""Of the objects that a small message consists of."""
+"""Size of the objects of a small message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. ``mid`` is 0 with QoS 0; ``size`` is that of the payload before it was cut."""
+    """One message. ``mid`` is 0 with QoS 0; ``size``: bytes of the payload before truncation."""
 
     topic: str
     payload: bytes
@@ -53,21 +52,21 @@ class Message:
 
 
 class Window:
-    """Whether the broker may hold messages back, because its window may be full."""
+    """Tracks whether the broker's window may be full, so that it may hold messages back."""
 
     def __init__(self, in_flight: int) -> None:
         self._in_flight = in_flight
         self._unacknowledged = 0
         self._under_way: deque[tuple[int, int]] = deque()
-        """Acknowledgements: when they were sent, at the latest, and how many."""
+        """Acknowledgements: upper bound of the time at which they were sent, and their number."""
         self._forgotten_to_us = NEVER
 
     def received(self) -> None:
-        """Count a message that is to be acknowledged."""
+        """Count a message that requires an acknowledgement."""
         self._unacknowledged += 1
 
     def acknowledged(self, messages: int, now_us: int) -> None:
-        """Count acknowledgements that have just been sent."""
+        """Count acknowledgements sent at ``now_us``."""
         self._unacknowledged -= messages
         under_way, at_us = self._under_way, -(-now_us // TICK_US) * TICK_US
         if under_way and under_way[-1][0] == at_us:
@@ -77,7 +76,7 @@ class Window:
             self._forgotten_to_us = under_way.popleft()[0]
 
     def may_be_full(self, since_us: int) -> bool:
-        """Whether it may have been full at some time since then."""
+        """Return whether the window may have been full at any time since ``since_us``."""
         since_us -= SETTLE_US
         under_way = sum(messages for at_us, messages in self._under_way if at_us >= since_us)
         is_known = since_us > self._forgotten_to_us
@@ -100,16 +99,16 @@ class Link:
         self._clear_us: int | None = None
         self._wake: Callable[[], None] = lambda: None
         self.connection = 0
-        """Number of the current connection; those before it have ended."""
+        """Number of the current connection; earlier ones have ended."""
         self.is_connected = False
-        """Whether the broker sends all messages of the session, as far as its window has room."""
+        """Whether the broker sends the session's messages, limited only by its window."""
         self._is_open = False
         self.retained = self.sessions_lost = 0
 
-    # For the thread of the connection.
+    # Called by the connection's thread.
 
     def opened(self, wake: Callable[[], None]) -> None:
-        """Begin a connection; ``wake`` ends the wait of its thread."""
+        """Start a connection; ``wake`` ends the wait of its thread."""
         with self._changed:
             self.connection += 1
             self._is_open, self._wake = True, wake
@@ -118,12 +117,12 @@ class Link:
             self._probe_us = self._clear_us = None
 
     def subscribed(self) -> None:
-        """All messages of the session come from now on."""
+        """Record that the broker sends the session's messages from now on."""
         with self._changed:
             self.is_connected = True
 
     def closed(self) -> None:
-        """End the connection: what it has delivered with QoS 1 and nobody took is dropped."""
+        """End the connection; drop its QoS 1 messages that were not taken."""
         with self._changed:
             self.is_connected = self._is_open = False
             self._wake = lambda: None
@@ -134,7 +133,7 @@ class Link:
             self._changed.notify_all()
 
     def put(self, message: Message) -> None:
-        """Hand a message over."""
+        """Enqueue a message for the stream."""
         with self._changed:
             self._messages.append(message)
             self._bytes += message.bytes_held
@@ -143,7 +142,7 @@ class Link:
             self._changed.notify_all()
 
     def ignored(self, mid: int) -> None:
-        """Take note of a message that is acknowledged without having been handed over."""
+        """Count a retained message, and acknowledge it without enqueueing it."""
         with self._changed:
             self.retained += 1
             if mid:
@@ -151,16 +150,16 @@ class Link:
                 self._acks.append(mid)
 
     def session_was_lost(self) -> None:
-        """Take note that the broker has no session where it had one."""
+        """Count a session that the broker has lost."""
         self.sessions_lost += 1
 
     @property
     def is_full(self) -> bool:
-        """Whether the connection must not be read until messages have been taken."""
+        """Whether reading must pause until messages have been taken."""
         return self._bytes >= self._bytes_max
 
     def acknowledgements(self, now_us: int) -> list[int]:
-        """Return the message ids to acknowledge now, in the order of their messages."""
+        """Return the message ids to acknowledge now, in the order of the messages."""
         with self._changed:
             acks, self._acks = self._acks, []
             if acks:
@@ -168,7 +167,7 @@ class Link:
             return acks
 
     def probe_is_due(self, now_us: int) -> bool:
-        """Whether to send a probe now; true once for each ``ask``."""
+        """Return whether to send a probe now; true once for each ``ask``."""
         with self._changed:
             if not self._asked or not self.is_connected or self._probe_us is not None:
                 return False
@@ -176,17 +175,17 @@ class Link:
             return True
 
     def answered(self) -> None:
-        """Take the broker's answer to the probe."""
+        """Record the broker's response to the probe."""
         with self._changed:
             sent_us, self._probe_us = self._probe_us, None
             if sent_us is not None and not self._window.may_be_full(sent_us):
                 self._clear_us = sent_us
             self._changed.notify_all()
 
-    # For the thread of the stream.
+    # Called by the stream's thread.
 
     def wait(self, messages: int, timeout_s: float) -> None:
-        """Wait until so many messages are here, a probe is answered, or the time is over."""
+        """Wait for this number of messages, the response to a probe, or the time-out."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (
@@ -197,13 +196,13 @@ class Link:
 
     @property
     def waiting(self) -> int:
-        """Messages that wait to be taken."""
+        """Number of messages not yet taken."""
         return len(self._messages)
 
     def take(self, messages_max: int) -> tuple[list[Message], int | None]:
-        """Return the oldest messages, and the time up to which all have been taken, if it is known.
+        """Return the oldest messages, and the time up to which all have been taken, else None.
 
-        That is the time of an answered probe; it is returned once, with the last of the messages.
+        It is the time of a probe with a response; it is returned once, with the last message.
         """
         with self._changed:
             was_full = self.is_full
@@ -218,7 +217,7 @@ class Link:
             return taken, clear_us
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
-        """Let the broker forget these messages, which are durable here."""
+        """Acknowledge these messages, which are durable here, to the broker."""
         with self._changed:
             mids = [m.mid for m in messages if m.mid and m.connection == self.connection]
             if mids and self._is_open:
@@ -226,7 +225,7 @@ class Link:
                 self._wake()
 
     def ask(self) -> None:
-        """Ask for a probe."""
+        """Request a probe."""
         with self._changed:
             self._asked = True
             self._wake()

@@ -1,12 +1,12 @@
 """Parses MQTT messages into columns of readings, many messages of many topics at a time.
 
 A payload is parsed like a message of a Kafka topic, in the same formats, by the same definitions
-and with the same bounds. Two things come on top. The key may be a level of the message's topic. And
-the device's counter is read as one more numeric field, which is taken off again before readings are
+and with the same bounds, with two additions. The key may be a level of the message's topic. The
+device's counter is parsed as an additional numeric field, which is removed before readings are
 offered to the source log.
 
-``{"boundary": t}`` is no promise here: it would hold for all devices of the stream, and each of
-them may send one.
+``{"boundary": t}`` is not a watermark here: it would apply to all devices of the stream, but any of
+them may send it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from slackwater.proxy.topic.batch import Batch
 
 PAYLOAD_BYTES_MAX: Final = MESSAGE_BYTES_MAX
 CUT_BYTES: Final = 4 * PAYLOAD_CHARS_MAX
-"""What is kept of a payload that is too long: what quarantine shows of it."""
+"""Bytes kept of a payload that is too long, for quarantine."""
 SEQUENCE_MAX: Final = 2**53
-"""Largest counter that a double holds exactly."""
+"""Largest counter that a double represents exactly."""
 _SEQUENCE: Final = "sequence"
 _ANY_KEY: Final = KeySpec(value="-")
-"""Stands in for a key from the topic while payloads are parsed."""
+"""Placeholder for a key from the topic while payloads are parsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountedReadings:
-    """Readings of some messages; ``sequences`` are their counters, empty where none is declared."""
+    """Readings of some messages; ``sequences`` are their counters, empty if none is declared."""
 
     messages: Sequence[Message]
     batch: Batch
@@ -69,12 +69,12 @@ class CountedReadings:
         return QuarantineEntry(position, reason, stime, detail, self.batch.text(index))
 
     def malformed(self) -> list[QuarantineEntry]:
-        """Return the entries of what is no reading."""
+        """Return the entries of malformed messages and elements."""
         return [self.entry(b.index, b.reason, b.stime, b.detail) for b in self.parsed.bad]
 
 
 def cut(payload: bytes) -> bytes:
-    """Return the payload, or its beginning if it is too long to be read."""
+    """Return the payload, or its beginning if it is too long."""
     return payload if len(payload) <= PAYLOAD_BYTES_MAX else payload[:CUT_BYTES]
 
 
@@ -93,7 +93,7 @@ class MqttReader:
         self._reader = GuardedReader(replace(spec, key=key, fields=fields), dead_letters)
         known = frozenset() if dead_letters is None else dead_letters.positions(self._where)
         self.first_number: int = max(known, default=-1) + 1
-        """Numbers below it belong to messages that were set aside."""
+        """Numbers below this one belong to quarantined messages."""
 
     def read(self, first: int, messages: Sequence[Message]) -> Iterator[CountedReadings]:
         """Parse messages that are numbered from ``first`` on, in one or more parts.
@@ -132,14 +132,14 @@ def _explained(bad: Bad, parsed: Parsed, messages: Sequence[Message]) -> Bad:
 
 
 def _level(topic: str, level: int) -> str:
-    """The level of the topic as a key; empty if it cannot be one."""
+    """Return the level of the topic as a key; empty if it is not a valid key."""
     levels = topic.split("/")
     key = levels[level - 1] if level <= len(levels) else ""
     return key if len(key) <= key_chars_max and "\ufffd" not in key else ""
 
 
 def _keyed(parsed: Parsed, keys: Sequence[str], bad: list[Bad]) -> Parsed:
-    """Give each reading the key of its message; what has none is malformed."""
+    """Set each reading's key from its message's topic; without a key it is malformed."""
     places: dict[str, int] = {}
     of_message = np.array([places.setdefault(key, len(places)) for key in keys], np.int32)
     at, elements = parsed.indices, parsed.elements
@@ -156,7 +156,7 @@ def _keyed(parsed: Parsed, keys: Sequence[str], bad: list[Bad]) -> Parsed:
 
 
 def _counted(parsed: Parsed, bad: list[Bad]) -> tuple[Parsed, type_i64]:
-    """Take the counter off the fields; a reading without a whole number is malformed."""
+    """Remove the counter from the fields; a reading without a whole number in it is malformed."""
     *values, counters = parsed.values
     parsed = replace(parsed, values=tuple(values))
     with np.errstate(invalid="ignore"):

@@ -1,15 +1,15 @@
-"""Recognises readings that a broker or a device has sent again, by the device's own counter.
+"""Detects readings that a broker or a device has sent before, by the device's own counter.
 
-A device is a (topic, key); its counter grows from reading to reading. The largest counter and the
-largest time of each device are stored in the transaction that stores its readings, so a message
-that comes again after a crash is recognised wherever the crash was.
+A device is a (topic, key); its counter increases from reading to reading. The largest counter and
+the largest time of each device are stored in the transaction that stores its readings, so a message
+received again after a crash is detected wherever the crash occurred.
 
-A reading repeats an earlier one if neither its counter nor its time is beyond the largest. A device
-that counts from the beginning again, after a restart or at the end of its number range, is told
-from a repetition by its time, which goes on; the largest counter and time before that are kept, so
-that readings from before the restart are recognised as well.
+A reading is a duplicate if neither its counter nor its time exceeds the largest. A device whose
+counter starts again, after a restart or an overflow, differs from a duplicate by its time, which
+increases. The largest counter and time before that are kept, so that readings from before the
+restart are also detected.
 
-At most ``DEVICES_MAX`` devices are kept, those whose readings came last.
+At most ``DEVICES_MAX`` devices are kept: those with the most recent readings.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def device_of(topic: str, key: str) -> bytes:
 
 
 class _Largest(NamedTuple):
-    """Largest counter and time of a device, and those before its counter last began again."""
+    """Largest counter and time of a device, and those before its counter was last reset."""
 
     sequence: int
     stime: int
@@ -55,7 +55,7 @@ class _Largest(NamedTuple):
     before_stime: int = NEVER
 
     def after(self, sequence: int, stime: int) -> _Largest | None:
-        """Return the largest after this reading; None if it repeats an earlier one."""
+        """Return the largest values after this reading; None if it is a duplicate."""
         if sequence <= self.before_sequence and stime <= self.before_stime:
             return None
         if sequence > self.sequence:
@@ -75,7 +75,7 @@ class Sequences:
         self._devices_max = devices_max
         rows = db.execute(f"SELECT device, {_COLUMNS} FROM mqtt_sequences ORDER BY row")
         self._largest = {device: _Largest(*largest) for device, *largest in rows}
-        """Devices in the order in which their readings came last."""
+        """Devices in the order of their last readings, oldest first."""
         self._changed: dict[bytes, None] = {}
         self._forgotten: list[bytes] = []
 
@@ -86,9 +86,10 @@ class Sequences:
         sequences: type_i64,
         stimes: type_i64,
     ) -> npt.NDArray[np.bool_]:
-        """Return which readings, in their order, are no repetitions; take note of them.
+        """Return a mask of the readings that are not duplicates, and record them.
 
-        ``messages`` has the message of each. A message with several readings may have one counter.
+        ``messages`` has the number of each reading's message. Readings of a message may share one
+        counter.
         """
         is_fresh = np.zeros(len(devices), np.bool_)
         numbers, times = sequences.tolist(), stimes.tolist()
@@ -107,7 +108,7 @@ class Sequences:
         return is_fresh
 
     def store(self, db: sqlite3.Connection) -> None:
-        """Store all changes; the caller holds the transaction and calls ``stored`` after it."""
+        """Store all changes, in the caller's transaction; the caller then calls ``stored``."""
         rows = [(device, *self._largest[device]) for device in self._changed]
         db.executemany(
             "DELETE FROM mqtt_sequences WHERE device = ?", [(d,) for d in self._forgotten]
@@ -118,7 +119,7 @@ class Sequences:
         )
 
     def stored(self) -> None:
-        """Take note that the transaction of ``store`` is durable."""
+        """Record that the transaction of ``store`` is durable."""
         self._changed.clear()
         self._forgotten.clear()
 

@@ -1,11 +1,12 @@
-"""A scanner of JSON messages in machine code: at most a tenth of a microsecond a message.
+"""A scanner of JSON messages in machine code: at most a tenth of a microsecond per message.
 
-The scanner reads what it is sure of and leaves the rest to the definition,
-``JsonReader.reading_of``, so that values and reasons of quarantine cannot differ. A test compares
-the two over generated messages, and mutants show that the test notices a difference of one bit.
+The scanner accepts only messages that it can parse with certainty, and leaves the others to the
+definition, ``JsonReader.reading_of``, so that values and reasons of quarantine cannot differ. A
+test compares the two over generated messages, and mutants show that the test detects a difference
+of one bit.
 
-numba compiles it. Without numba, or without a folder to keep the machine code in, ``scanner_of``
-returns None, and the reader works as it does for what the scanner does not read.
+numba compiles it. Without numba, or without a folder for the machine code, ``scanner_of`` returns
+None, and the reader parses all messages as it does those that the scanner leaves.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 def scanner_of(spec: StreamSpec) -> Scanner | None:
-    """Return the scanner of the stream's messages, None if there is none.
+    """Return the scanner of the stream's messages; None if there is none.
 
-    The first call of a process loads the machine code: 0.7 s, or 10 s where it has to be compiled.
+    The first call in a process loads the machine code: 0.7 s, or 10 s if it must be compiled.
     """
     try:
         from slackwater.proxy.scan.plan import UnsupportedSpec

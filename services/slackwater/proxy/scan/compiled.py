@@ -1,16 +1,16 @@
-"""Compiles the functions of this room with numba, and keeps the machine code on disk.
+"""Compiles the functions of this package with numba, and caches the machine code on disk.
 
-Compilation takes seconds, loading what was compiled a fifth of a second. The folder of the machine
-code is named by a digest of this room's sources: numba checks only the file of the function that it
-caches, and a function of another file, compiled into it, would stay as it was.
+Compilation takes seconds, loading the machine code a fifth of a second. The cache folder is named
+by a digest of this package's sources: numba checks only the file of the cached function, and would
+not notice a change of a function of another file that is compiled into it.
 
-``ImportError`` while this module is imported: there is no numba, or no folder to keep code in. The
-reader then goes without a scanner.
+Importing this module raises ``ImportError`` if there is no numba, or no folder for the cache. The
+reader then works without a scanner.
 
-The folder is in the package's own ``__pycache__``; where that cannot be written, as in an image, it
-is in the user's cache, and what the package holds is copied there, for numba uses no folder that it
-cannot write. ``NUMBA_CACHE_DIR`` comes before both. ``NUMBA_CPU_NAME=generic`` makes code for every
-processor of the architecture, as an image needs it.
+The folder is in the package's own ``__pycache__``. If that cannot be written, as in an image, the
+folder is in the user's cache, and the package's machine code is copied there, because numba does
+not use a folder that it cannot write. ``NUMBA_CACHE_DIR`` takes precedence over both. An image
+needs ``NUMBA_CPU_NAME=generic``, for code that runs on every processor of the architecture.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OPTIONS: Final = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
 
 
 def digest() -> str:
-    """Return a digest of the sources of this room and of the compiler's version."""
+    """Return a digest of this package's sources and the compiler's version."""
     found = hashlib.sha256(numba.__version__.encode())
     for path in sorted(ROOM.glob("*.py")):
         found.update(path.read_bytes())
@@ -87,19 +87,19 @@ _njit: Any = numba.njit
 
 
 def inner(function: F) -> F:
-    """Compile a function that others of this room call."""
+    """Compile a function that other functions of this package call."""
     compiled: F = _njit(**_OPTIONS)(function)
     return compiled
 
 
 def outlined(function: F) -> F:
-    """Compile a function that is rarely called, and is not to be copied into its callers."""
+    """Compile a function that is rarely called and must not be inlined into its callers."""
     compiled: F = _njit(inline="never", **_OPTIONS)(function)
     return compiled
 
 
 def entry(signature: str) -> Callable[[F], F]:
-    """Compile a function that Python calls; its machine code is kept on disk."""
+    """Compile a function that Python calls; its machine code is cached on disk."""
 
     def compile_(function: F) -> F:
         compiled: F = _njit(signature, cache=True, **_OPTIONS)(function)

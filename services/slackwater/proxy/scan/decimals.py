@@ -1,10 +1,10 @@
 """The double nearest to a decimal: Clinger's fast path, then Eisel and Lemire's.
 
 A decimal is ``digits * 10**exponent`` with at most 19 digits. Clinger: if the digits and the power
-are doubles without rounding, one multiplication or division rounds once, which is right. Otherwise
-the digits are multiplied by the power's leading 128 bits (D. Lemire, "Number parsing at a gigabyte
-per second", 2021; N. Mushtak and D. Lemire, "Fast number parsing without fallback", 2023). What is
-subnormal or infinite is left to the caller.
+are exact doubles, one multiplication or division rounds once and is correct. Otherwise the digits
+are multiplied by the power's leading 128 bits (D. Lemire, "Number parsing at a gigabyte per
+second", 2021; N. Mushtak and D. Lemire, "Fast number parsing without fallback", 2023). Subnormal
+and infinite results are left to the caller.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from slackwater.proxy.scan.memory import (
 )
 
 EXPONENT_MIN: Final = -300
-"""Below it a decimal of 19 digits may be subnormal."""
+"""With a smaller exponent, a decimal of 19 digits may be subnormal."""
 EXPONENT_MAX: Final = 308
 _EXACT_MAX: Final = 2**53
 _CLINGER_MAX: Final = 22
@@ -55,7 +55,7 @@ POWERS_OF_FIVE: Final = _table()
 
 @inner
 def double_of(digits: int, exponent: int, powers: int) -> tuple[bool, float]:
-    """Return whether it is found, and the double; ``powers`` is the table's address."""
+    """Return whether the double was found, and the double; ``powers``: the table's address."""
     if exponent == 0:
         return True, np.float64(digits)
     if digits <= U64(_EXACT_MAX):

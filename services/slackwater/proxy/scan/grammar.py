@@ -1,8 +1,8 @@
-"""The grammar of JSON, as Python's ``json`` has it: where a value ends.
+"""The grammar of JSON as accepted by Python's ``json``: finds the ends of values.
 
-A function gets the address of a byte and that of the end of the message, and returns the address
-after what it has read, or ``UNSURE``: the message is not JSON, or is unusual, and the definition
-decides. No function reads a byte at or beyond the end.
+A function takes the address of a byte and that of the message's end, and returns the address after
+the bytes that it has read, or ``UNSURE`` if the message is not JSON or is unusual, so that the
+definition must decide. No function reads a byte at or beyond the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from slackwater.proxy.scan.memory import (
 
 UNSURE: Final = -1
 DIGITS_MAX: Final = 19
-"""Digits of which the number is known; so many fit into a word."""
+"""Maximum digits of a number's mantissa; this many fit into a word."""
 _EXPONENT_DIGITS_MAX: Final = 6
 _LOW_BITS: Final = 0x0101010101010101
 _HIGH_BITS: Final = 0x8080808080808080
@@ -35,7 +35,7 @@ _ZERO, _NINE, _SMALL_E, _CAPITAL_E = ord("0"), ord("9"), ord("e"), ord("E")
 
 @inner
 def after_blanks(at: int, end: int) -> int:
-    """Return the place of the next byte that is no blank, or the end."""
+    """Return the place of the next byte that is not a blank, or the end."""
     while at < end:
         byte = load_u8(at)
         if byte > _BLANK or not (byte == _BLANK or byte == 10 or byte == 13 or byte == 9):
@@ -110,7 +110,7 @@ def _after_escape(at: int, end: int) -> int:
 
 @outlined
 def _after_character(at: int, end: int) -> int:
-    """Return the place after one character of a string, in UTF-8 and no control character."""
+    """Return the place after one character of a string: valid UTF-8, not a control character."""
     first = load_u8(at)
     if first < 0x80:
         return at + 1 if first >= _BLANK else UNSURE
@@ -121,7 +121,7 @@ def _after_character(at: int, end: int) -> int:
     for place in range(at + 1, at + 1 + more):
         if load_u8(place) & U8(0xC0) != 0x80:
             return UNSURE
-    # Longer than necessary, a surrogate, or beyond the last character.
+    # Overlong, a surrogate, or beyond the last character.
     if (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F):
         return UNSURE
     if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
@@ -156,8 +156,8 @@ def digits_end(at: int, end: int, value: int) -> tuple[int, int]:
 def number_end(at: int, end: int) -> tuple[int, bool, int, int, bool, bool]:
     """Return the place after a number, and its parts.
 
-    The parts are: whether it has a minus, its digits as a word, the exponent of 10 that the digits
-    are to be multiplied by, whether an exponent is written, whether the digits fit the word.
+    The parts are: whether it has a minus, its digits as a word, the exponent of 10 by which the
+    digits must be multiplied, whether an exponent is written, whether the digits fit the word.
     """
     start = at
     negative = at < end and load_u8(at) == _MINUS
@@ -243,7 +243,7 @@ def _scalar_end(at: int, end: int) -> int:
 
 @outlined
 def value_end(at: int, end: int, depth_max: int) -> int:
-    """Return the place after any value that is nested at most so deep, a scalar not at all."""
+    """Return the place after any value nested at most ``depth_max`` deep; a scalar has depth 0."""
     depth = 0
     kinds = U64(0)  # a bit for each level, the innermost last: 1 is an object
     while True:
@@ -275,7 +275,7 @@ def value_end(at: int, end: int, depth_max: int) -> int:
 
 @inner
 def _after_value(at: int, end: int, depth: int, kinds: int) -> tuple[int, int, int]:
-    """Close what ends here; return the place of the next value, or after the outermost one."""
+    """Close the levels that end here; return the place of the next value, or after all values."""
     while depth:
         at = after_blanks(at, end)
         if at >= end:

@@ -1,4 +1,4 @@
-"""Messages that librdkafka handed over: where they are in memory, and how they are freed."""
+"""Messages received from librdkafka: their addresses in memory, and their release."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ERROR, _PARTITION, _PAYLOAD, _SIZE, _OFFSET = 0, 16, 24, 32, 56
 
 @entry("int64(int64, int64, int64, int64)")
 def places(pointers: int, count: int, columns: int, stride: int) -> int:
-    """Write where messages are; return how many of them are notices.
+    """Write the addresses of messages; return the number of notices among them.
 
     ``columns``: address of five columns of words (start, end, offset, partition, error), ``stride``
     words apart. A message without a value is empty; a notice has its text as value.

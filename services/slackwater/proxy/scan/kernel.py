@@ -1,9 +1,9 @@
-"""Reads JSON messages into columns, as far as it is sure of them.
+"""Reads JSON messages into columns, if it can parse them with certainty.
 
-A message is read in one pass, name by name. Where the wanted names stand in the same order as in
-the message before, each is found by one comparison. A message is accepted only if all of it has
-been validated; if anything is unusual (an escape in a name, a name twice, a number of more than 19
-digits, ...), it is left to the definition.
+A message is read in one pass, name by name. If the wanted names have the same order as in the
+previous message, each is found by one comparison. A message is accepted only if it has been
+validated completely; if anything is unusual (an escape in a name, a repeated name, a number of more
+than 19 digits, ...), it is left to the definition.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ _COMMA, _COLON, _OPEN, _CLOSE = ord(","), ord(":"), ord("{"), ord("}")
 
 @inner
 def _skip_blanks(at: int, end: int) -> int:
-    """Return the place of the next byte that is no blank; most often it is the first."""
+    """Return the place of the next byte that is not a blank; usually the first."""
     return after_blanks(at, end) if at < end and load_u8(at) <= _BLANK else at
 
 
 @inner
 def _is_name(plan: int, name: int, at: int, end: int) -> bool:
-    """Whether the wanted name and a quote stand at ``at``."""
+    """Return whether the wanted name and a quote are at ``at``."""
     start = load_i64(load_i64(plan + STARTS) + 8 * name)
     size = load_i64(load_i64(plan + STARTS) + 8 * name + 8) - start
     if at + 8 <= end:
@@ -168,7 +168,7 @@ def _read_time(at: int, end: int, unit: int, target: int) -> int:
 
 @inner
 def _read_value(at: int, end: int, powers: int, target: int) -> int:
-    """Read a number, also one in quotes, or null, for which ``target`` holds NaN already."""
+    """Read a number, also in quotes, or null, for which ``target`` already contains NaN."""
     if load_u8(at) == _SMALL_N:
         return word_end(at, end)
     quoted = load_u8(at) == _QUOTE
@@ -199,7 +199,7 @@ def _read_leaf(at: int, end: int, leaf: int, row: int, plan: int, output: int) -
 
 @inner
 def _to_value(at: int, end: int) -> int:
-    """Return the place of a member's value, from that of its name's closing quote."""
+    """Return the place of a member's value, given that of its name's closing quote."""
     at = _skip_blanks(at + 1, end)
     if at >= end or load_u8(at) != _COLON:
         return UNSURE
@@ -216,7 +216,7 @@ def _to_name(at: int, end: int) -> int:
 
 @inner
 def _read_message(at: int, end: int, row: int, plan: int, output: int) -> bool:
-    """Read a message into its row; False if it is left."""
+    """Read a message into its row; return False if it is left to the definition."""
     stack, seen = load_i64(plan + STACK), U64(0)
     node, depth, expected = -1, 0, 0
     at = after_blanks(at, end)
@@ -276,8 +276,8 @@ def _read_message(at: int, end: int, row: int, plan: int, output: int) -> bool:
 def scan(starts: int, ends: int, first: int, count: int, plan: int, keys: int, output: int) -> int:
     """Read the messages [first, count) into their rows.
 
-    ``starts`` and ``ends`` are addresses of columns of addresses. Return ``count``, or the message
-    whose key finds no room.
+    ``starts`` and ``ends`` are addresses of columns of addresses. Return ``count``, or the number
+    of the message whose key does not fit.
     """
     fields, stride = load_i64(plan + FIELDS), load_i64(output + STRIDE)
     has_key = load_i64(plan + HAS_KEY) != 0

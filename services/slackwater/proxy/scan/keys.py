@@ -1,10 +1,10 @@
-"""The keys that were seen, each with a code: a hash table with open addressing.
+"""Numbers keys with codes: a hash table with open addressing.
 
-A code is given at a key's first appearance, so codes count up and a list of keys decodes them. The
-table lives in arrays that Python makes, for compiled code allocates no memory: where a key finds no
-room, the caller is told, makes the arrays larger and goes on.
+Codes are assigned in the order of first occurrence, so a list of keys decodes them. The table is in
+arrays allocated by Python, because the compiled code allocates no memory: if a key does not fit,
+the function reports this, and its caller enlarges the arrays and continues.
 
-Hashes are seeded per process: nobody outside can choose keys that all fall into one place.
+Hashes are seeded per process, so that senders cannot choose keys that collide.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from slackwater.proxy.scan.memory import (
 
 KEYS_MAX: Final = 1_000_000
 KEY_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Beyond either limit all keys are forgotten before the next batch."""
+"""Beyond either limit all keys are dropped before the next batch."""
 NO_ROOM: Final = -1
 _PLACES_MIN: Final = 4_096
 _BYTES_MIN: Final = 64 * 1024
@@ -96,7 +96,7 @@ def code_of(at: int, size: int, end: int, keys: int) -> int:
                 return code
         place = (place + 1) & mask
     code, used = load_i64(keys + _COUNT), load_i64(keys + _USED)
-    # The bytes have room for a whole word behind the last key.
+    # The byte array has room for a complete word after the last key.
     if 2 * (code + 2) > mask or used + size + 8 > load_i64(keys + _BYTES_SIZE):
         return NO_ROOM
     for i in range(size):
@@ -129,12 +129,12 @@ class Keys:
     """The keys of a stream and their codes."""
 
     def __init__(self) -> None:
-        # Python's own seed of hashes, which each process draws for itself.
+        # Python's own hash seed, which is random per process.
         self._seed = np.uint64(hash("slackwater") & (2**64 - 1))
         self.forget()
 
     def forget(self) -> None:
-        """Begin with no keys; a list handed out before stays as it is."""
+        """Drop all keys; a list returned earlier does not change."""
         self.texts: list[str] = []
         """Keys by code."""
         self._table = np.zeros(_PLACES_MIN, np.int32)
@@ -146,7 +146,7 @@ class Keys:
 
     @property
     def is_large(self) -> bool:
-        """Whether the keys are beyond their limit."""
+        """Whether the keys exceed a limit."""
         return len(self.texts) > KEYS_MAX or self._in_use(_USED) > KEY_BYTES_MAX
 
     @property
@@ -163,7 +163,7 @@ class Keys:
         return code
 
     def grow(self, size: int) -> None:
-        """Make room where there is too little for one more key, of at most ``size`` bytes."""
+        """Enlarge the arrays if they lack room for one more key of at most ``size`` bytes."""
         count, used = self._in_use(_COUNT), self._in_use(_USED)
         if used + size + 8 > len(self._bytes):
             self._bytes = _longer(self._bytes, max(2 * len(self._bytes), used + size + 8))
@@ -178,7 +178,7 @@ class Keys:
             _place_all(self.address)
 
     def decode(self) -> None:
-        """Extend ``texts`` by the keys that are new."""
+        """Extend ``texts`` by the new keys."""
         known, count = len(self.texts), self._in_use(_COUNT)
         if known == count:
             return

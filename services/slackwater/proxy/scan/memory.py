@@ -1,8 +1,8 @@
 """Loads and stores by address, and a few machine instructions that Python lacks.
 
-Compiled functions pass addresses, not arrays: an array passed from function to function has its
-references counted, which took as long as reading the message. The caller keeps the memory alive and
-states its size. Nothing here checks a bound.
+Compiled functions pass addresses, not arrays: references to arrays are counted at each call, which
+took as long as reading the message. The caller keeps the memory alive and passes its size. These
+functions do not check bounds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ U64: _UnaryFunction = np.uint64  # type: ignore[assignment]
 U8: _UnaryFunction = np.uint8  # type: ignore[assignment]
 I64: _UnaryFunction = np.int64  # type: ignore[assignment]
 I32: _UnaryFunction = np.int32  # type: ignore[assignment]
-"""Integer types. Compiled code mixes none with a sign and none without: that makes a double."""
+"""Integer types. Compiled code must not mix signed and unsigned ones: the result is a double."""
 _BYTE: Final = ir.IntType(8)
 _INT: Final = ir.IntType(32)
 _LONG: Final = ir.IntType(64)

@@ -1,8 +1,8 @@
-"""What to look for in a stream's messages, laid out in memory for the compiled scanner.
+"""The names to find in a stream's messages, laid out in memory for the compiled scanner.
 
-The wanted names are numbered, outer ones before inner ones, in the order in which a message most
-often has them: key, time, fields. Each has the number of the object that it is in (-1: the message)
-and a *leaf*: what its value is, or ``INNER`` for an object with wanted names of its own.
+The wanted names are numbered, outer ones before inner ones, in the most common order of a message:
+key, time, fields. Each has the number of the object that contains it (-1: the message) and a
+*leaf*: the meaning of its value, or ``INNER`` for an object that contains wanted names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from slackwater.model.deployment import StreamSpec
 INNER, KEY, TIME, FIELD = -1, 0, 1, 2
 """Leaves; the field i has the leaf ``FIELD + i``."""
 ISO: Final = -1
-"""As the unit: times are texts."""
+"""Unit of times that are texts."""
 NAMES_MAX: Final = 64
 PATH_MAX: Final = 16
 # Of the plan, in words of eight bytes: sizes, and addresses of arrays with a word per name.
@@ -28,7 +28,7 @@ _UNITS: Final = {"s": 6, "ms": 3, "us": 0, "iso": ISO, None: 0}
 
 
 class UnsupportedSpec(Exception):
-    """Raised for a declaration that the scanner does not read."""
+    """Raised for a declaration that the scanner does not support."""
 
 
 class Plan:
@@ -97,7 +97,7 @@ class Plan:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether the name stands in a message as it is: the scanner compares bytes."""
+    """Return whether the name is written without escapes: the scanner compares bytes."""
     return name.isprintable() and '"' not in name and "\\" not in name
 
 

@@ -1,4 +1,4 @@
-"""A stream's scanner: batches of messages in, columns and the messages that are left out."""
+"""A stream's scanner: batches of messages in, columns and the messages left to the definition."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _GROW_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Rows of a batch, one per message; those in ``left`` hold no reading."""
+    """Rows of a batch, one per message; those in ``left`` have no reading."""
 
     stimes: type_i64
     key_index: type_i32
     values: type_f64
     """A row of numbers per field."""
     left: Any
-    """Indices of the messages that are left to the definition."""
+    """Indices of the messages left to the definition."""
 
 
 class Scanner:
-    """Reads messages of one stream; raises ``UnsupportedSpec`` for one that it cannot read."""
+    """Reads messages of one stream; raises ``UnsupportedSpec`` if it cannot."""
 
     def __init__(self, spec: StreamSpec) -> None:
         self._plan = Plan(spec, int(POWERS_OF_FIVE.ctypes.data))
@@ -43,7 +43,7 @@ class Scanner:
         return self._keys.texts
 
     def code(self, key: str) -> int:
-        """Return the index of a key of a message that was left."""
+        """Return the index of a key of a message left to the definition."""
         return self._keys.code(key)
 
     def scan(self, messages: Messages) -> Scanned:

@@ -1,4 +1,4 @@
-"""Times as microseconds since the epoch, truncated toward the past: of numbers and of ISO texts."""
+"""Times as microseconds since the epoch, truncated towards the past, from numbers and ISO texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MINUTES_A_DAY: Final = 1_440
 
 @inner
 def unix_us(negative: bool, digits: int, exponent: int, unit: int) -> tuple[bool, int]:
-    """Return whether it is a time, and the time; ``unit``: 6 for s, 3 for ms, 0 for us."""
+    """Return whether the number is a time, and the time; ``unit``: 6 for s, 3 for ms, 0 for us."""
     power = exponent + unit
     if digits >= U64(10**_DIGITS_MAX) or not -_DIGITS_MAX <= power <= _DIGITS_MAX:
         return False, 0
@@ -42,7 +42,7 @@ def unix_us(negative: bool, digits: int, exponent: int, unit: int) -> tuple[bool
 
 @inner
 def _two_digits(at: int) -> int:
-    """Return the number that two bytes are, -1 if they are no digits."""
+    """Return the number of two digits; -1 if the bytes are not digits."""
     tens, ones = load_u8(at) - U8(ord("0")), load_u8(at + 1) - U8(ord("0"))
     if tens > 9 or ones > 9:
         return -1
@@ -51,7 +51,7 @@ def _two_digits(at: int) -> int:
 
 @inner
 def _days(year: int, month: int, day: int) -> int:
-    """Return days since 1970 in the Gregorian calendar; -2**62 if there is no such day."""
+    """Return days since 1970 in the Gregorian calendar; -2**62 if the day does not exist."""
     longest = 31
     if month == 4 or month == 6 or month == 9 or month == 11:
         longest = 30
@@ -72,7 +72,7 @@ def _days(year: int, month: int, day: int) -> int:
 def iso_us(at: int, end: int) -> tuple[bool, int]:
     """Read ``YYYY-MM-DD[T ]HH:MM[:SS[.f]][Z|+HH:MM|-HH:MM]``; no zone is UTC.
 
-    Return whether it is such a text, and the time. Other forms are left to the definition.
+    Return whether the text has this form, and the time. Other forms are left to the definition.
     """
     if end - at < 16:
         return False, 0
@@ -98,7 +98,7 @@ def iso_us(at: int, end: int) -> tuple[bool, int]:
 
 @inner
 def _seconds(at: int, end: int) -> tuple[int, int]:
-    """Return the place after ``:SS[.f]``, and its microseconds; -1 if it is something else."""
+    """Return the place after ``:SS[.f]``, and its microseconds; -1 if the form is another."""
     if at >= end or load_u8(at) != ord(":"):
         return at, 0
     if end - at < 3:
@@ -126,7 +126,7 @@ def _seconds(at: int, end: int) -> tuple[int, int]:
 
 @inner
 def _offset(at: int, end: int) -> tuple[int, int]:
-    """Return the place after a zone, and its minutes; -1 if it is something else."""
+    """Return the place after a zone, and its minutes; -1 if the form is another."""
     if at < 0 or at == end:
         return at, 0
     sign = load_u8(at)

@@ -1,4 +1,4 @@
-"""Compile the scanner, so that no proxy has to.
+"""Compiles the scanner in advance.
 
     python -m slackwater.proxy.scan.warm
 

@@ -1,1 +1,1 @@
-"""Input from an existing Kafka topic: a client that reads messages, and what becomes of them."""
+"""Input from an existing Kafka topic: clients that read messages, and the stream's input."""

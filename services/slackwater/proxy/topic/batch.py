@@ -1,4 +1,4 @@
-"""A batch of messages of one partition, as the source core and the quarantine take it."""
+"""A batch of messages of one partition, in the form for the source core and the quarantine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Batch:
     parsed: Parsed
     texts: Callable[[bytes], Callable[[int], str]]
     _texts_of: dict[int, Callable[[int], str]] = field(default_factory=dict)
-    """The texts of the message that was asked for last: it is parsed once for all its elements."""
+    """The last message whose text was requested: it is parsed once for all its elements."""
 
     def text(self, index: int) -> str:
         """Return a message or element as text, for quarantine."""
@@ -82,7 +82,7 @@ class Batch:
         return runs
 
     def malformed(self, where: str) -> list[QuarantineEntry]:
-        """Return the entries of messages that are no readings."""
+        """Return the entries of malformed messages and elements."""
         return [
             QuarantineEntry(
                 where + self.position(bad.index),
@@ -95,7 +95,7 @@ class Batch:
         ]
 
     def refused(self, where: str, refused: Refused, indices: Any) -> list[QuarantineEntry]:
-        """Return the entries of readings that are refused; ``indices`` are those of its run."""
+        """Return the entries of refused readings; ``indices`` are those of their run."""
         entries = []
         for i in refused.indices.tolist():
             index = int(indices[i])

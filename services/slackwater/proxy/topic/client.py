@@ -1,11 +1,11 @@
-"""What a topic's input needs from a Kafka client.
+"""The interface of the Kafka client of a topic's input.
 
-A client reads assigned partitions and hands over runs of messages: one ``Fetched`` for consecutive
+A client reads assigned partitions and returns runs of messages: one ``Fetched`` for consecutive
 messages of a partition, and a ``Notice`` where the client reports the end of a partition or an
-error. Within a partition the order is that of the log; a notice stands where it was reported.
+error. Within a partition the order is that of the log; a notice is at its place in this order.
 
-The protocol belongs to the client library: leaders that move, truncation after an unclean
-election, transactions, checksums, TLS. A client here only shapes what the library hands over.
+The client library implements the protocol: changes of leaders, truncation after an unclean
+election, transactions, checksums, TLS. A client of this module only converts the library's output.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError
 from slackwater.model.records import type_i64
 
 NoticeKind = Literal["end", "missing", "gone", "error"]
-"""``missing``: the topic cannot be read; ``gone``: its log does not hold the position."""
+"""``missing``: the topic cannot be read; ``gone``: the position is no longer in its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What a client reports of a partition; ``offset`` is meant for ``end`` only."""
+    """An event of a partition; ``offset`` is valid for ``end`` only."""
 
     partition: int
     kind: NoticeKind
@@ -45,18 +45,18 @@ class TopicClient(Protocol):
     """Reads assigned partitions of one topic."""
 
     def assign(self, positions: Mapping[int, int]) -> None:
-        """Read these partitions from these offsets on."""
+        """Assign these partitions, starting at these offsets."""
         ...
 
     def read(self, wait_s: float) -> Sequence[Fetched | Notice]:
-        """Return what is available, waiting up to ``wait_s`` for a first message.
+        """Return the available messages and notices; wait up to ``wait_s`` for the first message.
 
-        Values may be in memory of the client; they are valid until ``release``.
+        Values may be in the client's memory; they are valid until ``release``.
         """
         ...
 
     def release(self) -> None:
-        """Give the memory of the last read back to the client."""
+        """Release the memory of the last read."""
         ...
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ _MISSING: Final = (
 
 
 def kind_of(code: int) -> NoticeKind:
-    """Return what an error code of librdkafka means to a reader."""
+    """Return the kind of notice for an error code of librdkafka."""
     if code == KafkaError._PARTITION_EOF:
         return "end"
     if code == KafkaError._AUTO_OFFSET_RESET:

@@ -1,26 +1,27 @@
-"""Input from an existing topic: each of its partitions is a stream of its own.
+"""Input from an existing topic: each of its partitions has a source log of its own.
 
-Kafka is the spool. A reading's position is its offset, and each record carries the offset at which
-the input continues, so a restarted proxy resumes from its log without a disk. Where messages hold
-several readings, a record may end within a message: its position also holds the next element
+Kafka is the spool. A reading's position is its offset, and each record has the offset at which the
+input continues, so a restarted proxy resumes from its log without a disk. If messages have several
+readings, a record may end within a message: its position then also has the next element
 (``positions``). A boundary that follows the clock is sent only for input read up to an end offset
 observed after it (trace-10): at a cut point the end offsets of all partitions are requested, and
 the boundary is the time of the request, sent once everything below these offsets has been read. A
-boundary that follows from the readings alone needs no end: at a cut point what has been read is
-sent, and nothing is requested.
+boundary that follows from the readings alone needs no end offset: at a cut point the readings so
+far are sent, and nothing is requested.
 
-A partition that has never held a record is not waited for. Its source log follows the smallest
-promise of the partitions that have held one, so that it delays no query; from its first record on
-it has its own. That it holds none is known from its end only, so while there are partitions of both
-kinds, ends are requested and read to whatever boundaries follow.
+A partition that has never had a record is not waited for. Its source log follows the smallest
+watermark of the partitions that have had one, so that it delays no query; from its first record on
+it has its own watermark. Only the end offset shows that a partition is empty. While there are
+partitions of both kinds, end offsets are therefore requested and reached, whatever boundaries
+follow.
 
-Readings are sent at cut points only, so between cut points the topic is read only when enough
-messages for a batch are expected: an idle topic wakes the reader ten times a second, as does one
-with a hundred readings a second. Where ends are requested, the reader blocks at the cut point for
-the broker's answer and then for messages.
+Readings are sent at cut points only. Between cut points the topic is read only when enough messages
+for a batch are expected: an idle topic wakes the reader ten times per second, as does one with a
+hundred readings per second. If end offsets are requested, the reader blocks at the cut point for
+the broker's response and then for messages.
 
-A topic may be divided among several proxies, each with whole partitions. A proxy learns from the
-heartbeats of the others what its partitions without a record may follow.
+A topic may be divided among several proxies by partition. The heartbeats of the others report the
+watermark that a proxy's empty partitions may follow.
 
 Rejected: one source log for all partitions, merged by arrival. That order would depend on the proxy
 and not on the topic, so two proxies, or a restarted one, could not agree on ids.
@@ -77,9 +78,9 @@ class _Partition:
     position: int = 0
     """Every message below this offset has been read."""
     elements_taken: int = 0
-    """Elements of the message at ``position`` that the log accounts for: it ends within them."""
+    """Elements of the message at ``position`` that are already in the log; 0 between messages."""
     begun: bool = False
-    """Whether the partition has ever held a record."""
+    """Whether the partition has ever had a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class TopicInput:
         self._book = open_book(topic, context.clock.monotonic_us)
         self._reader = GuardedReader(context.spec, context.dead_letters, self._book)
         self._readable_at_us = 0
-        """When what is next in the topic may be readable; see ``NotYetReadableError``."""
+        """Time of the next attempt to read the next message; see ``NotYetReadableError``."""
         spec = context.spec
         self._by_clock = self._follows_clock()
         count = partition_count(context.cluster, topic.name)
@@ -124,7 +125,10 @@ class TopicInput:
             partition.log.identity = f"topic:{topic.name}:{partition.number}"
         self._from = topic.from_
         self._has_markers = self._polls_for_markers = False
-        """Whether ends lie beyond last messages; whether the client has the short fetch wait."""
+        """Whether ends lie beyond the last messages; whether the client has the short fetch wait.
+
+        Ends lie beyond the last messages because of transaction markers.
+        """
         self._client = self._open(FETCH_WAIT_MS)
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="ends")
         self._asked: Future[_Ends] | None = None
@@ -138,7 +142,7 @@ class TopicInput:
         return open_client(cluster_of(self._context.cluster), self._topic, group, wait_ms)
 
     def _follows_clock(self) -> bool:
-        """Whether boundaries follow the clock, not the readings alone."""
+        """Return whether boundaries follow the clock, not the readings alone."""
         spec = self._context.spec
         return spec.expect_every_us is None and self._context.deployment.clock == "wall"
 
@@ -233,7 +237,7 @@ class TopicInput:
         return max(now_us, min(self._read_at_us, self._ask_at_us))
 
     def _advance_watermark(self, now_us: int) -> None:
-        """At a cut point flush; where ends matter, request them and read to them first."""
+        """At a cut point flush; if end offsets are needed, first request and reach them."""
         asked = self._asked
         if asked is None:
             if now_us < self._ask_at_us:
@@ -261,7 +265,7 @@ class TopicInput:
 
     @property
     def _needs_ends(self) -> bool:
-        """Whether watermarks follow the clock, or those of other partitions where there is none."""
+        """Whether watermarks follow the clock or, for empty partitions, other partitions."""
         if self._by_clock or all(partition.begun for partition in self._partitions):
             return self._by_clock
         return self._watermark() is not None
@@ -291,10 +295,10 @@ class TopicInput:
                 self._flush(partition, event_us if follow is None else None, follow)
 
     def _watermark(self) -> int | None:
-        """Return what partitions without a record follow; None if no partition has held one.
+        """Return the watermark for empty partitions; None if all partitions are empty.
 
-        The other proxies' watermarks are as old as their heartbeats, so they count only for a proxy
-        that has none of its own.
+        The other proxies' watermarks are as old as their heartbeats, so they are used only by a
+        proxy without one of its own.
         """
         begun = [p.log.core.watermark for p in self._partitions if p.begun]
         return min(begun) if begun else self._context.watermark_elsewhere()
@@ -333,7 +337,7 @@ class TopicInput:
         return read
 
     def _await_readable(self, until_us: int) -> None:
-        """Send what has been read, and read on from there later."""
+        """Send the readings so far; the next message is not readable yet."""
         self._readable_at_us = until_us
         if self._context.quarantine.settle():
             for partition in self._partitions:

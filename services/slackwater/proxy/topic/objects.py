@@ -1,4 +1,4 @@
-"""confluent-kafka's consumer as a client: an object per message, for want of compiled code."""
+"""confluent-kafka's consumer as a client: an object per message, if there is no compiled code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slackwater.proxy.topic.client import Fetched, Notice, kind_of
 from slackwater.runtime.logs.topics import Config
 
 MESSAGES_MAX: Final = 5_000
-"""Messages of one read. They are parsed in a few milliseconds."""
+"""Maximum messages of one read. They are parsed in a few milliseconds."""
 
 
 class ConfluentClient:
@@ -23,11 +23,11 @@ class ConfluentClient:
         self._consumer = Consumer(config)
 
     def assign(self, positions: Mapping[int, int]) -> None:
-        """Read these partitions from these offsets on."""
+        """Assign these partitions, starting at these offsets."""
         self._consumer.assign([TopicPartition(self._topic, p, at) for p, at in positions.items()])
 
     def read(self, wait_s: float) -> list[Fetched | Notice]:
-        """Return what is available, waiting up to ``wait_s`` for a first message."""
+        """Return available messages and notices; wait up to ``wait_s`` for the first message."""
         messages = self._consumer.consume(MESSAGES_MAX, 0)
         if not messages and wait_s:
             first = self._consumer.poll(wait_s)

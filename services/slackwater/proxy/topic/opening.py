@@ -1,4 +1,4 @@
-"""Opens a client of a topic: messages as places in memory or, if that cannot be had, as objects."""
+"""Opens a client of a topic: with messages as memory addresses or, if unavailable, as objects."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from slackwater.runtime.logs.topics import Config, confluent_consumer
 
 _log = logging.getLogger(__name__)
 QUEUED_MESSAGES: Final = 100_000
-"""Messages of a partition that the client fetches ahead: a tenth of a second at a million a second.
-A fetch that went out while they waited may take as long, for other partitions may have nothing."""
+"""Messages of a partition that the client prefetches: a tenth of a second at a million per second.
+A fetch that was sent meanwhile may take as long, if other partitions have no messages."""
 PARTITION_FETCH_BYTES: Final = 1 << 20
-"""What a fetch brings of a partition, unless a batch is larger. Of a backlog partitions come by
-turns: with 16 MiB the reader takes 250,000 small messages of one before the next one's, so one
-source log is seconds ahead of the others, and windows miss their deadlines."""
+"""Maximum bytes per partition and fetch, unless a batch is larger. A backlog is fetched partition
+by partition: with 16 MiB the reader gets 250,000 small messages of one partition before those of
+the next, so one source log is seconds ahead of the others, and windows miss their deadlines."""
 
 
 def open_client(cluster: Cluster, topic: str, group: str, fetch_wait_ms: int) -> TopicClient:
@@ -38,8 +38,8 @@ def open_client(cluster: Cluster, topic: str, group: str, fetch_wait_ms: int) ->
 def consumer_config(cluster: Cluster, group: str, fetch_wait_ms: int) -> Config:
     """Return librdkafka's settings for reading a topic.
 
-    With the default ``fetch.queue.backoff.ms`` of a second a reader that empties the queue faster
-    than that waits for most of the second.
+    With the default ``fetch.queue.backoff.ms`` of one second, a reader that empties the queue in
+    less time would wait for most of that second.
     """
     own = confluent_consumer(
         cluster,

@@ -1,4 +1,4 @@
-"""The client that hands over thousands of messages at once, as places in librdkafka's memory."""
+"""The client that returns thousands of messages at once, as addresses in librdkafka's memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from slackwater.proxy.topic.client import Fetched, Notice, kind_of
 from slackwater.runtime.logs.librdkafka import PointerConsumer, message_destroyer
 
 MESSAGES_MAX: Final = 10_000
-"""Messages of one read. Their columns stay in the processor's cache."""
+"""Maximum messages of one read. Their columns fit the processor's cache."""
 _COLUMNS: Final = 5
 
 
 class QueueClient:
-    """A client whose messages are places in memory, valid until ``release``."""
+    """A client whose messages are memory addresses, valid until ``release``."""
 
     def __init__(self, topic: str, config: Mapping[str, Any]) -> None:
         self._topic = topic
@@ -31,11 +31,11 @@ class QueueClient:
         self._held = 0
 
     def assign(self, positions: Mapping[int, int]) -> None:
-        """Read these partitions from these offsets on."""
+        """Assign these partitions, starting at these offsets."""
         self._consumer.assign(self._topic, positions)
 
     def read(self, wait_s: float) -> list[Fetched | Notice]:
-        """Return what is available, waiting up to ``wait_s`` for a first message."""
+        """Return available messages and notices; wait up to ``wait_s`` for the first message."""
         self.release()
         pointers, columns = self._pointers.ctypes.data, self._columns.ctypes.data
         count = self._held = self._consumer.take(pointers, MESSAGES_MAX, wait_s)
@@ -66,7 +66,7 @@ class QueueClient:
         return Notice(partition, kind_of(error), offset, text or self._consumer.error_text(error))
 
     def release(self) -> None:
-        """Give the memory of the last read back to the library."""
+        """Free the memory of the last read."""
         held, self._held = self._held, 0
         destroy(self._pointers.ctypes.data, held, self._destroyer)
 
