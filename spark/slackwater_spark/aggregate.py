@@ -39,7 +39,7 @@ from slackwater_spark.transforms import Route, deltas
 Mode = Literal["real-time", "micro-batch"]
 
 # Settings of the connector and its clients that do not depend on the topics. The back-off limits
-# the time to find a broker that has returned; by default it grows to seconds.
+# the time to reconnect to a restarted broker; by default it grows to seconds.
 _SOURCE_OPTIONS = {
     "failOnDataLoss": "true",
     "kafka.reconnect.backoff.ms": "100",

@@ -1,9 +1,9 @@
 """Translates expressions of ``where`` and ``select`` into Spark columns.
 
-Two things differ from the pipeline. ``floor`` and ``ceil`` give a long in Spark, and above 2^52
-there is no fraction to cut. An undefined result or one beyond a double must be NULL, which Spark
-ensures for division only; a lambda over an array of one element expresses "x if it is finite" with
-a single evaluation of x.
+Spark differs from the pipeline in two ways. ``floor`` and ``ceil`` return a long, so they are not
+applied above 2^52, where a double has no fraction. An undefined result, or one that exceeds a
+double, must be NULL, which Spark ensures for division only; a lambda over an array of one element
+expresses "x if it is finite" with a single evaluation of x.
 """
 
 from __future__ import annotations

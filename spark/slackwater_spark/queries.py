@@ -76,7 +76,7 @@ def start_offsets(
     """Return the start offset in each line's ordered log (rule-26).
 
     ``states`` has the state record of each root that reads the deltas, None before its first;
-    ``begins`` and ``ends`` are the offsets that the two logs still hold.
+    ``begins`` and ``ends`` are the first and end offsets of the two logs.
     """
     starts = {}
     for line in LINES:
@@ -141,7 +141,7 @@ def fragment_of(
             f" there is no {name}"
         )
     readers = registry.wait_for_readers(spec.name, deployment.queries.values())
-    # The root of a query that comes back to the file reads what was written without it.
+    # If a query returns to the file, its root reads the deltas written in its absence.
     registered = registry.registered_readers(spec.name)
     needed = {figure for reader in registered for figure in figures_of(reader.aggregate)}
     figures = tuple(figure for figure in FIGURES if figure in needed)

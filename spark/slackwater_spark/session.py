@@ -3,18 +3,18 @@
 PySpark's launcher runs two shell scripts and a JVM that only prints the command line of a second
 JVM. This module starts the second JVM directly, which saves half a second and makes the JVM a child
 process. It is bound to this process (``PR_SET_PDEATHSIG``: a killed aggregator must not leave a JVM
-that continues to write, although its duplicates would be harmless), watched (a JVM that ends also
-ends the process, and the supervisor restarts it) and stopped at once. PySpark finds a running
-gateway by two environment variables, a mechanism of its own.
+that continues to write, although its duplicates would be harmless), watched (when the JVM ends, so
+does the process, and the supervisor restarts it) and stopped at once. PySpark connects to a running
+gateway that is named by two environment variables, a mechanism of PySpark itself.
 
 On a cluster, access to the driver's or a worker's port allows running code. Spark's protection is a
 secret shared by all processes of the cluster (``secret_file``), which authenticates them and
 encrypts their messages. The secret is passed to the JVM through the gateway and never on a command
 line; a worker passes it to its executors by environment.
 
-The settings below make the aggregator fast and quiet on one machine; the reason for each that is
-not obvious is beside it. ``--master`` may name a cluster; the connector jars are then shipped with
-the application.
+The settings below reduce the aggregator's latency and background work on one machine; comments give
+the reasons where they are not obvious. ``--master`` may name a cluster; the connector jars are then
+shipped with the application.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class SessionSettings:
     """Secret shared by the cluster's processes; not needed within this process alone."""
     conf: Mapping[str, str] = field(default_factory=dict)
     runs_long: bool = True
-    """Whether the optimising compiler is worth its cost: not in a rehearsal or a demo."""
+    """Whether to use the optimising compiler: its cost is too high for a rehearsal or a demo."""
 
     @property
     def local(self) -> bool:
@@ -161,7 +161,7 @@ class SparkApplication:
         self.process = process
 
     def stop(self) -> None:
-        """Kill the JVM at once: its memory holds nothing of value, and an orderly end takes time.
+        """Kill the JVM at once: it has no state to save, and an orderly shutdown takes time.
 
         Records that its producers had in flight are sent again by the next JVM.
         """
@@ -235,7 +235,7 @@ def _read_gateway(process: subprocess.Popen[bytes], reported: Path) -> tuple[int
             code = process.wait(0.02)
         except subprocess.TimeoutExpired:
             continue
-        raise EnvironmentProblem(f"Spark's JVM ended at once with code {code}; its log says why")
+        raise EnvironmentProblem(f"Spark's JVM ended at once with code {code}; see its log")
     process.kill()
     raise EnvironmentProblem(f"Spark's JVM did not answer within {_START_SECONDS_MAX} s")
 
@@ -329,13 +329,13 @@ def _make_session(settings: SessionSettings) -> SparkSession:
         ),
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         "spark.sql.streaming.metricsEnabled": "false",
-        # How a query is known to be at work: the count of its running tasks. By default a change
-        # less than 100 ms after another is published with the next heartbeat, up to 10 s later.
+        # The count of running tasks shows that a query is running. By default a change less than
+        # 100 ms after another is published with the next heartbeat, up to 10 s later.
         "spark.ui.liveUpdate.period": "0",
         "spark.sql.streaming.numRecentProgressUpdates": "2",
         "spark.sql.streaming.realTimeMode.minBatchDuration": "1s",
         "spark.sql.streaming.stopTimeout": "1s",
-        # Each partition occupies a slot permanently; fair scheduling has no use.
+        # Each partition occupies a slot permanently, so fair scheduling has no effect.
         "spark.scheduler.mode": "FIFO",
         # By default a full collection runs every 30 minutes, needed or not, and its pause delays
         # answers.

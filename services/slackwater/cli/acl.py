@@ -1,8 +1,7 @@
 """``slackwater acl``: prints the Kafka ACLs of a role, for the cluster's administrator.
 
-The file alone gives each query topics of its own, which includes those of queries that will share.
-Queries that are registered may read the children of a query that has left the file; the registry
-tells which.
+From the file alone, each query has its own topics, a superset if queries share. Registered queries
+may read the children of a query that was removed from the file, which only the registry contains.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def print_acl(
     bootstrap: str | None = None,
     kafka_config: Path | None = None,
 ) -> None:
-    """Print a role's ACLs; asks the registry if a cluster is given."""
+    """Print a role's ACLs; read the registry if a cluster is given."""
     if format_ not in {"text", "json"}:
         raise UsageError(f"--format {format_}: choose text or json")
     if not re.fullmatch(r"\w+:.+", principal):

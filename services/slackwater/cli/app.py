@@ -92,7 +92,7 @@ def up(
         ),
     ] = False,
 ) -> None:
-    """Run a whole deployment on this machine until Ctrl-C.
+    """Run a deployment on this machine until Ctrl-C.
 
     Example: slackwater up --deployment rooms.yaml
     """

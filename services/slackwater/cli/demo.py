@@ -95,7 +95,7 @@ def run_demo(keep: Path | None) -> bool:
 
 
 def _make_room(keep: Path) -> None:
-    """Create the directory for the results, before the demo spends a minute on them."""
+    """Create the directory for the results, before the demo runs for a minute."""
     try:
         keep.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -114,7 +114,7 @@ def introduce(notify: Any) -> None:
 
 
 def last_line(outcome: RehearsalOutcome) -> str:
-    """Return a line on what was checked and found."""
+    """Return a line with the result of the check."""
     climate = outcome.report["queries"][QUERY]
     checker = outcome.verdicts[QUERY]
     return (

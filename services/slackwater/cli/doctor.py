@@ -1,7 +1,7 @@
-"""``slackwater doctor``: finds what this machine lacks, and how to repair it.
+"""``slackwater doctor``: checks this machine's prerequisites, and prints repairs.
 
-Each check is a function that returns what it found or raises an error with the repair; it changes
-nothing and leaves nothing running. All checks run, so that one call reports all errors.
+Each check is a function that returns its result or raises an error with the repair; it changes
+nothing and leaves no process running. All checks run, so that one call reports all errors.
 """
 
 from __future__ import annotations

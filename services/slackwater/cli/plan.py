@@ -31,7 +31,7 @@ def print_plan(deployment: Path, load: PlannedLoad, data_dir: Path, format_: str
 
 
 def warn_of(deployment: Deployment, data_dir: Path, *, own_broker: bool) -> None:
-    """Warn of what does not fit this machine under the default load.
+    """Warn about needs beyond this machine's resources under the default load.
 
     Disk is excluded: results grow with the number of keys, which is unknown.
     """

@@ -33,7 +33,7 @@ from slackwater.runtime.service.registry import QueryDefinition, Registry
 LISTEN_S: Final = 0.8
 """Heartbeats come every 100 ms; a process without one within this time is absent."""
 LISTEN_S_MAX: Final = 3.0
-"""Maximum wait for expected processes, whose heartbeats are late where CPU is short."""
+"""Maximum wait for expected processes, whose heartbeats are late if CPU is scarce."""
 WATCH_S: Final = 2.0
 
 

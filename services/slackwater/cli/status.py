@@ -1,9 +1,10 @@
-"""Compares what runs with what should run, and finds overloaded processes.
+"""Compares the running processes with the expected ones, and finds overloaded processes.
 
-What should run follows from the registered queries: their orderers, aggregators and roots, and the
-proxies of their streams. With the data directory of a running ``slackwater up`` it also includes
-all supervised processes, with their restarts and last exits. Without it (containers, another
-machine) the only sources are heartbeats and the registry, and a process's age shows its last start.
+The expected processes follow from the registered queries: their orderers, aggregators and roots,
+and the proxies of their streams. With the data directory of a running ``slackwater up`` they also
+include all supervised processes, with their restarts and last exits. Without it (containers,
+another machine) the only sources are heartbeats and the registry, and a process's age shows its
+last start.
 
 A query is OVERLOADED if its first answers exceed their bound although a copy of each stage runs; if
 a stage is missing, it is LATE. The reasons derive from heartbeats: a process out of CPU, a broker
@@ -46,11 +47,11 @@ from slackwater.runtime.service.parts import (
 from slackwater.runtime.service.registry import QueryDefinition
 
 LATE_US: Final = 10_000_000
-"""A query whose last late answer is older than this is in time again."""
+"""Age of the last late answer from which a query counts as in time again."""
 CRASHED_US: Final = 60_000_000
 """A process that is not ready and crashed twice, last within this time, is failing."""
 COMMIT_MS_MIN: Final = 500
-"""Transaction time that is reported; usual is 10 ms, and a slow one delays answers."""
+"""Transaction time from which it is reported: the usual one is 10 ms; longer ones delay answers."""
 NAMED_MAX: Final = 3
 
 
@@ -69,7 +70,7 @@ class ObservedHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """A process as shown by status. ``failing``: it should run, but is not processing."""
+    """A process as shown by status. ``failing``: it is expected, but is not processing."""
 
     process: str
     state: str

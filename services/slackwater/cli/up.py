@@ -1,8 +1,8 @@
 """``slackwater up``: runs a deployment on this machine until Ctrl-C.
 
 The first line is the broker's address, for programs that wait for it; the supervisor's events
-follow. Errors that a restart cannot resolve (a missing column, a missing topic) end the command
-during the start; afterwards all processes are kept running, whatever fails.
+follow. During the start, errors that a restart cannot resolve (a missing column, a missing topic)
+end the command; afterwards every process that fails is restarted.
 """
 
 from __future__ import annotations

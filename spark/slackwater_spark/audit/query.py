@@ -84,7 +84,7 @@ def _readings(
 def aggregated(readings: DataFrame, deployment: Deployment, spec: QuerySpec) -> DataFrame:
     """Return a row per window and key, with a column ``f0``, ``f1``, ... per output field.
 
-    Each column holds the figures and the magnitude that rounding is relative to.
+    Each column has the figures, and the magnitude to which rounding is relative.
     """
     assert spec.window is not None
     readings = _selected(readings, deployment.input_fields(spec), spec)

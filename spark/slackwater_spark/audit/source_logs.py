@@ -24,7 +24,7 @@ _HEADER_BYTES = 10
 
 
 class Header(NamedTuple):
-    """The parts of a source record that its acceptance depends on."""
+    """The parts of a source record that determine its acceptance."""
 
     offset: int
     kind: str
@@ -37,12 +37,12 @@ class Header(NamedTuple):
 
 
 def accepted(headers: Iterable[Header]) -> Iterator[tuple[int, int]]:
-    """Yield the offsets of accepted records, each with the promise in effect before it.
+    """Yield the offsets of accepted records, each with the watermark in effect before it.
 
     The rule is applied from the log's beginning: records below the highest START are dropped, and
     only the record with the next expected id is accepted, with its boundary. A reading below the
-    promise in effect broke that promise and is skipped by all readers (trace-23). After damage a
-    later record is accepted, and the ids in between are lost (rule-10, rule-28).
+    watermark in effect is skipped by all readers (trace-23). After damage a later record is
+    accepted, and the ids in between are lost (rule-10, rule-28).
     """
     inc, next_id, boundary = -1, -1, NEVER
     pending_gap = has_hole = False
@@ -69,7 +69,7 @@ def accepted(headers: Iterable[Header]) -> Iterator[tuple[int, int]]:
 
 
 class AcceptedLogs(NamedTuple):
-    """The accepted records, and the effect of retention."""
+    """The accepted records, and the effects of retention."""
 
     accepted: DataFrame
     readings: int

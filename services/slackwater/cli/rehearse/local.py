@@ -2,7 +2,7 @@
 
 ``runtime.local.stack`` starts the processes and keeps them running. This module adds what a
 rehearsal needs: each proxy's options (file, end, silences), the time at which a killed process is
-processing again (as its heartbeats report; being started does not suffice), and the contents of the
+processing again (by its heartbeats, which is later than its start), and the contents of the
 quarantine.
 """
 

@@ -1,10 +1,10 @@
 """Plans a rehearsal completely before any process is started.
 
 A rehearsal takes a minute and eight processes, so a misspelt fault must be detected first: the
-files are read, the faults are parsed, and all errors are raised here. The plan follows by
-arithmetic: the anchor is the smallest event time of all inputs (E0, trace-24); a reading is sent
-when the event clock reaches the largest time up to it in its file; ``--duration`` ends the replay
-at an event time; all boundaries stop at the largest end of a window that holds a reading sent.
+files are read, the faults are parsed, and all errors are raised here. The plan is computed: the
+anchor is the smallest event time of all inputs (E0, trace-24); a reading is sent when the event
+clock reaches the largest time up to it in its file; ``--duration`` ends the replay at an event
+time; all boundaries stop at the largest end of a window that contains a reading sent.
 
 Event time is int us since the epoch; wall time of the plan is us after the anchor. Pure except for
 reading the files.
@@ -55,7 +55,7 @@ class PlannedFault:
 class RehearsalPlan:
     """A rehearsal ready to run.
 
-    ``inputs`` hold what will be sent, ``end`` is the event time at which all boundaries stop,
+    ``inputs`` are the readings to send, ``end`` is the event time at which all boundaries stop,
     ``limit`` the event time at which the replay ends (None: at the files' ends).
     """
 
@@ -105,7 +105,7 @@ class RehearsalPlan:
         return replace(self, inputs=inputs)
 
     def expected(self) -> tuple[dict[str, BatchResult], dict[str, RowsResult]]:
-        """Return the batch results of all queries, with and without windows, over what is sent."""
+        """Return the batch results of all queries over the readings sent: of windows, and rows."""
         return compute_all(self.deployment.in_order(), self.inputs, self.start, self.speed)
 
     def judges(self) -> dict[str, Callable[[Expectations], Checker]]:
@@ -142,7 +142,7 @@ def make_plan(
         raise UsageError(f"--speed {speed:g}: must be a number above 0")
     _check_inputs(deployment, paths)
     for name, path in paths.items():
-        CsvFile(deployment.streams[name], path)  # raises what the pipeline would refuse
+        CsvFile(deployment.streams[name], path)  # raises if the pipeline would refuse it
     read = {name: read_stream(deployment.streams[name], path) for name, path in paths.items()}
     times = [reading.stime for stream in read.values() for reading in stream.readings]
     if not times:
@@ -192,7 +192,7 @@ def parse_fault(text: str) -> PlannedFault:
 
 
 def _on_shared_children(fault: PlannedFault, deployment: Deployment) -> PlannedFault:
-    """Name the orderers that run where the fault names those of a query that shares them."""
+    """Return the fault with the orderers that run, if its query shares another's children."""
     query = deployment.queries.get(own_name(fault.target).partition(".")[0])
     if kind_of(fault.target) != "orderer" or query is None or query.has_children:
         return fault

@@ -30,14 +30,14 @@ class RehearsalOutcome:
 
     @property
     def ok(self) -> bool:
-        """Whether everything agreed."""
+        """Whether there are no findings."""
         return bool(self.report["ok"])
 
 
 def start_line(plan: RehearsalPlan, anchor_wall: int) -> dict[str, Any]:
-    """Return the first line of ``results.jsonl``: all that ``due_at`` depends on, in seconds.
+    """Return the first line of ``results.jsonl``: all values that determine ``due_at``, in seconds.
 
-    What is learned during the run is written at the end, by ``lateness_lines``.
+    Lateness learned during the run is written at the end, by ``lateness_lines``.
     """
     deployment = plan.deployment
     return {

@@ -325,14 +325,14 @@ class Rehearsal:
         return do
 
     def _unfinished(self) -> str:
-        """Describe what was not stable at the time-out."""
+        """Describe windows and processes that were not complete at the time-out."""
         open_ = [sentence for checker in self._checkers.values() for sentence in lacking(checker)]
         open_ += [f"{process} has not recovered" for process in self._stage.away()]
         return f"incomplete after {self._wait_us / 1e6:g} s more: {'; '.join(open_)}"
 
 
 def _complete(checker: Checker) -> bool:
-    """Whether every window has its stable answer, and every REC_DONE due has come."""
+    """Return whether every window has its stable answer, and every due REC_DONE was read."""
     return not lacking(checker)
 
 

@@ -1,7 +1,7 @@
 """The interface of a rehearsal to the pipeline it runs on.
 
 The run addresses processes by the names that ``status`` prints, stops or kills them, and reads the
-results. Tests provide a stage with a root that answers from a list; the command uses the real one.
+results. Tests use a stage whose root returns answers from a list; the command uses the real one.
 """
 
 from __future__ import annotations
