@@ -2,7 +2,10 @@
 
     python -m slackwater_spark.app 0 --fragments climate.0.a,climate.1.a --deployment F
         --bootstrap B --data-dir D [--master M] [--conf spark.NAME=VALUE]...
-        [--secret-file FILE] [--mode real-time|micro-batch]
+        [--secret-file FILE] [--mode real-time|micro-batch] [--commands]
+
+With ``--commands`` each line of standard input is ``add FRAGMENT`` or ``remove FRAGMENT``. Without
+fragments the process waits for the first one.
 
 The process is stateless: the roots' state records determine where each query begins
 (``queries.py``). If the JVM ends, the process ends too (exit code 1), and the supervisor restarts
@@ -13,9 +16,13 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
 from slackwater.model.errors import UsageError
 from slackwater.model.names import OrdererName
@@ -27,6 +34,7 @@ from slackwater.runtime.service.heartbeats import (
     HeartbeatListener,
     HeartbeatSender,
 )
+from slackwater.runtime.service.parts import ADD, REMOVE, start_following
 from slackwater.runtime.service.registry import Registry
 from slackwater_spark.queries import Aggregator, QuerySettings, fragment_of
 from slackwater_spark.session import LOCAL_MASTER, SessionSettings, start_spark
@@ -38,7 +46,7 @@ def main(context: ProcessContext) -> None:
     """Run until stopped; raises when the JVM has ended."""
     options, transport, clock = context.arguments, context.transport(), SystemClock()
     data_dir = context.data_dir.resolve() / "aggregator" / context.name
-    fragments = [OrdererName.parse(text) for text in options.fragments.split(",")]
+    fragments = [OrdererName.parse(text) for text in filter(None, options.fragments.split(","))]
     settings = SessionSettings(
         f"slackwater {context.process}",
         data_dir / "spark",
@@ -65,9 +73,32 @@ def main(context: ProcessContext) -> None:
         shutil.rmtree(of_all.checkpoints, ignore_errors=True)
         aggregator = Aggregator(spark, transport, context.cluster, of_all, clock)
         registry = Registry(transport)
+        deployment = context.deployment
+
+        def add(name: OrdererName) -> None:
+            aggregator.add(fragment_of(name, deployment, registry, transport.names))
+
         for name in fragments:
-            aggregator.add(fragment_of(name, context.deployment, registry, transport.names))
-        _keep(aggregator, sender, listener, context.stopping)
+            add(name)
+        commanded: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        if options.commands:
+            verbs = {ADD: add, REMOVE: aggregator.remove}
+            start_following(sys.stdin.buffer, partial(_command, commanded, verbs))
+        _keep(aggregator, sender, listener, context.stopping, commanded)
+
+
+def _command(
+    commanded: SimpleQueue[Callable[[], None]],
+    verbs: Mapping[str, Callable[[OrdererName], None]],
+    verb: str,
+    fragment: str,
+) -> Callable[[], None] | None:
+    """Return what puts a command into the queue of the main thread, which alone calls Spark."""
+    try:
+        name = OrdererName.parse(fragment)
+    except UsageError:
+        return None
+    return partial(commanded.put, partial(verbs[verb], name)) if verb in verbs else None
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -82,8 +113,11 @@ def _keep(
     sender: HeartbeatSender,
     listener: HeartbeatListener,
     stopping: threading.Event,
+    commanded: SimpleQueue[Callable[[], None]],
 ) -> None:
     while not stopping.wait(_LOOK_S):
+        while not commanded.empty():
+            commanded.get()()
         aggregator.look()
         aggregator.send_again(listener.holes())
         sender.update(ready=aggregator.ready, states=aggregator.states, detail=aggregator.detail)
@@ -91,6 +125,7 @@ def _keep(
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fragments", required=True, help="names, as in climate.0.a,climate.1.a")
+    parser.add_argument("--commands", action="store_true", help="read commands from standard input")
     parser.add_argument("--master", default=LOCAL_MASTER, help="a Spark master")
     parser.add_argument(
         "--conf", action="append", default=[], help="a Spark setting, as in spark.cores.max=8"

@@ -157,6 +157,8 @@ class _Group:
 
     fragments: tuple[SparkFragment, ...]
     query: StreamingQuery | None = None
+    reads: tuple[SparkFragment, ...] = ()
+    """The fragments whose logs the running query reads, some of which may have been removed."""
     begun_us: int = 0
     not_before_us: int = 0
     back_off_s: float = _BACK_OFF_S_MIN
@@ -216,8 +218,31 @@ class Aggregator:
         self._ask_at_us = 0
 
     def add(self, fragment: SparkFragment) -> None:
-        """Add a fragment; fragments added before the next ``look`` share a query."""
+        """Add a fragment; fragments added before the next ``look`` share a query.
+
+        A removed fragment, whose logs a query still reads, belongs to that query again.
+        """
+        for group in self._groups:
+            if group.query is not None and fragment in group.reads:
+                group.fragments = (*group.fragments, fragment)
+                return
         self._newcomers.append(fragment)
+
+    def remove(self, name: OrdererName) -> None:
+        """Remove a fragment.
+
+        A query ends with its last fragment. Before that it still reads the removed fragment's logs:
+        a running query cannot be assigned fewer partitions, and a restart would delay the others.
+        """
+        self._newcomers = [each for each in self._newcomers if each.name != name]
+        for groups in (self._groups, self._replays):
+            for group in [*groups]:
+                kept = tuple(each for each in group.fragments if each.name != name)
+                if not kept:
+                    groups.remove(group)
+                    if group.query is not None:
+                        self._stop(group.query)
+                group.fragments = kept
 
     def look(self) -> None:
         """Start queries that are due, and end replays that are no longer needed."""
@@ -319,7 +344,7 @@ class Aggregator:
             self._ended(group, now_us, str(error))
             return
         self._watch(query)
-        group.query, group.begun_us = query, now_us
+        group.query, group.begun_us, group.reads = query, now_us, group.fragments
         _log.info("%s: %s", job.name, job.starts)
 
     def _watch(self, query: StreamingQuery) -> None:

@@ -240,28 +240,81 @@ def query_show(
 
 @query_app.command("apply")
 def query_apply(
-    file: Annotated[Path, typer.Argument(help="A deployment file.")] = Path("deployment.yaml"),
+    file: Annotated[Path, typer.Argument(help="A deployment file.")],
+    query: Annotated[
+        list[str] | None,
+        typer.Option("--query", help="Apply this query only. May be repeated."),
+    ] = None,
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="now|beginning|TIME",
+            help="Where event time starts: at the next window, at the first reading that the source"
+            " logs hold, or at a time.",
+        ),
+    ] = "now",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the queries run.")] = False,
+    data_dir_: DataDirOption = None,
 ) -> None:
-    """Register a query in a running deployment: not available in this version.
+    """Start the queries of a file that do not run yet, beside those that run.
 
-    Example: slackwater query apply rooms.yaml
+    Example: slackwater query apply rooms.yaml --wait
     """
-    raise UsageError(
-        f"query apply is not available in this version: add the query to {file} and restart"
-        " `slackwater up`"
-    )
+    from slackwater.cli.query import apply_file, parse_start, wait_ready
+
+    directory = data_dir(data_dir_)
+    accepted = apply_file(directory, file, query or [], parse_start(from_))
+    if wait and accepted:
+        cluster = reach_kafka(None, None, directory)
+        wait_ready(cluster, find_names(None, None, directory), accepted)
 
 
 @query_app.command("delete")
-def query_delete(name: Annotated[str, typer.Argument(help="The query's name.")]) -> None:
-    """Delete a query of a running deployment: not available in this version.
+def query_delete(
+    name: Annotated[str, typer.Argument(help="The query's name.")], data_dir_: DataDirOption = None
+) -> None:
+    """End a query. Its results stay in their topics; its name is not used again.
 
     Example: slackwater query delete climate
     """
-    raise UsageError(
-        f"query delete is not available in this version: remove {name} from the deployment file"
-        " and restart `slackwater up`; its results stay in their topics"
-    )
+    from slackwater.cli.query import request
+    from slackwater.protocols.iads.control_object import DeleteQuery
+
+    request(data_dir(data_dir_), DeleteQuery(name))
+    emit(f"query {name} is deleted; its results stay in their topics")
+
+
+@query_app.command("pause")
+def query_pause(
+    name: Annotated[str, typer.Argument(help="The query's name.")], data_dir_: DataDirOption = None
+) -> None:
+    """Stop computing a query, and keep its positions.
+
+    Readings that retention deletes from the source logs before it is resumed are reported as gaps.
+
+    Example: slackwater query pause climate
+    """
+    from slackwater.cli.query import request
+    from slackwater.protocols.iads.control_object import PauseQuery
+
+    request(data_dir(data_dir_), PauseQuery(name))
+    emit(f"query {name} is paused; `slackwater query resume {name}` continues it")
+
+
+@query_app.command("resume")
+def query_resume(
+    name: Annotated[str, typer.Argument(help="The query's name.")], data_dir_: DataDirOption = None
+) -> None:
+    """Continue a paused query where it was paused.
+
+    Example: slackwater query resume climate
+    """
+    from slackwater.cli.query import request
+    from slackwater.protocols.iads.control_object import ResumeQuery
+
+    request(data_dir(data_dir_), ResumeQuery(name))
+    emit(f"query {name} is resumed")
 
 
 @app.command()

@@ -155,7 +155,8 @@ class _Looking:
     def _registered(self) -> dict[str, QueryDefinition]:
         """Return the queries; while the broker does not answer, the previous ones."""
         try:
-            return registered(self._cluster, self._transport.names)
+            found = registered(self._cluster, self._transport.names)
+            return {name: query for name, query in found.items() if query.state == "running"}
         except (LogError, EnvironmentProblem):
             return self._queries
 
@@ -217,7 +218,7 @@ def describe(query: QueryDefinition) -> str:
     return (
         f"{query.name:<20} from {', '.join(spec.sources)}  {answer}"
         f"  bound {format_duration_us(spec.bound_us)}"
-        f"  generation {query.generation}"
+        f"  generation {query.generation}{'  paused' if query.state == 'paused' else ''}"
     )
 
 

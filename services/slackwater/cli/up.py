@@ -14,10 +14,12 @@ from types import FrameType
 from typing import Final
 
 from slackwater.cli.common import check_address, emit, warn
+from slackwater.cli.local_control import LocalControl
 from slackwater.cli.plan import warn_of
 from slackwater.codec.results import format_time
 from slackwater.deployment.parse import check_deployment, load_deployment
 from slackwater.runtime.local.broker_security import CLIENT_FILE, KCAT_FILE
+from slackwater.runtime.local.query_changes import QueryChanges
 from slackwater.runtime.local.registration import Registration
 from slackwater.runtime.local.stack import StackOptions
 from slackwater.runtime.local.stack_thread import StackThread
@@ -70,6 +72,7 @@ def run_up(
         runs_long=True,
     )
     thread = StackThread(options)
+    control = LocalControl(QueryChanges(thread.stack), data_dir)
     try:
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, on_signal)
@@ -79,6 +82,7 @@ def run_up(
         if secure:
             emit(f"clients read {data_dir / CLIENT_FILE}; kcat: -F {data_dir / KCAT_FILE}")
         thread.start_up()
+        thread.run(control.start())
         started.set()
         _watch(thread, stopping)
     except KeyboardInterrupt:
@@ -86,6 +90,7 @@ def run_up(
     finally:
         stopping.set()
         emit("stopping")
+        thread.run(control.stop())
         thread.stop()
 
 

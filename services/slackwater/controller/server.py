@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -37,7 +37,9 @@ from slackwater.protocols.iads.control_object import (
     AcknowledgeView,
     ControlObject,
     ControlResponse,
+    Operation,
 )
+from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.member import Member
 from slackwater.protocols.iads.messages import (
     MemberEffect,
@@ -90,8 +92,26 @@ class ControllerConfig:
 class Controller:
     """One controller; ``run`` may be called once."""
 
-    def __init__(self, config: ControllerConfig, store: Store) -> None:
+    def __init__(
+        self,
+        config: ControllerConfig,
+        store: Store,
+        *,
+        admit: Callable[[Operation], str] = lambda _: "",
+        on_state: Callable[[ControlState], None] = lambda _: None,
+    ) -> None:
+        """Prepare a controller.
+
+        Args:
+            config: its name, its port and the other controllers.
+            store: what it saved.
+            admit: returns why a client's operation is refused; empty if it is not.
+            on_state: called with the object's state after each change.
+        """
         self._config: Final = config
+        self._admit, self._on_state = admit, on_state
+        self._reported: ControlState | None = None
+        self._is_started = asyncio.Event()
         self._store = store
         self._object = ControlObject(frozenset(config.roster), store.state)
         self._member = Member(config.name, frozenset(config.peers), store.saved, self._object)
@@ -103,6 +123,21 @@ class Controller:
         self._dial_now = {name: asyncio.Event() for name in config.peers}
         self._failure: asyncio.Future[None] | None = None
         self._server: asyncio.Server | None = None
+
+    async def started(self) -> Address:
+        """Wait until clients can connect; returns where (the port may have been chosen)."""
+        await self._is_started.wait()
+        assert self._server is not None
+        return Address(*self._server.sockets[0].getsockname()[:2])
+
+    @property
+    def state(self) -> ControlState:
+        """The object's state."""
+        return self._object.state
+
+    def request(self, operation: Operation) -> None:
+        """Request an operation of one's own, whose response is not needed; it is not refused."""
+        self._step(self._member.request(_OWN, operation, self._now()))
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve until ``stopping`` is set.
@@ -117,6 +152,7 @@ class Controller:
         except OSError as error:
             raise EnvironmentProblem(f"--listen {listen}: {error.strerror or error}") from None
         self._step(self._member.start(self._now()))
+        self._is_started.set()
         tasks = [asyncio.create_task(self._guard(self._tick()))]
         tasks += [asyncio.create_task(self._guard(self._dial(name))) for name in self._dial_now]
         ending = asyncio.create_task(stopping.wait())
@@ -157,6 +193,9 @@ class Controller:
                     self._respond(request_id, refusal, Stamp(0, 0, ""))
                 case RefreshClient():
                     waiting.extend(self._refresh())
+        if self._object.state is not self._reported:
+            self._reported = self._object.state
+            self._on_state(self._reported)
 
     def _respond(self, request_id: str, response: ControlResponse, stamp: Stamp) -> None:
         if request_id != _OWN:
@@ -285,6 +324,10 @@ class Controller:
             while True:
                 match await link.receive():
                     case RequestFrame(frame_id, operation):
+                        if refusal := self._admit(operation):
+                            no_stamp = Stamp(0, 0, "")
+                            link.send(ResponseFrame(frame_id, ControlResponse(refusal), no_stamp))
+                            continue
                         self._requests_count += 1
                         request_id = str(self._requests_count)
                         self._requested[request_id] = link, frame_id

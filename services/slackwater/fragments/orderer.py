@@ -36,9 +36,10 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
             f" there is no orderer {name}"
         )
     time = known.normal_time(definition.spec)
-    streams = known.deployment.child_streams(definition.spec, of.child)
-    logs = list(inputs(known.deployment, streams, known, transport))
-    same = bucket_contents_key(known.deployment, definition.spec, logs)
+    deployment = known.deployment_of(of.query)
+    streams = deployment.child_streams(definition.spec, of.child)
+    logs = list(inputs(deployment, streams, known, transport))
+    same = bucket_contents_key(deployment, definition.spec, logs)
 
     def close() -> None:
         known.leave_buckets(same)
@@ -77,7 +78,7 @@ def make_session(
     names: Names,
 ) -> OrdererSession:
     """Make the orderer's session."""
-    deployment = known.deployment
+    deployment = known.deployment_of(of.query)
     readers = known.readers(of.query)
     config = config_of(of, deployment, definition, time, logs, names, readers)
     topic = names.ordered(of.query, of.child)

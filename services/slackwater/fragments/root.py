@@ -33,7 +33,7 @@ EMPTY_WAIT_US_MAX: Final = 100_000
 def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     """Make the root ``name`` (QUERY.PART) under a new placement number; waits for its query."""
     of = RootName.parse(name)
-    deployment, definition = known.deployment, known.query(of.query)
+    deployment, definition = known.deployment_of(of.query), known.query(of.query)
     spec = definition.spec
     time = known.normal_time(spec)
     answered = read_root_state(transport, of.query, of.part)

@@ -372,6 +372,23 @@ class Deployment:
         """SUnions on the longest path to the query's results: two for each query of a chain."""
         return 2 + max((self.stages(name) for name in self.queries_of(query)), default=0)
 
+    def connected(self, query: str | QuerySpec) -> Deployment:
+        """The part that a query's fragments need.
+
+        All queries that it reads or that read it, through others too, and the streams of these.
+        """
+        queries: dict[str, QuerySpec] = {}
+        waiting = [self._spec(query)]
+        while waiting:
+            spec = waiting.pop()
+            if spec.name not in queries:
+                queries[spec.name] = spec
+                waiting += [self.queries[name] for name in self.queries_of(spec)]
+                waiting += self._readers(spec)
+        read = {name for spec in queries.values() for name in spec.sources}
+        streams = {name: stream for name, stream in self.streams.items() if name in read}
+        return Deployment(self.clock, streams, queries, self.names)
+
     def bound_us(self, query: str | QuerySpec) -> int:
         """The effective X: the least bound of the query and all chained on it (trace-13)."""
         return self.bound_of(query).bound_us

@@ -43,7 +43,13 @@ from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.entry import exit_code_of
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.log import named
-from slackwater.runtime.service.parts import FAILED_AT, FAILED_CODE, FAILURES, WATERMARK
+from slackwater.runtime.service.parts import (
+    FAILED_AT,
+    FAILED_CODE,
+    FAILURES,
+    LEARN,
+    WATERMARK,
+)
 from slackwater.runtime.service.registry import Registry
 
 _log = logging.getLogger(__name__)
@@ -168,6 +174,7 @@ class Serving:
         self._on_change = on_change
         self._failures = 0
         self._ever_ready = False
+        self._input_context: InputContext | None = None
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
 
     @property
@@ -178,7 +185,17 @@ class Serving:
     @property
     def verbs(self) -> Mapping[str, Callable[[], None]]:
         """Commands that act on the stream as signals act on a process."""
-        return {"kill": self.rein.drop, "pause": self.rein.hold, "resume": self.rein.release}
+        return {
+            "kill": self.rein.drop,
+            "pause": self.rein.hold,
+            "resume": self.rein.release,
+            LEARN: self._learn,
+        }
+
+    def _learn(self) -> None:
+        """Read the registry again, for the cut points of queries that were added."""
+        if self._input_context is not None:
+            self._shared.watch.notify(self._input_context)
 
     def start(self) -> None:
         """Start the thread."""
@@ -295,7 +312,7 @@ class Serving:
         held.callback(dead_letters.close)
         spool = Spool.open(folder / f"{self._proxy}.sqlite", self._options.spool_bytes_max)
         held.callback(spool.close)
-        return InputContext(
+        self._input_context = InputContext(
             dead_letters=dead_letters,
             spec=spec,
             name=self._proxy,
@@ -312,6 +329,7 @@ class Serving:
             requests=self.requests,
             watermark_elsewhere=self._watermark_elsewhere,
         )
+        return self._input_context
 
     def _watermark_elsewhere(self) -> int | None:
         others = (name.process for name in self._spec.proxy_names if name != self._proxy)

@@ -59,6 +59,8 @@ COMMANDS = [
     "query show",
     "query apply",
     "query delete",
+    "query pause",
+    "query resume",
     "ingest",
     "audit",
     "controller",

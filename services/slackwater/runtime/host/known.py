@@ -42,6 +42,15 @@ class RegistryView:
                 self._definitions[name] = self.registry.wait_for_query(name)
             return self._definitions[name]
 
+    def deployment_of(self, name: str) -> Deployment:
+        """Return what a query's fragments need: the deployment file, or what is registered with it.
+
+        A query that was applied at run time need not be in the file.
+        """
+        if name in self.deployment.queries:
+            return self.deployment
+        return self.query(name).deployment or self.deployment
+
     def readers(self, children_of: str) -> list[QuerySpec]:
         """The queries that read this query's children."""
         return self.registry.wait_for_readers(children_of, self.deployment.queries.values())
@@ -53,11 +62,12 @@ class RegistryView:
 
     def normal_time(self, spec: QuerySpec) -> NormalTime:
         """Return the query's normal times, for a fragment that starts."""
+        deployment = self.deployment_of(spec.name)
         if self.follows_data:
-            return NormalTime(self.registry, self.deployment, spec)
+            return NormalTime(self.registry, deployment, spec)
         with self._locks[spec.name]:
             if spec.name not in self._times:
-                self._times[spec.name] = NormalTime(self.registry, self.deployment, spec)
+                self._times[spec.name] = NormalTime(self.registry, deployment, spec)
             return self._times[spec.name]
 
     def join_buckets(self, same: Hashable) -> SharedBuckets[list[BucketPiece]]:

@@ -52,6 +52,7 @@ NAMES: Final = frozenset(
         "logs",
         "broker",
         "proxy",
+        "controller",
     }
     | {"aggregator", "lost+found", f"{RUN_FILE}.part", "placements.part"}
     | {"placements.json", "placements.json.part"}  # of earlier versions

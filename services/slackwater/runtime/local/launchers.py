@@ -22,8 +22,9 @@ from slackwater.runtime.service.parts import ADD, REMOVE
 class ProcessSpec:
     """A process to keep running. It is stopped before those with a higher ``stop_order``.
 
-    ``parts`` are the names of the parts that it serves; empty if it has no parts. With
-    ``takes_commands`` its parts can be changed by commands on its standard input.
+    ``parts`` are the names of the parts that it serves; empty if it has no parts. ``fragments`` are
+    what else it serves, which is not shown, killed or paused by itself. With ``takes_commands``
+    both can be changed by commands on its standard input.
     """
 
     name: str
@@ -31,7 +32,13 @@ class ProcessSpec:
     stop_order: int = 0
     env: Mapping[str, str] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
+    fragments: tuple[str, ...] = ()
     takes_commands: bool = False
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """Everything that commands can add and remove."""
+        return (*self.parts, *self.fragments)
 
 
 class Launcher(Protocol):
@@ -81,7 +88,7 @@ class CommandLauncher:
                 # The thread goes on: without this, a process would run that has no owner.
                 _end(await spawning)
                 raise
-        self._notify(spec.parts, self._spec.parts)
+        self._notify(spec.served, self._spec.served)
         return self._process.pid
 
     def serve(self, spec: ProcessSpec) -> None:
@@ -91,7 +98,7 @@ class CommandLauncher:
         after its start. Later starts have the parts in the command line.
         """
         was, self._spec = self._spec, spec
-        self._notify(was.parts, spec.parts)
+        self._notify(was.served, spec.served)
 
     def _notify(self, was: Sequence[str], parts: Sequence[str]) -> None:
         for part in was:

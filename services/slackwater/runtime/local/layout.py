@@ -147,19 +147,32 @@ def _of_streams(
 def fragment_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
     """Return all other processes; those that start slowest are first."""
     aggregators = [
-        _spec(
-            name,
-            "slackwater_spark.app",
-            launch,
-            ("--fragments", ",".join(fragments), *launch.aggregator_options),
-        )
-        for name, fragments in _aggregators(deployment.queries.values()).items()
+        aggregator_spec(name, fragments, launch)
+        for name, fragments in aggregators_of(deployment).items()
     ]
     hosts = [
         host_spec(name, fragments, launch)
         for name, fragments in _hosts(deployment.queries.values()).items()
     ]
     return [*aggregators, *hosts]
+
+
+def aggregators_of(deployment: Deployment) -> dict[str, list[str]]:
+    """Return the fragments of each aggregator, by its name."""
+    return _aggregators(deployment.queries.values())
+
+
+def fragments_of(deployment: Deployment) -> list[str]:
+    """Return the names of all orderers and roots."""
+    queries = tuple(deployment.queries.values())
+    return [*_orderers(queries), *_roots(queries)]
+
+
+def aggregator_spec(name: str, fragments: Sequence[str], launch: Launch) -> ProcessSpec:
+    """Return an aggregator with these fragments; commands can change them."""
+    options = ("--fragments", ",".join(fragments), "--commands", *launch.aggregator_options)
+    spec = _spec(name, "slackwater_spark.app", launch, options)
+    return replace(spec, fragments=tuple(fragments), takes_commands=True)
 
 
 def host_spec(name: str, fragments: Sequence[str], launch: Launch, *options: str) -> ProcessSpec:

@@ -13,12 +13,14 @@ import time
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from slackwater.deployment.deadlines import brought_forward, first_deadlines
 from slackwater.deployment.sharing import share, without_sharing
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
+from slackwater.primitives.windows import Grid
 from slackwater.runtime.local.beginning import beginning
 from slackwater.runtime.local.layout import sources_of, topic_specs
 from slackwater.runtime.logs.kafka import KafkaTransport
@@ -30,6 +32,31 @@ _log = logging.getLogger(__name__)
 
 APPEARS_S_MAX = 2.0
 """Time until a new topic appears in the metadata of all brokers."""
+
+
+def as_changed(
+    deployment: Deployment, registered: Mapping[str, QueryDefinition], path: Path
+) -> Deployment:
+    """Return the deployment of a file with the changes that were made at run time.
+
+    Raises:
+        DeploymentError: the file lacks what a query reads that was applied at run time.
+    """
+    queries = dict(deployment.queries)
+    for name, found in registered.items():
+        if found.state == "deleted" and queries.pop(name, None) is not None:
+            _log.warning("%s: query %s has been deleted and is not started", path, name)
+        elif found.state != "deleted" and found.deployment is not None:
+            queries.setdefault(name, found.spec)
+    for name in queries.keys() - deployment.queries.keys():
+        lacking = {*queries[name].sources} - deployment.streams.keys() - queries.keys()
+        if lacking:
+            raise DeploymentError(
+                f"{path}: query {name} was applied at run time and reads"
+                f" {', '.join(sorted(lacking))}, which the file does not have: add it to the file,"
+                f" or run `slackwater query delete {name}` with the earlier file"
+            )
+    return replace(deployment, queries=queries)
 
 
 class Registration:
@@ -132,11 +159,67 @@ class Registration:
         return published
 
     def share(self) -> Deployment:
-        """Determine the children that each query reads; registered queries keep theirs."""
+        """Return the deployment as it is to run.
+
+        Queries that were applied at run time are added, deleted ones are left out, and registered
+        queries keep the children that they read.
+        """
         topic = self._transport.names.registry
         is_new = not partition_counts(self._transport.cluster, {topic})
-        self._deployment = share(self._deployment, {} if is_new else self._registered())
+        found = {} if is_new else Registry(self._transport).all_queries()
+        changed = as_changed(self._deployment, found, self._path)
+        self._deployment = share(
+            changed, {n: q.spec for n, q in found.items() if n in changed.queries}
+        )
         return self._deployment
+
+    def paused(self) -> frozenset[str]:
+        """Return the names of the paused queries."""
+        found = Registry(self._transport).queries().values()
+        return frozenset(query.name for query in found if query.state == "paused")
+
+    def define(
+        self, name: str, event_clock: EventClock, start: int | Literal["now", "beginning"]
+    ) -> QueryDefinition | None:
+        """Return the definition of a query that is applied at run time.
+
+        Args:
+            name: a query of the deployment.
+            event_clock: the deployment's event clock.
+            start: its start E0 (us, event time); ``beginning``: the first reading in the source
+                logs; ``now``: the next window (with ``clock: data`` as ``beginning``).
+
+        Returns:
+            None while there is no reading from which the start would follow.
+        """
+        deployment = self._deployment
+        query = deployment.queries[name]
+        grid = Grid(query.bucket_us(), query.units(query.bucket_us()))
+        now_us = event_clock.event(self._clock.now_us())
+        start_us: int | None
+        if isinstance(start, int):
+            start_us = start
+        elif start == "now" and isinstance(event_clock, WallClock) and now_us is not None:
+            start_us = grid.window_end(grid.last_window_holding(now_us))
+        else:
+            start_us = self._beginning(query, event_clock)
+        if start_us is None:
+            return None
+        return QueryDefinition(
+            *(name, 0, start_us, query.bucket_us(), query),
+            deadline_us=self._deadline_us(query),
+            deployment=deployment.connected(query),
+        )
+
+    def _beginning(self, query: QuerySpec, event_clock: EventClock) -> int | None:
+        deployment = self._deployment
+        sources = sources_of(deployment, self.partitions_of)
+        return beginning(
+            self._transport,
+            (log for stream in deployment.source_streams(query) for log in sources[stream]),
+            event_clock.event(self._clock.now_us()),
+            deployment.lateness_us(query),
+        )
 
     def as_registered(self) -> Deployment:
         """Return the deployment with its registered queries, and the children that they read."""
@@ -184,7 +267,6 @@ class Registration:
         A query that reads other queries starts with their streams, and is registered after them.
         """
         deployment, wanted = self._deployment, set(names)
-        sources = sources_of(deployment, self.partitions_of)
         definitions: list[QueryDefinition] = []
         unknown: list[str] = []
         begins: dict[str, int | None] = {}
@@ -196,13 +278,7 @@ class Registration:
             if query.child_query not in begins and not set(unknown).intersection(
                 deployment.queries_of(query)
             ):
-                streams = deployment.source_streams(query)
-                start_time_us = beginning(
-                    self._transport,
-                    (source for stream in streams for source in sources[stream]),
-                    event_clock.event(self._clock.now_us()),
-                    deployment.lateness_us(query),
-                )
+                start_time_us = self._beginning(query, event_clock)
             begins[query.child_query] = start_time_us
             if start_time_us is None:
                 unknown.append(query.name)

@@ -25,6 +25,7 @@ from slackwater.model.errors import DeploymentError, EnvironmentProblem, Slackwa
 from slackwater.primitives.eventclock import AnchoredClock, EventClock
 from slackwater.runtime.local.broker import EmbeddedBroker, why_no_answer
 from slackwater.runtime.local.broker_security import CLIENT_FILE, security_of
+from slackwater.runtime.local.changes import without_queries
 from slackwater.runtime.local.datadir import DataDirectory, keep_prefix, read_run
 from slackwater.runtime.local.draining import Draining
 from slackwater.runtime.local.launchers import ProcessSpec
@@ -103,6 +104,18 @@ class Stack:
         self._listener: HeartbeatListener | None = None
         self._transport: KafkaTransport | None = None
         self._registration: Registration | None = None
+        self._paused: frozenset[str] = frozenset()
+        self._truncation: Truncation | None = None
+
+    @property
+    def deployment(self) -> Deployment:
+        """Its queries, paused ones too, and their streams."""
+        return self._deployment
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """Names of its paused queries."""
+        return self._paused
 
     @property
     def bootstrap(self) -> str:
@@ -136,7 +149,7 @@ class Stack:
     @property
     def process_names(self) -> tuple[str, ...]:
         """Names of its processes and parts, with the broker if it is embedded."""
-        return process_names(self._deployment, broker=not self._is_elsewhere)
+        return process_names(self.running, broker=not self._is_elsewhere)
 
     async def open(self) -> str:
         """First phase of both ways: directory, broker, topics; returns the broker's address."""
@@ -151,20 +164,12 @@ class Stack:
         )
         cluster = await self._find_broker()
         self._transport = KafkaTransport(cluster, self._deployment.names)
-        path = self._options.deployment_path
-        embedded = self._options.bootstrap is None
-        self._registration = Registration(
-            self._transport,
-            self._deployment,
-            path,
-            data_dir=self._directory.path if embedded else None,
-            clock=self._clock,
-        )
+        self._registration = self.registration_of(self._deployment)
         self._deployment = await asyncio.to_thread(self.registration.share)
         self._launch = self._launch_at(cluster)
         self._write_run()
         # Users cannot create topics on a broker that only runs while this stack does.
-        inputs = 1 if embedded else None
+        inputs = 1 if self._options.bootstrap is None else None
         await asyncio.to_thread(self.registration.make_topics, input_partitions=inputs)
         self._listener = HeartbeatListener(self._transport).start()
         self._in_background(self._supervisor.watch_logs())
@@ -181,7 +186,7 @@ class Stack:
         """
         event_clock = await asyncio.to_thread(self.registration.publish_clock)
         missing = await asyncio.to_thread(self.registration.missing)
-        proxies = proxy_specs(self._deployment, self._required_launch)
+        proxies = proxy_specs(self._deployment, self.launch)
         for proxy in proxies:
             await self.supervisor.start(proxy)
         if missing:
@@ -196,6 +201,30 @@ class Stack:
         if missing:
             self._in_background(self._register_later(missing, event_clock))
 
+    def set_queries(self, deployment: Deployment, paused: Iterable[str]) -> None:
+        """Set the queries, paused ones too; ``QueryChanges`` starts and ends their fragments."""
+        self._deployment, self._paused = deployment, frozenset(paused)
+        self._registration = self.registration_of(deployment)
+        if self._truncation is not None:
+            self._truncation.read_by(deployment.queries.values())
+        self._write_run()
+
+    @property
+    def running(self) -> Deployment:
+        """Its queries without the paused ones, and their streams."""
+        return without_queries(self._deployment, self._paused)
+
+    def registration_of(self, deployment: Deployment) -> Registration:
+        """Return what registers a deployment in the Kafka cluster of this stack."""
+        embedded = self._options.bootstrap is None
+        return Registration(
+            self.transport,
+            deployment,
+            self._options.deployment_path,
+            data_dir=self._directory.path if embedded else None,
+            clock=self._clock,
+        )
+
     async def start_rehearsal(self, start_time_us: int, speed: float) -> None:
         """Register the queries, start everything and wait until all are ready for the clock."""
         definitions = [
@@ -205,8 +234,8 @@ class Stack:
         registry = Registry(self.transport)
         await asyncio.to_thread(registry.publish_queries, *definitions)
         # The slow ones first; readiness is awaited for all of them together.
-        fragments = fragment_specs(self._deployment, self._required_launch)
-        proxies = proxy_specs(self._deployment, self._required_launch)
+        fragments = fragment_specs(self._deployment, self.launch)
+        proxies = proxy_specs(self._deployment, self.launch)
         await self._start_rest([*fragments, *proxies])
         self._truncate()
         await self.wait_ready(process_names(self._deployment, broker=False), READY_S_MAX)
@@ -345,7 +374,8 @@ class Stack:
                 _log.info("queries are not registered yet: %s", error)
 
     async def _start_fragments(self) -> None:
-        await self._start_rest(fragment_specs(self._deployment, self._required_launch))
+        self._paused = await asyncio.to_thread(self.registration.paused)
+        await self._start_rest(fragment_specs(self.running, self.launch))
         self._truncate()
 
     async def _start_rest(self, specs: Iterable[ProcessSpec]) -> None:
@@ -359,11 +389,12 @@ class Stack:
                 await self.supervisor.start(spec)
 
     def _truncate(self) -> None:
-        truncation = Truncation(self.transport, self._deployment.queries.values())
-        self._in_background(truncation.run(self._settings.truncate_every_s))
+        self._truncation = Truncation(self.transport, self._deployment.queries.values())
+        self._in_background(self._truncation.run(self._settings.truncate_every_s))
 
     @property
-    def _required_launch(self) -> Launch:
+    def launch(self) -> Launch:
+        """How its processes are started; once it is open."""
         assert self._launch is not None, "open the stack first"
         return self._launch
 

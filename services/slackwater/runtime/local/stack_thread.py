@@ -51,27 +51,27 @@ class StackThread:
 
     def kill(self, target: str) -> list[str]:
         """See ``Supervisor.kill``."""
-        return self._call(lambda: self.stack.supervisor.kill(target))
+        return self.call(lambda: self.stack.supervisor.kill(target))
 
     def pause(self, target: str, seconds: float | None = None) -> list[str]:
         """See ``Supervisor.pause``."""
-        return self._call(lambda: self.stack.supervisor.pause(target, seconds))
+        return self.call(lambda: self.stack.supervisor.pause(target, seconds))
 
     def resume(self, target: str) -> list[str]:
         """See ``Supervisor.resume``."""
-        return self._call(lambda: self.stack.supervisor.resume(target))
+        return self.call(lambda: self.stack.supervisor.resume(target))
 
     def pids(self) -> dict[str, int]:
         """See ``Supervisor.pids``."""
-        return self._call(self.stack.supervisor.pids)
+        return self.call(self.stack.supervisor.pids)
 
     def events(self) -> list[ProcessEvent]:
         """Return all events so far, in order."""
-        return self._call(lambda: list(self.stack.supervisor.events))
+        return self.call(lambda: list(self.stack.supervisor.events))
 
     def check(self) -> None:
         """See ``Stack.raise_what_gave_up``."""
-        self._call(self.stack.raise_what_gave_up)
+        self.call(self.stack.raise_what_gave_up)
 
     def stop(self) -> None:
         """Stop everything and end the thread; allowed at any time, and repeatedly."""
@@ -98,7 +98,13 @@ class StackThread:
             self._work = [*(each for each in self._work if not each.done()), doing]
         return doing.result()
 
-    def _call(self, function: Callable[[], _T]) -> _T:
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine in the event loop of the stack, and wait for its result."""
+        return self._wait(work)
+
+    def call(self, function: Callable[[], _T]) -> _T:
+        """Call a function in the event loop of the stack, and return its result."""
+
         async def call() -> _T:
             return function()
 

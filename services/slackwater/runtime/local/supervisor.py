@@ -123,11 +123,13 @@ class Supervisor:
         assert not elsewhere, f"{elsewhere} would run twice"
         self._parts |= dict.fromkeys(spec.parts, spec.name)
         self._children[spec.name].serve(spec)
+        self._changed()
 
     async def end(self, name: str) -> None:
         """Stop a process for good."""
         await self._children[name].stop()
         del self._children[name]
+        self._parts = {part: process for part, process in self._parts.items() if process != name}
         self._changed()
 
     async def start_broker(self, broker: EmbeddedBroker) -> None:
@@ -153,6 +155,16 @@ class Supervisor:
         parts = [part for part, process in self._parts.items() if process in self._children]
         with_parts = {self._parts[part] for part in parts}
         return sorted([*(self._children.keys() - with_parts), *parts])
+
+    def processes(self) -> list[str]:
+        """Names of all processes that are kept running."""
+        return sorted(self._children)
+
+    def command(self, part: str, verb: str) -> None:
+        """Send a command to a part, if its process runs."""
+        child = self._children.get(self._process(part))
+        if child is not None:
+            child.command(f"{verb} {part}")
 
     def process_of(self, part: str) -> str | None:
         """Return the process that serves a part; None if there is no such part."""

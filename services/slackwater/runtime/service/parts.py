@@ -55,6 +55,9 @@ ADD: Final = "add"
 REMOVE: Final = "remove"
 """Command to a host: stop running this fragment."""
 
+LEARN: Final = "learn"
+"""Command to a stream of a proxy: read the registry again."""
+
 Commands = Callable[[str, str], Callable[[], None] | None]
 """Maps a verb and a part to an action; None if there is no such verb or part."""
 

@@ -8,8 +8,9 @@ replaced, so that a restarted deployment keeps its start time.
 
 The topic may hold foreign records. A record that is no entry is skipped, counted and reported
 (``slackwater.runtime.logs.skipped``), and the entry before it stays valid. So is a tombstone:
-entries are never deleted. Compaction keeps only the newest record of a key, so an entry hidden by
-another record is written again when a deployment starts (``restore``).
+entries are never removed. The entry of a deleted query has that state, and its name is not used
+again, since topics and positions have that name. Compaction keeps only the newest record of a key,
+so an entry hidden by another record is written again when a deployment starts (``restore``).
 
 The registry also holds the ``expect_every`` that proxies have learned for their streams: the normal
 time of every process depends on it, also where no source log is read (rule-15).
@@ -21,14 +22,14 @@ import json
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final, cast
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from slackwater.codec.state_records import decode_registry, encode_registry
-from slackwater.model.deployment import QuerySpec, readers_of
-from slackwater.model.errors import EnvironmentProblem, MalformedRecordError
+from slackwater.model.deployment import Deployment, QuerySpec, readers_of
+from slackwater.model.errors import EnvironmentProblem, MalformedRecordError, UsageError
 from slackwater.model.records import RegistryRecord
 from slackwater.primitives.eventclock import EventClock, clock_from_json
 from slackwater.primitives.lateness import LEARNING, Step
@@ -51,6 +52,9 @@ COUNT_MAX: Final = 65_536
 """The largest number of children, replicas or parts that a definition may have."""
 
 
+QueryState = Literal["running", "paused", "deleted"]
+
+
 @dataclass(frozen=True, slots=True)
 class QueryDefinition:
     """A registered query; any change is a new generation with new topics (trace-27).
@@ -58,6 +62,9 @@ class QueryDefinition:
     ``e0_us`` is the start of its event time, ``w_us`` the width of its grid in event time.
     ``deadline_us`` is its first deadline (us after the normal time, rule-15), if it was registered
     with queries that read it and bring the deadline forward; None: the one of its own bound.
+
+    ``deployment`` is what its fragments need of a deployment file, for a query that was registered
+    at run time; None: it is in the file of every process that needs it.
     """
 
     name: str
@@ -66,6 +73,8 @@ class QueryDefinition:
     w_us: int
     spec: QuerySpec
     deadline_us: int | None = None
+    deployment: Deployment | None = None
+    state: QueryState = "running"
 
     @property
     def first_deadline_us(self) -> int:
@@ -87,13 +96,22 @@ class QueryDefinition:
             "w_us": self.w_us,
             "spec": self.spec.to_json(),
         }
-        return values if self.deadline_us is None else values | {"deadline_us": self.deadline_us}
+        if self.deadline_us is not None:
+            values["deadline_us"] = self.deadline_us
+        if self.deployment is not None:
+            values["deployment"] = _DEPLOYMENT.dump_python(self.deployment, mode="json")
+        if self.state != "running":
+            values["state"] = self.state
+        return values
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> QueryDefinition:
         """The inverse of ``to_json``; ``ValueError`` for an invalid definition."""
         try:
             made = cls(**(data | {"spec": QuerySpec.from_json(data["spec"])}))
+            if made.deployment is not None:
+                text = json.dumps(data["deployment"])
+                made = replace(made, deployment=_DEPLOYMENT.validate_json(text, strict=True))
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a definition: {error}") from error
         _check_ranges(made)
@@ -101,6 +119,7 @@ class QueryDefinition:
 
 
 _DEFINITION: Final = TypeAdapter(QueryDefinition)
+_DEPLOYMENT: Final = TypeAdapter(Deployment)
 
 
 def _check_ranges(query: QueryDefinition) -> None:
@@ -117,6 +136,18 @@ def _check_ranges(query: QueryDefinition) -> None:
         raise ValueError("a time or the generation is out of range")
     if not all(0 < n <= COUNT_MAX for n in (spec.children, spec.replicas, spec.parts)):
         raise ValueError("children, replicas or parts are out of range")
+    if query.deployment is not None:
+        check_stands_alone(query.name, query.deployment)
+
+
+def check_stands_alone(query: str, deployment: Deployment) -> None:
+    """Check that a deployment has a query, and whatever its queries read; else ``ValueError``."""
+    known = deployment.streams.keys() | deployment.queries.keys()
+    named = all(name == each.name for name, each in deployment.queries.items())
+    named &= all(name == each.name for name, each in deployment.streams.items())
+    read = {source for each in deployment.queries.values() for source in each.sources}
+    if query not in deployment.queries or not named or not read <= known:
+        raise ValueError("its deployment does not have all that it reads")
 
 
 Learned = Mapping[str, tuple[Step, ...]]
@@ -157,7 +188,11 @@ class Registry:
         return None if entry is None else cast(EventClock, entry.value)
 
     def queries(self) -> dict[str, QueryDefinition]:
-        """All registered queries, by name."""
+        """All registered queries, by name, without those that have been deleted."""
+        return {name: q for name, q in self.all_queries().items() if q.state != "deleted"}
+
+    def all_queries(self) -> dict[str, QueryDefinition]:
+        """All queries that have been registered, by name."""
         found = (
             cast(QueryDefinition, entry.value)
             for name, entry in self._entries().items()
@@ -166,13 +201,18 @@ class Registry:
         return {query.name: query for query in sorted(found, key=lambda query: query.name)}
 
     def query(self, name: str) -> QueryDefinition | None:
-        """A registered query; None if there is none of this name."""
-        entry = self._entries().get(_QUERY + name)
-        return None if entry is None else cast(QueryDefinition, entry.value)
+        """A registered query; None if there is none of this name, or it has been deleted."""
+        return self.queries().get(name)
 
     def wait_for_query(self, name: str, timeout_s: float | None = None) -> QueryDefinition:
-        """Wait until the query is registered; ``EnvironmentProblem`` after the timeout."""
-        return cast(QueryDefinition, self._wait(_QUERY + name, timeout_s))
+        """Wait until the query is registered; ``EnvironmentProblem`` after the timeout.
+
+        ``UsageError`` if it has been deleted.
+        """
+        found = cast(QueryDefinition, self._wait(_QUERY + name, timeout_s))
+        if found.state == "deleted":
+            raise UsageError(f"query {name} has been deleted")
+        return found
 
     def wait_for_readers(self, children_of: str, queries: Collection[QuerySpec]) -> list[QuerySpec]:
         """Wait for the queries that read this query's children; ``queries`` are the file's.

@@ -105,10 +105,14 @@ class Truncation:
 
     def __init__(self, transport: Transport, queries: Iterable[QuerySpec]) -> None:
         self._transport = transport
+        self._before: dict[Log, int] = {}
+        self.read_by(queries)
+
+    def read_by(self, queries: Iterable[QuerySpec]) -> None:
+        """Set the queries whose logs are truncated, from the next round on."""
         queries = tuple(queries)
         shared = dict.fromkeys(query.child_query for query in queries)
         self._readers = [readers_of(children_of, queries) for children_of in shared]
-        self._before: dict[Log, int] = {}
 
     def step(self) -> dict[Log, int]:
         """Run one round; returns the new first offset of each truncated log."""

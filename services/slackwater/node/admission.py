@@ -1,0 +1,115 @@
+"""Whether this machine can carry out an operation: asked before it is recorded. Pure.
+
+An operation that is refused changes nothing, and the refusal says what to do. What is admitted may
+still fail to start (a disk is full, a topic is away); it is retried then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from slackwater.deployment.deadlines import brought_forward
+from slackwater.deployment.sharing import without_sharing
+from slackwater.model.deployment import Deployment
+from slackwater.node.applied import AppliedQuery, from_text
+from slackwater.protocols.iads.control_object import (
+    AcknowledgeView,
+    ApplyQuery,
+    DeleteQuery,
+    Operation,
+    PauseQuery,
+    ResumeQuery,
+)
+from slackwater.runtime.local.changes import with_query
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What this machine runs, or is about to run.
+
+    Attributes:
+        deployment: its queries, paused ones too, and their streams.
+        deadlines_us: the first deadline with which each query is registered (after normal time).
+        deleted: names of deleted queries, which are not used again.
+    """
+
+    deployment: Deployment
+    deadlines_us: Mapping[str, int]
+    deleted: Collection[str]
+
+
+def why_refused(operation: Operation, known: Known) -> str:
+    """Return why an operation is refused; empty if it is admitted."""
+    match operation:
+        case ApplyQuery(name, text):
+            try:
+                applied = from_text(name, text)
+            except ValueError as error:
+                return f"query {name}: the definition cannot be read: {error}"
+            return next(_against(applied, known), "")
+        case DeleteQuery(name):
+            return _unknown(name, known) or next(_read_by(name, known.deployment), "")
+        case PauseQuery(name) | ResumeQuery(name):
+            return _unknown(name, known)
+        case AcknowledgeView():
+            return ""
+        case _:
+            return "this controller is part of `slackwater up`, which has one machine"
+
+
+def _unknown(name: str, known: Known) -> str:
+    if name in known.deployment.queries:
+        return ""
+    there = ", ".join(sorted(known.deployment.queries)) or "none"
+    return f"there is no query {name}; there are: {there}"
+
+
+def _read_by(name: str, deployment: Deployment) -> Iterator[str]:
+    readers = [query.name for query in deployment.queries.values() if name in query.sources]
+    if readers:
+        yield f"query {name} is read by {', '.join(sorted(readers))}: delete that first"
+
+
+def _against(applied: AppliedQuery, known: Known) -> Iterator[str]:
+    """Yield the reasons against a query."""
+    name, added, running = applied.query, applied.deployment, known.deployment
+    spec = added.queries[name]
+    if name in running.queries:
+        if without_sharing(running.queries[name]) != without_sharing(spec):
+            yield (
+                f"query {name} runs with another definition: give the new query another name, or"
+                f" delete {name} first and then give the new query another name"
+            )
+        return
+    if name in known.deleted:
+        yield (
+            f"query {name} has been deleted, and its topics keep its results: give the new query"
+            " another name"
+        )
+    if added.clock != running.clock:
+        yield f"query {name} needs clock: {added.clock}, and this deployment has {running.clock}"
+    if added.names != running.names:
+        yield f"query {name} is of a deployment with another prefix"
+    for source in spec.sources:
+        if source in added.streams:
+            if source not in running.streams:
+                yield (
+                    f"query {name} reads stream {source}, which is new: a stream is added to the"
+                    " deployment file, before `slackwater up` is started"
+                )
+            elif running.streams[source] != added.streams[source]:
+                yield f"query {name}: stream {source} runs with another definition"
+        elif source not in running.queries:
+            yield f"query {name} reads query {source}, which does not run: apply that first"
+        elif without_sharing(running.queries[source]) != without_sharing(added.queries[source]):
+            yield f"query {name} reads query {source}, which runs with another definition"
+    yield from (f"{reason}, or leave it out" for reason in _brought_forward(added, name, known))
+
+
+def _brought_forward(added: Deployment, name: str, known: Known) -> Iterator[str]:
+    try:
+        both = with_query(known.deployment, added, name)
+        yield from brought_forward(both, known.deadlines_us)
+    except KeyError:
+        return  # it reads what is not there, which has been said

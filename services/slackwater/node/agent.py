@@ -1,0 +1,155 @@
+"""The agent of a machine: makes its stack run what the replicated record wants.
+
+The record says what is wanted, the registry in Kafka what has been carried out. A record that is
+new or lost is filled from what runs, so an older data directory goes on. Kafka is not needed to
+record an operation: while it is away, operations wait, and are carried out when it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from slackwater.model.deployment import Deployment
+from slackwater.model.errors import SlackwaterError
+from slackwater.node.admission import Known, why_refused
+from slackwater.node.applied import AppliedQuery, Start, from_text, to_text
+from slackwater.node.plan import Apply, SetState, State, changes
+from slackwater.protocols.iads.control_object import ApplyQuery, Operation, PauseQuery
+from slackwater.protocols.iads.control_state import ControlState
+from slackwater.runtime.service.registry import QueryDefinition
+
+_log = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
+"""Pause after a change that failed, or that waits for a first reading."""
+
+
+class Machine(Protocol):
+    """A stack, as the agent uses it."""
+
+    @property
+    def deployment(self) -> Deployment:
+        """Its queries, paused ones too, and their streams."""
+        ...
+
+    def registered(self) -> Mapping[str, QueryDefinition]:
+        """All registered queries, deleted ones too; asks Kafka."""
+        ...
+
+    async def apply(self, added: Deployment, name: str, start: Start) -> bool:
+        """Start a query; False if its start time is not known yet."""
+        ...
+
+    async def change_state(self, name: str, state: State) -> None:
+        """Pause, resume or delete a query."""
+        ...
+
+
+class Agent:
+    """Carries out a record on one machine; for one event loop."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._state = ControlState()
+        self._registered: Mapping[str, QueryDefinition] = {}
+        self._changed = asyncio.Event()
+
+    async def begin(self) -> None:
+        """Read what is registered; before the first request is admitted."""
+        self._registered = await asyncio.to_thread(self._machine.registered)
+
+    def imports(self, recorded: ControlState) -> list[Operation]:
+        """Return the operations that record what runs, and is not recorded."""
+        running = self._machine.deployment
+        found: list[Operation] = []
+        for name in (query.name for query in running.in_order()):
+            if name not in recorded.live_queries() and name in running.queries:
+                found.append(ApplyQuery(name, to_text(AppliedQuery(name, running))))
+                if name in self._registered and self._registered[name].state == "paused":
+                    found.append(PauseQuery(name))
+        return found
+
+    def admit(self, operation: Operation) -> str:
+        """Return why an operation is refused; empty if it is to be recorded."""
+        deployment = self._machine.deployment
+        queries = dict(deployment.queries)
+        for name, applied in self._recorded().items():
+            if name not in queries and name not in self._registered:
+                queries[name] = applied.deployment.queries[name]  # recorded, and not running yet
+        known = Known(
+            Deployment(deployment.clock, deployment.streams, queries, deployment.names),
+            {name: q.first_deadline_us for name, q in self._registered.items() if name in queries},
+            {name for name, query in self._registered.items() if query.state == "deleted"},
+        )
+        return why_refused(operation, known)
+
+    def record(self, state: ControlState) -> None:
+        """Take over the newest state of the record."""
+        self._state = state
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Carry out the record, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if not await self._carry_out():
+                await asyncio.sleep(RETRY_S)
+                self._changed.set()
+
+    async def _carry_out(self) -> bool:
+        """Make all changes; False if something is left to be done."""
+        reported = ""
+        try:
+            while True:
+                self._registered = await asyncio.to_thread(self._machine.registered)
+                applied = self._recorded()
+                found = changes(self._wanted(), self._states(), _stages(applied))
+                waiting = [change for change in found if not await self._make(change, applied)]
+                if not found or waiting:
+                    return not waiting
+        except SlackwaterError as error:
+            if error.message != reported:
+                reported = error.message
+                _log.warning("a change of queries waits: %s", reported)
+            return False
+
+    async def _make(self, change: Apply | SetState, applied: Mapping[str, AppliedQuery]) -> bool:
+        if isinstance(change, SetState):
+            await self._machine.change_state(change.query, change.state)
+            return True
+        query = applied[change.query]
+        return await self._machine.apply(query.deployment, change.query, query.start)
+
+    def _recorded(self) -> dict[str, AppliedQuery]:
+        """The queries of the record that this version can read."""
+        found = {}
+        for name in self._state.live_queries():
+            try:
+                found[name] = from_text(name, self._state.queries[name].definition)
+            except ValueError as error:
+                _log.error("query %s of the record cannot be read: %s", name, error)
+        return found
+
+    def _wanted(self) -> dict[str, State]:
+        """The wanted state of each query; of the file's those that the file still has."""
+        here = self._machine.deployment.queries
+        names: dict[str, State] = {"running": "running", "paused": "paused", "deleted": "deleted"}
+        return {
+            name: names[entry.wanted]
+            for name, entry in self._state.queries.items()
+            if name in here
+            or entry.wanted == "deleted"
+            or name not in self._registered
+            or self._registered[name].deployment is not None
+        }
+
+    def _states(self) -> dict[str, State]:
+        return {name: query.state for name, query in self._registered.items()}
+
+
+def _stages(applied: Mapping[str, AppliedQuery]) -> dict[str, int]:
+    return {name: query.deployment.stages(name) for name, query in applied.items()}

@@ -1,0 +1,133 @@
+"""Which processes serve which fragments after queries were added or removed at run time.
+
+``fragments_to_hosts`` is pure: it assigns new fragments to hosts, and leaves all others where they
+are. Replicas of one child never share a host (trace-19). A start from scratch may place the same
+fragments differently (``layout``); every placement that keeps the replicas apart is correct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from slackwater.model.deployment import Deployment
+from slackwater.model.names import OrdererName, kind_of, own_name
+from slackwater.runtime.local.layout import (
+    HOST,
+    Launch,
+    aggregator_spec,
+    aggregators_of,
+    fragments_of,
+    host_spec,
+)
+from slackwater.runtime.local.supervisor import Supervisor
+from slackwater.runtime.service.parts import LEARN
+
+AGGREGATOR = "aggregator"
+
+
+def fragments_to_hosts(
+    wanted: Iterable[str], present: Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
+    """Return the fragments of each host, by the host's name; hosts may be new.
+
+    Args:
+        wanted: names of all fragments that are to run.
+        present: the fragments that each host has.
+    """
+    wanted = list(wanted)
+    placed = {host: [each for each in has if each in wanted] for host, has in present.items()}
+    settled = {each for has in placed.values() for each in has}
+    for fragment in wanted:
+        if fragment not in settled:
+            placed.setdefault(_host_for(fragment, placed), []).append(fragment)
+    return placed
+
+
+def _host_for(fragment: str, placed: Mapping[str, Sequence[str]]) -> str:
+    """The host with the fewest fragments that has no other replica of this one; or a new host."""
+    taken = {host for host, has in placed.items() if any(_are_replicas(fragment, h) for h in has)}
+    free = sorted(placed.keys() - taken, key=lambda host: (len(placed[host]), host))
+    if kind_of(fragment) == "orderer":
+        own = f"{HOST}/{OrdererName.parse(own_name(fragment)).replica}"
+        if own in free or not free:
+            return own if own not in taken else _unused(placed)
+    return free[0] if free else _unused(placed)
+
+
+def _unused(placed: Mapping[str, Sequence[str]]) -> str:
+    return next(name for n in range(len(placed) + 1) if (name := f"{HOST}/{n}") not in placed)
+
+
+def _are_replicas(one: str, other: str) -> bool:
+    if {kind_of(one), kind_of(other)} != {"orderer"}:
+        return False
+    a, b = (OrdererName.parse(own_name(each)) for each in (one, other))
+    return (a.query, a.child) == (b.query, b.child)
+
+
+class Fragments:
+    """Keeps the fragments of some queries running, in the processes of a supervisor."""
+
+    def __init__(self, supervisor: Supervisor, launch: Launch) -> None:
+        self._supervisor, self._launch = supervisor, launch
+
+    async def settle(self, running: Deployment) -> None:
+        """Start what these queries need, and end what they do not need; idempotent.
+
+        Aggregators come first, since they take longest.
+        """
+        await self._settle_aggregators(running)
+        await self._settle_hosts(running)
+
+    async def _settle_aggregators(self, running: Deployment) -> None:
+        wanted = aggregators_of(running)
+        for name, fragments in wanted.items():
+            spec = aggregator_spec(name, fragments, self._launch)
+            if name in self._supervisor.processes():
+                self._supervisor.serve(spec)
+            else:
+                await self._supervisor.start(spec)
+        for name in self._of_kind(AGGREGATOR):
+            if name not in wanted:
+                await self._supervisor.end(name)
+
+    async def _settle_hosts(self, running: Deployment) -> None:
+        present = {
+            host: [part for part in self._supervisor.parts(host) if part != host]
+            for host in self._of_kind(HOST)
+        }
+        placed = fragments_to_hosts(fragments_of(running), present)
+        # Removed first: a fragment is never in two hosts.
+        for host, has in present.items():
+            kept = [each for each in has if each in placed[host]]
+            if kept != has:
+                self._supervisor.serve(host_spec(host, kept, self._launch))
+        for host, fragments in placed.items():
+            if host not in present:
+                await self._supervisor.start(host_spec(host, fragments, self._launch))
+            elif fragments:
+                self._supervisor.serve(host_spec(host, fragments, self._launch))
+            else:
+                await self._supervisor.end(host)
+
+    def learn(self, streams: Iterable[str], deployment: Deployment) -> None:
+        """Make the proxies of these streams read the registry again."""
+        for stream in streams:
+            for name in deployment.streams[stream].proxy_names:
+                self._supervisor.command(name.process, LEARN)
+
+    def _of_kind(self, kind: str) -> list[str]:
+        return [name for name in self._supervisor.processes() if kind_of(name) == kind]
+
+
+def with_query(deployment: Deployment, added: Deployment, name: str) -> Deployment:
+    """Return the deployment with one more query, of ``added``."""
+    return replace(deployment, queries={**deployment.queries, name: added.queries[name]})
+
+
+def without_queries(deployment: Deployment, names: Iterable[str]) -> Deployment:
+    """Return the deployment without these queries."""
+    gone = {*names}
+    kept = {name: query for name, query in deployment.queries.items() if name not in gone}
+    return replace(deployment, queries=kept)

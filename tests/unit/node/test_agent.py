@@ -1,0 +1,186 @@
+"""The agent over a machine that is a value: what it carries out, retries, imports and refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from tests.unit.node.test_admission import ONE, THREE, TWO, parsed
+from tests.waiting import eventually_async
+
+from slackwater.model.deployment import Deployment
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.node import agent as agents
+from slackwater.node.agent import Agent
+from slackwater.node.applied import AppliedQuery, Start, to_text
+from slackwater.node.plan import State
+from slackwater.protocols.iads.control_object import (
+    ApplyQuery,
+    ControlObject,
+    DeleteQuery,
+    Operation,
+    PauseQuery,
+    ResumeQuery,
+)
+from slackwater.protocols.iads.control_state import ControlState
+from slackwater.protocols.iads.messages import Stamp
+from slackwater.runtime.local.changes import with_query, without_queries
+from slackwater.runtime.service.registry import QueryDefinition
+
+
+class FakeMachine:
+    """A stack whose changes take no time; it can be away, or lack a first reading."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.known = {
+            name: QueryDefinition(name, 0, 0, 1, spec) for name, spec in deployment.queries.items()
+        }
+        self.is_away = self.is_empty = False
+        self.starts: dict[str, Start] = {}
+        self.tries_in_vain = 0
+
+    def registered(self) -> Mapping[str, QueryDefinition]:
+        if self.is_away:
+            self.tries_in_vain += 1
+            raise EnvironmentProblem("no broker answers")
+        return dict(self.known)
+
+    async def apply(self, added: Deployment, name: str, start: Start) -> bool:
+        await asyncio.sleep(0)
+        if self.is_empty:
+            self.tries_in_vain += 1
+            return False
+        self.starts[name] = start
+        self.deployment = with_query(self.deployment, added, name)
+        spec = added.queries[name]
+        self.known[name] = QueryDefinition(name, 0, 0, 1, spec, deployment=added)
+        return True
+
+    async def change_state(self, name: str, state: State) -> None:
+        await asyncio.sleep(0)
+        self.known[name] = replace(self.known[name], state=state)
+        if state == "deleted":
+            self.deployment = without_queries(self.deployment, {name})
+
+    def states(self) -> dict[str, State]:
+        return {name: query.state for name, query in self.known.items()}
+
+
+class World:
+    """An agent, its machine, and a record without a controller."""
+
+    def __init__(self, machine: FakeMachine) -> None:
+        self.machine = machine
+        self.agent = Agent(machine)
+        self.record = ControlObject(frozenset({"up"}), ControlState())
+        self._time = 0
+
+    def request(self, operation: Operation, *, admitted: bool = True) -> str:
+        refusal = self.agent.admit(operation)
+        assert bool(refusal) != admitted, refusal
+        if not refusal:
+            self._time += 1
+            assert not self.record.apply(operation, Stamp(1, self._time, "up")).refusal
+            self.agent.record(self.record.state)
+        return refusal
+
+    def apply(self, name: str, deployment: Deployment, start: Start = "now") -> None:
+        self.request(ApplyQuery(name, to_text(AppliedQuery(name, deployment, start))))
+
+    async def reaches(self, **states: State) -> None:
+        running = asyncio.create_task(self.agent.run())
+        try:
+            await eventually_async(lambda: self.machine.states() == states, str(states), 20)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture(name="world")
+async def _world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(agents, "RETRY_S", 0.01)
+    world = World(FakeMachine(parsed(ONE)))
+    await world.agent.begin()
+    for operation in world.agent.imports(world.record.state):
+        world.request(operation)
+    return world
+
+
+async def test_what_runs_is_imported_and_nothing_is_done(world: World) -> None:
+    assert world.record.state.live_queries() == ("one",)
+    assert world.agent.imports(world.record.state) == []
+    await world.reaches(one="running")
+    assert world.machine.starts == {}
+
+
+async def test_queries_are_applied_in_the_order_of_their_chain(world: World) -> None:
+    world.apply("two", parsed(ONE, TWO), 5)
+    world.apply("three", parsed(ONE, THREE), "beginning")
+    await world.reaches(one="running", two="running", three="running")
+    assert world.machine.starts == {"two": 5, "three": "beginning"}
+
+
+async def test_a_query_can_read_one_that_is_recorded_and_not_running_yet(world: World) -> None:
+    text = TWO.replace("two", "four").replace("[one]", "[two]").replace("5s", "9s")
+    world.apply("two", parsed(ONE, TWO))
+    world.apply("four", parsed(ONE, TWO, text))
+    await world.reaches(one="running", two="running", four="running")
+
+
+async def test_pause_resume_and_delete(world: World) -> None:
+    world.apply("two", parsed(ONE, TWO))
+    world.request(PauseQuery("two"))
+    await world.reaches(one="running", two="paused")
+    world.request(ResumeQuery("two"))
+    await world.reaches(one="running", two="running")
+    assert "is read by two" in world.request(DeleteQuery("one"), admitted=False)
+    world.request(DeleteQuery("two"))
+    await world.reaches(one="running", two="deleted")
+    world.request(DeleteQuery("one"))
+    await world.reaches(one="deleted", two="deleted")
+
+
+async def test_while_kafka_is_away_operations_are_recorded_and_wait(world: World) -> None:
+    world.machine.is_away = True
+    world.apply("three", parsed(ONE, THREE))
+    running = asyncio.create_task(world.agent.run())
+    await eventually_async(lambda: world.machine.tries_in_vain >= 2, "it is tried", 20)
+    assert world.machine.states() == {"one": "running"}
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    world.machine.is_away = False
+    world.agent.record(world.record.state)
+    await world.reaches(one="running", three="running")
+
+
+async def test_a_query_without_a_first_reading_is_tried_again(world: World) -> None:
+    world.machine.is_empty = True
+    world.apply("three", parsed(ONE, THREE))
+    running = asyncio.create_task(world.agent.run())
+    await eventually_async(lambda: world.machine.tries_in_vain >= 2, "it is tried", 20)
+    world.machine.is_empty = False
+    await eventually_async(lambda: "three" in world.machine.states(), "it is applied", 20)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_record_that_was_lost_is_filled_from_what_runs(world: World) -> None:
+    world.apply("two", parsed(ONE, TWO))
+    world.request(PauseQuery("two"))
+    await world.reaches(one="running", two="paused")
+    again = World(world.machine)
+    await again.agent.begin()
+    for operation in again.agent.imports(again.record.state):
+        again.request(operation)
+    await again.reaches(one="running", two="paused")
+    assert {q.wanted for q in again.record.state.queries.values()} == {"running", "paused"}
+
+
+async def test_a_query_that_the_file_no_longer_has_is_left_stopped(world: World) -> None:
+    world.machine.deployment = without_queries(world.machine.deployment, {"one"})
+    world.request(PauseQuery("one"), admitted=False)
+    await world.reaches(one="running")
+    assert world.machine.starts == {}

@@ -1,0 +1,51 @@
+"""Fragments that are added to running hosts and removed from them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.model.names import OrdererName, own_name
+from slackwater.runtime.local.changes import fragments_to_hosts
+
+QUERIES = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers(1, 3))
+
+
+def fragments(replicas_of: dict[str, int]) -> list[str]:
+    orderers = [
+        OrdererName(query, 0, replica).process
+        for query, replicas in replicas_of.items()
+        for replica in range(replicas)
+    ]
+    return [*orderers, *(f"root/{query}.0" for query in replicas_of)]
+
+
+@given(st.lists(QUERIES, max_size=4))
+def test_replicas_are_in_different_hosts_whatever_was_added_before(
+    rounds: list[dict[str, int]],
+) -> None:
+    placed: dict[str, list[str]] = {}
+    for replicas_of in rounds:
+        wanted = fragments(replicas_of)
+        before = {each: host for host, has in placed.items() for each in has}
+        placed = fragments_to_hosts(wanted, placed)
+        after = {each: host for host, has in placed.items() for each in has}
+        assert sorted(each for has in placed.values() for each in has) == sorted(wanted)
+        assert all(after[each] == before[each] for each in after.keys() & before.keys())
+        for host, has in placed.items():
+            children = [own_name(each)[:-2] for each in has if each.startswith("orderer/")]
+            assert len({*children}) == len(children), f"{host} has two replicas of one child"
+
+
+def test_a_first_query_is_placed_as_at_a_start() -> None:
+    assert fragments_to_hosts(fragments({"a": 2}), {}) == {
+        "host/0": ["orderer/a.0.a", "root/a.0"],
+        "host/1": ["orderer/a.0.b"],
+    }
+
+
+def test_an_added_root_goes_where_the_fewest_fragments_are() -> None:
+    present = {"host/0": ["orderer/a.0.a", "root/a.0"], "host/1": ["orderer/a.0.b"]}
+    placed = fragments_to_hosts(fragments({"a": 2, "b": 1}), present)
+    assert placed["host/0"] == [*present["host/0"], "orderer/b.0.a"]
+    assert placed["host/1"] == [*present["host/1"], "root/b.0"]
