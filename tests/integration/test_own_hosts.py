@@ -106,8 +106,8 @@ def test_a_host_is_drained_into_a_new_one_while_readings_come_and_nothing_is_los
     stack.begin(START_TIME_US, 1.0, END_US)
     eventually(lambda: len(answered(stack, "well")) > 5, "it is under way")
     kept = stack.stack
-    draining = Draining(kept.supervisor, kept.listener, kept._required_launch)
-    stack._wait(draining.drain("host/0"))
+    draining = Draining(kept.supervisor, kept.listener, kept.launch)
+    stack.run(draining.drain("host/0"))
     after = stack.pids()
     assert {name for name in after if name.startswith("host/")} == {"host/new-1"}
     assert not psutil.pid_exists(before["host/0"])

@@ -42,8 +42,8 @@ streams:
     expect_every: 1s
 queries:
 """
-FIRST = "  first: {from: [lab], window: {size: 1s}, aggregate: [sum], bound: 2s}\n"
-SECOND = "  second: {from: [lab], window: {size: 2s}, aggregate: [sum, max], bound: 2s}\n"
+EACH = "  first: {from: [lab], window: {size: 1s}, aggregate: [sum], bound: 2s}\n"
+HALVED = "  second: {from: [lab], window: {size: 2s}, aggregate: [sum, max], bound: 2s}\n"
 CHAIN = "  chain: {from: [second], window: {size: 4s}, aggregate: [sum], bound: 6s, replicas: 1}\n"
 
 
@@ -90,9 +90,9 @@ class Running:
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
         path = folder / "d.yaml"
-        path.write_text(STREAMS + FIRST)
+        path.write_text(STREAMS + EACH)
         self.thread = StackThread(
-            StackOptions(path, deployment(FIRST), folder / "data", bootstrap=bootstrap)
+            StackOptions(path, deployment(EACH), folder / "data", bootstrap=bootstrap)
         )
         self.changes = QueryChanges(self.thread.stack)
         self.transport = KafkaTransport(bootstrap)
@@ -148,9 +148,9 @@ def test_queries_change_while_the_others_run(tmp_path: Path, broker: str) -> Non
         running.wait_windows("first", 1, 0)
         # Applied: with two replicas, and a chain on it that has one.
         begun = time.time()
-        assert running.thread.run(running.changes.apply(deployment(FIRST, SECOND), "second"))
+        assert running.thread.run(running.changes.apply(deployment(EACH, HALVED), "second"))
         running.wait_windows("second", 2, begun)
-        added = deployment(FIRST, SECOND, CHAIN)
+        added = deployment(EACH, HALVED, CHAIN)
         assert running.thread.run(running.changes.apply(added, "chain"))
         running.wait_windows("chain", 4, begun)
         assert min(running.sums("second", 2)) >= int(begun)

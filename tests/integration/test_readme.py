@@ -266,12 +266,12 @@ def test_every_command_of_the_readme(shell: Shell) -> None:
         python_of(page.take("python", "confluent_kafka")),
         python_of(page.take("python", "slackwater.Client")),
     ]
-    built_on = page.take("yaml", "pairs")
+    built_on, changing = page.take("yaml", "pairs"), page.take("sh", "slackwater query apply")
     page.ends()
     deployment.write_text(merged(rooms, lab))
     names = set(load_deployment(deployment).queries)
 
-    # One start for steps 3 to 5; that a second one goes on where it was is test_stack.py's.
+    # One start for steps 3 to 7; that a second one goes on where it was is test_stack.py's.
     with shell.started("bash", "-c", up, umask=0) as terminal:
         bootstrap = bootstrap_in(terminal.wait_for(is_up, WAIT_S_MAX))
         run = read_run(folder / ".slackwater")
@@ -279,12 +279,24 @@ def test_every_command_of_the_readme(shell: Shell) -> None:
         assert bootstrap == run.bootstrap
         port = bootstrap.rpartition(":")[2]
         uses(shell, produce.replace("PORT", port), [part(port) for part in reading], names)
+        # What they compute is judged by test_rehearse_forms.py; here, that all of it runs.
+        deployment.write_text(merged(rooms, lab, built_on))
+        changes_queries(shell, changing, set(load_deployment(deployment).queries) - names)
         assert other_eyes(folder / ".slackwater") == []
     assert terminal.process.returncode == 0, terminal.shown
 
-    # What it computes is judged by test_rehearse_forms.py; here, that the file may hold all of it.
-    deployment.write_text(merged(rooms, lab, built_on))
-    assert load_deployment(deployment).queries.keys() > names
+
+def changes_queries(shell: Shell, commands: str, added: set[str]) -> None:
+    """Step 7: its commands one after the other, and what the registry has then."""
+    done = shell.run(commands, 2 * WAIT_S_MAX)
+    assert done.returncode == 0, done.stderr
+    for name in added:
+        assert f"query {name} runs; its event time starts at " in done.stdout
+    reported = ["is paused", "is resumed", "is deleted; its results stay"]
+    assert [what for what in reported if f"query worst {what}" not in done.stdout] == []
+    there = "slackwater query list"
+    shell.run(f"until ! {there} | grep -q worst; do sleep 0.2; done")
+    assert "pairs" in shell.run(there).stdout
 
 
 def shell_of(text: str) -> Callable[[str], list[str]]:

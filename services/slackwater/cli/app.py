@@ -30,6 +30,7 @@ from slackwater.cli.common import (
     warn,
 )
 from slackwater.cli.controller import controller
+from slackwater.cli.query import query_app
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.service.settings import settings
@@ -43,9 +44,6 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-)
-query_app = typer.Typer(
-    help="Registered queries.\n\nExample: slackwater query list", no_args_is_help=True
 )
 app.add_typer(query_app, name="query")
 
@@ -199,122 +197,6 @@ def status(
     cluster = reach_kafka(bootstrap, kafka_config, data_dir_)
     names = find_names(prefix, bootstrap, data_dir_)
     print_status(cluster, names, data_dir(data_dir_), format_, watch=watch)
-
-
-@query_app.command("list")
-def query_list(
-    bootstrap: BootstrapOption = None,
-    prefix: PrefixOption = None,
-    kafka_config: KafkaConfigOption = None,
-    data_dir_: DataDirOption = None,
-) -> None:
-    """List the registered queries.
-
-    Example: slackwater query list
-    """
-    from slackwater.cli.show import print_queries
-
-    cluster = reach_kafka(bootstrap, kafka_config, data_dir_)
-    names = find_names(prefix, bootstrap, data_dir_)
-    print_queries(cluster, names)
-
-
-@query_app.command("show")
-def query_show(
-    name: Annotated[str, typer.Argument(help="The query's name.")],
-    bootstrap: BootstrapOption = None,
-    prefix: PrefixOption = None,
-    kafka_config: KafkaConfigOption = None,
-    data_dir_: DataDirOption = None,
-) -> None:
-    """Show a registered query in full, as JSON.
-
-    Example: slackwater query show climate
-    """
-    from slackwater.cli.show import print_query
-
-    cluster = reach_kafka(bootstrap, kafka_config, data_dir_)
-    names = find_names(prefix, bootstrap, data_dir_)
-    print_query(cluster, names, name)
-
-
-@query_app.command("apply")
-def query_apply(
-    file: Annotated[Path, typer.Argument(help="A deployment file.")],
-    query: Annotated[
-        list[str] | None,
-        typer.Option("--query", help="Apply this query only. May be repeated."),
-    ] = None,
-    from_: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="now|beginning|TIME",
-            help="Where event time starts: at the next window, at the first reading that the source"
-            " logs hold, or at a time.",
-        ),
-    ] = "now",
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the queries run.")] = False,
-    data_dir_: DataDirOption = None,
-) -> None:
-    """Start the queries of a file that do not run yet, beside those that run.
-
-    Example: slackwater query apply rooms.yaml --wait
-    """
-    from slackwater.cli.query import apply_file, parse_start, wait_ready
-
-    directory = data_dir(data_dir_)
-    accepted = apply_file(directory, file, query or [], parse_start(from_))
-    if wait and accepted:
-        cluster = reach_kafka(None, None, directory)
-        wait_ready(cluster, find_names(None, None, directory), accepted)
-
-
-@query_app.command("delete")
-def query_delete(
-    name: Annotated[str, typer.Argument(help="The query's name.")], data_dir_: DataDirOption = None
-) -> None:
-    """End a query. Its results stay in their topics; its name is not used again.
-
-    Example: slackwater query delete climate
-    """
-    from slackwater.cli.query import request
-    from slackwater.protocols.iads.control_object import DeleteQuery
-
-    request(data_dir(data_dir_), DeleteQuery(name))
-    emit(f"query {name} is deleted; its results stay in their topics")
-
-
-@query_app.command("pause")
-def query_pause(
-    name: Annotated[str, typer.Argument(help="The query's name.")], data_dir_: DataDirOption = None
-) -> None:
-    """Stop computing a query, and keep its positions.
-
-    Readings that retention deletes from the source logs before it is resumed are reported as gaps.
-
-    Example: slackwater query pause climate
-    """
-    from slackwater.cli.query import request
-    from slackwater.protocols.iads.control_object import PauseQuery
-
-    request(data_dir(data_dir_), PauseQuery(name))
-    emit(f"query {name} is paused; `slackwater query resume {name}` continues it")
-
-
-@query_app.command("resume")
-def query_resume(
-    name: Annotated[str, typer.Argument(help="The query's name.")], data_dir_: DataDirOption = None
-) -> None:
-    """Continue a paused query where it was paused.
-
-    Example: slackwater query resume climate
-    """
-    from slackwater.cli.query import request
-    from slackwater.protocols.iads.control_object import ResumeQuery
-
-    request(data_dir(data_dir_), ResumeQuery(name))
-    emit(f"query {name} is resumed")
 
 
 @app.command()

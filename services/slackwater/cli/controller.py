@@ -43,8 +43,8 @@ def controller(
     """Run one controller of the replicated record of queries, nodes and placement, until Ctrl-C.
 
     Experimental: controllers agree on what is recorded and keep it through crashes and network
-    splits. Nothing is deployed by it: no host, node or other command reads the record yet. Clients
-    use the Python module slackwater.controller.client.
+    splits. `slackwater up` has a controller of its own, and carries out the queries of that one;
+    nothing is deployed by this one. Clients use the Python module slackwater.controller.client.
 
     Example: slackwater controller --name a --listen 127.0.0.1:7101 --data a
     --peers a=127.0.0.1:7101,b=127.0.0.1:7102,c=127.0.0.1:7103

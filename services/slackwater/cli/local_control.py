@@ -17,7 +17,7 @@ from typing import Final
 from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import Store, open_store
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.node.agent import Agent, Machine
+from slackwater.node.agent import Agent, QueryRunner
 from slackwater.runtime.security.private import make_private, write_atomically
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ NAME: Final = "up"
 class LocalControl:
     """The controller and the agent of one data directory; for the event loop of a stack."""
 
-    def __init__(self, machine: Machine, data_dir: Path) -> None:
+    def __init__(self, machine: QueryRunner, data_dir: Path) -> None:
         self._agent = Agent(machine)
         self._folder = data_dir / FOLDER
         self._store: Store | None = None

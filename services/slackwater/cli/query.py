@@ -1,152 +1,139 @@
-"""Commands that change queries at run time: requests to the controller of `slackwater up`."""
+"""The commands ``slackwater query``: what is registered, and changes at run time."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
-from slackwater.cli.common import emit, warn
-from slackwater.cli.local_control import where
-from slackwater.cli.show import registered
-from slackwater.codec.results import format_time
-from slackwater.controller.client import ControlClient, connect
-from slackwater.controller.links import LinkError
-from slackwater.deployment.parse import check_deployment
-from slackwater.deployment.sharing import without_sharing
-from slackwater.model.deployment import Deployment
-from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
-from slackwater.model.names import Names, kind_of
-from slackwater.node.applied import AppliedQuery, Start, from_text, to_text
-from slackwater.protocols.iads.control_object import ApplyQuery, Operation
-from slackwater.protocols.iads.control_state import ControlState
-from slackwater.runtime.local.layout import expected_names
-from slackwater.runtime.logs.cluster import Cluster
-from slackwater.runtime.logs.kafka import KafkaTransport
-from slackwater.runtime.service.heartbeats import HeartbeatListener
-from slackwater.runtime.service.registry import QueryDefinition
-from slackwater.runtime.service.settings import settings
+import typer
 
-READY_S_MAX = 60.0
-_LOOK_S = 0.2
+from slackwater.cli.common import (
+    BootstrapOption,
+    DataDirOption,
+    KafkaConfigOption,
+    PrefixOption,
+    data_dir,
+    emit,
+    find_names,
+    reach_kafka,
+)
+
+query_app = typer.Typer(
+    help="Registered queries.\n\nExample: slackwater query list", no_args_is_help=True
+)
 
 
-def parse_start(text: str) -> Start:
-    """The start of a query: ``now``, ``beginning``, or a time with or without an offset (UTC)."""
-    if text == "now":
-        return "now"
-    if text == "beginning":
-        return "beginning"
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(
-            f"--from {text}: choose now, beginning or a time such as 2026-05-01T12:00:00Z"
-        ) from None
-    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return round(aware.timestamp() * 1_000_000)
+@query_app.command("list")
+def query_list(
+    bootstrap: BootstrapOption = None,
+    prefix: PrefixOption = None,
+    kafka_config: KafkaConfigOption = None,
+    data_dir_: DataDirOption = None,
+) -> None:
+    """List the registered queries.
 
-
-def apply_file(data_dir: Path, file: Path, only: Sequence[str], start: Start) -> list[str]:
-    """Request the queries of a file that do not run yet; returns their names."""
-    micro_batch = settings().aggregator_mode == "micro-batch"
-    checked = check_deployment(file, micro_batch=micro_batch)
-    for warning in checked.warnings:
-        warn(f"warning: {warning}")
-    deployment = checked.deployment
-    if unknown := [name for name in only if name not in deployment.queries]:
-        there = ", ".join(deployment.queries)
-        raise UsageError(f"{file} has no query {unknown[0]}, only {there}")
-    names = [q.name for q in deployment.in_order() if not only or q.name in only]
-    return asyncio.run(_apply(data_dir, deployment, names, start))
-
-
-async def _apply(
-    data_dir: Path, deployment: Deployment, names: Sequence[str], start: Start
-) -> list[str]:
-    address, secret = where(data_dir)
-    accepted = []
-    try:
-        async with connect([address], secret, "query apply") as client:
-            recorded = (await client.state()).state
-            for name in names:
-                if _runs(recorded, deployment, name):
-                    emit(f"query {name} runs already")
-                    continue
-                text = to_text(AppliedQuery(name, deployment, start))
-                await _request(client, ApplyQuery(name, text))
-                emit(f"query {name} is accepted")
-                accepted.append(name)
-    except LinkError as error:
-        raise EnvironmentProblem(f"{error}: is `slackwater up` running?") from None
-    return accepted
-
-
-def _runs(recorded: ControlState, deployment: Deployment, name: str) -> bool:
-    if name not in recorded.live_queries():
-        return False
-    try:
-        applied = from_text(name, recorded.queries[name].definition)
-    except ValueError:
-        return False
-    spec = applied.deployment.queries[name]
-    return without_sharing(spec) == without_sharing(deployment.queries[name])
-
-
-def request(data_dir: Path, operation: Operation) -> None:
-    """Request one operation of the controller of a running `up`.
-
-    Raises:
-        UsageError: it is refused.
-        EnvironmentProblem: no controller answers.
+    Example: slackwater query list
     """
-    asyncio.run(_request_alone(data_dir, operation))
+    from slackwater.cli.show import print_queries
+
+    cluster = reach_kafka(bootstrap, kafka_config, data_dir_)
+    names = find_names(prefix, bootstrap, data_dir_)
+    print_queries(cluster, names)
 
 
-async def _request_alone(data_dir: Path, operation: Operation) -> None:
-    address, secret = where(data_dir)
-    try:
-        async with connect([address], secret, "query") as client:
-            await _request(client, operation)
-    except LinkError as error:
-        raise EnvironmentProblem(f"{error}: is `slackwater up` running?") from None
+@query_app.command("show")
+def query_show(
+    name: Annotated[str, typer.Argument(help="The query's name.")],
+    bootstrap: BootstrapOption = None,
+    prefix: PrefixOption = None,
+    kafka_config: KafkaConfigOption = None,
+    data_dir_: DataDirOption = None,
+) -> None:
+    """Show a registered query in full, as JSON.
 
-
-async def _request(client: ControlClient, operation: Operation) -> None:
-    response = (await client.request(operation)).response
-    if response.refusal:
-        there = f"; there are: {', '.join(response.known)}" if response.known else ""
-        raise UsageError(f"{response.refusal}{there}")
-
-
-def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
-    """Wait until these queries run; says from when on they answer.
-
-    Raises:
-        CheckFailed: one is not ready in time.
+    Example: slackwater query show climate
     """
-    listener = HeartbeatListener(KafkaTransport(cluster, topics)).start()
-    found: dict[str, QueryDefinition] = {}
-    ready: set[str] = set()
+    from slackwater.cli.show import print_query
 
-    def all_ready() -> bool:
-        found.update({n: q for n, q in registered(cluster, topics).items() if n in names})
-        expected = expected_names({name: query.spec for name, query in found.items()})
-        ready.update(name for name in expected if listener.ready(name))
-        fragments = {name for name in expected if kind_of(name) != "proxy"}
-        return found.keys() >= {*names} and ready >= fragments
+    cluster = reach_kafka(bootstrap, kafka_config, data_dir_)
+    names = find_names(prefix, bootstrap, data_dir_)
+    print_query(cluster, names, name)
 
-    try:
-        for _ in range(int(READY_S_MAX / _LOOK_S)):
-            if all_ready():
-                break
-            listener.wait_for(lambda _view: False, _LOOK_S)
-        else:
-            raise CheckFailed(
-                f"not ready after {READY_S_MAX:g} s: `slackwater status` shows what is missing"
-            )
-    finally:
-        listener.stop()
-    for name in names:
-        emit(f"query {name} runs; its event time starts at {format_time(found[name].e0_us)}")
+
+@query_app.command("apply")
+def query_apply(
+    file: Annotated[Path, typer.Argument(help="A deployment file.")],
+    query: Annotated[
+        list[str] | None,
+        typer.Option("--query", help="Apply this query only. May be repeated."),
+    ] = None,
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="now|beginning|TIME",
+            help="Where event time starts: at the next window, at the first reading that the source"
+            " logs hold, or at a time.",
+        ),
+    ] = "now",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the queries run.")] = False,
+    data_dir_: DataDirOption = None,
+) -> None:
+    """Start the queries of a file that do not run yet, beside those that run.
+
+    Example: slackwater query apply rooms.yaml --wait
+    """
+    from slackwater.cli.query_changes import apply_file, parse_start, wait_ready
+
+    directory = data_dir(data_dir_)
+    accepted = apply_file(directory, file, query or [], parse_start(from_))
+    if wait and accepted:
+        cluster = reach_kafka(None, None, directory)
+        wait_ready(cluster, find_names(None, None, directory), accepted)
+
+
+@query_app.command("delete")
+def query_delete(
+    name: Annotated[str, typer.Argument(help="The query's name.")], data_dir_: DataDirOption = None
+) -> None:
+    """End a query. Its results stay in their topics; its name is not used again.
+
+    Example: slackwater query delete climate
+    """
+    from slackwater.cli.query_changes import request
+    from slackwater.protocols.iads.control_object import DeleteQuery
+
+    request(data_dir(data_dir_), DeleteQuery(name))
+    emit(f"query {name} is deleted; its results stay in their topics")
+
+
+@query_app.command("pause")
+def query_pause(
+    name: Annotated[str, typer.Argument(help="The query's name.")], data_dir_: DataDirOption = None
+) -> None:
+    """Stop computing a query, and keep its positions.
+
+    Readings that retention deletes from the source logs before it is resumed are reported as gaps.
+
+    Example: slackwater query pause climate
+    """
+    from slackwater.cli.query_changes import request
+    from slackwater.protocols.iads.control_object import PauseQuery
+
+    request(data_dir(data_dir_), PauseQuery(name))
+    emit(f"query {name} is paused; `slackwater query resume {name}` continues it")
+
+
+@query_app.command("resume")
+def query_resume(
+    name: Annotated[str, typer.Argument(help="The query's name.")], data_dir_: DataDirOption = None
+) -> None:
+    """Continue a paused query where it was paused.
+
+    Example: slackwater query resume climate
+    """
+    from slackwater.cli.query_changes import request
+    from slackwater.protocols.iads.control_object import ResumeQuery
+
+    request(data_dir(data_dir_), ResumeQuery(name))
+    emit(f"query {name} is resumed")

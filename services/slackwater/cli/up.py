@@ -104,15 +104,15 @@ def make_topics(deployment: Path, cluster: Cluster, inputs: int | None) -> None:
 
 def _watch(thread: StackThread, stopping: threading.Event) -> None:
     """Print events, and once that all processes are ready."""
-    names = [name for name in thread.stack.process_names if name != BROKER]
-    all_ready, on_signal = False, 0
+    all_ready, printed = False, 0
     while not stopping.wait(LOOK_S):
         events = thread.events()
-        for event in events[on_signal:]:
+        for event in events[printed:]:
             emit(f"{format_time(event.wall_us)[11:23]} {event.process}: {event.event}")
-        on_signal = len(events)
+        printed = len(events)
         if not all_ready:
             thread.check()
+            names = [name for name in thread.stack.process_names if name != BROKER]
             all_ready = all(map(thread.stack.listener.ready, names))
             if all_ready:
                 running = len(thread.pids().keys() - {BROKER})

@@ -1,6 +1,6 @@
 """A controller: one member of the group that keeps queries, nodes and placement.
 
 ``wire`` encodes values, ``store`` keeps them on disk, ``links`` are authenticated TCP connections,
-``server`` runs the protocol's core over both, ``client`` requests operations. No host carries out
-what is kept yet.
+``server`` runs the protocol's core over both, ``client`` requests operations. ``slackwater.node``
+carries out the queries that are recorded; nothing carries out nodes and placement yet.
 """

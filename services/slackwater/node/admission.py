@@ -25,7 +25,7 @@ from slackwater.runtime.local.changes import with_query
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RunningQueries:
     """What this machine runs, or is about to run.
 
     Attributes:
@@ -39,7 +39,7 @@ class Known:
     deleted: Collection[str]
 
 
-def why_refused(operation: Operation, known: Known) -> str:
+def why_refused(operation: Operation, known: RunningQueries) -> str:
     """Return why an operation is refused; empty if it is admitted."""
     match operation:
         case ApplyQuery(name, text):
@@ -58,7 +58,7 @@ def why_refused(operation: Operation, known: Known) -> str:
             return "this controller is part of `slackwater up`, which has one machine"
 
 
-def _unknown(name: str, known: Known) -> str:
+def _unknown(name: str, known: RunningQueries) -> str:
     if name in known.deployment.queries:
         return ""
     there = ", ".join(sorted(known.deployment.queries)) or "none"
@@ -71,7 +71,7 @@ def _read_by(name: str, deployment: Deployment) -> Iterator[str]:
         yield f"query {name} is read by {', '.join(sorted(readers))}: delete that first"
 
 
-def _against(applied: AppliedQuery, known: Known) -> Iterator[str]:
+def _against(applied: AppliedQuery, known: RunningQueries) -> Iterator[str]:
     """Yield the reasons against a query."""
     name, added, running = applied.query, applied.deployment, known.deployment
     spec = added.queries[name]
@@ -86,6 +86,11 @@ def _against(applied: AppliedQuery, known: Known) -> Iterator[str]:
         yield (
             f"query {name} has been deleted, and its topics keep its results: give the new query"
             " another name"
+        )
+    if running.clock == "data":
+        yield (
+            f"query {name}: with clock: data, queries are fixed at the start: add it to the"
+            " deployment file, and start `slackwater up` again"
         )
     if added.clock != running.clock:
         yield f"query {name} needs clock: {added.clock}, and this deployment has {running.clock}"
@@ -107,7 +112,7 @@ def _against(applied: AppliedQuery, known: Known) -> Iterator[str]:
     yield from (f"{reason}, or leave it out" for reason in _brought_forward(added, name, known))
 
 
-def _brought_forward(added: Deployment, name: str, known: Known) -> Iterator[str]:
+def _brought_forward(added: Deployment, name: str, known: RunningQueries) -> Iterator[str]:
     try:
         both = with_query(known.deployment, added, name)
         yield from brought_forward(both, known.deadlines_us)

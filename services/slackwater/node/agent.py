@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import SlackwaterError
-from slackwater.node.admission import Known, why_refused
+from slackwater.node.admission import RunningQueries, why_refused
 from slackwater.node.applied import AppliedQuery, Start, from_text, to_text
 from slackwater.node.plan import Apply, SetState, State, changes
 from slackwater.protocols.iads.control_object import ApplyQuery, Operation, PauseQuery
@@ -27,7 +27,7 @@ RETRY_S: Final = 1.0
 """Pause after a change that failed, or that waits for a first reading."""
 
 
-class Machine(Protocol):
+class QueryRunner(Protocol):
     """A stack, as the agent uses it."""
 
     @property
@@ -51,7 +51,7 @@ class Machine(Protocol):
 class Agent:
     """Carries out a record on one machine; for one event loop."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: QueryRunner) -> None:
         self._machine = machine
         self._state = ControlState()
         self._registered: Mapping[str, QueryDefinition] = {}
@@ -79,7 +79,7 @@ class Agent:
         for name, applied in self._recorded().items():
             if name not in queries and name not in self._registered:
                 queries[name] = applied.deployment.queries[name]  # recorded, and not running yet
-        known = Known(
+        known = RunningQueries(
             Deployment(deployment.clock, deployment.streams, queries, deployment.names),
             {name: q.first_deadline_us for name, q in self._registered.items() if name in queries},
             {name for name, query in self._registered.items() if query.state == "deleted"},

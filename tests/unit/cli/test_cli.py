@@ -149,8 +149,11 @@ def files(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("line", "code", "text"),
     [
-        ("query apply d.yaml", 2, "query apply is not available in this version"),
-        ("query delete climate", 2, "query delete is not available in this version"),
+        ("query apply d.yaml", 3, "no deployment runs from .slackwater: start `slackwater up`"),
+        ("query apply none.yaml", 2, "none.yaml"),
+        ("query apply d.yaml --query x", 2, "d.yaml has no query x, only"),
+        ("query apply d.yaml --from soon", 2, "--from soon: choose now, beginning or a time"),
+        ("query delete climate", 3, "no deployment runs from .slackwater: start `slackwater up`"),
         ("status", 3, "no broker is known"),
         ("status --bootstrap nowhere", 2, "--bootstrap has 'nowhere': write host:port"),
         ("results climate --bootstrap 127.0.0.1:1", 3, "no broker answers at 127.0.0.1:1"),
@@ -470,8 +473,8 @@ def test_python_m_is_the_same_command(tmp_path: Path) -> None:
         cwd=tmp_path,
         timeout=WAIT_S_MAX,
     )
-    assert shown.returncode == 2
-    assert shown.stderr.startswith("slackwater: query delete is not available in this version")
+    assert shown.returncode == 3
+    assert shown.stderr.startswith("slackwater: no deployment runs from .slackwater")
 
 
 def history() -> list[dict[str, Any]]:

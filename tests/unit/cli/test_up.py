@@ -1,11 +1,12 @@
-"""``slackwater up`` is told to stop before everything has been started."""
+"""``slackwater up`` is stopped before all processes have been started."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,6 +34,8 @@ def test_ctrl_c_does_not_wait_for_the_end_of_the_start(
     class Starting:
         """Its broker does not answer for a long time."""
 
+        stack = None
+
         def __init__(self, options: object) -> None:
             self.answered = threading.Event()
 
@@ -41,6 +44,9 @@ def test_ctrl_c_does_not_wait_for_the_end_of_the_start(
             assert not self.answered.wait(WAIT_S_MAX), "nobody sets it"
             emitted.append("waited")
             return "nowhere:1"
+
+        def run(self, work: Coroutine[object, object, None]) -> None:
+            asyncio.run(work)
 
         def start_up(self) -> None:
             emitted.append("started")

@@ -6,7 +6,7 @@ import pytest
 
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.deployment import Deployment
-from slackwater.node.admission import Known, why_refused
+from slackwater.node.admission import RunningQueries, why_refused
 from slackwater.node.applied import AppliedQuery, from_text, to_text
 from slackwater.protocols.iads.control_object import (
     ApplyQuery,
@@ -32,29 +32,36 @@ def parsed(*queries: str, streams: str = STREAMS) -> Deployment:
     return parse_deployment(streams + "".join(queries), "d.yaml").deployment
 
 
-def known(*queries: str, deleted: str = "") -> Known:
+def known(*queries: str, deleted: str = "") -> RunningQueries:
     running = parsed(*queries)
     deadlines = {name: running.deadline_us(name, 1) for name in running.queries}
-    return Known(running, deadlines, {deleted} - {""})
+    return RunningQueries(running, deadlines, {deleted} - {""})
 
 
-def refusal(name: str, of: Deployment, has: Known) -> str:
+def refusal(name: str, of: Deployment, has: RunningQueries) -> str:
     return why_refused(ApplyQuery(name, to_text(AppliedQuery(name, of))), has)
 
 
 def test_a_text_has_all_that_a_query_reads_and_nothing_else() -> None:
-    whole = parsed(ONE, TWO, THREE)
-    applied = from_text("two", to_text(AppliedQuery("two", whole, 7)))
+    complete = parsed(ONE, TWO, THREE)
+    applied = from_text("two", to_text(AppliedQuery("two", complete, 7)))
     assert applied.start == 7
     assert applied.deployment == parsed(ONE, TWO)
-    only_b = from_text("three", to_text(AppliedQuery("three", whole))).deployment
-    assert only_b.streams == {"b": whole.streams["b"]}
-    assert only_b.deadline_us("three", 2) == whole.deadline_us("three", 2)
+    only_b = from_text("three", to_text(AppliedQuery("three", complete))).deployment
+    assert only_b.streams == {"b": complete.streams["b"]}
+    assert only_b.deadline_us("three", 2) == complete.deadline_us("three", 2)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"query": "one", "deployment": 3}', "x" * 9])
 def test_another_text_is_refused(text: str) -> None:
     assert "the definition cannot be read" in why_refused(ApplyQuery("one", text), known(ONE))
+
+
+def test_with_event_time_from_the_data_queries_are_fixed() -> None:
+    data = STREAMS.replace("streams:", "clock: data\nstreams:")
+    has = RunningQueries(parsed(ONE, streams=data), {}, set())
+    reported = refusal("three", parsed(THREE, streams=data), has)
+    assert reported.startswith("query three: with clock: data, queries are fixed at the start")
 
 
 def test_a_text_that_lacks_a_stream_is_refused() -> None:
@@ -114,7 +121,9 @@ def test_new_queries_over_what_runs_are_admitted() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(name: str, of: Deployment, has: Known, reason: str) -> None:
+def test_what_does_not_fit_is_refused(
+    name: str, of: Deployment, has: RunningQueries, reason: str
+) -> None:
     assert reason in refusal(name, of, has)
 
 
