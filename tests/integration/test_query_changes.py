@@ -43,6 +43,7 @@ streams:
 queries:
 """
 EACH = "  first: {from: [lab], window: {size: 1s}, aggregate: [sum], bound: 2s}\n"
+WIDE = "  wide: {from: [lab], window: {size: 4s}, aggregate: [sum], bound: 2s}\n"
 HALVED = "  second: {from: [lab], window: {size: 2s}, aggregate: [sum, max], bound: 2s}\n"
 CHAIN = "  chain: {from: [second], window: {size: 4s}, aggregate: [sum], bound: 6s, replicas: 1}\n"
 
@@ -86,13 +87,13 @@ def _broker(tmp_path: Path) -> Iterator[str]:
 
 
 class Running:
-    """A stack of ``first``, or of what its directory has; with a sender."""
+    """A stack of ``first`` and ``wide``, which share children, or of what its directory has."""
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
         path = folder / "d.yaml"
-        path.write_text(STREAMS + EACH)
+        path.write_text(STREAMS + EACH + WIDE)
         self.thread = StackThread(
-            StackOptions(path, deployment(EACH), folder / "data", bootstrap=bootstrap)
+            StackOptions(path, deployment(EACH, WIDE), folder / "data", bootstrap=bootstrap)
         )
         self.changes = QueryChanges(self.thread.stack)
         self.transport = KafkaTransport(bootstrap)
@@ -134,7 +135,7 @@ def check(running: Running, sender: Sender, query: str, size_s: int) -> None:
     """Every window from the start to the last is there and exact."""
     found = running.sums(query, size_s)
     assert sorted(found) == list(range(min(found), max(found) + 1, size_s))
-    start_us = Registry(running.transport).queries()[query].e0_us
+    start_us = Registry(running.transport).all_queries()[query].e0_us
     if start_us % (size_s * 1_000_000):
         del found[min(found)]  # the query's time begins within this window
     wanted = {at: sum(sender.sum_of[s] for s in range(at, at + size_s)) for at in found}
@@ -148,9 +149,9 @@ def test_queries_change_while_the_others_run(tmp_path: Path, broker: str) -> Non
         running.wait_windows("first", 1, 0)
         # Applied: with two replicas, and a chain on it that has one.
         begun = time.time()
-        assert running.thread.run(running.changes.apply(deployment(EACH, HALVED), "second"))
+        assert running.thread.run(running.changes.apply(deployment(EACH, WIDE, HALVED), "second"))
         running.wait_windows("second", 2, begun)
-        added = deployment(EACH, HALVED, CHAIN)
+        added = deployment(EACH, WIDE, HALVED, CHAIN)
         assert running.thread.run(running.changes.apply(added, "chain"))
         running.wait_windows("chain", 4, begun)
         assert min(running.sums("second", 2)) >= int(begun)
@@ -162,10 +163,13 @@ def test_queries_change_while_the_others_run(tmp_path: Path, broker: str) -> Non
         running.thread.run(running.changes.change_state("second", "running"))
         running.wait_windows("second", 2, time.time())
         assert running.sums("second", 2).keys() >= {paused + 2, paused + 4}
-        # Deleted: the reader first.
+        # Deleted: the reader first; then the query whose children another one reads.
         running.thread.run(running.changes.change_state("chain", "deleted"))
         assert running.fragments("chain") == []
         running.wait_windows("first", 1, time.time())
+        running.thread.run(running.changes.change_state("first", "deleted"))
+        assert [name for name in running.fragments("first") if name.startswith("root/")] == []
+        running.wait_windows("wide", 4, time.time(), 2)
         running.thread.stop()
         # A restart with the file of before: what was applied stays, and what was deleted.
         running = Running(tmp_path, broker)
@@ -173,9 +177,10 @@ def test_queries_change_while_the_others_run(tmp_path: Path, broker: str) -> Non
         assert not running.fragments("chain")
         assert "chain" not in Registry(running.transport).queries()
         running.wait_windows("second", 2, time.time())
-        running.wait_windows("first", 1, time.time())
+        running.wait_windows("wide", 4, time.time(), 2)
         sender.stop()
         check(running, sender, "first", 1)
+        check(running, sender, "wide", 4)
         check(running, sender, "second", 2)
     finally:
         sender.stop()

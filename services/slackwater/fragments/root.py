@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from slackwater.fragments.committer import PartCommitter
 from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.errors import UsageError
 from slackwater.model.names import RootName
 from slackwater.primitives.rows import RowContents
 from slackwater.protocols.common.line import Policy, Schedule
@@ -34,6 +35,8 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     """Make the root ``name`` (QUERY.PART) under a new placement number; waits for its query."""
     of = RootName.parse(name)
     deployment, definition = known.deployment_of(of.query), known.query(of.query)
+    if definition.state == "deleted":
+        raise UsageError(f"query {of.query} has been deleted: there is no root {name}")
     spec = definition.spec
     time = known.normal_time(spec)
     answered = read_root_state(transport, of.query, of.part)

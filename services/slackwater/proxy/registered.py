@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final
 
 from slackwater.model.errors import SlackwaterError
@@ -22,13 +23,20 @@ from slackwater.runtime.service.registry import Registry
 QUERIES_EVERY_S: Final = 2.0
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Waiting:
+    """One request of a stream; equal to itself only."""
+
+    context: InputContext
+
+
 class RegistryWatch:
     """Notifies streams of the registry entries they need, as soon as these exist."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._clock: EventClock | None = None
-        self._waiting: dict[ProxyName, InputContext] = {}
+        self._waiting: dict[ProxyName, _Waiting] = {}
         self._changed = threading.Condition()
         self._runs = False
 
@@ -37,7 +45,7 @@ class RegistryWatch:
         with self._changed:
             if self._clock is not None and context.event_clock is None:
                 context.start_clock(self._clock)
-            self._waiting[context.name] = context
+            self._waiting[context.name] = _Waiting(context)
             self._changed.notify()
             if not self._runs:
                 self._runs = True
@@ -48,45 +56,46 @@ class RegistryWatch:
             clock = self._clock or self._registry.wait_for_clock()
         except (SlackwaterError, ValueError) as error:
             with self._changed:
-                for context in self._waiting.values():
-                    context.failures.append(str(error))
+                for waiting in self._waiting.values():
+                    waiting.context.failures.append(str(error))
                 self._waiting.clear()
                 self._runs = False
             return
         with self._changed:
             self._clock = clock
-            for context in self._waiting.values():
-                if context.event_clock is None:
-                    context.start_clock(clock)
+            for waiting in self._waiting.values():
+                if waiting.context.event_clock is None:
+                    waiting.context.start_clock(clock)
         while self._look():
             pass
 
     def _look(self) -> bool:
         """Read the registry once, and wait until the next read is due; False if none is needed."""
         with self._changed:
-            asked = dict(self._waiting)
-        reported = self._notify(asked.values())
+            asked = [*self._waiting.values()]
+        reported = self._notify(asked)
         with self._changed:
-            for context in reported:
-                if self._waiting.get(context.name) is context:
-                    del self._waiting[context.name]
+            for waiting in reported:
+                # Not if it has asked again since: the registry was read before that.
+                if self._waiting.get(waiting.context.name) is waiting:
+                    del self._waiting[waiting.context.name]
             if not self._waiting:
                 self._runs = False
                 return False
-            if self._waiting.items() <= asked.items():
+            if all(waiting in asked for waiting in self._waiting.values()):
                 self._changed.wait(QUERIES_EVERY_S)
             return True
 
-    def _notify(self, asked: Collection[InputContext]) -> list[InputContext]:
+    def _notify(self, asked: Collection[_Waiting]) -> list[_Waiting]:
         """Notify the streams; return those that need no more entries or have ended."""
         try:
-            queries = self._registry.queries()
-            learns = any(context.learning is not None for context in asked)
+            queries = self._registry.all_queries()
+            learns = any(waiting.context.learning is not None for waiting in asked)
             learned = self._registry.expected() if learns else {}
         except LogError:
             queries, learned = {}, None
         return [
-            context
-            for context in asked
-            if context.stop.is_set() or context.registered(queries, learned)
+            waiting
+            for waiting in asked
+            if waiting.context.stop.is_set() or waiting.context.registered(queries, learned)
         ]

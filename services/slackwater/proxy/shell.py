@@ -124,18 +124,21 @@ class InputContext:
             self.default_grid = Grid(max(1, int(GRID_WALL_US * event_clock.speed)), None)
 
     def registered(self, queries: Mapping[str, QueryDefinition], learned: Learned | None) -> bool:
-        """Store the registry's entries; return whether they are all that the stream needs."""
+        """Store the registry's entries; return whether they are all that the stream needs.
+
+        Deleted queries are among them. They give no cut points, and are not waited for.
+        """
         name = self.spec.name
         self.found |= {
             query.name: (query.grid, query.e0_us)
             for query in queries.values()
-            if name in query.spec.sources
+            if name in query.spec.sources and query.state != "deleted"
         }
         if learned is not None and not self.expecting.is_restored:
             self.expecting.restore(learned.get(name, ()))
         restored = self.learning is None or self.expecting.is_restored
         wanted = {q for q, spec in self.deployment.queries.items() if name in spec.sources}
-        return restored and wanted <= self.found.keys()
+        return restored and wanted <= queries.keys()
 
     def event_us(self, now_us: int) -> int | None:
         """Return the event clock's time; None for ``clock: data``, which is unpaced."""

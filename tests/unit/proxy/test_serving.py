@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, cast
 
 import pytest
 from tests.proxy_world import SPEC
@@ -15,7 +15,7 @@ from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec import decode_source, encode_source
 from slackwater.codec.state_records import encode_heartbeat
-from slackwater.model.deployment import Deployment
+from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
 from slackwater.model.errors import DeploymentError
 from slackwater.model.names import Names, ProxyName
 from slackwater.model.records import Heartbeat, Kind, SourceRecord
@@ -28,13 +28,14 @@ from slackwater.proxy.registered import RegistryWatch
 from slackwater.proxy.requests import BodyContent, Pushed, RequestQueue
 from slackwater.proxy.sensors import SensorInput, hand_over
 from slackwater.proxy.serving import ProxyShared, Rein, Serving
+from slackwater.proxy.shell import InputContext
 from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.runtime.service.beat import HeartbeatChanges
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener, HeartbeatSender
-from slackwater.runtime.service.parts import FAILED_CODE, FAILURES, PartBeat
-from slackwater.runtime.service.registry import Registry
+from slackwater.runtime.service.parts import FAILED_CODE, FAILURES, LEARN, PartBeat
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 A, B = (replace(SPEC, name=name) for name in ("a", "b"))
 
@@ -439,3 +440,79 @@ def test_a_posted_request_wakes_its_stream() -> None:
     loop.join(WAIT_S_MAX)
     assert waits == [False]
     assert len(queue.take()) == 1
+
+
+# --- queries that are added at run time ----------------------------------------------------------
+
+WINDOW = WindowSpec(7_000_000, 7_000_000)
+ADDED = QueryDefinition(
+    *("added", 0, 7, 250_000),
+    QuerySpec("added", ("a",), None, (), WINDOW, ("count",), bound_us=2_000_000),
+)
+
+
+def test_a_stream_learns_a_query_that_is_added_while_it_is_served(process: Make) -> None:
+    both = process()
+    assert both.ready("a", "b")
+    Registry(both.broker).publish_queries(ADDED)
+    both.servings["a"].verbs[LEARN]()
+    context = both.servings["a"]._input_context
+    assert context is not None
+    assert eventually(lambda: "added" in context.found)
+    grid, start_time = context.found["added"]
+    assert (grid.window, start_time) == (WINDOW, 7)
+    assert both.starts("a") == 1
+
+
+class SlowRegistry:
+    """Answers when it is let go on, with what was registered when it was asked."""
+
+    def __init__(self) -> None:
+        self.registered: dict[str, QueryDefinition] = {}
+        self.asked, self.goes_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def wait_for_clock(self) -> WallClock:
+        return WallClock()
+
+    def all_queries(self) -> dict[str, QueryDefinition]:
+        found = dict(self.registered)
+        self.asked.release()
+        assert self.goes_on.acquire(timeout=WAIT_S_MAX)
+        return found
+
+
+def test_a_query_that_is_added_while_the_registry_is_read_is_not_missed() -> None:
+    registry = SlowRegistry()
+    watch = RegistryWatch(cast(Registry, registry))
+    found: list[set[str]] = []
+
+    class Context:
+        name, learning, event_clock = ProxyName("a"), None, None
+        stop = threading.Event()
+
+        def start_clock(self, clock: object) -> None: ...
+
+        def registered(self, queries: Mapping[str, QueryDefinition], learned: object) -> bool:
+            found.append({*queries})
+            return True
+
+    context = cast(InputContext, Context())
+    watch.notify(context)
+    assert registry.asked.acquire(timeout=WAIT_S_MAX)
+    registry.registered = {"added": ADDED}
+    watch.notify(context)
+    registry.goes_on.release(2)
+    assert eventually(lambda: found == [set(), {"added"}])
+    assert eventually(lambda: not watch._runs)
+
+
+def test_a_deleted_query_is_not_waited_for(process: Make) -> None:
+    both = process()
+    assert both.ready("a", "b")
+    Registry(both.broker).publish_queries(replace(ADDED, state="deleted"))
+    context = both.servings["a"]._input_context
+    assert context is not None
+    context.deployment = Deployment("wall", {"a": A}, {"added": ADDED.spec})
+    assert not context.registered({}, {})
+    assert context.registered(Registry(both.broker).all_queries(), {})
+    assert context.found == {}

@@ -311,6 +311,75 @@ def test_queries_at_work_are_left_alone_until_one_ends(three: World) -> None:
     assert three.aggregator.detail["restarts"] == 1
 
 
+# --- fragments that are removed ------------------------------------------------------------------
+
+Q1 = fragment("q1").name
+
+
+def test_a_removed_fragment_leaves_the_query_of_the_others_alone(three: World) -> None:
+    three.aggregator.remove(Q1)
+    three.look(2)
+    assert three.aggregator.states.keys() == {"q0.0.a", "q2.0.a"}
+    assert three.running == three.queries[:1]
+    assert three.aggregator.ready
+
+
+def test_a_fragment_that_is_added_again_belongs_to_the_query_that_still_reads_it(
+    three: World,
+) -> None:
+    """1. q1 is paused. 2. It is resumed: its query has read on, and nothing is started."""
+    three.aggregator.remove(Q1)
+    three.look()
+    three.aggregator.add(fragment("q1"))
+    three.look()
+    assert three.aggregator.states["q1.0.a"] == "STABLE"
+    assert len(three.queries) == 1
+
+
+def test_a_query_that_fails_is_started_again_without_what_was_removed(three: World) -> None:
+    three.aggregator.remove(Q1)
+    three.look(20)
+    three.fail(three.queries[0])
+    three.look()
+    three.look(0.2)
+    assert three.queries[1].logs == {
+        (f"sw.ordered.{q}.0", line) for q in ("q0", "q2") for line in (0, 1)
+    }
+    three.aggregator.add(fragment("q1"))
+    three.look()
+    assert three.queries[2].logs == {("sw.ordered.q1.0", line) for line in (0, 1)}
+
+
+def test_a_query_ends_with_its_last_fragment(three: World) -> None:
+    for query in ("q0", "q1", "q2"):
+        three.aggregator.remove(fragment(query).name)
+    three.look()
+    assert three.queries[0].stopped
+    assert three.running == []
+    assert three.aggregator.ready
+    three.aggregator.add(fragment("q1"))
+    three.look()
+    assert len(three.running) == 1
+
+
+def test_a_fragment_that_is_removed_before_its_query_is_started_is_not_started(
+    three: World,
+) -> None:
+    three.aggregator.add(fragment("q3"))
+    three.aggregator.remove(fragment("q3").name)
+    three.look()
+    assert len(three.queries) == 1
+
+
+def test_the_replay_of_a_removed_fragment_ends(three: World) -> None:
+    three.look(3)
+    three.look(holes=[HOLE])
+    three.aggregator.remove(Q1)
+    three.look()
+    assert three.queries[1].stopped
+    assert three.running == [three.queries[0]]
+
+
 # --- a reader that misses a record (rule-11) ------------------------------------------------------
 
 HOLE: Log = ("sw.deltas.q1.0", 0)

@@ -29,7 +29,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from slackwater.codec.state_records import decode_registry, encode_registry
 from slackwater.model.deployment import Deployment, QuerySpec, readers_of
-from slackwater.model.errors import EnvironmentProblem, MalformedRecordError, UsageError
+from slackwater.model.errors import EnvironmentProblem, MalformedRecordError
 from slackwater.model.records import RegistryRecord
 from slackwater.primitives.eventclock import EventClock, clock_from_json
 from slackwater.primitives.lateness import LEARNING, Step
@@ -207,28 +207,26 @@ class Registry:
     def wait_for_query(self, name: str, timeout_s: float | None = None) -> QueryDefinition:
         """Wait until the query is registered; ``EnvironmentProblem`` after the timeout.
 
-        ``UsageError`` if it has been deleted.
+        A deleted one is returned, too: other queries may read its children.
         """
-        found = cast(QueryDefinition, self._wait(_QUERY + name, timeout_s))
-        if found.state == "deleted":
-            raise UsageError(f"query {name} has been deleted")
-        return found
+        return cast(QueryDefinition, self._wait(_QUERY + name, timeout_s))
 
     def wait_for_readers(self, children_of: str, queries: Collection[QuerySpec]) -> list[QuerySpec]:
         """Wait for the queries that read this query's children; ``queries`` are the file's.
 
         Only those that its definition names are waited for: a query that was added to the file is
         registered by the next start, and the processes of the others go on without it. If the file
-        has none of the readers, the query itself is the one: its roots may run elsewhere.
+        has none of the readers, the query itself is the one: its roots may run elsewhere. Deleted
+        queries have no roots.
         """
-        own = self.wait_for_query(children_of).spec
-        named = own.shared_by
-        known = {name: definition.spec for name, definition in self.queries().items()}
+        own = self.wait_for_query(children_of)
+        known = self.all_queries()
         for query in queries:
-            if query.name in named and query.name not in known:
-                known[query.name] = self.wait_for_query(query.name).spec
-        found = readers_of(children_of, (known[q.name] for q in queries if q.name in known))
-        return list(found) or [own]
+            if query.name in own.spec.shared_by and query.name not in known:
+                known[query.name] = self.wait_for_query(query.name)
+        there = [known[q.name] for q in queries if q.name in known]
+        found = readers_of(children_of, (each.spec for each in there if each.state != "deleted"))
+        return list(found) or [own.spec]
 
     def registered_readers(self, children_of: str) -> tuple[QuerySpec, ...]:
         """All registered queries that read this query's children, in the file or not."""

@@ -5,9 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.deployment.parse import parse_deployment
+from slackwater.deployment.sharing import share
 from slackwater.model.names import OrdererName, own_name
-from slackwater.runtime.local.changes import fragments_to_hosts
+from slackwater.runtime.local.changes import fragments_to_hosts, without_queries
+from slackwater.runtime.local.layout import aggregators_of, fragments_of
 
+SHARED = """\
+apiVersion: slackwater/v1
+streams:
+  a: {key: {value: a}, time: {column: t, unit: s}, fields: [x]}
+queries:
+  second: {from: [a], window: {size: 1s}, aggregate: [avg], bound: 2s}
+  minute: {from: [a], window: {size: 1m}, aggregate: [max], bound: 2s}
+"""
 QUERIES = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers(1, 3))
 
 
@@ -49,3 +60,13 @@ def test_an_added_root_goes_where_the_fewest_fragments_are() -> None:
     placed = fragments_to_hosts(fragments({"a": 2, "b": 1}), present)
     assert placed["host/0"] == [*present["host/0"], "orderer/b.0.a"]
     assert placed["host/1"] == [*present["host/1"], "root/b.0"]
+
+
+def test_children_run_while_any_query_reads_them() -> None:
+    both = share(parse_deployment(SHARED, "d.yaml").deployment)
+    orderers = ["orderer/second.0.a", "orderer/second.0.b"]
+    assert fragments_of(both) == [*orderers, "root/second.0", "root/minute.0"]
+    only = without_queries(both, ["second"])
+    assert fragments_of(only) == [*orderers, "root/minute.0"]
+    assert aggregators_of(only) == aggregators_of(both)
+    assert fragments_of(without_queries(both, ["second", "minute"])) == []

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.contracts.transport import no_failure
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec.state_records import decode_registry, encode_registry, encode_root_state
+from slackwater.deployment.parse import parse_deployment
 from slackwater.model.deployment import QuerySpec, WindowSpec
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import (
@@ -28,7 +30,7 @@ from slackwater.runtime.logs.memory import MemoryBroker, MemoryTransaction
 from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.topics import QueryTopics, topics_for
 from slackwater.runtime.logs.transport import read_to_end
-from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.runtime.service.registry import QueryDefinition, QueryState, Registry
 from slackwater.runtime.service.state import (
     read_root_state,
     read_root_states,
@@ -96,6 +98,71 @@ def test_definitions_and_clock_come_back_as_they_were(broker: MemoryBroker) -> N
     assert registry.clock() == WallClock()
     assert registry.query("climate") == CLIMATE
     assert registry.wait_for_query("climate", WAIT_S_MAX) == CLIMATE
+
+
+def applied(state: QueryState = "running") -> QueryDefinition:
+    """A definition as one that was applied at run time."""
+    deployment = parse_deployment(
+        """\
+apiVersion: slackwater/v1
+streams:
+  room-1: {key: {value: a}, time: {column: t, unit: s}, fields: [x]}
+  lab:
+    topic: {name: lab, format: json}
+    key: {field: mote}
+    time: {field: at, unit: ms}
+    fields: [x]
+    expect_every: 1s
+queries:
+  climate: {from: [room-1, lab], window: {size: 1s}, aggregate: [avg], bound: 2s}
+""",
+        "d.yaml",
+    ).deployment
+    spec = deployment.queries["climate"]
+    return QueryDefinition("climate", 0, 7, 250_000, spec, deployment=deployment, state=state)
+
+
+def test_a_query_that_was_applied_brings_its_deployment(broker: MemoryBroker) -> None:
+    for state in ("running", "paused"):
+        Registry(broker).publish_queries(applied(state))
+        assert Registry(broker).wait_for_query("climate", 0) == applied(state)
+        assert Registry(broker).queries() == {"climate": applied(state)}
+
+
+def test_a_deleted_query_is_registered_and_not_there(broker: MemoryBroker) -> None:
+    Registry(broker).publish_queries(applied())
+    Registry(broker).publish_queries(applied("deleted"))
+    registry = Registry(broker)
+    assert registry.queries() == {}
+    assert registry.query("climate") is None
+    assert registry.all_queries() == {"climate": applied("deleted")}
+    assert registry.wait_for_query("climate", 0).state == "deleted"
+
+
+def test_children_of_a_deleted_query_are_read_by_the_others(broker: MemoryBroker) -> None:
+    """1. hour reads the children of climate. 2. climate is deleted."""
+    both = ("climate", "hour")
+    climate = replace(SPEC, shared_by=both)
+    hour = replace(SPEC, name="hour", children_of="climate", shared_by=both)
+    registry = Registry(broker)
+    registry.publish_queries(replace(CLIMATE, spec=climate), QueryDefinition("hour", 0, 7, 9, hour))
+    assert registry.wait_for_readers("climate", [climate, hour]) == [climate, hour]
+    registry.publish_queries(replace(CLIMATE, spec=climate, state="deleted"))
+    assert registry.wait_for_readers("climate", [climate, hour]) == [hour]
+    assert registry.registered_readers("climate") == (hour,)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("streams", {}), ("queries", {}), ("streams", 3), ("names", {"prefix": 3})],
+)
+def test_a_definition_whose_deployment_lacks_something_is_no_entry(
+    field: str, value: object
+) -> None:
+    values = applied().to_json()
+    values["deployment"][field] = value
+    with pytest.raises(ValueError, match=r"deployment|streams|names|dictionary|string"):
+        QueryDefinition.from_json(values)
 
 
 def test_the_newest_entry_of_a_name_counts(broker: MemoryBroker) -> None:
