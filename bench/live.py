@@ -116,6 +116,7 @@ class LiveAnswers(threading.Thread):
     """Reads the query's results for as long as the program runs."""
 
     bootstrap: str
+    query: str = QUERY
     stable: list[LiveAnswer] = field(default_factory=list)
     first_late_s: list[float] = field(default_factory=list)
     """Of each window's first answer, stable or not, after its normal time."""
@@ -129,7 +130,7 @@ class LiveAnswers(threading.Thread):
     def run(self) -> None:
         """Read on."""
         reader = KafkaTransport(self.bootstrap).reader(isolation="read_committed")
-        reader.assign({(Names().results(QUERY, kind), 0): 0 for kind in RESULT_KINDS})
+        reader.assign({(Names().results(self.query, kind), 0): 0 for kind in RESULT_KINDS})
         counted: dict[str, float] = defaultdict(float)
         answered: set[str] = set()
         while True:
