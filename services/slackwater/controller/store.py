@@ -11,14 +11,14 @@ from __future__ import annotations
 import fcntl
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Final
+from typing import BinaryIO, Final
 
 from slackwater.controller.wire import WireError, from_bytes, to_bytes
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.protocols.iads.control_object import view_of_number
 from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.messages import SavedMembership
-from slackwater.runtime.security.private import make_private, write_atomically
+from slackwater.runtime.security.private import append_to, make_private, write_atomically
 
 FILE_VERSION: Final = 1
 FILE_NAME: Final = "controller.json"
@@ -39,7 +39,7 @@ class _Content:
 class Store:
     """The file of one controller, opened by ``open_store``; one process has it at a time."""
 
-    def __init__(self, path: Path, name: str, content: _Content, lock: IO[str]) -> None:
+    def __init__(self, path: Path, name: str, content: _Content, lock: BinaryIO) -> None:
         self._path = path
         self._header: Final = to_bytes(_Header, _Header(FILE_VERSION, name)).decode()
         self._content = content
@@ -84,7 +84,7 @@ def open_store(directory: Path, name: str) -> Store:
             version or of another controller.
     """
     make_private(directory)
-    lock = (directory / "lock").open("w")
+    lock = append_to(directory / "lock")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,6 +40,19 @@ def test_a_restart_finds_what_was_saved(tmp_path: Path) -> None:
     assert again.saved.incarnation == 2
     again.close()
     assert again.saved.view_number == view_of_number(filled().number_greatest) == 7
+
+
+def test_all_of_it_is_its_owner_s_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = open_store(tmp_path / "a", "a")
+        store.save_state(filled())
+        store.close()
+    finally:
+        os.umask(before)
+    found = [tmp_path / "a", *(tmp_path / "a").iterdir()]
+    assert len(found) > 2
+    assert [path.name for path in found if path.stat().st_mode & 0o77] == []
 
 
 @pytest.mark.parametrize(
