@@ -5,7 +5,7 @@ the time. Others, with a ``where`` of their own, are applied and deleted one aft
 last one is paused for a minute and resumed.
 
 ``first answer``: from the controller's response to the first stable answer of the new query.
-``beyond``: the same less the time until that window was due: the target is 3 s.
+``late``: the same less the time until that window was due: the target is 3 s.
 ``gone``: from the response to a delete until no process reports a fragment of the query.
 The latency of the first query is that of its first answers, after their normal time.
 A window is wrong if it does not count exactly a second's readings.
@@ -209,17 +209,17 @@ def run(bench: Bench, times: int) -> None:
     before = others.first_late_s[begun:]
     begun = len(others.first_late_s)
     print(f"{bench.feeder.each_second} readings/s\n")
-    print("| applied | first answer s | beyond s | gone s |")
+    print("| applied | first answer s | late s | gone s |")
     print("|---|---|---|---|")
     for number in range(times):
         answers, accepted_s = bench.apply(number)
         first = answers.stable[0]
-        beyond_s = first.seen_s - max(first.due_s, accepted_s)
+        late_s = first.seen_s - max(first.due_s, accepted_s)
         time.sleep(5)
         bench.check(answers)
         gone_s = bench.delete(number)
         print(
-            f"| {number} | {first.seen_s - accepted_s:.1f} | {beyond_s:.1f} | {gone_s:.1f} |",
+            f"| {number} | {first.seen_s - accepted_s:.1f} | {late_s:.1f} | {gone_s:.1f} |",
             flush=True,
         )
     during = others.first_late_s[begun:]

@@ -486,7 +486,7 @@ def test_a_query_that_is_added_while_the_registry_is_read_is_not_missed() -> Non
     watch = RegistryWatch(cast(Registry, registry))
     found: list[set[str]] = []
 
-    class Context:
+    class WaitingInput:
         name, learning, event_clock = ProxyName("a"), None, None
         stop = threading.Event()
 
@@ -496,7 +496,7 @@ def test_a_query_that_is_added_while_the_registry_is_read_is_not_missed() -> Non
             found.append({*queries})
             return True
 
-    context = cast(InputContext, Context())
+    context = cast(InputContext, WaitingInput())
     watch.notify(context)
     assert registry.asked.acquire(timeout=WAIT_S_MAX)
     registry.registered = {"added": ADDED}
