@@ -1,7 +1,7 @@
-"""``python -m tests.simulator``: many seeds on all cores, one seed, or a plan; failures shrink.
+"""``python -m tests.simulator``: runs many seeds on all cores, one seed, or a plan.
 
-The first failure ends the run, unless it is told to keep going. It is made as small as a minute
-allows, and printed with the command that repeats it.
+The first failure ends the run, unless ``--keep-going`` is given. The failing plan is shrunk for at
+most a minute, and printed with the command that repeats it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ REPORT_EVERY_S = 20
 
 
 def main() -> int:
-    """Run what was asked for; 1 if a guarantee was broken."""
+    """Parse the arguments and run; return 1 if a guarantee was violated."""
     options = _options()
-    logging.disable()  # that damage is damage the history says
+    logging.disable()  # damaged records are counted by the history
     if options.plan or options.seed is not None:
         return _one(options)
     return _many(options)
@@ -87,7 +87,7 @@ def _many(options: argparse.Namespace) -> int:
 
 
 def _chunks(first: int, count: int, jobs: int) -> Iterator[tuple[int, int, list[int]]]:
-    """How many seeds were run, how long they lived, which of them failed."""
+    """Run the seeds; return their number, the simulated time, and the failing seeds."""
     starts = range(first, first + count, CHUNK)
     ranges = [range(at, min(at + CHUNK, first + count)) for at in starts]
     if jobs == 1:

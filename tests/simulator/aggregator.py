@@ -1,8 +1,8 @@
-"""The aggregator as the pure function it is: one ordered record in, one delta per part out.
+"""Model of the aggregator, a pure function: one ordered record in, one delta per part out.
 
-The real one is native Spark expressions; here the same figures are made one by one. It may run
-twice, send what it sent before, and be late: deltas have their identity from the record's offset.
-A record that does not decode gives VOID (rule-19).
+The real one consists of native Spark expressions; here the same figures are computed one by one. It
+may run twice, repeat records, and be late: a delta's identity is the record's offset. A record that
+does not decode gives VOID (rule-19).
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from tests.simulator.world import World
 
 Fragment = tuple["SimQuery", int, int]
-"""Of a query: child, replica."""
+"""Key of a query's fragment: child, replica."""
 
 HOLE_REPEAT_US = 2 * SECOND
-"""The product's."""
+"""The production value."""
 
 
 @lru_cache(maxsize=4096)
 def part_of(key: str, parts: int) -> int:
-    """Which part a key belongs to."""
+    """Return the part of a key."""
     return crc32(key.encode()) % parts
 
 
 def aggregate(record: OrderedRecord | None, seq: int, parts: int) -> list[DeltaRecord]:
-    """One delta for each part."""
+    """Return one delta for each part."""
     if record is None:
         return [DeltaRecord(Kind.VOID, 0, 0, -1, 0, 0, seq) for _ in range(parts)]
     figures = _figures(record)
@@ -49,7 +49,7 @@ def aggregate(record: OrderedRecord | None, seq: int, parts: int) -> list[DeltaR
 
 
 def _figures(record: OrderedRecord) -> list[list[list[float]]]:
-    """By field and key: count, sum, m2, min, max. Plain loops: a bucket has a dozen readings."""
+    """Return count, sum, m2, min and max by field and key, by plain loops."""
     runs = list(pairwise(map(int, record.offsets.tolist())))
     columns = [values.tolist() for values in record.values]
     return [[_five(values[low:high]) for low, high in runs] for values in columns]
@@ -106,7 +106,7 @@ def _hash(keys: tuple[str, ...]) -> int:
 
 
 class SimAggregator(Process):
-    """One running instance; it may host any fragments, and others may host the same."""
+    """A running instance; it may run any fragments, and other instances may run the same ones."""
 
     def __init__(self, world: World, name: str, fragments: list[Fragment]) -> None:
         super().__init__(world, name)
@@ -117,7 +117,7 @@ class SimAggregator(Process):
         self._busy_until: dict[tuple[object, ...], int] = {}
 
     def start(self) -> None:
-        """rule-26: from the smallest ``contiguous_seq`` over the state records of all readers."""
+        """Start at the smallest ``contiguous_seq`` of all readers' state records (rule-26)."""
         if not self.world.broker.up:
             self.later(20_000, self.start)
             return
@@ -137,7 +137,7 @@ class SimAggregator(Process):
         self._begun[log.name] = self.now
 
     def _send_again(self) -> None:
-        """Where a root misses what it has sent, go on from where the roots are (rule-11)."""
+        """Replay from the roots' positions when a root misses records (rule-11)."""
         repeat_us = self.world.config.paced(HOLE_REPEAT_US)
         for log, query, at in self._inputs:
             is_settled = self.now - self._begun[log.name] > repeat_us
@@ -158,7 +158,7 @@ class SimAggregator(Process):
             try:
                 some = log.read(self._next[log.name], 20 if cost_us else 500)
             except PositionGoneError:
-                self.world.restart(self)  # it never skips (``failOnDataLoss``)
+                self.world.restart(self)  # nothing is skipped (``failOnDataLoss``)
                 return
             for offset, value in some:
                 self._aggregate(query, value, offset, at)
@@ -169,7 +169,7 @@ class SimAggregator(Process):
 
     @staticmethod
     def task_of(child: int, replica: int, line: int) -> tuple[int, ...]:
-        """Each partition has a task of its own: one does not wait for another (trace-33)."""
+        """Return the partition's task; each has its own, so none waits for another (trace-33)."""
         return child, replica, line
 
     def _aggregate(
@@ -181,7 +181,7 @@ class SimAggregator(Process):
 
 
 def contiguous_seq_of(state: RootState | None, child: int, replica: int, line: int) -> int:
-    """What an aggregator need not send again, by one part's state record."""
+    """Return the position before which no replay is needed, by one part's state record."""
     for log in state.logs if state is not None else ():
         if (log.child, log.replica, log.line) == (child, replica, line):
             return log.contiguous_seq

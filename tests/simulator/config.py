@@ -1,13 +1,12 @@
-"""What is simulated: one deployment with one query, or with two, as plain values.
+"""The simulated deployment, with one or two queries, as plain values.
 
-A ``WorldConfig`` describes query q and its surroundings. Where q is read by another query, p,
-``reader`` is the same from p's point of view (trace-20): other inputs and windows, the same X.
-Where another query, r, reads q's children (``deployment/sharing.py``), ``reader`` is r: other
-windows and roots, all else the same.
+A ``WorldConfig`` describes query q and its environment. If another query, p, reads q, ``reader`` is
+the configuration of p (trace-20): other inputs and windows, the same X. If another query, r, reads
+q's children (``deployment/sharing.py``), ``reader`` is r: other windows and roots, all else equal.
 
-``pace`` scales the times of the surroundings (restarts, heartbeats, state records): a world whose
-bound is a tenth of a real one's lives ten times as fast, and has as many faults in a tenth of the
-events. What the product itself fixes in real time is not scaled.
+``pace`` scales the times of the environment (restarts, heartbeats, state records): a run with a
+tenth of the usual bound is ten times as fast, and has as many faults in a tenth of the events.
+Real-time constants of the product are not scaled.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from slackwater.protocols.dpc.soutput.upstream import STALE_US_MAX
 from slackwater.protocols.dpc.sunion.join import SJoin
 
 FIELDS = ("x",)
-"""Of every stream."""
+"""The fields of every stream."""
 ROW_BYTES = 600
-"""At most, of a result: its text, and what holds it in memory."""
+"""Maximum size of a row of a result: its text, and the objects in memory."""
 START_TIME_US = 1_000_000 * SECOND
-"""When a world begins: a round number, so that traces can be read."""
+"""Start time of a run: a round number, for readable traces."""
 
 
 AGGREGATE = ("count", "sum")
-"""What is answered of each field: figures whose fold is exact, whatever its order."""
+"""The computed aggregates of each field; their merge is exact in any order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Query p: it reads q, and perhaps streams of its own or streams that q reads too."""
+    """Query p: it reads q, and perhaps streams of its own or streams that q also reads."""
 
     children: tuple[tuple[str, ...], ...] = (("q",),)
     replicas: int = 2
@@ -53,7 +52,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Query r: it reads q's children, and has windows of its own."""
+    """Query r: it reads q's children, and has its own windows."""
 
     window_us: int = 2 * SECOND
     slide_us: int = 2 * SECOND
@@ -74,14 +73,15 @@ class WorldConfig:
     policy: Policy = PROCESS
     disorder_us: int = 20 * MS
     disorder_more_us: dict[str, int] = field(default_factory=dict)
-    """Of some streams: how much less they promise than the others."""
+    """By stream: additional lag of its watermark."""
     expect_every_us: dict[str, int] = field(default_factory=dict)
-    """Of those whose promises come from their readings alone."""
+    """By stream whose watermark derives from readings alone: ``expect_every``."""
     learns: dict[str, int] = field(default_factory=dict)
-    """Of those of them that learn it: what holds at first. What it may grow to is the former."""
+    """By stream that learns ``expect_every``: the initial value; ``expect_every_us`` has the
+    maximum."""
     habits: Habits = field(default_factory=Habits)
     skew_us: dict[str, int] = field(default_factory=dict)
-    """By process: how far its machine's clock is ahead."""
+    """By process: offset of its machine's clock."""
     start_time_us: int = START_TIME_US
     record_readings_max: int = 10_000
     piece_bytes_max: int = 8 << 20
@@ -92,42 +92,43 @@ class WorldConfig:
     seek_period_us: int = 100 * MS
     pace: float = 1.0
     zombie_us: tuple[int, int] = (0, 400 * MS)
-    """How long a process that was replaced works on."""
+    """Range of the time for which a replaced process continues."""
     record_us: int = 30
-    """What it takes an orderer to read a record that it needs."""
+    """Time for an orderer to process a record."""
     aggregate_us: int = 0
-    """What it takes an aggregator's task to make the deltas of a record."""
+    """Time for an aggregator's task to compute the deltas of a record."""
     live_records_max: int = 100
-    """Most records that an orderer's consumer gives it of one log at a time."""
+    """Maximum records of one log per poll of an orderer's consumer."""
     fetch_us: tuple[int, int] = (500, 4 * MS)
     restart_us: tuple[int, int] = (300 * MS, 900 * MS)
     stale_us: int = STALE_US_MAX
-    """How long a root counts on a replica's last heartbeat; it wakes as often."""
+    """Time for which a replica's last heartbeat is valid for a root; also the root's timer."""
     join_us: int = 0
-    """Readings of the first stream and of the others are joined that are so close; 0: a union."""
+    """Maximum distance of joined readings of the first stream and the others; 0: a union."""
     hosted: bool = False
-    """Does an orderer's live consumer read its logs for others already when the orderer begins?"""
+    """Whether an orderer's live consumer already reads its logs for others when the orderer
+    starts."""
     rows: bool = False
-    """Has the query no window (trace-21)? Then each bucket counts as one, and no aggregator reads
-    it."""
+    """Whether the query has no window (trace-21); then buckets take the place of windows, and there
+    is no aggregator."""
     chain: Chain | None = None
-    """Who reads the results."""
+    """The reader of the results."""
     sharing: Sharing | None = None
-    """Who reads the children; a world has one of the two at most."""
+    """The reader of the children; a run has at most one of the two."""
     name: str = "q"
     reads: WorldConfig | None = None
-    """Of p: the query whose results it reads."""
+    """For p: the query whose results it reads."""
     children_of: str = ""
-    """Of r: the query whose children it reads; empty: its own."""
+    """For r: the query whose children it reads; empty: its own."""
     cut_windows: tuple[WindowSpec, ...] = ()
-    """Of r: the windows of all queries that read them."""
+    """For r: the windows of all queries that read them."""
 
     @cached_property
     def reader(self) -> WorldConfig | None:
         """The query that reads this one's results or children."""
         chain, sharing = self.chain, self.sharing
         if sharing is not None:
-            assert chain is None, "a world has two queries at most"
+            assert chain is None, "a run has at most two queries"
             return replace(
                 self, name="r", children_of=self.name, cut_windows=self.others, sharing=None,
                 window_us=sharing.window_us, slide_us=sharing.slide_us,
@@ -143,7 +144,7 @@ class WorldConfig:
 
     @property
     def queries(self) -> tuple[WorldConfig, ...]:
-        """This one, and who reads it."""
+        """This query and its reader."""
         return (self,) if self.reader is None else (self, self.reader)
 
     @cached_property
@@ -161,12 +162,12 @@ class WorldConfig:
 
     @property
     def child_query(self) -> str:
-        """The query that its children are named after."""
+        """The query after which the children are named."""
         return self.children_of or self.name
 
     @property
     def is_alone(self) -> bool:
-        """Has the world no other query?"""
+        """Whether there is no other query."""
         return self.reader is None and self.reads is None and not self.children_of
 
     @cached_property
@@ -176,11 +177,11 @@ class WorldConfig:
 
     @cached_property
     def streams(self) -> tuple[str, ...]:
-        """All streams that the query itself reads, in the children's order."""
+        """The streams that the query itself reads, in the children's order."""
         return tuple(s for s in self.inputs if self.reads is None or s != self.reads.name)
 
     def logs_of(self, child: int) -> list[str]:
-        """The logs that an orderer reads: of a part of a query two, as the product names them."""
+        """Return the logs of an input: two for a part of a query, with the product's names."""
         return [log for source in self.children[child] for log in self._logs(source)]
 
     def _logs(self, source: str) -> list[str]:
@@ -190,17 +191,17 @@ class WorldConfig:
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
-        """All streams that its results come from (trace-20)."""
+        """All streams from which its results derive (trace-20)."""
         above = () if self.reads is None else self.reads.sources
         return tuple(dict.fromkeys((*above, *self.streams)))
 
     @cached_property
     def all_streams(self) -> tuple[str, ...]:
-        """Those of the whole deployment."""
+        """The streams of the whole deployment."""
         return self.sources if self.reader is None else self.reader.sources
 
     def fields_of(self, source: str) -> tuple[str, ...]:
-        """What an input brings: a stream its field, a query each figure of its fields."""
+        """Return the fields of an input: one for a stream, one per figure and field for a query."""
         if self.reads is None or source != self.reads.name:
             return FIELDS
         if self.reads.rows:
@@ -209,14 +210,14 @@ class WorldConfig:
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
-        """What is aggregated."""
+        """The aggregated fields."""
         if self.join_us:
             return joined_fields(FIELDS, FIELDS)
         return tuple(dict.fromkeys(f for source in self.inputs for f in self.fields_of(source)))
 
     @property
     def join(self) -> SJoin | None:
-        """Of the first stream with all others."""
+        """The join of the first stream with all others."""
         if not self.join_us:
             return None
         left_of = tuple(stream == self.streams[0] for stream in self.streams)
@@ -224,11 +225,11 @@ class WorldConfig:
 
     @property
     def lateness_us(self) -> int:
-        """rule-15: of all streams that the results come from, at most; a chain adds nothing."""
+        """Maximum lateness over all streams of the results; a chain adds none (rule-15)."""
         return max(self.disorder_of(s) + self.expect_every_us.get(s, 0) for s in self.sources)
 
     def lateness(self, learned: Mapping[str, Iterable[Step]]) -> Lateness:
-        """The same with what is recorded of the streams that learn."""
+        """Return the lateness with the recorded steps of learning streams."""
         every = self.expect_every_us | self.learns
         least = max(self.disorder_of(s) + every.get(s, 0) for s in self.sources)
         steps = [
@@ -239,7 +240,7 @@ class WorldConfig:
         return Lateness(least, steps)
 
     def learning_of(self, stream: str) -> Learning | None:
-        """How a stream learns, in a hurry (decision 28); None if it does not."""
+        """Return the learning parameters, on the short time scale (decision 28), or None."""
         first_us = self.learns.get(stream)
         if first_us is None:
             return None
@@ -247,13 +248,13 @@ class WorldConfig:
         return Learning(first_us, most_us, max(1 * MS, (most_us - first_us) // 8), gaps_min=10)
 
     def disorder_of(self, stream: str) -> int:
-        """How much less than its clock, or its largest reading, a stream promises."""
+        """Return the lag of a stream's watermark behind its clock or largest reading."""
         return self.disorder_us + self.disorder_more_us.get(stream, 0)
 
     def habits_of(self, stream: str) -> Habits:
-        """A stream's readings come as late as it promises them.
+        """Return the delays of a stream's readings: up to the lag of its watermark.
 
-        Not where its promises are made from them: those would come late themselves.
+        Streams whose watermarks derive from readings have none: their watermarks would lag too.
         """
         if stream in self.expect_every_us:
             return self.habits
@@ -262,35 +263,35 @@ class WorldConfig:
 
     @property
     def first_window(self) -> int:
-        """The first window that holds E0."""
+        """Start of the first window that contains E0."""
         return self.grid.first_window_holding(self.start_time_us)
 
     @property
     def skew_us_max(self) -> int:
-        """How far the clocks of two machines are apart."""
+        """Maximum difference of the clocks of two machines."""
         return max(self.skew_us.values(), default=0) - min(self.skew_us.values(), default=0)
 
     def paced(self, us: int) -> int:
-        """A time of the surroundings in this world."""
+        """Scale a time of the environment."""
         return round(us * self.pace)
 
     @property
     def stages(self) -> int:
-        """Of the longest path: two for each query."""
+        """Stages of the longest path: two for each query."""
         return 4 if self.chain is not None or self.reads is not None else 2
 
     def answer_within_us(self, stage: int) -> int:
-        """The ladder of deadlines (trace-13): stage 1 orderer, 2 root; behind them who reads it."""
+        """Return the deadlines (trace-13): 1 is the orderer, 2 the root, then the reader's."""
         stages = 2 if self.chain is None else 4
         return self.bound_us - (stages - stage + 1) * self.margin_us
 
     def orderer_name(self, child: int, replica: int) -> str:
-        """As status prints it."""
+        """Return the process's name, as in ``status``."""
         return OrdererName(self.child_query, child, replica).process
 
     @property
     def aggregator_names(self) -> list[str]:
-        """One for each replica: fragments of two replicas run in different aggregators.
+        """Names, one per replica: fragments of two replicas run in different aggregators.
 
         See trace-19.
         """
@@ -298,18 +299,18 @@ class WorldConfig:
 
     @property
     def orderer_names(self) -> list[str]:
-        """All replicas of all children that it reads."""
+        """Names of all replicas of all children that it reads."""
         at = [(c, r) for c in range(len(self.children)) for r in range(self.replicas)]
         return [self.orderer_name(c, r) for c, r in at]
 
     @property
     def root_names(self) -> list[str]:
-        """All parts."""
+        """Names of all parts."""
         return [RootName(self.name, p).process for p in range(self.parts)]
 
     @property
     def names(self) -> list[str]:
-        """All processes, as status prints them; those of the reader last."""
+        """Names of all processes, as in ``status``; those of the reader last."""
         proxies = [f"proxy/{s}" for s in self.all_streams]
         own = [*proxies, *self.orderer_names, *self.aggregator_names, *self.root_names]
         reader = self.reader
@@ -319,7 +320,7 @@ class WorldConfig:
 
     @property
     def query(self) -> QuerySpec:
-        """The query, as what reads deployments knows it."""
+        """The query as a value of the deployment."""
         return QuerySpec(
             self.name, self.inputs, None, None,
             None if self.rows else WindowSpec(self.window_us, self.slide_us),
@@ -330,7 +331,7 @@ class WorldConfig:
 
 
 def spread(items: Sequence[str], children: int) -> tuple[tuple[str, ...], ...]:
-    """Streams over children, neighbours together."""
+    """Distribute streams over children, neighbours together."""
     base, longer = divmod(len(items), children)
     found, at = [], 0
     for child in range(children):

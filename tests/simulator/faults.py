@@ -1,7 +1,7 @@
-"""Faults: what may befall a world, and which, when and for how long, drawn from a seed.
+"""Faults: their kinds, and plans of faults drawn from a seed.
 
-A plan is data, so that a failing one can be printed, shortened and repeated. A fault is written as
-people read it: ``at=1.2s silence s1 for 0.4s``; ``parse`` is the inverse of ``str``.
+A plan is data, so a failing one can be printed, shrunk and repeated. A fault has a readable form,
+``at=1.2s silence s1 for 0.4s``; ``parse`` is the inverse of ``str``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault; times in us from the world's start. ``by`` is its size, where it has one."""
+    """One fault; times in us from the run's start. ``by`` is its magnitude, if it has one."""
 
     at: int
     what: str
@@ -33,7 +33,7 @@ class Fault:
     by: int = 0
 
     def __str__(self) -> str:
-        """As ``parse`` reads it."""
+        """Return the form that ``parse`` reads."""
         words = [f"at={self.at / SECOND:.10g}s", self.what, *filter(None, [self.whom])]
         words += ["for", f"{self.for_us / SECOND:.10g}s"] if self.for_us else []
         words += ["by", f"{self.by}"] if self.by else []
@@ -41,7 +41,7 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """The inverse of ``str``."""
+        """Parse the form of ``str``."""
         found = _FORM.fullmatch(text.strip())
         if found is None or found["what"] not in STRIKES:
             raise ValueError(f"not a fault: {text!r}")
@@ -49,7 +49,7 @@ class Fault:
         return cls(at, found["what"], found["whom"] or "", length, int(found["by"] or 0))
 
     def strike(self, world: World) -> None:
-        """Let it happen."""
+        """Inject the fault."""
         STRIKES[self.what](world, self)
 
 
@@ -76,7 +76,7 @@ STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {
     "cut": lambda world, f: world.cut(f.whom, f.by),
     "truncate": lambda world, _: world.truncate(),
 }
-"""To add a fault: an act of the world, a line here, and a drawing in ``_Drawing``."""
+"""To add a fault: add an act of the world, a line here, and a drawing in ``_Drawing``."""
 
 
 def _deaf_root(whom: str) -> tuple[str, int, int]:
@@ -106,7 +106,7 @@ WEIGHTS: Final = {
 
 
 def plan(rng: Random, config: WorldConfig, until_us: int, count: int) -> tuple[Fault, ...]:
-    """``count`` faults (a flapping source is several) before ``until_us``, in the order of time."""
+    """Draw ``count`` faults (a flapping source is several) before ``until_us``, ordered by time."""
     draw = _Drawing(rng, config)
     faults: list[Fault] = []
     for kind in rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=count):
@@ -116,7 +116,7 @@ def plan(rng: Random, config: WorldConfig, until_us: int, count: int) -> tuple[F
 
 
 def plan_chain(rng: Random, reader: WorldConfig, until_us: int) -> tuple[Fault, ...]:
-    """Faults of a query that reads another, and perhaps some that only a chain notices together."""
+    """Draw faults for a chain, including some that affect both queries together."""
     draw, reads = _Drawing(rng, reader), reader.reads
     assert reads is not None
     faults = [*plan(rng, reader, until_us, rng.choice([0, 1, 2, 4]))]
@@ -127,15 +127,16 @@ def plan_chain(rng: Random, reader: WorldConfig, until_us: int) -> tuple[Fault, 
     soon = at + draw.between(0, 1)
     match rng.choice(["", "", "stable topic", "own stream", "retention"]):
         case "stable topic":
-            # What is tentative comes, what is stable before and behind it does not.
+            # Tentative rows arrive, but no stable rows before and after them.
             for name in (reader.orderer_name(child, r) for r in range(reader.replicas)):
                 of = f"{name} {reads.name}/{part}"
                 faults += [silent, Fault(soon, "deaf", of, draw.between(0.5, 3))]
         case "own stream" if reader.streams:
-            # Both versions of a window are there while the reader waits for something else.
+            # Both versions of a window are available while the reader waits for another input.
             faults += [silent, Fault(soon, "silence", reader.streams[0], draw.between(1, 3))]
         case "retention":
-            # What was answered while nobody read is gone, perhaps from the middle of a window.
+            # Answers given while the reader was down are deleted, perhaps from the middle of a
+            # window.
             length = draw.between(1, 3)
             for r in range(reader.replicas):
                 faults.append(Fault(at, "pause", reader.orderer_name(child, r), length))
@@ -145,7 +146,7 @@ def plan_chain(rng: Random, reader: WorldConfig, until_us: int) -> tuple[Fault, 
 
 
 def plan_sharing(rng: Random, reader: WorldConfig, until_us: int) -> list[Fault]:
-    """Faults of a query that reads another's children, and some that befall its roots alone."""
+    """Draw faults for queries that share children, including some that affect only r's roots."""
     draw = _Drawing(rng, reader)
     faults = [*plan(rng, reader, until_us, rng.choice([0, 1, 2]))]
     at = rng.randrange(reader.bound_us, until_us) // MS * MS
@@ -166,7 +167,7 @@ def plan_sharing(rng: Random, reader: WorldConfig, until_us: int) -> list[Fault]
 
 
 def _reader_lacks(rng: Random, reader: WorldConfig, at: int, kind: str) -> list[Fault]:
-    """The other query's root reads on; what this one lacks must stay, or come again."""
+    """The other query's root continues; what this one lacks must be kept, or sent again."""
     draw, part, child = _Drawing(rng, reader), rng.randrange(reader.parts), 0
     root, length = reader.root_names[part], draw.between(0.8, 4)
     logs = [DeltaLog(child, replica, LineName.STABLE) for replica in range(reader.replicas)]
@@ -184,7 +185,7 @@ def _reader_lacks(rng: Random, reader: WorldConfig, at: int, kind: str) -> list[
 
 
 def plan_overload(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
-    """A root or an orderer has to do more than it can, a little or by far."""
+    """Draw an overload of a root or an orderer, slight or severe."""
     draw, at = _Drawing(rng, config), rng.randrange(config.bound_us, until_us) // MS * MS
     if rng.randrange(3):
         name, unit_us = rng.choice(config.root_names), config.slide_us
@@ -195,7 +196,7 @@ def plan_overload(rng: Random, config: WorldConfig, until_us: int) -> list[Fault
 
 
 def plan_damage(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
-    """Records turn into bytes that do not decode, most before somebody has read them."""
+    """Draw damage: records become undecodable bytes, most of them before a reader has read them."""
     draw, child = _Drawing(rng, config), rng.randrange(len(config.children))
     part = rng.randrange(config.parts)
     logs = [f"sw.source.{name}" for name in config.children[child] if name in config.streams]
@@ -219,7 +220,7 @@ def plan_damage(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
 
 
 def plan_result_damage(rng: Random, reader: WorldConfig, until_us: int) -> list[Fault]:
-    """The same of results, and of the orderers of the query that reads them."""
+    """Draw damage to results, and faults of the reading query's orderers."""
     reads = reader.reads
     assert reads is not None
     child = next(i for i, of in enumerate(reader.children) if reads.name in of)
@@ -239,7 +240,7 @@ def plan_result_damage(rng: Random, reader: WorldConfig, until_us: int) -> list[
 
 
 class _Drawing:
-    """Lengths are drawn relative to the bound: shorter, about as long, or much longer."""
+    """Draws lengths relative to the bound: shorter, about as long, or much longer."""
 
     def __init__(self, rng: Random, config: WorldConfig) -> None:
         self._rng, self._config = rng, config
@@ -261,7 +262,7 @@ class _Drawing:
         return [Fault(at, kind, self._rng.choice(self._config.names))]
 
     def other(self, at: int, kind: str) -> list[Fault]:
-        """Pauses of every kind of process, with and without a successor."""
+        """Draw pauses of every kind of process, with and without a successor."""
         return [Fault(at, kind, self._rng.choice(self._config.names), self._length())]
 
     def lose(self, at: int, kind: str) -> list[Fault]:

@@ -1,4 +1,4 @@
-"""Heartbeats: what each process last said, as the others know it, some time later."""
+"""Heartbeats: the last state of each process, as received by the others after a delay."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from slackwater.sessions.root import RootSession
 
 DELAY_US = 50_000
-"""An orderer's period of 40 ms, and the way to the others."""
+"""An orderer's period of 40 ms, plus the delivery time."""
 
 
 def beat_of(
     process: str, detail: dict[str, int] | None = None, states: dict[str, str] | None = None
 ) -> Heartbeat:
-    """A heartbeat that carries these counters, or these states of outputs."""
+    """Return a heartbeat with these counters, or these states of outputs."""
     return Heartbeat(process, 0, 0, 0, -1, ready=True, states=states or {}, detail=detail or {})
 
 
 @cache
 def beat_of_state(process: str, topic: str, state: str) -> Heartbeat:
-    """The same, of one output: a root is told it in every turn."""
+    """Return a heartbeat with one output's state: a root receives it in every turn."""
     return beat_of(process, states={topic: state})
 
 
@@ -44,7 +44,7 @@ class _SentHeartbeats:
 
 
 class Heartbeats:
-    """The topic, without its bytes: a word is known to others ``DELAY_US`` after it was said."""
+    """Model of the heartbeat topic: a heartbeat is received ``DELAY_US`` after it was sent."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -53,7 +53,7 @@ class Heartbeats:
         self._sent: dict[str, _SentHeartbeats] = {}
 
     def emit(self, process: Process, session: OrdererSession | RootSession) -> None:
-        """A process says how it is; a report is made only of what has changed, as in a host."""
+        """Send a process's state; as in a host, a report is built only for what has changed."""
         now = self._world.scheduler.now
         answer = self._sent.get(process.name)
         if answer is None or answer.process is not process:
@@ -76,7 +76,7 @@ class Heartbeats:
                 answer.states.popleft()
 
     def last_heartbeat(self, name: str) -> tuple[LineState, int] | None:
-        """What a process said last, as the others know it, and when they heard it."""
+        """Return the last heartbeat of a process as received, and the time of its reception."""
         answer = self._sent.get(name)
         if answer is None:
             return None
@@ -92,11 +92,11 @@ class Heartbeats:
         return LineState(known), received_at
 
     def is_hole(self, hole: Hole) -> bool:
-        """Does anybody see this hole?"""
+        """Return whether any process reports this hole."""
         return any(s.process.speaks and hole in s.holes for s in self._with_holes.values())
 
     def is_missed(self, topic: str, partition: int) -> bool:
-        """Does anybody see a hole in this log, whoever wrote it?"""
+        """Return whether any process reports a hole in this log, of any writer."""
         return any(
             (hole.topic, hole.partition) == (topic, partition)
             for s in self._with_holes.values()

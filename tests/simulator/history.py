@@ -1,6 +1,6 @@
-"""The history of a world: what was sent, logged and committed, when, and which faults there were.
+"""The history of a run: records sent, logged and committed, with times, and the faults.
 
-Checkers see this and nothing else: no core, no process, no model of Kafka.
+It is the only input of the checkers: no core, no process, no model of Kafka.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ReportedRows = list[tuple[str, tuple[float, ...]]]
 
 
 class Committed(NamedTuple):
-    """One transaction of a part, as a read-committed reader sees it."""
+    """One transaction of a part, as seen by a read-committed reader."""
 
     at: int
     part: int
@@ -33,16 +33,16 @@ class Committed(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """A step of a stream's ``expect_every`` as it was recorded."""
+    """A recorded step of a stream's ``expect_every``."""
 
     stream: str
     step: Step
     in_time: bool
-    """Everybody had read it before it held."""
+    """Whether all processes had read it before it took effect."""
 
 
 class Note(NamedTuple):
-    """Something that happened to a process, or that it said."""
+    """An event of a process, or a heartbeat."""
 
     at: int
     process: str
@@ -50,7 +50,7 @@ class Note(NamedTuple):
 
 
 class Outage(NamedTuple):
-    """Something was not as it should be, from ``start`` until all of it was over."""
+    """A fault's effect, from ``start`` until all of it was over."""
 
     start: int
     end: int
@@ -58,7 +58,7 @@ class Outage(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What the processes held in memory at a time: bytes of readings, buckets, windows."""
+    """Memory of the processes at a time: bytes of readings, buckets, windows."""
 
     at: int
     held: dict[str, int]
@@ -69,49 +69,47 @@ OrderedLogs = dict[tuple[int, int, int], list[tuple[int, OrderedRecord]]]
 
 @dataclass
 class OfQuery:
-    """What is told of one query alone."""
+    """The history of one query."""
 
     config: WorldConfig
     committed: list[Committed] = field(default_factory=list)
     unavailable: list[tuple[int, int]] = field(default_factory=list)
-    """Times at which some stage had no copy that could work (guarantee-2 does not hold then)."""
+    """Times at which a stage had no working copy (guarantee-2 does not apply)."""
     ordered_logs: OrderedLogs = field(default_factory=dict)
-    """By (child, replica, line): all that was ever in them and decodes."""
+    """By (child, replica, line): all records ever in them that decode."""
 
 
 @dataclass
 class History(OfQuery):
-    """What a checker may see."""
+    """The input of the checkers."""
 
     notes: list[Note] = field(default_factory=list)
-    """What befell the processes."""
+    """Events of the processes."""
     reported_states: list[Note] = field(default_factory=list)
-    """What their heartbeats said, each change of it."""
+    """Heartbeats, one for each change."""
     samples: list[Sample] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
     sent: dict[str, list[SensorReading]] = field(default_factory=dict)
-    """What each sensor has handed over, in its order."""
+    """Readings sent by each sensor, in order."""
     refused: dict[str, list[tuple[str, SensorReading]]] = field(default_factory=dict)
-    """By stream: what went to quarantine, and why."""
+    """By stream: quarantined readings and reasons."""
     source_logs: dict[str, list[tuple[int, SourceRecord]]] = field(default_factory=dict)
-    """All that was ever in them, also what retention took."""
+    """All records ever in the source logs, including those deleted by retention."""
     damaged: int = 0
-    """How many records of the ordered logs were damaged."""
+    """Number of damaged records of the ordered logs."""
     cut: dict[str, list[int]] = field(default_factory=dict)
-    """By stream that lost something: behind which offset, by retention or by damage, each time.
-
-    By query, where it took some of its results.
-    """
+    """By stream with losses: the offsets after which retention or damage removed records. By query,
+    if retention removed results."""
     learned: list[Learned] = field(default_factory=list)
     clocks_agree: bool = True
-    """Within the margin, all the time (trace-12)."""
+    """Whether clocks agreed within the margin at all times (trace-12)."""
     ended_at: int = 0
     reader: OfQuery | None = None
-    """Of the query that reads this one's results or children."""
+    """The history of the query that reads this one's results or children."""
 
     @property
     def of_reader(self) -> History | None:
-        """The same run, as the checkers of the reading query see it."""
+        """The same run for the checkers of the reading query."""
         if self.reader is None:
             return None
         own = {f.name: getattr(self.reader, f.name) for f in fields(OfQuery)}

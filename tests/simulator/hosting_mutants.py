@@ -1,7 +1,7 @@
-"""Mistakes in what runs sessions: the host, its driver, its logs, the heartbeats of its parts.
+"""Mutants of the code that runs sessions: the host, its driver, its logs, its parts' heartbeats.
 
-The simulator's processes run each session by itself, so no seed meets these. Each is noticed by a
-test without a broker, and at an assertion: a time that runs out is no proof.
+The simulator's processes run each session separately, so no seed executes this code. Each mutant is
+detected by a test without a broker, and by an assertion: a time-out is not a proof.
 """
 
 from __future__ import annotations
@@ -228,11 +228,11 @@ HOSTING_MUTANTS: Final = (
 )  # fmt: skip
 
 
-# Tests that ask pytest for more than ``monkeypatch``.
+# Tests that need more fixtures of pytest than ``monkeypatch``.
 
 
 def a_log_begins_anew() -> None:
-    """While records that were fetched before are on their way."""
+    """Start a log again while records fetched before are in flight."""
     from tests.unit.runtime.host.test_live_consumer import (
         Live,
         test_what_was_fetched_before_a_log_begins_anew_is_handed_to_nobody,

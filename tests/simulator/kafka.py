@@ -1,13 +1,12 @@
-"""A model of Kafka: what the protocols rely on, and what they must not rely on.
+"""A model of Kafka: the properties on which the protocols rely, and those that they must tolerate.
 
-Logs have offsets; retention cuts their beginnings. A transaction's records lie in the log at once,
-and count for a read-committed reader when its commit marker is there, which takes an offset of its
-own: a record's offset + 1 is not the position (trace-18). The end for such a reader is the first
-    open
-transaction. A greater epoch of a transactional id fences the older one and aborts what it left
-open. A producer's sends arrive in their order, without holes; when its process is killed an
-unknown number of the last ones never arrive. While the broker is away nothing is read, sends wait,
-and a question for an end gets no answer.
+Logs have offsets; retention deletes their beginnings. The records of a transaction are in the log
+at once, and count for a read-committed reader once its commit marker is there, which takes an
+offset: the next position is not a record's offset + 1 (trace-18). The end for such a reader is the
+first open transaction. A greater epoch of a transactional id fences the older one and aborts its
+open transaction. A producer's records arrive in order, without holes; when its process is killed,
+an unknown number of the last ones never arrive. While the broker is down nothing is read, records
+wait, and requests for end offsets fail.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ Watcher = Callable[[], None]
 
 
 class PositionGoneError(Exception):
-    """Retention took the record that was asked for."""
+    """Raised if retention has deleted the requested record."""
 
 
 class FencedError(Exception):
-    """Somebody else has this transactional id now."""
+    """Raised if another producer has taken over the transactional id."""
 
 
 @dataclass(slots=True)
@@ -46,7 +45,7 @@ class Entry(Generic[V]):
     transaction: Open | None = None
     marker: bool = False
     damaged: V | None = None
-    """What it was."""
+    """The record before the damage."""
 
 
 class Log(Generic[V]):
@@ -67,7 +66,7 @@ class Log(Generic[V]):
 
     @property
     def stable_end(self) -> int:
-        """The end that a read-committed reader is told: the first open transaction."""
+        """The end for a read-committed reader: the first open transaction."""
         at, end = max(self._closed_to, self.beginning), self.end
         while at < end:
             transaction = self._entries[at - self.beginning].transaction
@@ -80,14 +79,14 @@ class Log(Generic[V]):
     def append(
         self, value: V | None, transaction: Open | None = None, *, marker: bool = False
     ) -> int:
-        """At the end; tells those who watch."""
+        """Append a record, and notify the watchers."""
         self._entries.append(Entry(value, transaction, marker))
         for watcher in self.watchers:
             watcher()
         return self.end - 1
 
     def read(self, offset: int, records_max: int) -> list[tuple[int, V | None]]:
-        """Records from ``offset`` on, of any transaction; damaged ones without a value."""
+        """Read records from ``offset`` on, of any transaction; damaged ones without a value."""
         if offset < self.beginning:
             raise PositionGoneError(self.name)
         first = offset - self.beginning
@@ -97,7 +96,7 @@ class Log(Generic[V]):
         return [(offset + i, entry.value) for i, entry in enumerate(some)]
 
     def read_committed(self) -> tuple[list[V], int]:
-        """All committed records up to the stable end, and the position behind them."""
+        """Read all committed records up to the stable end; return them and the next position."""
         end = self.stable_end
         values = [
             entry.value
@@ -109,9 +108,9 @@ class Log(Generic[V]):
         return values, end
 
     def read_visible(self, offset: int, records_max: int) -> tuple[list[tuple[int, V]], int]:
-        """Some committed records from ``offset`` on, and the position of who has read them.
+        """Read some committed records from ``offset`` on; return them and the next position.
 
-        It passes markers and aborted records, where no visible record is left before them.
+        The position passes markers and aborted records if no visible record precedes them.
         """
         if offset < self.beginning:
             raise PositionGoneError(self.name)
@@ -129,7 +128,7 @@ class Log(Generic[V]):
         return found, offset
 
     def cut(self, beginning: int) -> None:
-        """Retention: what lies before ``beginning`` is gone."""
+        """Delete all records before ``beginning``, as retention does."""
         beginning = min(max(beginning, self.beginning), self.end)
         self._gone += self._entries[: beginning - self.beginning]
         del self._entries[: beginning - self.beginning]
@@ -137,27 +136,27 @@ class Log(Generic[V]):
 
     @property
     def last(self) -> int | None:
-        """Offset of the last record, which is no marker; None: there is none."""
+        """Return the offset of the last record that is not a marker; None if there is none."""
         records = (i for i in reversed(range(len(self._entries))) if not self._entries[i].marker)
         last = next(records, None)
         return None if last is None else self.beginning + last
 
     def damage(self, offset: int, left: V | None = None) -> None:
-        """The record there does not decode any more, for anybody; ``left`` is what it is now."""
+        """Replace the record there by ``left``, which does not decode."""
         entry = self._entries[offset - self.beginning]
         if entry.value is not None:
             entry.value, entry.damaged = left, entry.value
 
     def values(self) -> list[tuple[int, V | None]]:
-        """All that is held."""
+        """Return all records in the log."""
         return self.read(self.beginning, len(self._entries))
 
     def all_values(self) -> list[tuple[int, V | None]]:
-        """Also what retention took: for the history, no process may ask."""
+        """Return all records, including deleted ones: for the history, not for processes."""
         return [(i, entry.value) for i, entry in enumerate((*self._gone, *self._entries))]
 
     def written(self) -> list[tuple[int, V | None]]:
-        """Also what was damaged: for the history, no process may ask."""
+        """Return all records, including damaged ones: for the history, not for processes."""
         return [
             (i, entry.value if entry.damaged is None else entry.damaged)
             for i, entry in enumerate((*self._gone, *self._entries))
@@ -173,7 +172,7 @@ class _Send(NamedTuple):
 
 @dataclass(eq=False)
 class Broker:
-    """The logs by name, transactional ids, and whether anybody answers."""
+    """The logs by name, the transactional ids, and whether the broker is up."""
 
     scheduler: Scheduler
     up: bool = True
@@ -183,17 +182,17 @@ class Broker:
     _open: dict[str, list[tuple[Open, list[Log[object]]]]] = field(default_factory=dict)
 
     def log(self, name: str) -> Log[object]:
-        """The partition of this name."""
+        """Return the partition of this name."""
         if name not in self.logs:
             self.logs[name] = Log(name)
         return self.logs[name]
 
     def go_away(self) -> None:
-        """Nothing is answered until ``come_back``."""
+        """Stop responding until ``come_back``."""
         self.up = False
 
     def come_back(self) -> None:
-        """All that waited goes on."""
+        """Resume, and process everything that waited."""
         self.up = True
         for producer in self.producers:
             producer.pump()
@@ -204,7 +203,7 @@ class Broker:
     # Transactions.
 
     def fence(self, transactional_id: str) -> int:
-        """A new epoch: the older ones are fenced, what they left open is aborted."""
+        """Start a new epoch: fence older ones, and abort their open transaction."""
         epoch = self._epochs.get(transactional_id, -1) + 1
         self._epochs[transactional_id] = epoch
         for transaction, logs in self._open.pop(transactional_id, []):
@@ -214,7 +213,7 @@ class Broker:
     def begin(
         self, transactional_id: str, epoch: int, records: Sequence[tuple[Log[object], object]]
     ) -> Open:
-        """Write the records; they do not count yet."""
+        """Write the records; they are not committed yet."""
         self._check(transactional_id, epoch)
         transaction = Open()
         logs = list({log.name: log for log, _ in records}.values())
@@ -224,7 +223,7 @@ class Broker:
         return transaction
 
     def commit(self, transactional_id: str, epoch: int, transaction: Open) -> None:
-        """Now they do."""
+        """Commit the transaction."""
         self._check(transactional_id, epoch)
         for opened, logs in self._open.pop(transactional_id):
             assert opened is transaction
@@ -241,7 +240,7 @@ class Broker:
 
 
 class Producer:
-    """Idempotent, without a delivery time-out: what arrives, arrives in order and once."""
+    """Idempotent, without a delivery time-out: records arrive in order and once."""
 
     def __init__(self, broker: Broker, latency_us: tuple[int, int] = (300, 2_000)) -> None:
         self._broker = broker
@@ -250,17 +249,18 @@ class Producer:
         self._last_due = 0
         self._sent_at = -1
         self.lose_next = False
-        """The next send fails for good in the client, those behind it arrive (trace-1)."""
+        """Whether the next record fails permanently in the client, and later ones arrive
+        (trace-1)."""
         self.late_us = 0
-        """How much later than usual all that is sent arrives."""
+        """Additional delay of all records."""
         self.allowed: int | None = None
-        """After a kill: how many of the waiting sends still arrive."""
+        """After a kill: the number of waiting records that still arrive."""
         broker.producers.append(self)
 
     def send(
         self, log: Log[object], value: object, delivered: Callable[[int], None] | None = None
     ) -> None:
-        """Some time later it is in the log."""
+        """Send a record; it is in the log after a delay."""
         if self.allowed is not None:
             return
         if self.lose_next:
@@ -268,7 +268,7 @@ class Producer:
             return
         scheduler = self._broker.scheduler
         if not self._queue or self._sent_at != scheduler.now:
-            # What is sent at once travels together, as a batch does.
+            # Records sent at the same time arrive together, as in a batch.
             self._sent_at = scheduler.now
             due = scheduler.now + scheduler.between(*self._latency_us) + self.late_us
             self._last_due = max(self._last_due, due)
@@ -276,11 +276,11 @@ class Producer:
         self._queue.append(_Send(self._last_due, log, value, delivered))
 
     def kill(self) -> None:
-        """The process is gone: some of what is under way arrives, the rest never does."""
+        """Kill the process: some records in flight arrive, the others never do."""
         self.allowed = self._broker.scheduler.rng.randint(0, len(self._queue))
 
     def pump(self) -> None:
-        """Deliver what is due."""
+        """Deliver all records that are due."""
         now = self._broker.scheduler.now
         while self._queue and self._queue[0].due <= now and self._broker.up:
             if self.allowed is not None:

@@ -1,13 +1,13 @@
-"""Mutants: deliberate mistakes, each of which the simulator or a test without a broker must notice.
+"""Mutants: deliberate faults that the simulator or a test without a broker must detect.
 
-A mutant is an edit of the text of one function: what is replaced must be there, so a mutant whose
-target has changed fails loudly and does not turn into a test of nothing. Each names the trace that
-it re-creates, and who has to notice it: a readable scenario, or a plan of faults that seeds once
-found and that was then shrunk (``found.json``; under the right cores it breaks nothing).
+A mutant is an edit of the text of one function: the replaced text must exist, so a mutant whose
+target has changed fails instead of testing nothing. Each names the trace that it reproduces, and
+the test that must detect it: a readable scenario, or a plan of faults that a seed once found and
+that was then shrunk (``found.json``; with the correct cores it violates nothing).
 
-``python -m tests.simulator.mutants`` prints who caught which, and how soon; ``--seeds N`` also asks
-after how many of N random seeds each would have been found, ``--find`` searches plans for those
-that have neither a scenario nor a plan.
+``python -m tests.simulator.mutants`` prints the test and the time that detect each mutant;
+``--seeds N`` also prints after how many of N random seeds each is found, and ``--find`` searches
+plans for mutants with neither a scenario nor a plan.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _scenarios = "tests.scenarios"
 _never_reported = Edit(
     "tests.simulator.heartbeats:Heartbeats.is_hole", "return any(", "return False and any("
 )
-"""Else what readers say of a hole mends it (rule-11), and the mistake costs time only."""
+"""Otherwise a reader's report of a hole repairs it (rule-11), and the fault costs only time."""
 _sessions = "slackwater.sessions"
 _session = "tests.unit.sessions.test_orderer_session"
 _root_session = "tests.unit.sessions.test_root_session"
@@ -903,11 +903,11 @@ MUTANTS = (
 )  # fmt: skip
 
 
-# Scenarios that only a mutant needs.
+# Scenarios that only mutants need.
 
 
 def a_zombie_lies() -> None:
-    """A proxy wakes beside its successor, and promises what it cannot know."""
+    """A proxy resumes beside its successor, and sends a watermark that is not valid."""
     from tests.simulator.sources import SimProxy
     from tests.simulator.story import Story
 
@@ -934,7 +934,7 @@ def a_zombie_lies() -> None:
 
 
 def timers_first() -> None:
-    """An orderer wakes, and its consumer needs some milliseconds more than its timers."""
+    """An orderer resumes, and its consumer needs some milliseconds longer than its timers."""
     from tests.simulator.story import Story
 
     story = Story(replicas=1)
@@ -942,11 +942,11 @@ def timers_first() -> None:
     story.pause("orderer/q.0.a", for_s=3)
     story.deafen("orderer/q.0.a", "s1", for_s=3.03)
     story.time_passes(6)
-    assert story.orderer().counters.forks == 0, "its input lay in the log when it woke"
+    assert story.orderer().counters.forks == 0, "its input was in the log when it resumed"
 
 
 def many_corrections() -> None:
-    """More windows to correct than a transaction may hold."""
+    """More windows must be corrected than a transaction may contain."""
     from tests.simulator.story import Story
 
     story = Story(
@@ -965,7 +965,7 @@ def many_corrections() -> None:
 
 
 def a_seek_under_a_long_bound() -> None:
-    """The live line, some seconds behind the present, leaves out a backlog that it still needs."""
+    """The live line, some seconds behind the present, skips a backlog that it still needs."""
     from tests.simulator.story import Story
 
     story = Story(
@@ -982,7 +982,7 @@ def a_seek_under_a_long_bound() -> None:
 
 
 def boundaries_just_below_the_cuts() -> None:
-    """A promise that ends one microsecond before the bucket does; a reading sits right there."""
+    """A watermark one microsecond before the bucket's end; a reading is exactly there."""
     from tests.simulator.readings import SensorReading
     from tests.simulator.story import Story
     from tests.simulator.world import START_TIME_US
@@ -999,7 +999,7 @@ def boundaries_just_below_the_cuts() -> None:
 
 
 def a_masked_failure() -> None:
-    """A silence that is over before X, but not before X of when the window began."""
+    """A silence that ends before X, but not before X after the window's start."""
     from tests.simulator.story import Story
 
     story = Story(replicas=1)
@@ -1011,7 +1011,7 @@ def a_masked_failure() -> None:
 
 
 def a_clock_steps() -> None:
-    """The root's machine is set three seconds ahead while it runs."""
+    """The root's clock is set three seconds ahead while it runs."""
     from tests.simulator.story import Story
 
     story = Story(replicas=1)
@@ -1022,7 +1022,7 @@ def a_clock_steps() -> None:
 
 
 def a_proxy_starts_again() -> None:
-    """Over a log whose registry has a step already."""
+    """A proxy restarts with a registry that already has a step."""
     from tests.scenarios.test_r37_learned_expect_every import (
         test_a_proxy_that_starts_again_takes_nothing_back as scenario,
     )
@@ -1032,7 +1032,7 @@ def a_proxy_starts_again() -> None:
 
 
 def a_longer_gap() -> None:
-    """Is recorded for a time to come."""
+    """A longer gap is recorded for a future time."""
     from tests.scenarios.test_r37_learned_expect_every import (
         test_a_longer_gap_is_recorded_for_a_time_that_has_not_come as scenario,
     )
@@ -1042,7 +1042,7 @@ def a_longer_gap() -> None:
 
 
 def a_backlog_of_a_stream_that_learns() -> None:
-    """Comes late, with its own times, and none of it may be lost."""
+    """A backlog arrives late, with its own times; none of it may be lost."""
     from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import (
         test_a_source_that_was_cut_off_sends_its_backlog as scenario,
     )
@@ -1053,7 +1053,7 @@ def a_backlog_of_a_stream_that_learns() -> None:
 
 
 def an_aggregator_begins() -> None:
-    """Below what the roots of any reader lack."""
+    """An aggregator starts below the records that the roots of any reader lack."""
     from tests.unit.spark.test_aggregator import (
         test_rule_26_a_beginning_is_below_what_the_roots_of_any_reader_lack as scenario,
     )
@@ -1066,7 +1066,7 @@ def an_aggregator_begins() -> None:
 
 
 class Row(NamedTuple):
-    """What became of a mutant."""
+    """Result of a mutant."""
 
     mutant: str
     caught_by: str
@@ -1076,7 +1076,7 @@ class Row(NamedTuple):
 
 
 def examine(name: str, seeds: int) -> Row:
-    """Who notices it, and after how many seeds chance does."""
+    """Run its test, and find the number of random seeds until it is detected."""
     mutant = next(m for m in MUTANTS if str(m) == name)
     with applied(mutant):
         began = perf_counter()
@@ -1094,7 +1094,7 @@ def examine(name: str, seeds: int) -> Row:
 
 
 def find(name: str, seeds: int) -> tuple[str, Any]:
-    """A small plan under which the mutant shows and the right cores do not."""
+    """Find a small plan that detects the mutant, and passes with the correct cores."""
     mutant = next(m for m in MUTANTS if str(m) == name)
     for seed in range(seeds):
         with applied(mutant):
@@ -1108,13 +1108,13 @@ def find(name: str, seeds: int) -> tuple[str, Any]:
 
 
 def main() -> int:
-    """Print the table; 1 if nobody caught one."""
+    """Print the table; return 1 if a mutant was not detected."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulator.mutants")
     parser.add_argument("--seeds", type=int, default=0, help="random seeds to try on each")
     parser.add_argument("--jobs", type=int, default=cpu_count() or 1)
     parser.add_argument("--find", action="store_true", help="search plans for those without")
     options = parser.parse_args()
-    # What fragments log when they fail is no row of the table.
+    # Errors that failing fragments log are not part of the table.
     with ProcessPoolExecutor(options.jobs, initializer=logging.disable) as pool:
         if options.find:
             plans = found_plans()
@@ -1127,7 +1127,7 @@ def main() -> int:
         names = [str(m) for m in MUTANTS]
         failed = 0
         _emit(f"{'mutant':75} {'seconds':>7}  {'seeds':>14}  caught by")
-        # No seed meets what hosts do: the simulator's processes run their sessions by themselves.
+        # No seed runs hosts: the simulator's processes run their sessions separately.
         seeds_of = [0 if m in HOSTING_MUTANTS else options.seeds for m in MUTANTS]
         for row in pool.map(examine, names, seeds_of):
             failed += row.caught_by == "NOBODY"

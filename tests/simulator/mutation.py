@@ -1,4 +1,4 @@
-"""A mutant: a mistake that is made while a block lasts, and the test that must notice it."""
+"""A mutant: a deliberate fault, applied within a block, and the test that must detect it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tests.simulator.run import run
 
 FOUND: Final = Path(__file__).with_name("found.json")
 NOTICED: Final = (AssertionError, pytest.fail.Exception)
-"""What a test raises that finds a mistake; the second: nothing was raised that had to be."""
+"""Exceptions of a test that detects a fault; the second one: an expected exception was not
+raised."""
 
 
 class Edit(NamedTuple):
@@ -34,34 +35,34 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A mistake, and who notices it (module:function of a scenario, and its arguments)."""
+    """A fault, and the scenario that must detect it (module:function, and its arguments)."""
 
     name: str
     trace: str
     edits: tuple[Edit, ...]
     scenario: str = ""
-    """Without one, the plan of this name in ``found.json``."""
+    """The name of a plan in ``found.json``, for a mutant without a scenario."""
     arguments: tuple[object, ...] = ()
 
     def __str__(self) -> str:
-        """What a test is called."""
+        """Return the name of its test."""
         return f"{self.trace}-{self.name}"
 
     @property
     def plan(self) -> Plan:
-        """What seeds once found."""
+        """Return the plan that a seed once found."""
         return Plan.from_json(orjson.dumps(found_plans()[str(self)]).decode())
 
     @property
     def caught_by(self) -> str:
-        """The scenario, or the guarantee that the plan breaks."""
+        """Name the scenario, or the guarantee that the plan violates."""
         if self.scenario:
             module, _, function = self.scenario.rpartition(".")[2].partition(":")
             return f"{module}: {function}"
         return "a plan that seeds found"
 
     def run(self) -> None:
-        """The scenario, or the plan, that must fail."""
+        """Run the scenario, or the plan, which must fail."""
         if not self.scenario:
             outcome = run(self.plan)
             if outcome.violation is not None:
@@ -72,7 +73,7 @@ class Mutant:
 
 
 def call(scenario: Callable[..., object], *arguments: object) -> None:
-    """Run a test outside of pytest; it may be a coroutine, and may ask for ``monkeypatch``."""
+    """Run a test outside of pytest; it may be a coroutine, and may use ``monkeypatch``."""
     with pytest.MonkeyPatch.context() as patch:
         wants_patch = "monkeypatch" in inspect.signature(scenario).parameters
         running = scenario(*arguments, **({"monkeypatch": patch} if wants_patch else {}))
@@ -81,14 +82,14 @@ def call(scenario: Callable[..., object], *arguments: object) -> None:
 
 
 def found_plans() -> dict[str, Any]:
-    """The plans of ``found.json`` by mutant."""
+    """Return the plans of ``found.json`` by mutant."""
     plans: dict[str, Any] = orjson.loads(FOUND.read_bytes())
     return plans
 
 
 @contextmanager
 def applied(mutant: Mutant) -> Iterator[None]:
-    """The mistake is made as long as the block lasts."""
+    """Apply the fault within the block."""
     undo: list[Callable[[], None]] = []
     try:
         for edit in mutant.edits:
@@ -130,7 +131,7 @@ def _function_of(raw: Any) -> FunctionType:
 
 
 def _importers(name: str, value: object) -> list[Any]:
-    """Every module that has this function under its name."""
+    """Return every module that has imported this function."""
     return [m for m in list(sys.modules.values()) if vars(m).get(name) is value]
 
 

@@ -1,4 +1,4 @@
-"""An orderer replica: the product's session, with the model of Kafka for a host."""
+"""An orderer replica: the product's session, with the model of Kafka as its host."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 CATCH_UP_RECORDS_MAX = 20
 ROWS_MAX = 30
-"""Most rows that a consumer gives of a result topic at a time."""
+"""Maximum rows of a result topic per poll of a consumer."""
 STEP_US = 200
 UNSETTLED_US = round(UNSETTLED_S_MAX * 1e6)
-"""A delivery is no reason for a turn, but there is one so often in any case."""
+"""A delivery needs no turn in the product, but one follows it often."""
 RECORDS_PER_UNIT = 10
-"""Of the work of an overloaded orderer."""
+"""Units of work of an overloaded orderer."""
 
 
 class SimOrderer(Fragment):
@@ -73,11 +73,11 @@ class SimOrderer(Fragment):
         )
         self._forms = self.session.inputs
         self.deaf_to: set[str] = set()
-        """Streams that the live consumer does not fetch any more (trace-34)."""
+        """Streams that the live consumer no longer fetches (trace-34)."""
 
     @property
     def core(self) -> OrdererCore | None:
-        """None before the start has come to its end."""
+        """The core; None until the start is complete."""
         return self.session.core if self._works else None
 
     def start(self) -> None:
@@ -92,7 +92,7 @@ class SimOrderer(Fragment):
         try:
             read = self._read_live() + self._read_parked()
         except PositionGoneError:
-            self.world.restart(self)  # its consumer may not go on elsewhere by itself
+            self.world.restart(self)  # its consumer must not resume elsewhere by itself
             return
         self._read_heartbeats()
         now = self.now
@@ -176,7 +176,7 @@ class SimOrderer(Fragment):
             self.session.caught_up_to(line, at, position)
         return count
 
-    # What comes of effects.
+    # Execution of effects.
 
     def _append(self, at: Log, record: object) -> None:
         def delivered(offset: int) -> None:
@@ -210,6 +210,9 @@ class SimOrderer(Fragment):
 
 
 def read_as(value: object) -> Record:
-    """A record as a host hands it over: what cannot be read is None, lines of text are bytes."""
+    """Return a record as a host passes it on: None if it does not decode.
+
+    Lines of text as bytes.
+    """
     assert value is None or isinstance(value, SourceRecord | bytes)
     return value

@@ -1,4 +1,4 @@
-"""Whose turn it is to catch up: what orderers say of it in their heartbeats (dpc-12)."""
+"""The catch-up lease: the orderers' statuses in their heartbeats (dpc-12)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PeerStatuses:
-    """The last two different words of each orderer; the others know them some time later."""
+    """The last two different statuses of each orderer; the others receive them after a delay."""
 
     def __init__(self, query: SimQuery) -> None:
         self._query = query
@@ -26,7 +26,7 @@ class PeerStatuses:
         self._by: dict[str, SimOrderer] = {}
 
     def emit(self, orderer: SimOrderer, status: PeerStatus) -> None:
-        """An orderer says what it wants and whom it lets go first."""
+        """Send an orderer's status: its request and its grant."""
         detail = status.counters()
         if not self._world.is_present(orderer):
             return
@@ -38,7 +38,7 @@ class PeerStatuses:
             del answer[:-20]
 
     def deliver(self, orderer: SimOrderer) -> None:
-        """What the orderer has heard of its peers."""
+        """Deliver the received statuses of its peers to an orderer."""
         now = self._world.scheduler.now
         for replica in range(self._query.config.replicas):
             name = self._query.orderer_name(orderer.child, replica)

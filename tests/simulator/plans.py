@@ -1,9 +1,9 @@
-"""Plans: everything that a run is a function of, as a value that can be printed and repeated.
+"""Plans: all inputs of a run, as a value that can be printed and repeated.
 
-A seed is drawn into a plan (a deployment and its faults) before anything runs. Worlds are small
-and quick: the bound X is a fraction of a second, the surroundings keep pace with it, and the
-lengths of faults are drawn relative to X, so that a life of some seconds holds as many failures
-shorter than, about as long as, and much longer than X as one of a minute would.
+A plan (a deployment and its faults) is drawn from a seed before the run. Runs are small and fast:
+the bound X is a fraction of a second, the environment is scaled with it, and the lengths of faults
+are drawn relative to X. A run of some seconds therefore has as many failures shorter than, about as
+long as, and much longer than X as one of a minute would.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from slackwater.protocols.common.line import Policy
 
 @dataclass(frozen=True)
 class Plan:
-    """``seed`` decides what is left to chance: delays, readings, what a kill leaves behind."""
+    """``seed`` determines the remaining randomness: delays, readings, records lost by a kill."""
 
     seed: int
     config: WorldConfig
@@ -39,7 +39,7 @@ class Plan:
     faults: tuple[Fault, ...]
 
     def to_json(self) -> str:
-        """One line; only what differs from the defaults."""
+        """Return one line with the values that differ from the defaults."""
         config = {
             f.name: value
             for f in fields(WorldConfig)
@@ -58,7 +58,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """The inverse."""
+        """Parse the form of ``to_json``."""
         data = json.loads(text)
         config = data["config"]
         if "habits" in config:
@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """How to see this very run again."""
+        """Return the command that repeats this run."""
         if self == draw(self.seed):
             return f"python -m tests.simulator --seed {self.seed}"
         return f"python -m tests.simulator --plan '{self.to_json()}'"
@@ -92,7 +92,7 @@ def _default(field: Any) -> Any:
 
 
 def draw(seed: int) -> Plan:
-    """The plan of a seed."""
+    """Draw the plan of a seed."""
     rng = Random(f"plan/{seed}")
     config = clamp(replace(draw_config(rng), aggregate_us=draw_aggregate_us(seed)))
     length_us = 2_000 * MS + rng.choice([4, 6]) * config.bound_us
@@ -115,7 +115,7 @@ def draw(seed: int) -> Plan:
 
 
 def draw_config(rng: Random) -> WorldConfig:
-    """A deployment: small, but of every shape."""
+    """Draw a deployment: small, but of every shape."""
     streams = [f"s{i + 1}" for i in range(rng.randint(1, 3))]
     bound = rng.choice([300, 300, 500, 800]) * MS
     size = rng.choice([200, 300, 400]) * MS
@@ -157,7 +157,10 @@ def draw_config(rng: Random) -> WorldConfig:
 
 
 def clamp(config: WorldConfig) -> WorldConfig:
-    """No sensor breaks its word by chance, and no aggregator has to catch up while it is full."""
+    """Exclude unintended violations of declarations, and overload by catch-up.
+
+    Sensors keep their watermarks, and no aggregator is at its limit while it catches up.
+    """
     kept_us = kept_watermark_us(config)
     every = {stream: max(us, kept_us) for stream, us in config.expect_every_us.items()}
     readings_s = max(map(len, config.children)) * SECOND / config.habits.every_us
@@ -167,25 +170,26 @@ def clamp(config: WorldConfig) -> WorldConfig:
 
 
 def kept_watermark_us(config: WorldConfig) -> int:
-    """An ``expect_every`` that a sensor keeps whose readings are late three times running."""
+    """Return an ``expect_every`` that a sensor with three late readings in a row keeps."""
     return 4 * config.habits.every_us + config.habits.jitter_us
 
 
 def aggregating_us(config: WorldConfig, readings_s: float) -> float:
-    """What an aggregator needs for the pieces of a second with so many readings, or pairs."""
+    """Return an aggregator's time for the pieces of a second with this many readings, or pairs."""
     return readings_s * 48 / config.piece_bytes_max * config.aggregate_us
 
 
 def draw_aggregate_us(seed: int) -> int:
-    """How slow the aggregators are (trace-33). Of its own, so that a seed's other draws stay."""
+    """Draw slow aggregators (trace-33), from a separate generator: other draws do not change."""
     return Random(f"aggregator/{seed}").choice([0, 0, 1, 4]) * MS
 
 
 def draw_unlike(plan: Plan) -> Plan:
-    """In every other world streams promise unlike each other, by up to seconds (decision 36).
+    """In half of the runs streams have different watermark lags, up to seconds (decision 36).
 
-    What is late has more time to come, so most faults of such a world are masked: it gets one more,
-    which is not. Drawn last, and of its own, so that a seed's other draws stay.
+    Late input has more time to arrive, so most faults of such a run are masked: it gets one more
+    fault that is not. Drawn last, from a separate generator, so that a seed's other draws do not
+    change.
     """
     rng, config = Random(f"lateness/{plan.seed}"), plan.config
     most = rng.choice([0, 0, 300 * MS, 3 * SECOND])
@@ -200,8 +204,7 @@ def draw_unlike(plan: Plan) -> Plan:
         disorder_more_us=more,
         expect_every_us={**every, **config.expect_every_us},
     )
-    # Lines cannot join where H in bytes does not hold what streams are apart (decision 36).
-    # A reading alone in its record takes 48 bytes, and a promise, of which a bucket has some, 24.
+    # Lines cannot join if H in bytes is less than the skew of the streams (decision 36).
     spacing = 48 * config.lateness_us // config.habits.every_us
     spacing += 4 * 24 * config.lateness_us // config.w_us
     room = 2 * max(map(len, config.children)) * spacing
@@ -213,10 +216,11 @@ def draw_unlike(plan: Plan) -> Plan:
 
 
 def draw_learns(plan: Plan) -> Plan:
-    """Half of the streams whose promises come from their readings learn how long to wait.
+    """Half of the streams whose watermarks derive from readings learn ``expect_every``.
 
-    At first a gap that is longer than that is masked, or sensors would break their word by chance.
-    Drawn of its own, so that a seed's other draws stay.
+    At first a gap longer than the initial value is masked; otherwise sensors would violate their
+    declaration at random. Drawn from a separate generator, so that a seed's other draws do not
+    change.
 
     See trace-37.
     """
@@ -234,9 +238,9 @@ def draw_learns(plan: Plan) -> Plan:
 
 
 def draw_join(plan: Plan) -> Plan:
-    """In some worlds the query is a join (trace-26): one child has all streams.
+    """In some runs the query is a join (trace-26): one child has all streams.
 
-    Drawn of its own, so that a seed's other draws stay.
+    Drawn from a separate generator, so that a seed's other draws do not change.
     """
     rng, config = Random(f"join/{plan.seed}"), plan.config
     if len(config.streams) == 1 or len(config.children) > 1 or rng.randrange(2):
@@ -245,12 +249,12 @@ def draw_join(plan: Plan) -> Plan:
     within = rng.choice([1 * MS, every, config.window_us])
     pairs_s = 2 * within * SECOND / every**2
     if aggregating_us(config, pairs_s) > SECOND / 2:
-        within = every  # more pairs than a slow aggregator can take
+        within = every  # more pairs than a slow aggregator can process
     return replace(plan, config=replace(config, join_us=within))
 
 
 def draw_rows(plan: Plan) -> Plan:
-    """In some worlds the query has no window (trace-21). Of its own, so that other draws stay."""
+    """In some runs the query has no window (trace-21); from a separate generator."""
     rng, config = Random(f"rows/{plan.seed}"), plan.config
     if config.join_us or rng.randrange(8):
         return plan
@@ -259,9 +263,9 @@ def draw_rows(plan: Plan) -> Plan:
 
 
 def draw_chain(plan: Plan) -> Plan:
-    """In every fourth world a query p reads the results of q (trace-20), and faults befall both.
+    """In a quarter of the runs a query p reads the results of q (trace-20), with faults in both.
 
-    Drawn last, and of its own, so that a seed's other draws stay.
+    Drawn last, from a separate generator, so that a seed's other draws do not change.
     """
     rng, config = Random(f"chain/{plan.seed}"), plan.config
     if rng.randrange(4):
@@ -291,9 +295,9 @@ def draw_chain(plan: Plan) -> Plan:
 
 
 def draw_damage(plan: Plan) -> Plan:
-    """In every sixth world records of source logs, deltas or results are damaged.
+    """In a sixth of the runs records of source logs, deltas or results are damaged.
 
-    Drawn last, and of its own, so that a seed's other draws stay.
+    Drawn last, from a separate generator, so that a seed's other draws do not change.
 
     See trace-15, rule-11.
     """
@@ -309,9 +313,9 @@ def draw_damage(plan: Plan) -> Plan:
 
 
 def draw_overload(plan: Plan) -> Plan:
-    """In every fifth world roots or orderers are overloaded (trace-38).
+    """In a fifth of the runs roots or orderers are overloaded (trace-38).
 
-    Drawn last, and of its own, so that a seed's other draws stay.
+    Drawn last, from a separate generator, so that a seed's other draws do not change.
     """
     rng = Random(f"overload/{plan.seed}")
     if rng.randrange(5):
@@ -321,17 +325,17 @@ def draw_overload(plan: Plan) -> Plan:
 
 
 def draw_hosted(plan: Plan) -> Plan:
-    """In every third world orderers come to hosts that read their logs already (rule-12)."""
+    """In a third of the runs orderers are added to hosts that already read their logs (rule-12)."""
     is_hosted = not Random(f"hosted/{plan.seed}").randrange(3)
     return replace(plan, config=replace(plan.config, hosted=is_hosted))
 
 
 def draw_sharing(plan: Plan) -> Plan:
-    """In some worlds a query r reads q's children (``deployment/sharing.py``), and its roots fail.
+    """In some runs a query r reads q's children (``deployment/sharing.py``), and its roots fail.
 
-    One in five of those with windows and without a chain. In most of them r's windows have the cut
-    points of q's, as the product asks for; in the others they add some of their own. Drawn last,
-    and of its own, so that a seed's other draws stay.
+    This is one in five of the runs with windows and without a chain. In most of them r's windows
+    have the cut points of q's, as the product requires; in the others they add cut points. Drawn
+    last, from a separate generator, so that a seed's other draws do not change.
     """
     rng, config = Random(f"sharing/{plan.seed}"), plan.config
     if config.rows or config.chain is not None or rng.randrange(5):
@@ -340,7 +344,7 @@ def draw_sharing(plan: Plan) -> Plan:
     size = rng.choice([*alike, 100 * MS, 250 * MS, 700 * MS])
     sharing = Sharing(size, rng.choice([size, size, size // 2, config.slide_us]))
     sharing = replace(sharing, slide_us=min(size, sharing.slide_us))
-    # Each cut point more is a promise more in the bytes of H (decision 36).
+    # Each additional cut point adds a boundary to the bytes of H (decision 36).
     room = 2 * max(map(len, config.children)) * 4 * 24 * 2 * config.lateness_us // sharing.slide_us
     config = replace(config, sharing=sharing, ahead_bytes_max=config.ahead_bytes_max + room)
     config = replace(config, skew_us=skew_of_more(rng, config))
@@ -350,7 +354,7 @@ def draw_sharing(plan: Plan) -> Plan:
 
 
 def skew_of_more(rng: Random, config: WorldConfig) -> dict[str, int]:
-    """Where clocks disagree a little, those of another query's processes do too."""
+    """If clocks differ slightly, those of another query's processes differ too."""
     small = config.margin_us // 2
     if not config.skew_us or max(map(abs, config.skew_us.values())) > small:
         return config.skew_us
@@ -359,7 +363,7 @@ def skew_of_more(rng: Random, config: WorldConfig) -> dict[str, int]:
 
 
 def result_bytes(config: WorldConfig) -> int:
-    """What a reader's cursors must hold of the results, where inputs are apart (decision 36)."""
+    """Return the bytes of results to hold if inputs differ in lateness (decision 36)."""
     windows = 2 + 2 * (config.lateness_us + config.bound_us) // config.slide_us
     rows = len(shared_keys) + config.habits.keys * len(config.streams)
     if config.rows:
@@ -369,7 +373,7 @@ def result_bytes(config: WorldConfig) -> int:
 
 
 def draw_skew(rng: Random, config: WorldConfig) -> dict[str, int]:
-    """Clocks agree within the margin (trace-12), but for some worlds, where some do not at all."""
+    """In most runs clocks agree within the margin (trace-12); in some, a few do not at all."""
     small = config.margin_us // 2
     match rng.choice(["none", "none", "small", "small", "large"]):
         case "none":

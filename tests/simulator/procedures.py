@@ -1,4 +1,4 @@
-"""Procedures of sessions in virtual time: their requests, answered from the model of Kafka."""
+"""Procedures of sessions in virtual time: their requests, answered by the model of Kafka."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.simulator.world import World
 
 RETRY_US = 20_000
-"""So long a process waits for a broker that is away."""
+"""Time that a process waits for an unavailable broker."""
 
 T = TypeVar("T")
 
@@ -42,9 +42,9 @@ def perform(
     then: Callable[[T], None],
     failed: Callable[[SlackwaterError], None] | None = None,
 ) -> None:
-    """Run it for ``process``, as long as that lives; ``then`` is told its value.
+    """Run a procedure for ``process``, while it lives; ``then`` receives its value.
 
-    ``failed`` is told if it raises an error, which only some may.
+    ``failed`` receives its error; not all procedures may raise one.
     """
 
     def go_on(answer: Any) -> None:

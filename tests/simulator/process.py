@@ -1,8 +1,8 @@
-"""A process: it loops over its input, and may be killed, paused, or be too old without knowing it.
+"""A process: it loops over its input, and may be killed, paused, or superseded.
 
-``turn`` is what a host's loop does once: read what there is, step the session with the time,
-carry out the effects. A paused process keeps what would have happened, and on waking does it all
-at once, at the late time, believing that it is still the one: a zombie, if another was started.
+``turn`` is one iteration of a host's loop: read the available input, step the session with the
+time, execute the effects. A paused process defers its events. When it resumes, it processes all of
+them at once, at the later time, as if it were still current: a zombie, if another was started.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Process(ABC):
         self.alive = True
         self.paused = False
         self.stopped_at: int | None = None
-        """Since when it does not speak: killed or paused."""
+        """Time since which it sends no heartbeats: killed or paused."""
         self.skew_us = world.skew_us.get(name, 0)
         self._clock: SlewedClock | None = None
         self._observed_at = 0
@@ -50,7 +50,7 @@ class Process(ABC):
 
     @property
     def now(self) -> int:
-        """The time by this process's own clock."""
+        """The time by this process's clock."""
         at = self.world.scheduler.now
         if self._clock is None:
             return at + self.skew_us
@@ -60,18 +60,18 @@ class Process(ABC):
         return self._clock.now_us(at)
 
     def clock_stepped(self) -> None:
-        """From now on the product's slewed clock matters; until then it equals wall time."""
+        """Use the product's slewed clock from now on; until then it equals wall time."""
         if self._clock is None:
             at = self._observed_at = self.world.scheduler.now
             self._clock = SlewedClock(at + self.skew_us, at)
 
     @property
     def speaks(self) -> bool:
-        """Are there heartbeats?"""
+        """Whether it sends heartbeats."""
         return self.alive and not self.paused
 
     def later(self, delay_us: int, act: Act) -> None:
-        """As long as the process lives; when it is paused, as soon as it wakes."""
+        """Schedule an act for as long as the process lives; if it is paused, until it resumes."""
         self.world.scheduler.after(delay_us, lambda: self._run(act))
 
     def _run(self, act: Act) -> None:
@@ -110,18 +110,18 @@ class Process(ABC):
             self._run(act)
 
     def fence(self) -> None:
-        """What a transactional producer does when it starts."""
+        """Fence, as a transactional producer does when it starts."""
         raise AssertionError(f"{self.name} has no transactions")
 
-    # Overload: what a unit of work takes then; else what is modelled with each act.
+    # Overload: the time of a unit of work; otherwise the times modelled with each act.
 
     @property
     def unit_us(self) -> int:
-        """What a unit of work takes longer than usual, as long as the process is overloaded."""
+        """Additional time of a unit of work while the process is overloaded."""
         return self.world.overloaded_us.get(self.name, 0)
 
     def work(self, units: int, act: Act) -> None:
-        """``act`` when so many units are done; until then the loop does nothing else."""
+        """Run ``act`` after this many units of work; until then the loop is blocked."""
         if not self.unit_us or not units:
             act()
             return
@@ -137,7 +137,7 @@ class Process(ABC):
         self.later(delay, finish)
 
     def relieved(self) -> None:
-        """The overload is over: what was under way is done in no time."""
+        """End the overload: work in progress completes at once."""
         self._works_until = 0
         unfinished, self._unfinished = self._unfinished, []
         for finish in unfinished:
@@ -147,7 +147,7 @@ class Process(ABC):
     # The loop.
 
     def watch(self, log: Log[object]) -> None:
-        """Take a turn soon after something was appended."""
+        """Take a turn soon after each append to the log."""
         self._watched.append(log)
         log.watchers.append(self._on_append)
 
@@ -158,7 +158,7 @@ class Process(ABC):
             self.turn_in(scheduler.between(soonest, latest))
 
     def turn_in(self, delay_us: int) -> None:
-        """Take a turn by then."""
+        """Take a turn within this time."""
         scheduler = self.world.scheduler
         at = max(scheduler.now + max(delay_us, 0), self._works_until)
         if self._turn_at is not None and self._turn_at <= at:
@@ -180,11 +180,11 @@ class Process(ABC):
 
     @abstractmethod
     def turn(self) -> None:
-        """Once round the loop."""
+        """Run one iteration of the loop."""
 
 
 class Fragment(Process):
-    """A process that runs a session of the product, with the model of Kafka for a host."""
+    """A process that runs a session of the product, with the model of Kafka as its host."""
 
     session: Session
     logs: dict[At, Log[Any]]
@@ -193,12 +193,12 @@ class Fragment(Process):
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
         self._works = False
-        """The start has come to its end."""
+        """Whether the start is complete."""
         self._positions: dict[At, int] = {}
-        """Of the live consumer."""
+        """Positions of the live consumer."""
 
     def begin(self, effects: Sequence[Effect]) -> None:
-        """The start has come to its end, with these effects: read what there is."""
+        """Complete the start with these effects, and read the available input."""
         self._works = True
         self._positions = dict(self.session.live_offsets)
         if self.world.config.hosted:
@@ -223,7 +223,7 @@ class Fragment(Process):
 
     @property
     def _has_parked_records(self) -> bool:
-        """Without them there is no need to look again: what is appended wakes the loop."""
+        """Return whether cursors are parked; otherwise appended records wake the loop."""
         return self.world.broker.up and any(
             offset < self.logs[at].stable_end for (_, at), offset in self.session.wanted().items()
         )
@@ -231,8 +231,8 @@ class Fragment(Process):
     @property
     @abstractmethod
     def _is_lagging(self) -> bool:
-        """Is there more for the live consumer?"""
+        """Return whether the live consumer has more records to read."""
 
     @abstractmethod
     def _carry_out(self, effects: Sequence[Effect]) -> None:
-        """Do what the session wants done."""
+        """Execute the session's effects."""

@@ -1,8 +1,8 @@
-"""One query of a world: its processes, its logs, and what its cores are told.
+"""One query of a run: its processes, its logs, and the configuration of its cores.
 
-A chain is two of them. Query p reads the result topics of q (trace-20), which q's roots write in
-their transactions as the product does; of each other the two know nothing. Query r, which reads q's
-children, has roots and state records of its own, and q's orderers, ordered logs and deltas.
+A chain consists of two. Query p reads the result topics of q (trace-20), which q's roots write in
+their transactions as in the product; the two have no other connection. Query r, which reads q's
+children, has its own roots and state records, and uses q's orderers, ordered logs and deltas.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Input(NamedTuple):
     at: tuple[str, int]
     results: ResultStream | None = None
     watermark: int | None = None
-    """Of a stable topic: no row comes below it (trace-20)."""
+    """For a stable topic: the time below which no row follows (trace-20)."""
 
 
 class SimQuery:
-    """``history`` is where the history of this query goes."""
+    """``history`` is the history of this query."""
 
     def __init__(self, world: World, config: WorldConfig, history: OfQuery) -> None:
         self.world = world
@@ -71,36 +71,39 @@ class SimQuery:
 
     @property
     def has_children(self) -> bool:
-        """Are the children that it reads its own?"""
+        """Whether the children that it reads are its own."""
         return not self.config.children_of
 
     @property
     def readers(self) -> list[SimQuery]:
-        """The queries that read its children, itself first; none where it has none of its own."""
+        """The queries that read its children, itself first.
+
+        None if it has no children of its own.
+        """
         queries = self.world.queries.values()
         return [query for query in queries if query.config.child_query == self.name]
 
     # Names and logs.
 
     def orderer_name(self, child: int, replica: int) -> str:
-        """As status prints it."""
+        """Return the process's name, as in ``status``."""
         return self.config.orderer_name(child, replica)
 
     def ordered_topic(self, child: int) -> str:
-        """The topic's name, as in a hole's name."""
+        """Return the topic's name, as in the name of a hole."""
         return Names().ordered(self.config.child_query, child)
 
     def ordered_log(self, child: int, replica: int, line: int) -> Log[object]:
-        """A replica's stable (0) or live (1) log."""
+        """Return a replica's stable (0) or live (1) log."""
         return self.world.broker.log(f"{self.ordered_topic(child)}:{2 * replica + line}")
 
     def ordered_logs_at(self, child: int, replica: int) -> tuple[tuple[str, int], tuple[str, int]]:
-        """Where a replica's stable and live log lie."""
+        """Return the places of a replica's stable and live log."""
         topic = self.ordered_topic(child)
         return (topic, 2 * replica), (topic, 2 * replica + 1)
 
     def delta_log(self, part: int, child: int, replica: int, line: int) -> Log[object]:
-        """What the aggregator makes of it for a part."""
+        """Return the deltas of this log for a part."""
         partition = self._partition(child, replica, line)
         return self.world.broker.log(f"{self._delta_topic(part)}:{partition}")
 
@@ -108,7 +111,7 @@ class SimQuery:
         return Names().deltas(self.config.child_query, part)
 
     def is_missed(self, child: int, replica: int, line: int) -> bool:
-        """Does the root of any part, of any reader, see a hole in the deltas of this log?"""
+        """Return whether a root of any reader reports a hole in the deltas of this log."""
         partition = self._partition(child, replica, line)
         return any(
             self.world.heartbeats.is_missed(self._delta_topic(part), partition)
@@ -119,26 +122,26 @@ class SimQuery:
         return DeltaLog(child, replica, LineName(line)).partition(self.config.replicas)
 
     def results_log(self, part: int) -> Log[object]:
-        """The results of a part, all in one: whole transactions."""
+        """The results of a part in one log: whole transactions."""
         return self.world.broker.log(f"sw.results.{self.name}:{part}")
 
     def root_log(self, part: int, log: DeltaLog) -> Log[object]:
-        """What a root reads: deltas, or, without a window, what the orderers wrote (trace-21)."""
+        """Return the root's input: deltas or, without a window, ordered logs (trace-21)."""
         if self.config.rows:
             return self.ordered_log(*log)
         return self.delta_log(part, *log)
 
     def result_topic(self, kind: ResultKind, part: int) -> Log[object]:
-        """The results of a part as its readers have them, where it has any: lines of text."""
+        """Return the results of a part as its readers read them: lines of text."""
         return self.world.broker.log(f"{Names().results(self.name, kind)}:{part}")
 
     @property
     def state_log(self) -> Log[object]:
-        """The state records."""
+        """The log of state records."""
         return self.world.broker.log(f"sw.state.{self.name}")
 
     def inputs(self, child: int) -> Iterator[Input]:
-        """The logs that an orderer of the child reads, in the order that all replicas have."""
+        """Return the logs that an orderer of the child reads, in the same order in all replicas."""
         for source in self.config.children[child]:
             if self.config.reads is None or source != self.config.reads.name:
                 yield Input(source, source, (Names().source(source), 0))
@@ -146,7 +149,7 @@ class SimQuery:
                 yield from self.world.queries[source].result_logs()
 
     def result_logs(self) -> Iterator[Input]:
-        """Of each part the stable and then the tentative topic, as a reader has them."""
+        """Return for each part the stable and then the tentative topic, as read by a reader."""
         config = self.config
         slide = None if config.rows else config.slide_us
         if config.rows:
@@ -162,7 +165,7 @@ class SimQuery:
     def result_lines(
         self, part: int, transaction: Transaction[Any], keys: KeyTable
     ) -> Iterator[tuple[Log[object], object]]:
-        """What a transaction writes for those who read this query."""
+        """Return the lines that a transaction writes for the readers of this query."""
         if self.config.chain is None:
             return
         writer = ResultsWriter(self.name, part, self.config.fields, AGGREGATE, keys)
@@ -173,7 +176,7 @@ class SimQuery:
     # State records.
 
     def newest_states(self, fits: Callable[[State], bool] = fits_any) -> dict[str, State]:
-        """Of each fragment the newest committed one that fits, by its name."""
+        """Return the newest committed state record of each fragment that fits, by name."""
         values, _ = self.state_log.read_committed()
         newest: dict[str, State] = {}
         for value in values:
@@ -183,43 +186,43 @@ class SimQuery:
         return newest
 
     def orderer_state(self, name: str) -> OrdererState | None:
-        """The newest of an orderer."""
+        """Return the newest state record of an orderer."""
         state = self.newest_states().get(name)
         return state if isinstance(state, OrdererState) else None
 
     def root_state(self, part: int) -> RootState | None:
-        """The newest committed one of a part."""
+        """Return the newest committed state record of a part."""
         values, _ = self.state_log.read_committed()
         name = RootName(self.name, part).process
         states = [v for v in values if isinstance(v, RootState) and v.fragment == name]
         return states[-1] if states else None
 
     def root_states(self) -> list[RootState | None]:
-        """Of all parts."""
+        """Return the newest committed state records of all parts."""
         return [self.root_state(part) for part in range(self.config.parts)]
 
     def states(self) -> dict[str, OrdererState | RootState]:
-        """Those that there are in its state log, by fragment."""
+        """Return the state records in its log, by fragment."""
         orderers = [self.orderer_state(name) for name in self.config.orderer_names]
         known = [*self.root_states(), *orderers]
         return {state.fragment: state for state in known if state is not None}
 
-    # What the cores are told.
+    # The configuration of the cores.
 
     def schedule(self, stage: int) -> Schedule:
-        """Deadlines of a stage."""
+        """Return the deadlines of a stage."""
         return Schedule(self.normal_time, self.config.answer_within_us(stage))
 
     def lateness_us(self, e: int) -> int:
-        """What is learned is known to all processes at once."""
+        """The lateness, with learned steps; all processes have them at once."""
         return self.lateness.at(e)
 
     def normal_time(self, e: int) -> int:
-        """Event time is wall time here."""
+        """Return the normal time; event time is wall time here."""
         return e + self.lateness_us(e)
 
     def orderer_config(self, child: int, replica: int) -> OrdererConfig:
-        """Of one replica."""
+        """Return the configuration of a replica."""
         config, inputs = self.config, list(self.inputs(child))
         return OrdererConfig(
             fragment=self.orderer_name(child, replica),
@@ -244,7 +247,7 @@ class SimQuery:
         )
 
     def root_config(self, part: int, placement: int) -> RootConfig:
-        """Of one copy."""
+        """Return the configuration of a copy."""
         return RootConfig(
             fragment=RootName(self.name, part).process,
             query=self.name,
@@ -267,7 +270,7 @@ class SimQuery:
         )
 
     def _of_rows(self, part: int) -> dict[str, Any]:
-        """What a root without a window is told besides."""
+        """Return the additional configuration of a root without a window."""
         contents = partial(RowContents, part=part, parts=self.config.parts)
         wait_us = min(self.config.paced(EMPTY_WAIT_US), self.config.answer_within_us(2) // 2)
         return {"contents": contents, "empty_wait_us": wait_us}
@@ -275,7 +278,7 @@ class SimQuery:
     # The history.
 
     def committed(self, part: int, placement: int, commit: Commit, table: KeyTable) -> None:
-        """A transaction counts from now on."""
+        """Record a committed transaction."""
         keys: dict[int, ReportedRows] = {}
         width = 5 * len(self.config.fields)
         for effect in commit.transaction.effects:
@@ -290,7 +293,7 @@ class SimQuery:
         )
 
     def judge(self) -> None:
-        """Keep the record of the times at which some stage has no copy that works."""
+        """Update the record of times at which a stage has no working copy."""
         now = self.world.scheduler.now
         bad = not self._is_available()
         if bad and self._down_since is None:
@@ -300,7 +303,7 @@ class SimQuery:
             self._down_since = None
 
     def finish(self) -> None:
-        """What the history has of it at the end."""
+        """Complete the history at the end."""
         self.judge()
         if self._down_since is not None:
             self._history.unavailable.append((self._down_since, self.world.scheduler.now))
@@ -314,7 +317,7 @@ class SimQuery:
                     ]
 
     def held(self) -> dict[str, int]:
-        """What its processes hold in memory."""
+        """Return the memory of its processes."""
         held = {}
         for orderer in self.orderers.values():
             if orderer.core is not None and orderer.alive:
@@ -351,7 +354,7 @@ def _keeps_up(root: SimRoot) -> bool:
 
 
 def _listed(content: Slice | Rows, table: KeyTable, width: int) -> tuple[list[str], Any]:
-    """Keys and rows: ``width`` figures of each key in key order, or time and values in theirs."""
+    """Return keys and rows: ``width`` figures of each key in key order, or times and values."""
     if isinstance(content, Rows):
         return table.names(content.index), np.vstack([content.stimes, content.values]).T.tolist()
     names, figures = content.sorted(table)

@@ -1,4 +1,4 @@
-"""How far each root has read the replicas' stable logs, as its heartbeats say (trace-33)."""
+"""The roots' read positions in the replicas' stable logs, from their heartbeats (trace-33)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from slackwater.protocols.dpc.soutput.core import RootCore
 
 PERIOD_US = 50_000
-"""A root's."""
+"""A root's heartbeat period."""
 
 
 class _SentPosition(NamedTuple):
@@ -26,7 +26,7 @@ class _SentPosition(NamedTuple):
 
 
 class ReadPositions:
-    """The last words of each root; the orderers know them some time later."""
+    """The last reports of each root; the orderers receive them after a delay."""
 
     def __init__(self, query: SimQuery) -> None:
         self._query = query
@@ -37,7 +37,7 @@ class ReadPositions:
         self._by: dict[int, SimRoot] = {}
 
     def emit(self, root: SimRoot, core: RootCore) -> None:
-        """A root says how far it has come."""
+        """Send a root's positions."""
         now = self._world.scheduler.now
         if not self._world.is_present(root):
             return
@@ -53,7 +53,7 @@ class ReadPositions:
             root.turn_in(wait_us)
 
     def deliver(self, orderer: SimOrderer) -> None:
-        """What the orderer has heard of the roots."""
+        """Deliver the received positions of the roots to an orderer."""
         now = self._world.scheduler.now
         for part, answer in self._sent.items():
             known = [each.beat for each in answer if each.at <= now - self._delay_us]

@@ -1,9 +1,9 @@
-"""The readings of a simulated sensor, made from the seed.
+"""The readings of a simulated sensor, drawn from the seed.
 
-A stream has keys of its own, whose rows tell exactly whose readings a result lacks, and keys that
-all streams share, whose rows tell whether the merge is right. Values are eighths of small whole
-numbers, so that sums of them are exact in any order and can be compared bit for bit; negatives and
-zeros are among them, and missing values.
+A stream has its own keys, whose rows show exactly which readings a result lacks, and keys shared by
+all streams, whose rows show whether the merge is correct. Values are eighths of small integers, so
+sums are exact in any order and can be compared bit for bit; they include negative numbers, zeros
+and missing values.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ class SensorReading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How a sensor behaves: a reading every ``every_us``, up to ``jitter_us`` late."""
+    """A sensor's behaviour: a reading every ``every_us``, up to ``jitter_us`` late."""
 
     every_us: int = 50_000
     jitter_us: int = 0
     keys: int = 2
     nan_every: int = 17
     late_every: int = 0
-    """One reading in so many comes later than its stream promises; 0: none."""
+    """One in this many readings is later than its stream's watermark allows; 0: none."""
     late_us: int = 0
 
 
 class Sensor:
-    """Gives its readings in the order in which they arrive at the proxy."""
+    """Returns its readings in the order in which they arrive at the proxy."""
 
     def __init__(self, stream: str, seed: int, habits: Habits, start_us: int) -> None:
         self._rng = Random(f"{stream}/{seed}")
         self._habits = habits
         self._at = start_us + self._rng.randrange(max(habits.every_us, 1))
         self.extra: list[tuple[int, SensorReading]] = []
-        """Readings that a scenario adds, and when they arrive."""
+        """Readings added by a scenario, and their times of arrival."""
         self._again: list[SensorReading] = []
         own = [f"{stream}/{i}" for i in range(habits.keys)]
         self._keys = [*own, *shared_keys]
 
     def again(self, unkept: list[SensorReading]) -> None:
-        """Whoever had taken these has died before it kept them."""
+        """Return readings to the sensor: the process that read them ended before it stored them."""
         self._again += unkept
         unkept.clear()
 
     def until(self, now_us: int) -> list[SensorReading]:
-        """What has arrived since the last time."""
+        """Return the readings that have arrived since the last call."""
         readings, self._again = self._again, []
         if self.extra:
             readings += [reading for at, reading in self.extra if at < now_us]

@@ -1,4 +1,4 @@
-"""A root copy: the product's session, with the model of Kafka for a host."""
+"""A root copy: the product's session, with the model of Kafka as its host."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ class SimRoot(Fragment):
         self._id = f"root-{query.name}-{part}"
         self._epoch = -1
         self.deaf_to: set[tuple[int, int]] = set()
-        """(child, replica) whose deltas the live consumer does not fetch any more."""
+        """(child, replica) whose deltas the live consumer no longer fetches."""
         self.logs = {at: self.world.log_at(at) for at in self.session.inputs}
         self._of = dict(zip(self.logs, self.session.config.logs, strict=True))
 
     @property
     def core(self) -> RootCore | None:
-        """None before the start has come to its end."""
+        """The core; None until the start is complete."""
         return self.session.core if self._works else None
 
     def start(self) -> None:
         perform(self, self.session.start(), self.begin, self._stay_down)
 
     def _stay_down(self, error: SlackwaterError) -> None:
-        assert isinstance(error, SupersededRootError), "the model of Kafka always answers"
+        assert isinstance(error, SupersededRootError), "the model of Kafka always responds"
         self.world.note(self.name, "stays down: a greater placement was here")
         self.kill()
 
     def fence(self) -> None:
-        """What a producer does when it starts; the epoch is its own (``procedures``)."""
+        """Fence, as a producer does when it starts; its epoch is set in ``procedures``."""
         self._epoch = self.world.broker.fence(self._id)
 
     # The loop.
@@ -180,7 +180,7 @@ class SimRoot(Fragment):
         try:
             transaction = world.broker.begin(self._id, self._epoch, records)
         except FencedError:
-            self._refused()  # an older copy may have started last: then this one comes back
+            self._refused()  # an older copy may have started last: then this one returns
             return
         delay = world.scheduler.between(500, 4_000)
         self.later(delay, lambda: self._close(commit, transaction))
@@ -193,10 +193,10 @@ class SimRoot(Fragment):
         try:
             world.broker.commit(self._id, self._epoch, transaction)
         except FencedError:
-            self._refused()  # an older copy may have started last: then this one comes back
+            self._refused()  # an older copy may have started last: then this one returns
             return
         self.query.committed(self.part, self.placement, commit, self.session.core.keys)
-        # The acknowledgement may never come: then the restart finds the commit in the log.
+        # The acknowledgement may never arrive: then the restart finds the commit in the log.
         self.session.committed(self.now)
         self.turn_in(0)
 
@@ -206,6 +206,6 @@ class SimRoot(Fragment):
 
 
 def _read_as(value: object) -> Record:
-    """A record as a host hands it over: what cannot be read is None."""
+    """Return a record as a host passes it on: None if it does not decode."""
     assert value is None or isinstance(value, DeltaRecord | OrderedRecord)
     return value

@@ -1,4 +1,4 @@
-"""One seed: draw a plan, run it, heal everything, let it settle, check every guarantee."""
+"""One seed: draw a plan, run it, end all faults, let it settle, check every guarantee."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.simulator.world import World
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a plan came to."""
+    """The result of a plan."""
 
     plan: Plan
     simulated_us: int
@@ -28,7 +28,7 @@ class Outcome:
     history: History
 
     def __str__(self) -> str:
-        """What was broken, and how to see it again."""
+        """Describe the violation, and the command that repeats it."""
         if self.violation is None:
             return f"seed {self.plan.seed}: ok"
         at = (self.violation.at - START_TIME_US) / SECOND
@@ -36,13 +36,13 @@ class Outcome:
 
 
 def simulate(seed: int, *, faults: Sequence[Fault] | None = None) -> Outcome:
-    """Run one seed; ``faults`` replaces those that the seed would draw."""
+    """Run one seed; ``faults`` replaces the faults that the seed would draw."""
     plan = draw(seed)
     return run(plan if faults is None else replace(plan, faults=tuple(faults)))
 
 
 def run(plan: Plan) -> Outcome:
-    """Run a plan and check what came of it."""
+    """Run a plan and check its history."""
     world = World(plan.seed, plan.config)
     violation = None
     try:
@@ -57,10 +57,10 @@ def run(plan: Plan) -> Outcome:
 
 
 def settle_us(config: WorldConfig) -> int:
-    """How long a world needs until all is well.
+    """Return the time until a run has recovered.
 
-    A writer of whom somebody lacks something may have to start twice: it finds its own log whole,
-    is told of the hole once more, and says it again (rule-11).
+    A writer whose records a reader lacks may have to start twice: at first it finds its own log
+    complete; after another report of the hole it sends the records again (rule-11).
     """
     lateness = max(query.lateness_us for query in config.queries)
     restarts = 2 * config.restart_us[1]
@@ -77,7 +77,7 @@ def _live(world: World, plan: Plan) -> None:
 
 
 def ahead_us(plan: Plan) -> int:
-    """How far the clock that was furthest ahead had run: what it has answered is still to come."""
+    """Return the lead of the fastest clock: windows up to it may have been answered already."""
     ahead = Counter({name: max(skew, 0) for name, skew in plan.config.skew_us.items()})
     for fault in plan.faults:
         if fault.what == "step":

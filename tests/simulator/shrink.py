@@ -1,10 +1,10 @@
-"""Shrinking: a failing plan becomes the smallest one that still breaks the same guarantee.
+"""Shrinking: reduces a failing plan to the smallest one that violates the same guarantee.
 
 Delta debugging (Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input"): first
-faults are left out, in halves and then one by one; then the deployment is made plainer, one
-property at a time, and what is left of the faults shorter. A step is kept if the plan fails in the
-same way; the seed stays, so what chance decides changes as little as it can. Time is bounded: what
-has been reached by then is the answer.
+faults are removed, in halves and then one by one; then the deployment is simplified, one property
+at a time, and the remaining faults are shortened. A step is kept if the plan fails in the same way;
+the seed is unchanged, so random values change as little as possible. When the time limit is
+reached, the smallest plan so far is the result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEFAULTS: Final = WorldConfig()
 
 
 def shrink(failed: Outcome, *, seconds_max: float = 60.0) -> Outcome:
-    """The smallest failing outcome that was found in time."""
+    """Return the smallest failing outcome found within the time limit."""
     assert failed.violation is not None
     until = monotonic() + seconds_max
     best, guarantee = failed, failed.violation.guarantee
@@ -35,13 +35,13 @@ def shrink(failed: Outcome, *, seconds_max: float = 60.0) -> Outcome:
             outcome = run(candidate)
             if outcome.violation is not None and outcome.violation.guarantee == guarantee:
                 best = outcome
-                break  # begin again from here
+                break  # start again from here
         else:
             return best
 
 
 def smaller(outcome: Outcome) -> Iterator[Plan]:
-    """Plans that are plainer than this one, the greatest steps first."""
+    """Yield plans simpler than this one, the largest reductions first."""
     plan = outcome.plan
     yield from _without_faults(plan)
     yield from _shorter_life(outcome)
@@ -85,7 +85,7 @@ def _shorter_faults(plan: Plan) -> Iterator[Plan]:
 
 
 def _fits(fault: Fault, config: WorldConfig) -> bool:
-    """Is what it befalls there?"""
+    """Return whether the target of the fault exists in the configuration."""
     whom, queries = fault.whom, config.queries
     match fault.what:
         case "silence" | "full":
@@ -126,7 +126,7 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
             return whom in config.names
 
 
-# What a plainer deployment is, one property each.
+# Simplifications of a deployment, one property each.
 
 SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
     lambda c: replace(c, chain=None),

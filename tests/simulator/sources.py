@@ -1,10 +1,10 @@
-"""A sensor with its proxy: the product's own source core around a spool that survives a crash.
+"""A sensor with its proxy: the product's source core with a spool that survives a crash.
 
-The proxy flushes at cut points, puts what it flushes into the spool, and sends the spool's records
-in order. *Silence* cuts the link to Kafka only: readings go on being spooled, with their ids and
-promises, and are sent afterwards (a backlog). A restarted proxy reads its log, appends START and
-goes on at the end of the contiguous prefix (rule-6, rule-7 and rule-9). A paused one that wakes
-beside its successor sends what it still holds under its old incarnation.
+The proxy flushes at cut points, stores the flushed records in the spool, and sends the spool's
+records in order. *Silence* cuts only the link to Kafka: readings are still spooled, with their ids
+and watermarks, and are sent afterwards (a backlog). A restarted proxy reads its log, appends START
+and continues at the end of the contiguous prefix (rule-6, rule-7 and rule-9). A paused one that
+resumes beside its successor sends its remaining records with its old incarnation.
 """
 
 from __future__ import annotations
@@ -33,20 +33,23 @@ BURST_RECORDS = 200
 
 @dataclass(slots=True)
 class Spool:
-    """What a crash leaves: records not yet known to be in the log, and where the input stands."""
+    """State that survives a crash.
+
+    Records not yet confirmed in the log, and the input's position.
+    """
 
     records: deque[SourceRecord] = field(default_factory=deque)
     acknowledged: set[tuple[Kind, int, int]] = field(default_factory=set)
-    """Records known to be in the log, beyond one that is not."""
+    """Records confirmed in the log, after one that is not."""
     resume: Resume = field(default_factory=Resume)
     silent_until: int = -1
-    """The link between the proxy and Kafka is cut until then."""
+    """Time until which the link between the proxy and Kafka is cut."""
     unkept: list[SensorReading] = field(default_factory=list)
-    """Readings that the sensor has sent and that are not kept yet: it will send them again."""
+    """Readings sent by the sensor and not stored yet: it will send them again."""
     full_until: int = -1
-    """Nothing more can be kept until then."""
+    """Time until which the spool is full."""
     ended: bool = False
-    """The input has ended (a file, a sensor switched off for good)."""
+    """Whether the input has ended (a file, a removed sensor)."""
 
 
 class SimProxy(Process):
@@ -59,7 +62,7 @@ class SimProxy(Process):
         self.spool = world.spools[stream]
         self.sensor: Sensor = world.sensors[stream]
         self.clock_lag_us = 0
-        """How much less it promises than it could."""
+        """Lag of its watermark behind the largest possible one."""
         rules = SourceRules(
             log=stream,
             fields=FIELDS,
@@ -75,14 +78,14 @@ class SimProxy(Process):
         self.core: SourceCore | None = None
         self.inc = -1
         self._next_offset = 0
-        """After the last of its own records in the log."""
+        """Offset after the last of its own records in the log."""
         self._unsent: deque[SourceRecord] = deque()
         self._refused: list[tuple[str, SensorReading]] = []
         self._flush_at = 0
         self._expecting = Expecting(stream, self._record)
 
     def start(self) -> None:
-        """rule-6: read the log, append START, read on to it; then data."""
+        """Read the log, append START, read up to it; then send data (rule-6)."""
         if not self.world.broker.up:
             self.later(20_000, self.start)
             return
@@ -105,7 +108,7 @@ class SimProxy(Process):
         self.inc = offset
         self._next_offset = offset + 1
         spool = self.spool
-        # What is in the log already needs no sending; a promise alone is made again soon.
+        # Records in the log need not be sent; a boundary alone is soon made again.
         spool.records = deque(
             r for r in spool.records if r.kind is Kind.INSERTION and r.first_id >= scan.ids.next_id
         )
@@ -143,16 +146,16 @@ class SimProxy(Process):
 
     def _flush(self, core: SourceCore, now: int) -> None:
         if not self.is_present:
-            # A zombie hears nothing, so it has nothing to promise (trace-10).
+            # A zombie receives no readings, so it must not advance its watermark (trace-10).
             self._unsent.extend(core.flush(self.inc))
             return
         is_full = self.world.scheduler.now < self.spool.full_until
-        if not (is_full and core.waiting):  # else sensors are pushed back, and keep what they have
+        if not (is_full and core.waiting):  # else sensors get push-back, and keep their readings
             self._take_in(core)
         before = core.saved()
         records = core.flush(self.inc, clock_us=now - self.clock_lag_us)
         if is_full:
-            core.restore(before)  # what could not be kept is neither promised nor sent
+            core.restore(before)  # unstored readings are neither sent nor covered
             return
         self._keep()
         if records:
@@ -161,7 +164,10 @@ class SimProxy(Process):
         self._unsent.extend(records)
 
     def _take_in(self, core: SourceCore) -> None:
-        """All that the sensor has by now, by true time: its clock is not ours."""
+        """Take all readings that the sensor has by true time.
+
+        Its clock differs from this process's.
+        """
         readings = self.sensor.until(self.world.scheduler.now)
         if not readings:
             return
@@ -170,7 +176,7 @@ class SimProxy(Process):
             self._refused += [(refused.reason, readings[i]) for i in refused.indices.tolist()]
 
     def _keep(self) -> None:
-        """What was taken in is in the spool or in quarantine: the sensor may forget it."""
+        """Store the readings in the spool or in quarantine: the sensor may then discard them."""
         spool, history = self.spool, self.world.history
         history.sent.setdefault(self.stream, []).extend(spool.unkept)
         history.refused.setdefault(self.stream, []).extend(self._refused)
@@ -179,7 +185,7 @@ class SimProxy(Process):
 
     @property
     def is_present(self) -> bool:
-        """Is this the incarnation that owns the spool and hears the sensor?"""
+        """Whether this incarnation owns the spool and receives readings."""
         return self.world.proxies[self.stream] is self
 
     @property
@@ -196,12 +202,12 @@ class SimProxy(Process):
             burst -= 1
 
     def _acknowledged(self, record: SourceRecord, offset: int) -> None:
-        """Only what lies before the first hole may be forgotten (trace-1)."""
+        """Only records before the first hole may be deleted (trace-1)."""
         if not self.is_present:
             return
         before, self._next_offset = self._next_offset, offset + 1
         if self._is_superseded(before, offset):
-            self.world.restart(self)  # deliveries after a foreign START do not count (rule-6)
+            self.world.restart(self)  # after another writer's START they do not count (rule-6)
             return
         spool = self.spool
         spool.acknowledged.add(identity(record))
@@ -209,7 +215,10 @@ class SimProxy(Process):
             spool.acknowledged.discard(identity(spool.records.popleft()))
 
     def _is_superseded(self, first: int, end: int) -> bool:
-        """Did another writer begin between two of its records? A zombie that was about to."""
+        """Return whether another writer began between two of its records.
+
+        A zombie about to start.
+        """
         foreign = (
             decoded(self.stream, value)
             for _, value in self.log.read(max(first, self.log.beginning), end - first)
@@ -218,12 +227,12 @@ class SimProxy(Process):
 
 
 def identity(record: SourceRecord) -> tuple[Kind, int, int]:
-    """What a record is, whichever incarnation sends it."""
+    """Return a record's identity, which is the same for all incarnations."""
     return record.kind, record.first_id, record.boundary
 
 
 def arrived(readings: list[SensorReading]) -> Arrived:
-    """Readings as columns."""
+    """Return readings as columns."""
     places: dict[str, int] = {}
     index = [places.setdefault(r.key, len(places)) for r in readings]
     n = len(readings)
@@ -238,12 +247,12 @@ def arrived(readings: list[SensorReading]) -> Arrived:
 
 
 def decoded(stream: str, value: object) -> SourceRecord:
-    """A record of a source log as the shells have it: what cannot be read is VOID (trace-15)."""
+    """Return a record of a source log as in the shells: VOID if it does not decode (trace-15)."""
     assert value is None or isinstance(value, SourceRecord)
     return value or SourceRecord.void(stream)
 
 
 def columns(record: SourceRecord) -> SourceColumns:
-    """The readings of a source record."""
+    """Return the readings of a source record."""
     assert record.columns is not None
     return record.columns.load()

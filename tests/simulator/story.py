@@ -1,6 +1,6 @@
-"""Acts: what a scenario does to a world, and what it asks of it, in words that read as prose.
+"""Acts of a scenario on a run, and queries of its history, for readable scenarios.
 
-Times are seconds since the world began, windows are named by their start.
+Times are seconds since the start of the run; windows are identified by their start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slackwater.protocols.dpc.sunion.core import OrdererCore
 
 
 class StoryAnswer(NamedTuple):
-    """One answer: when, of which window, what it lacks."""
+    """One answer: its time, its window, its missing streams."""
 
     at: float
     window: float
@@ -28,7 +28,7 @@ class StoryAnswer(NamedTuple):
 
 
 class Questions:
-    """What may be asked of the history of a query."""
+    """Queries of a query's history."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -36,19 +36,19 @@ class Questions:
 
     @property
     def reader(self) -> Questions:
-        """The same questions, of the query that reads this one's results or children."""
+        """The same for the query that reads this one's results or children."""
         history = self.history.of_reader
         assert history is not None
         return Questions(history)
 
     @property
     def tentative(self) -> list[StoryAnswer]:
-        """All tentative answers, in their order."""
+        """All tentative answers, in order."""
         return self._sent(stable=False)
 
     @property
     def stable(self) -> list[StoryAnswer]:
-        """All stable answers, in their order."""
+        """All stable answers, in order."""
         return self._sent(stable=True)
 
     def _sent(self, *, stable: bool) -> list[StoryAnswer]:
@@ -90,7 +90,7 @@ class Questions:
         return worst
 
     def held(self, since_s: float = 0.0) -> dict[str, int]:
-        """The most that each process held in memory since then."""
+        """Return the maximum memory of each process since a time."""
         most: dict[str, int] = {}
         for sample in self.history.samples:
             if seconds(sample.at) >= since_s:
@@ -100,7 +100,7 @@ class Questions:
 
 
 class Story(Questions):
-    """A world, its acts, and questions to it."""
+    """A run, its acts, and queries of its history."""
 
     def __init__(self, seed: int = 1, **config: Any) -> None:
         self.world = World(seed, WorldConfig(**config))
@@ -113,15 +113,15 @@ class Story(Questions):
         self.world.run(us(for_s))
 
     def silence(self, stream: str, *, for_s: float) -> None:
-        """The link of the stream's proxy is cut; it has a backlog afterwards."""
+        """Cut the link of the stream's proxy; it has a backlog afterwards."""
         self.world.silence(stream, us(for_s))
 
     def kill(self, name: str) -> None:
-        """Kill -9; the supervisor starts it again."""
+        """Kill -9; the supervisor restarts the process."""
         self.world.kill(name)
 
     def kill_for_good(self, name: str) -> None:
-        """Kill -9; it stays down until ``start_again``."""
+        """Kill -9; the process stays down until ``start_again``."""
         self.world.kill(name, stays_down=True)
 
     def start_again(self, name: str) -> None:
@@ -132,27 +132,27 @@ class Story(Questions):
         self.world.pause(name, us(for_s))
 
     def replace(self, name: str, *, wakes_after_s: float) -> None:
-        """Pause it, start another in its place; the old one wakes as a zombie."""
+        """Pause a process, start another in its place; the old one resumes as a zombie."""
         self.world.pause(name, us(wakes_after_s), replaced=True)
 
     def overload(self, name: str, *, for_s: float, unit_s: float) -> None:
-        """A window, a bucket or ten records take so much longer."""
+        """Make a window, a bucket or ten records take this much longer."""
         self.world.overload(name, us(for_s), us(unit_s))
 
     def deafen(self, orderer: str, stream: str, *, for_s: float) -> None:
-        """The orderer's consumer stops fetching the stream (trace-34)."""
+        """Stop the orderer's consumer from fetching the stream (trace-34)."""
         self.world.deafen(orderer, stream, us(for_s))
 
     def all_is_well_again(self, for_s: float = 8) -> None:
-        """Every fault ends, and time passes."""
+        """End all faults, and let time pass."""
         self.world.heal()
         self.time_passes(for_s)
 
     def every_guarantee_holds(self) -> None:
-        """All checkers, over the history so far."""
+        """Run all checkers over the history so far."""
         check(self.world.finish())
 
-    # What is running.
+    # The running processes.
 
     def orderer(self, child: int = 0, replica: int = 0) -> OrdererCore:
         core = self.world.q.orderers[child, replica].core
@@ -166,10 +166,10 @@ class Story(Questions):
 
 
 def us(s: float) -> int:
-    """Seconds as microseconds."""
+    """Convert seconds to microseconds."""
     return round(s * SECOND)
 
 
 def seconds(at: int) -> float:
-    """Seconds since the world began."""
+    """Convert to seconds since the start of the run."""
     return (at - START_TIME_US) / SECOND

@@ -1,4 +1,4 @@
-"""Every checker can fail: a history that is right, and one that has been doctored."""
+"""Every checker can fail: a correct history passes, a modified one does not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SHARING = Sharing(window_us=600 * MS, slide_us=300 * MS)
 
 @cache
 def _lived(second: Chain | Sharing | None = None) -> History:
-    """A source falls silent for longer than the bound, and comes back."""
+    """A source is silent for longer than the bound, and returns."""
     config = WorldConfig(
         window_us=300 * MS, slide_us=300 * MS, bound_us=400 * MS, margin_us=20 * MS, pace=0.3,
         habits=Habits(every_us=40 * MS, late_every=10, late_us=SECOND),
@@ -62,7 +62,7 @@ def _lived(second: Chain | Sharing | None = None) -> History:
 
 @pytest.fixture
 def history() -> History:
-    """A copy that may be changed."""
+    """A copy that may be modified."""
     lived = _lived()
     return replace(
         lived,
@@ -83,7 +83,7 @@ def test_what_was_right_passes(history: History) -> None:
 
 
 def _nth(history: History, effect: type, n: int = 0, **same: Any) -> tuple[int, Any]:
-    """The n-th commit with such an effect, and the effect."""
+    """Return the n-th commit with such an effect, and the effect."""
     found = [
         (i, e)
         for i, committed in enumerate(history.committed)

@@ -1,4 +1,4 @@
-"""Checkers that can fail: every mutant is noticed by the scenario of its trace."""
+"""The checkers can fail: every mutant is detected by the scenario of its trace."""
 
 from __future__ import annotations
 

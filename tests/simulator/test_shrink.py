@@ -1,4 +1,4 @@
-"""A failing seed becomes a plan that a person can read, and that can be repeated from its text."""
+"""A failing seed is shrunk to a readable plan, which can be repeated from its text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.simulator.trace import trace
 def test_a_forgotten_undo_needs_one_silence_of_one_source() -> None:
     mutant = next(m for m in MUTANTS if m.name == "the UNDO is forgotten")
     with applied(mutant):
-        # From a seed on that is quickly shrunk; how far it is must not depend on the machine.
+        # Starts at a seed that shrinks quickly; the search must not depend on the machine.
         failed = next(o for o in map(simulate, range(6, 26)) if o.violation is not None)
         small = shrink(failed, seconds_max=math.inf)
         assert small.violation is not None
@@ -37,7 +37,7 @@ def test_a_forgotten_undo_needs_one_silence_of_one_source() -> None:
         arguments = shlex.split(page.splitlines()[-1])
         again = run(Plan.from_json(arguments[arguments.index("--plan") + 1]))
         assert str(again.violation) == str(small.violation)
-    assert run(small.plan).violation is None, "the right cores pass"
+    assert run(small.plan).violation is None, "the correct cores pass"
 
 
 def test_a_plan_is_its_text() -> None:

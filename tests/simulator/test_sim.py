@@ -1,4 +1,4 @@
-"""The whole system under a fixed set of seeds; `make drills` takes a thousand, `make sim` any."""
+"""The whole system with a fixed set of seeds; `make drills` runs a thousand, `make sim` any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A failing run for people: its deployment and faults, what happened in order, how to repeat it."""
+"""Readable trace of a failing run.
+
+Deployment, faults, events in order, the command to repeat it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class _Line(NamedTuple):
 
 
 def trace(outcome: Outcome) -> str:
-    """A page at most; the last lines before the violation count most."""
+    """Return at most a page; the last lines before the violation take precedence."""
     violation, plan = outcome.violation, outcome.plan
     assert violation is not None
     lines = [f"seed {plan.seed} breaks: {violation}", "", "deployment:"]
@@ -43,7 +46,7 @@ def trace(outcome: Outcome) -> str:
 
 
 def _deployment(config: WorldConfig) -> Iterator[str]:
-    """Its shape, then what is unusual about it."""
+    """Describe its shape, then its unusual properties."""
     default = WorldConfig()
     children = " | ".join(" ".join(child) for child in config.children)
     yield f"streams {children}; {config.replicas} replicas, {config.parts} parts"
@@ -84,7 +87,7 @@ def _timeline(history: History, until: int) -> Iterator[_Line]:
 
 
 def _join(before: str, now: str) -> str | None:
-    """Stable answers, one after the other, are one line."""
+    """Join consecutive stable answers into one line."""
     if before.startswith("stable") and now.startswith("stable"):
         first, _, _ = before.partition(" to ")
         return f"{first} to W{now.rpartition('W')[2]}"

@@ -1,8 +1,8 @@
-"""The whole system in virtual time: sensors to results, under one seed.
+"""The whole system in virtual time: sensors to results, with one seed.
 
-A ``World`` wires the product's own cores with the models of Kafka, the sensors and the aggregator,
-supervises the processes as the real supervisor does, and keeps the *history*: what was committed,
-when, and which faults there were. Checkers see the history and the source logs, nothing else.
+A ``World`` connects the product's cores with the models of Kafka, the sensors and the aggregator,
+supervises the processes like the real supervisor, and records the *history*: commits with their
+times, and faults. Checkers have access to the history and the source logs only.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = ["START_TIME_US", "Chain", "History", "World", "WorldConfig", "spread"
 _LATE = "sends of "
 _OVERLOAD = "machine of "
 FOLLOW_US = 200_000
-"""So long after it was recorded a step has been read by all; in the hurry of the world (`pace`)."""
+"""Time after which a recorded step has been read by all processes, scaled by ``pace``."""
 
 
 class World:
-    """A deployment with one query, or with two."""
+    """A deployment with one or two queries."""
 
     def __init__(self, seed: int, config: WorldConfig | None = None) -> None:
         self.seed = seed
@@ -45,7 +45,7 @@ class World:
         self.heartbeats = Heartbeats(self)
         self.history = History(self.config)
         self.skew_us = dict(self.config.skew_us)
-        """By process, how far its machine's clock is ahead now."""
+        """By process: present lead of its machine's clock."""
         streams = self.config.all_streams
         self.spools = {s: Spool() for s in streams}
         self.sensors = {
@@ -55,25 +55,25 @@ class World:
         self.aggregators: dict[str, SimAggregator] = {}
         self.q = SimQuery(self, self.config, self.history)
         self.queries = {self.q.name: self.q}
-        """By name; q, and who reads its results or its children."""
+        """By name: q, and the reader of its results or children."""
         if self.config.reader is not None:
             self.history.reader = OfQuery(self.config.reader)
             reader = SimQuery(self, self.config.reader, self.history.reader)
             self.queries[reader.name] = reader
         self._learned: dict[str, list[Step]] = {}
-        """By stream, as far as the processes have read it."""
+        """By stream: recorded steps that the processes have read."""
         self.held_down: set[str] = set()
-        """Names of processes that the supervisor does not start again."""
+        """Names of processes that the supervisor does not restart."""
         self._placements = 0
         self.overloaded_us: dict[str, int] = {}
-        """By process: what a unit of its work takes longer than usual."""
+        """By process: additional time of a unit of its work."""
         self._outages_now: dict[str, Outage] = {}
         self._given_up: dict[str, int] = {}
 
     # Supervision.
 
     def start(self) -> None:
-        """Start everything."""
+        """Start all processes."""
         for name in self.config.names:
             self._start(name)
         self._sample()
@@ -109,7 +109,7 @@ class World:
         return self.queries[of.query], of.part
 
     def _aggregator(self, replica: int) -> SimAggregator:
-        """It has this replica of every child of every query."""
+        """Start an aggregator with this replica of every child of every query."""
         fragments = [
             (query, child, replica)
             for query in self.queries.values()
@@ -120,7 +120,7 @@ class World:
         return SimAggregator(self, f"aggregator/{replica}", fragments)
 
     def present(self, name: str) -> Process:
-        """The incarnation that the supervisor knows."""
+        """Return the incarnation that the supervisor started last."""
         process = self._present(name)
         assert process is not None, f"{name} has not been started"
         return process
@@ -138,11 +138,11 @@ class World:
         return query.roots.get(part)
 
     def is_present(self, process: Process) -> bool:
-        """Is it the incarnation that the supervisor knows?"""
+        """Return whether it is the incarnation that the supervisor started last."""
         return self.present(process.name) is process
 
     def kill(self, name: str, *, stays_down: bool = False) -> None:
-        """Kill -9; the supervisor starts it again soon, unless it shall stay down."""
+        """Kill -9; the supervisor soon restarts the process, unless it must stay down."""
         self.begin_outage(name, "down")
         process = self.present(name)
         if process.alive:
@@ -163,14 +163,14 @@ class World:
         self.scheduler.after(delay, act)
 
     def restart(self, process: Process) -> None:
-        """A process ended by itself and is started again."""
+        """Restart a process that ended by itself."""
         if self.is_present(process):
             self.kill(process.name)
         else:
             process.kill()
 
     def bring_back(self, name: str) -> None:
-        """Start a process that was held down."""
+        """Start a process that was kept down."""
         self.held_down.discard(name)
         self._start(name)
 
@@ -194,7 +194,7 @@ class World:
         self._judge()
 
     def _outlive(self, zombie: Process) -> None:
-        """A zombie works on until it sees its successor in the heartbeats."""
+        """Let a zombie continue until it receives its successor's heartbeat."""
 
         def sees() -> None:
             if zombie.alive:
@@ -203,31 +203,31 @@ class World:
         self.scheduler.after(self.scheduler.between(*self.config.zombie_us), sees)
 
     def begin_outage(self, whom: str, what: str) -> None:
-        """An outage begins, unless there is one already."""
+        """Begin an outage, unless one has begun already."""
         self._outages_now.setdefault(whom, Outage(self.scheduler.now, -1, f"{whom} {what}"))
 
     def over(self, whom: str) -> None:
-        """It ends."""
+        """End an outage."""
         outage = self._outages_now.pop(whom, None)
         if outage is not None:
             self.history.outages.append(outage._replace(end=self.scheduler.now))
 
     def _jolt(self, what: str) -> None:
-        """Something is gone at once, and may have to be said again by a writer that starts anew."""
+        """Record an instantaneous loss, which may require a writer to restart and send again."""
         now = self.scheduler.now
         self.history.outages.append(Outage(now, now + self.config.bound_us, what))
 
     def works(self, process: Process) -> None:
-        """The process does its work, as far as it knows."""
+        """Return whether the process is working, as far as it can determine."""
         if self.is_present(process) and process.speaks:
             self.over(process.name)
 
     def next_placement(self) -> int:
-        """The supervisor's counter."""
+        """Return the next placement number of the supervisor."""
         self._placements += 1
         return self._placements
 
-    # Faults of the surroundings.
+    # Faults of the environment.
 
     def silence(self, stream: str, for_us: int) -> None:
         """Cut the link between the stream's proxy and Kafka."""
@@ -244,7 +244,7 @@ class World:
         self.scheduler.after(for_us, back)
 
     def fill_disk(self, stream: str, for_us: int) -> None:
-        """The spool of a stream's proxy can keep nothing more: sensors are pushed back."""
+        """Fill the spool of a stream's proxy: sensors get push-back."""
         self.note(f"proxy/{stream}", f"has no room on its disk for {for_us / SECOND:g} s")
         spool = self.spools[stream]
         spool.full_until = max(spool.full_until, self.scheduler.now + for_us)
@@ -258,7 +258,7 @@ class World:
         self.scheduler.after(for_us, room)
 
     def slow_down(self, name: str, for_us: int, by_us: int) -> None:
-        """What the process sends arrives later than usual, in its order."""
+        """Delay the process's records, in order."""
         process = self.present(name)
         self.note(name, f"sends {by_us / SECOND:g} s late for {for_us / SECOND:g} s")
         self.begin_outage(_LATE + name, "late")
@@ -271,7 +271,7 @@ class World:
         self.scheduler.after(for_us, fast)
 
     def overload(self, name: str, for_us: int, by_us: int) -> None:
-        """The process gets so little of its machine that a unit of work takes ``by_us`` longer.
+        """Slow a process down, so that a unit of work takes ``by_us`` longer.
 
         A unit is a window that a root computes, a bucket that an orderer emits, or ten records that
         it reads.
@@ -290,7 +290,7 @@ class World:
             self._judge()
 
     def step_clock(self, name: str, by_us: int) -> None:
-        """The clock of a process's machine jumps; a running process only leans towards it."""
+        """Step the clock of a process's machine; a running process only slews towards it."""
         self.note(name, f"clock steps by {by_us / SECOND:g} s")
         self.skew_us[name] = self.skew_us.get(name, 0) + by_us
         process = self._present(name)
@@ -298,7 +298,7 @@ class World:
             process.clock_stepped()
 
     def cut(self, log_name: str, keep: int) -> None:
-        """Retention: only the last ``keep`` records are left, whoever still needs the others."""
+        """Delete all but the last ``keep`` records, needed or not, as retention does."""
         log = self.broker.log(log_name)
         if log.end - keep > log.beginning:
             self._jolt(f"{log_name} cut")
@@ -309,7 +309,10 @@ class World:
                 self.history.cut.setdefault(whose, []).append(log.beginning)
 
     def truncate(self) -> None:
-        """What the supervisor does once a minute (dpc-15): gives up what nobody needs now."""
+        """Truncate logs as the supervisor does once a minute (dpc-15).
+
+        Delete what no reader needs.
+        """
         needed = {
             f"{topic}:{partition}": offset
             for of in self.queries.values()
@@ -343,14 +346,14 @@ class World:
         self.scheduler.after(for_us, back)
 
     def double(self, replica: int, for_us: int) -> None:
-        """A second aggregator for the replica's fragments, from the state records on."""
+        """Start a second aggregator for the replica's fragments, from the state records."""
         second_one = self._aggregator(replica)
         self.note(second_one.name, "doubled")
         second_one.start()
         self.scheduler.after(for_us, second_one.kill)
 
     def deafen(self, orderer: str, stream: str, for_us: int) -> None:
-        """The orderer's live consumer fetches this stream no more, for some time (trace-34)."""
+        """Stop the orderer's live consumer from fetching a stream for some time (trace-34)."""
         process = self.present(orderer)
         assert isinstance(process, SimOrderer)
         process.deaf_to.add(stream)
@@ -367,7 +370,7 @@ class World:
         self.scheduler.after(for_us, receives)
 
     def deafen_root(self, root: str, child: int, replica: int, for_us: int) -> None:
-        """The root's live consumer fetches one replica's deltas no more, for some time."""
+        """Stop the root's live consumer from fetching one replica's deltas for some time."""
         process = self.present(root)
         assert isinstance(process, SimRoot)
         process.deaf_to.add((child, replica))
@@ -384,7 +387,7 @@ class World:
         self.scheduler.after(for_us, receives)
 
     def lose(self, name: str, lives_on_us: int) -> None:
-        """A send fails for good: the process ends, but what it sent behind it is in the log."""
+        """Let a record fail permanently: the process ends, but later records are in the log."""
         process = self.present(name)
         if not process.speaks:
             return
@@ -395,7 +398,7 @@ class World:
         self.scheduler.after(lives_on_us, lambda: self.restart(process) if process.alive else None)
 
     def damage(self, log_name: str, at: int | None = None) -> None:
-        """A record of a log, else its last one, turns into bytes that do not decode."""
+        """Replace a record of a log, by default the last one, by bytes that do not decode."""
         _, kind, whose, *_ = log_name.split(".")
         log = self.broker.log(log_name)
         at = log.last if at is None else at
@@ -411,27 +414,27 @@ class World:
     # Logs.
 
     def log_at(self, at: tuple[str, int]) -> Log[object]:
-        """The model of a partition. Those that are the only one of their topic have its name."""
+        """Return the model of a partition. The only partition of a topic has the topic's name."""
         topic, partition = at
         alone = topic.startswith(("sw.source.", "sw.state."))
         return self.broker.log(topic if alone else f"{topic}:{partition}")
 
     def source_log(self, stream: str) -> Log[object]:
-        """A stream's log."""
+        """Return a stream's source log."""
         return self.broker.log(f"sw.source.{stream}")
 
     @property
     def registry_log(self) -> Log[object]:
-        """What proxies have recorded of their streams."""
+        """The registry's entries for streams."""
         return self.broker.log("sw.registry")
 
     def steps_of(self, stream: str) -> list[Step]:
-        """What a proxy recovers of its stream."""
+        """Return the steps that a proxy recovers for its stream."""
         entries = [entry for _, entry in self.registry_log.values() if isinstance(entry, tuple)]
         return [step for of, step in entries if of == stream]
 
     def recorded(self, stream: str, step: Step) -> None:
-        """A step is in the registry; a little later everybody has read it (rule-15)."""
+        """Record a step in the registry; a little later all processes have read it (rule-15)."""
         known_at = self.scheduler.now + self.config.paced(FOLLOW_US)
         in_time = known_at <= step.from_us
         self.history.learned.append(Learned(stream, step, in_time=in_time))
@@ -443,14 +446,14 @@ class World:
             query.lateness = query.config.lateness(self._learned)
 
     def grids_of(self, stream: str) -> list[Grid]:
-        """The cut points of the queries that read a stream."""
+        """Return the cut points of the queries that read a stream."""
         configs = [query.config for query in self.queries.values()]
         return [config.grid for config in configs if stream in config.streams]
 
     # The history.
 
     def note(self, process: str, what: str) -> None:
-        """Something happened."""
+        """Record an event."""
         self.history.notes.append(Note(self.scheduler.now, process, what))
 
     def _judge(self) -> None:
@@ -464,7 +467,7 @@ class World:
         self.history.samples.append(Sample(self.scheduler.now, held))
         self.scheduler.after(self.config.paced(SECOND), self._sample)
 
-    # Running.
+    # The run.
 
     def run(self, for_us: int) -> None:
         """Let time pass."""
@@ -481,11 +484,11 @@ class World:
             self.present(name).producer.late_us = 0
             if abs(self.skew_us.get(name, 0)) > self.config.margin_us // 2:
                 self.skew_us[name] = 0
-                self.kill(name)  # takes the right time over
+                self.kill(name)  # adopts the correct time
         for name in list(self.overloaded_us):
             self._relieve(name)
         for whom in list(self._outages_now):
-            # What is sent late is on its way yet, and ends by itself.
+            # Delayed records are still in flight, and arrive by themselves.
             late = whom.startswith(_LATE)
             if not late and whom not in self.config.names and whom != "broker":
                 self.over(whom)
@@ -498,7 +501,7 @@ class World:
                 root.turn_in(0)
 
     def finish(self) -> History:
-        """The history, with the source logs as they stand."""
+        """Complete the history with the source logs."""
         history = self.history
         for query in self.queries.values():
             query.finish()

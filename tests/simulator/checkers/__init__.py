@@ -1,7 +1,7 @@
-"""The guarantees, one file each; every one sees the history of a run and nothing else.
+"""Checkers of the guarantees, one file each; their only input is the history of a run.
 
-``check`` raises the first ``Violation``. To add one: a module with ``check(facts)``, a line here,
-and a test in ``test_checkers.py`` that makes it fail on a doctored history.
+``check`` raises the first ``Violation``. To add a checker: add a module with ``check(facts)``, a
+line here, and a test in ``test_checkers.py`` in which it fails on a modified history.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHECKERS = (order, logs, exact, honest, bounded, convergent, memory, counted)
 
 
 def check(history: History) -> None:
-    """All guarantees, of each query."""
+    """Check all guarantees of each query."""
     facts: Facts | None = Facts(history)
     while facts is not None:
         for checker in CHECKERS:

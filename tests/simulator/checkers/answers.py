@@ -1,4 +1,4 @@
-"""The history as a list of answers: what each transaction said of which window."""
+"""The history as a list of answers: the content of each transaction by window."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slackwater.protocols.dpc.soutput.answers import EmptyRun, StableWindow, Ten
 
 
 class Violation(AssertionError):
-    """A guarantee does not hold."""
+    """Raised if a guarantee is violated."""
 
     def __init__(self, guarantee: str, at: int, text: str) -> None:
         super().__init__(f"{guarantee}: {text}")
@@ -21,7 +21,7 @@ class Violation(AssertionError):
 
 
 class GivenAnswer(NamedTuple):
-    """One answer of one window (runs of empty windows are taken apart)."""
+    """One answer of one window (runs of empty windows are split)."""
 
     at: int
     part: int
@@ -29,18 +29,18 @@ class GivenAnswer(NamedTuple):
     stable: bool
     missing: tuple[str, ...]
     rows: ReportedRows
-    """The figures of each key; of a query without a window those of its rows."""
+    """The figures of each key; for a query without a window, those of its rows."""
     lost: tuple[str, ...] = ()
-    """Streams of which retention took readings."""
+    """Streams whose readings retention has deleted."""
     epoch: int = 0
     skipped: bool = False
-    """It was overdue and not computed: it has no rows, which says nothing of its content."""
+    """The window was overdue and not computed: it has no rows, and its content is unknown."""
     listed: Sequence[tuple[str, tuple[float, ...]]] = ()
     """Without a window: the rows themselves, time and values."""
 
 
 def answers(history: History) -> Iterator[GivenAnswer]:
-    """All answers in the order of the log."""
+    """Return all answers in the order of the log."""
     slide = history.config.slide_us
     for committed in history.committed:
         for effect in committed.transaction.effects:
@@ -64,7 +64,7 @@ def answers(history: History) -> Iterator[GivenAnswer]:
 
 
 def name(history: History, window: int) -> str:
-    """A window as traces print it: seconds since the world began; of which query, in a chain."""
+    """Format a window as in traces: seconds since the start; in a chain with its query."""
     config = history.config
     start = (window - config.start_time_us) / 1e6
     whose = "" if config.is_alone else config.name

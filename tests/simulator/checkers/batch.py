@@ -1,7 +1,7 @@
-"""The batch computation: what the stable results must be, from the source logs alone.
+"""The batch computation: the expected stable results, computed from the source logs alone.
 
-Reads each source log in the order of its offsets with the readers' acceptance rules (rule-10),
-written down here a second time and as plainly as possible, and adds up reading by reading.
+It reads each source log in the order of its offsets with the readers' acceptance rules (rule-10),
+implemented here a second time and as simply as possible, and adds up reading by reading.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from slackwater.model.records import Kind, SourceRecord
 
 
 def accepted(log: Iterable[tuple[int, SourceRecord]]) -> list[SensorReading]:
-    """The readings that count, once each, in the order of their ids."""
+    """Return the readings that count, once each, in the order of their ids."""
     found: list[SensorReading] = []
     next_id, inc, watermark = 0, -1, -(2**62)
     for offset, record in log:
@@ -40,7 +40,7 @@ def accepted(log: Iterable[tuple[int, SourceRecord]]) -> list[SensorReading]:
                 table.values[0].tolist(),
                 strict=True,
             ):
-                if stime >= watermark:  # below it the writer broke its word (trace-23)
+                if stime >= watermark:  # below the writer's own watermark (trace-23)
                     found.append(SensorReading(stime, table.keys[key], value))
         next_id = record.last_id + 1
         watermark = max(watermark, record.boundary)
@@ -48,7 +48,7 @@ def accepted(log: Iterable[tuple[int, SourceRecord]]) -> list[SensorReading]:
 
 
 class Fed(NamedTuple):
-    """What one input brings of a key at a time: a value for each field of the query."""
+    """Values that one input adds for a key at a time: one for each field of the query."""
 
     stime: int
     key: str
@@ -56,7 +56,7 @@ class Fed(NamedTuple):
 
 
 def five(values: list[float]) -> tuple[float, ...]:
-    """Count, sum, mean square, min and max, one value at a time, as the results have them."""
+    """Return count, sum, m2, min and max, adding one value at a time."""
     values = [v for v in values if not isnan(v)]
     if not values:
         return 0.0, 0.0, 0.0, nan, nan
@@ -66,20 +66,20 @@ def five(values: list[float]) -> tuple[float, ...]:
 
 
 Rows = dict[str, tuple[float, ...]]
-"""By key: the five figures of each field, one field after the other."""
+"""By key: the five figures of each field, field by field."""
 
 Cells = dict[int, Rows]
 Listed = dict[int, ReportedRows]
 
 
 def of_stream(config: WorldConfig, readings: Iterable[SensorReading]) -> Iterator[Fed]:
-    """The readings of a stream, in the columns of a query."""
+    """Return the readings of a stream, in the columns of a query."""
     for reading in readings:
         yield Fed(reading.stime, reading.key, _columns(config, FIELDS, (reading.value,)))
 
 
 def of_join(config: WorldConfig, sides: Sequence[Iterable[SensorReading]]) -> Iterator[Fed]:
-    """The pairs of the first stream's readings with those of the others, at the later time."""
+    """Return the pairs of the first stream's readings with the others', at the later time."""
     left, *others = ([r for r in readings if r.stime >= config.start_time_us] for readings in sides)
     by_key: dict[str, list[SensorReading]] = defaultdict(list)
     for reading in (r for readings in others for r in readings):
@@ -91,7 +91,7 @@ def of_join(config: WorldConfig, sides: Sequence[Iterable[SensorReading]]) -> It
 
 
 def of_rows(config: WorldConfig, reads: WorldConfig, parts: Iterable[Listed]) -> Iterator[Fed]:
-    """The rows of a query without a window, as they are."""
+    """Return the rows of a query without a window, unchanged."""
     for listed in parts:
         for rows in listed.values():
             for key, (stime, *values) in rows:
@@ -99,7 +99,7 @@ def of_rows(config: WorldConfig, reads: WorldConfig, parts: Iterable[Listed]) ->
 
 
 def of_query(config: WorldConfig, reads: WorldConfig, parts: Iterable[Cells]) -> Iterator[Fed]:
-    """The answers of a query, in the columns of one that reads it: the fold that is folded.
+    """Return the answers of a query in the columns of a reader: the figures are aggregated again.
 
     A window's rows are readings of its last instant (trace-20).
     """
@@ -123,9 +123,10 @@ def _columns(
 
 
 def listed(config: WorldConfig, fed: Iterable[Fed], part: int) -> Listed:
-    """Of a query without a window the rows of each bucket: by time, then as the inputs have them.
+    """Return the rows of each bucket of a query without a window, by time, then in input order.
 
-    Children come one after the other, in each the inputs in their order: so they are fed.
+    Children are concatenated, and within each child the inputs in their order; the input of this
+    function is in this order.
     """
     grid = config.grid
     found: Listed = defaultdict(list)
@@ -136,7 +137,7 @@ def listed(config: WorldConfig, fed: Iterable[Fed], part: int) -> Listed:
 
 
 def figures(rows: ReportedRows) -> ReportedRows:
-    """The figures of each key of some rows."""
+    """Return the figures of each key of some rows."""
     by_key: dict[str, list[tuple[float, ...]]] = defaultdict(list)
     for key, (_, *values) in rows:
         by_key[key].append(tuple(values))
@@ -148,7 +149,7 @@ def _figures(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
 
 
 def windows(config: WorldConfig, fed: Iterable[Fed], part: int) -> Cells:
-    """Rows by window start and key, for one part."""
+    """Return rows by window start and key, for one part."""
     grid = config.grid
     cells: dict[int, dict[str, list[tuple[float, ...]]]] = defaultdict(lambda: defaultdict(list))
     for stime, key, values in fed:
@@ -163,7 +164,7 @@ def windows(config: WorldConfig, fed: Iterable[Fed], part: int) -> Cells:
 
 
 def same(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    """Equal figures: sums of eighths are exact, the squares up to rounding."""
+    """Return whether figures are equal; sums of eighths are exact, m2 is compared with rounding."""
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         if isnan(x) and isnan(y):
             continue
@@ -176,5 +177,5 @@ def same(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def no_more(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    """Are there at most as many values in ``a``, of any field?"""
+    """Return whether ``a`` has at most as many values as ``b``, in each field."""
     return all(x <= y for x, y in zip(a[0::5], b[0::5], strict=True))

@@ -1,10 +1,9 @@
-"""guarantee-2, bounded: a first answer within X of the normal time, and none before it.
+"""guarantee-2, bounded: a first answer comes within X of the normal time, and never before it.
 
-Not while some stage had no copy that could work, or a root that could not keep up, nor until such
-a copy has read what it missed. What is skipped has been overdue: it is a first answer like any.
-And its second sentence: a failure that ends, with what it held back read, before X less the
-stages' margins leaves no tentative result. Only where the clocks agree within the margin
-(trace-12).
+The guarantee does not apply while a stage has no working copy or a root is overloaded, nor until
+such a copy has read its missing input. A skipped answer is a first answer of an overdue window. The
+second part: if a failure ends, and its backlog is read, before X less the stages' margins, then it
+causes no tentative result. This applies only if the clocks agree within the margin (trace-12).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from slackwater.protocols.dpc.soutput.answers import GapNote
 
 
 def check(facts: Facts) -> None:
-    """In time, not before its time, and not for nothing."""
+    """Check that first answers are in time, not early, and tentative only for a reason."""
     if not facts.history.clocks_agree:
         return
     for part, answer in enumerate(facts.answers):
@@ -27,7 +26,7 @@ def check(facts: Facts) -> None:
 def _in_time(facts: Facts, part: int, answers: list[GivenAnswer]) -> None:
     config, slack = facts.config, facts.slack_us
     answered_to = config.first_window
-    # Suspending gives up the bound for fewer corrections (DPC, section 6.1).
+    # The policy ``suspend`` gives up the bound for fewer corrections (DPC, section 6.1).
     suspends = config.policy.stabilization == "suspend"
     for answer in answers:
         normal = facts.normal_time(config.grid.window_end(answer.window))
@@ -54,15 +53,15 @@ def _in_time(facts: Facts, part: int, answers: list[GivenAnswer]) -> None:
 
 
 def _excused(facts: Facts, normal: int, at: int) -> bool:
-    """Was some stage without a copy at a time that can have delayed the answer?"""
+    """Return whether a stage had no copy at a time that can have delayed the answer."""
     grace = facts.grace_us
     return any(low <= at and high + grace >= normal for low, high in facts.history.unavailable)
 
 
 def _for_a_reason(facts: Facts, part: int, answers: list[GivenAnswer]) -> None:
-    """The first tentative answer of an epoch follows a failure that was long enough.
+    """Check that the first tentative answer of an epoch follows a failure of sufficient length.
 
-    A window that lost readings is another matter: its gap is taken last (decision 25).
+    Windows with lost readings are excluded: their gap is chosen last (decision 25).
     """
     config, epoch = facts.config, 0
     of_part = (c for c in facts.history.committed if c.part == part)

@@ -1,7 +1,7 @@
-"""guarantee-4, convergent: after the last failure no tentative answer is left, REC_DONE says so.
+"""guarantee-4, convergent: after the last failure every tentative answer is replaced.
 
-And none comes any more, for that failure's sake: every orderer's lines have joined, and every
-root's, by what their heartbeats said last.
+REC_DONE confirms it. No further tentative answer follows for that failure: by their last
+heartbeats, the lines of every orderer and every root have joined.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from slackwater.protocols.dpc.soutput.answers import RecDone
 
 
 def check(facts: Facts) -> None:
-    """Nothing unrevoked at the end, one REC_DONE for each epoch, and all outputs STABLE."""
+    """Check UNDO, one REC_DONE per epoch, and that all outputs are STABLE at the end."""
     history = facts.history
     _joined(facts)
     for part, answers in enumerate(facts.answers):
         stable = {answer.window for answer in answers if answer.stable}
         left = {answer.window for answer in answers if not answer.stable} - stable
-        # A root whose clock was far ahead has answered what is still to come.
+        # A root whose clock was far ahead has answered future windows.
         to_come = {w for w in left if facts.config.grid.window_end(w) > facts.settled_to}
         if left := left - to_come:
             text = f"part {part}: {len(left)} tentative answers are left, {facts.name(min(left))}"
@@ -32,7 +32,7 @@ def check(facts: Facts) -> None:
 
 
 def _joined(facts: Facts) -> None:
-    """The lines of a healthy output are one (rule-18)."""
+    """Check that the lines of a healthy output have joined (rule-18)."""
     history = facts.history
     last = {answer.process: answer.what for answer in history.reported_states}
     for process, what in sorted(last.items()):

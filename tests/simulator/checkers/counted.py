@@ -1,6 +1,6 @@
-"""guarantee-6, counted: what a sensor has handed over is in the source log or in quarantine.
+"""guarantee-6, counted: each reading that a sensor has sent is in the source log or in quarantine.
 
-Once, and in one of the two. The newest readings may still be on their way.
+It is there once, in one of the two. The newest readings may still be in flight.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Known = tuple[int, str, str]
 
 
 def check(facts: Facts) -> None:
-    """For every stream, reading by reading."""
+    """Check every reading of every stream."""
     history = facts.history
     for stream, readings in history.sent.items():
         sent = _count(readings, facts.settled_to)

@@ -1,8 +1,8 @@
-"""guarantee-1, exact: stable results equal the batch computation, for every window, once each.
+"""guarantee-1, exact: stable results equal the batch computation, once for every window.
 
-Where retention outran a reader the answer says so (``lost``), and has no reading too many. What it
-says covers the time that was promised with the lost records: readings among them that were stamped
-ahead of their proxy's clock nobody can know of.
+If retention outran a reader, the answer names the loss (``lost``) and has no extra readings. The
+windows with ``lost`` are those up to the watermark of the lost records. Lost readings that were
+stamped ahead of their proxy's clock cannot be known to any reader.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.simulator.checkers.facts import Facts
 
 
 def check(facts: Facts) -> None:
-    """Every settled window has exactly one stable answer, the right one."""
+    """Check that every settled window has exactly one stable answer, equal to the batch's."""
     config = facts.config
     for part, answers in enumerate(facts.answers):
         next_window = config.first_window
@@ -58,6 +58,6 @@ def _equal(facts: Facts, answer: GivenAnswer, wanted: Rows) -> None:
 
 
 def _is_row(reported: tuple[str, tuple[float, ...]], listed: tuple[str, tuple[float, ...]]) -> bool:
-    """The same key, time and values; NaN is a value that is missing."""
+    """Return whether key, time and values are equal; NaN equals NaN (a missing value)."""
     pairs = zip(reported[1], listed[1], strict=True)
     return reported[0] == listed[0] and all(a == b or (isnan(a) and isnan(b)) for a, b in pairs)

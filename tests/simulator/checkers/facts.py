@@ -1,4 +1,4 @@
-"""What all checkers need of a history, worked out once: its answers, and the batch computation."""
+"""Values derived from a history for all checkers: its answers, and the batch results."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _ROOT: Final = re.compile(r"\broot/(?P<query>\w+)\.")
 
 
 class Facts:
-    """A history, and what follows from it. The times that a checker allows are here."""
+    """A history and derived values, including the tolerances of the checkers."""
 
     def __init__(self, history: History, reads: Facts | None = None) -> None:
         self.history = history
         self.config = history.config
         self.reads = reads
         self._known: dict[bool, Lateness] = {}
-        """Of the query whose results this one reads."""
+        """Lateness with all recorded steps (False), or with those that were read in time (True)."""
 
     @cached_property
     def reader(self) -> Facts | None:
-        """Of the query that reads this one's results or children."""
+        """The facts of the query that reads this one's results or children."""
         history = self.history.of_reader
         if history is None:
             return None
@@ -52,7 +52,7 @@ class Facts:
 
     @cached_property
     def answers(self) -> list[list[GivenAnswer]]:
-        """By part, in the order of the log."""
+        """Answers by part, in the order of the log."""
         found: list[list[GivenAnswer]] = [[] for _ in range(self.config.parts)]
         for answer in answers(self.history):
             found[answer.part].append(answer)
@@ -60,22 +60,22 @@ class Facts:
 
     @cached_property
     def accepted(self) -> dict[str, list[SensorReading]]:
-        """By stream: the readings that count."""
+        """The readings that count, by stream."""
         return {stream: accepted(log) for stream, log in self.history.source_logs.items()}
 
     @cached_property
     def expected(self) -> list[Cells]:
-        """By part: the batch computation over them."""
+        """The batch results, by part."""
         return [windows(self.config, self._fed, part) for part in range(self.config.parts)]
 
     @cached_property
     def listed(self) -> list[Listed]:
-        """By part, of a query without a window: the rows themselves."""
+        """The rows of a query without a window, by part."""
         return [listed(self.config, self._fed, part) for part in range(self.config.parts)]
 
     @cached_property
     def _fed(self) -> list[Fed]:
-        """What comes in, in the order of the inputs."""
+        """Return the input, in the order of the inputs."""
         config = self.config
         if config.join_us:
             return list(of_join(config, [self.accepted[s] for s in config.streams]))
@@ -92,7 +92,7 @@ class Facts:
 
     @cached_property
     def outages(self) -> list[Outage]:
-        """Neighbours together: what ends has to be read before it is over."""
+        """Outages, with adjacent ones merged: one is over only when its backlog has been read."""
         merged: list[Outage] = []
         for outage in sorted(filter(self._concerns, self.history.outages)):
             last = merged[-1] if merged else None
@@ -104,7 +104,7 @@ class Facts:
         return merged
 
     def _concerns(self, outage: Outage) -> bool:
-        """Queries that share children have no part in what befalls each other's roots."""
+        """Return whether an outage concerns this query: not if it is of another query's root."""
         if not self.config.others:
             return True
         of_root = _ROOT.search(outage.what)
@@ -112,7 +112,7 @@ class Facts:
 
     @cached_property
     def lost_ahead(self) -> set[int]:
-        """Windows of readings that retention took, stamped after what is left begins to promise."""
+        """Windows of deleted readings that lie above the first watermark left in the log."""
         history, grid = self.history, self.config.grid
         stimes = [
             stime
@@ -127,23 +127,23 @@ class Facts:
 
     @cached_property
     def may_lose(self) -> set[str]:
-        """Inputs of which retention took something, themselves or what they were made of."""
+        """Inputs that lost readings to retention, directly or through their own inputs."""
         lost = {name for name in self.config.inputs if name in self.history.cut}
         if self.reads is not None and self.reads.may_lose:
             lost.add(self.reads.config.name)
         return lost
 
     def is_above(self, names: Collection[str], stream: str) -> bool:
-        """Is one of these the query through which the stream's readings come?"""
+        """Return whether the stream's readings reach this query through one of these."""
         reads = self.config.reads
         return reads is not None and reads.name in names and stream in reads.sources
 
     def normal_time(self, e: int) -> int:
-        """rule-15, by all that was recorded."""
+        """Return the normal time, by all recorded steps (rule-15)."""
         return e + self._lateness(in_time=False).at(e)
 
     def earliest(self, e: int) -> int:
-        """The same without what some process may not have read in time."""
+        """Return the normal time without steps that some process may not have read in time."""
         return e + self._lateness(in_time=True).at(e)
 
     def _lateness(self, *, in_time: bool) -> Lateness:
@@ -157,7 +157,7 @@ class Facts:
 
     @property
     def settled_to(self) -> int:
-        """Windows that end by then have a stable answer at the end."""
+        """End of the windows that must have a stable answer at the end of the run."""
         config = self.config
         return (
             self.history.ended_at
@@ -169,34 +169,35 @@ class Facts:
 
     @property
     def slack_us(self) -> int:
-        """How late an answer may be that is in time: clocks, transactions, a loop's turn."""
+        """Maximum delay of an answer that is in time: clocks, transactions, a turn of a loop."""
         return 20 * MS + self.config.paced(60 * MS)
 
     @property
     def recovery_us(self) -> int:
-        """What it takes to read what a short failure has held back."""
+        """Time to read the backlog of a short failure."""
         return 50 * MS + self.config.paced(60 * MS)
 
     @property
     def grace_us(self) -> int:
-        """What it takes to be well again after a failure of any length."""
+        """Time to recover after a failure of any length."""
         return self.config.bound_us + self.config.paced(3 * SECOND)
 
     def grace_after(self, outage: Outage) -> int:
-        """The same; a line that suspends puts what is live behind the corrections (trace-33).
+        """Return the time to recover from one outage.
 
-        An aggregator that is slow, though twice as fast as what is live, reads them that long.
+        With ``suspend``, live data follows the corrections (trace-33). A slow aggregator, at only
+        twice the rate of live data, needs as long as the outage to read them.
         """
         is_lagging = self.config.policy.stabilization == "suspend" and self.config.aggregate_us
         return self.grace_us + (outage.end - outage.start if is_lagging else 0)
 
     def name(self, window: int) -> str:
-        """A window as traces print it."""
+        """Format a window as in traces."""
         return name(self.history, window)
 
 
 def _ahead(log: list[tuple[int, SourceRecord]], beginning: int) -> list[int]:
-    """The stimes, among what lay before ``beginning``, that come after its first promise."""
+    """Return the stimes before ``beginning`` that lie above the first watermark left in the log."""
     left = (r.boundary for at, r in log if at >= beginning and r.kind is not Kind.START)
     watermark_made = next(left, None)
     gone = [columns(r).stimes for at, r in log if at < beginning and r.columns is not None]

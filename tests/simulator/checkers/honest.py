@@ -1,8 +1,8 @@
-"""guarantee-3, honest: what a tentative answer lacks it names.
+"""guarantee-3, honest: a tentative answer names the streams that it lacks.
 
-Each stream has keys of its own. If a tentative answer has not all readings of such a key, the
-stream must be among ``missing``, or the query whose results bring it; and what it has, it must not
-have twice. An answer that is skipped has nothing, and says so.
+Each stream has its own keys. If a tentative answer does not have all readings of such a key, the
+stream must be in ``missing``, or the query through which it is read; and no reading may be counted
+twice. A skipped answer has no rows, and is marked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.simulator.checkers.facts import Facts
 
 
 def check(facts: Facts) -> None:
-    """Every tentative answer names every stream whose readings it lacks."""
+    """Check that every tentative answer names every stream whose readings it lacks."""
     for part, answers in enumerate(facts.answers):
         for answer in answers:
             if not answer.stable and not answer.skipped:

@@ -1,7 +1,7 @@
-"""What the logs themselves must be, whoever reads them.
+"""Invariants of the logs themselves, independent of their readers.
 
-Replicas agree bit for bit on every bucket, and with themselves when they say it again; stable ids
-are contiguous; who writes has said START; a root's state record says what its transaction did.
+Replicas agree bit for bit on every bucket, also with their own repetitions; stable ids are
+contiguous; every writer has written START; a root's state record matches its transaction.
 
 See rule-3, rule-4, rule-8, rule-22 to rule-24.
 """
@@ -17,7 +17,7 @@ Content = tuple[object, ...]
 
 
 def check(facts: Facts) -> None:
-    """Ordered logs, then the state records."""
+    """Check the ordered logs, then the state records."""
     _source_writers(facts)
     for child in range(len(facts.config.children)):
         contents: dict[tuple[int, int], Content] = {}
@@ -45,9 +45,9 @@ def _source_writers(facts: Facts) -> None:
 def _stable_log(
     facts: Facts, child: int, replica: int, contents: dict[tuple[int, int], Content]
 ) -> set[int]:
-    """Reads it by rule-11; returns the incarnations that wrote it."""
+    """Read the log by rule-11; return the incarnations that wrote it."""
     log = facts.history.ordered_logs.get((child, replica, 0), [])
-    # Where a START was damaged there is nothing, and what it began is somebody's all the same.
+    # A damaged START has no record, but its incarnation was begun by a writer nevertheless.
     starts: set[int] = set()
     if facts.history.damaged:
         live = facts.history.ordered_logs.get((child, replica, 1), [])
@@ -101,7 +101,7 @@ def _agree(facts: Facts, record: OrderedRecord, contents: dict[tuple[int, int], 
 
 
 def _states(facts: Facts) -> None:
-    """State records are their transactions'; placements and ``contiguous_seq`` never decrease."""
+    """Check state records against their transactions; some numbers never decrease."""
     placements: dict[int, int] = {}
     contiguous_seqs: dict[tuple[int, int, int, int], int] = {}
     for committed in facts.history.committed:

@@ -1,7 +1,7 @@
-"""guarantee-5, bounded memory: what a process holds does not grow with the length of a failure.
+"""guarantee-5, bounded memory: a process's memory does not grow with the length of a failure.
 
-The bounds follow from the deployment alone: what rule-12 lets a line read ahead, and what lies
-between a reading's arrival and its window's answer when nothing fails.
+The bounds follow from the deployment alone: the read-ahead of a line (rule-12), and the data
+between a reading's arrival and its window's answer in normal operation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.simulator.readings import shared_keys
 
 
 def check(facts: Facts) -> None:
-    """No sample of any process is above its bound."""
+    """Check that no sample of any process exceeds its bound."""
     config = facts.config
     orderer, root = orderer_bytes_max(config), root_slices_max(config)
     bounds = dict.fromkeys(config.root_names, root)
@@ -28,20 +28,20 @@ def check(facts: Facts) -> None:
 
 
 def span_us(config: WorldConfig) -> int:
-    """Event time that is under way in a healthy world, generously."""
+    """Return an upper bound of the event time in flight in a healthy run."""
     near = config.bound_us + config.lateness_us + config.window_us + config.skew_us_max
     near += config.join_us
     return 2 * near + 300 * MS
 
 
 def buckets_in(span_us: int, config: WorldConfig) -> int:
-    """Cut points are the multiples of w and all starts and ends of windows, of each reader."""
+    """Return the number of buckets, with the cut points of all readers."""
     slides = [window.slide_us for window in config.others] or [config.slide_us]
     return span_us // config.w_us + sum(2 * (span_us // slide) for slide in slides)
 
 
 def orderer_bytes_max(config: WorldConfig) -> int:
-    """Two lines, each with H of every stream, in buckets or bytes, and what is under way."""
+    """Return the bound of an orderer: two lines with H of every stream, and data in flight."""
     ahead_us = span_us(config) + config.ahead_buckets_max * config.w_us
     of_stream = 48 * (SECOND // config.habits.every_us + buckets_in(SECOND, config))
     per_second = max(sum(_of_input(config, i, of_stream) for i in of) for of in config.children)
@@ -51,7 +51,7 @@ def orderer_bytes_max(config: WorldConfig) -> int:
 
 
 def _of_input(config: WorldConfig, name: str, of_stream: int) -> int:
-    """Bytes in a second; of a query both versions of each window, as text."""
+    """Return the bytes of an input in a second; for a query both versions of each window."""
     reads = config.reads
     if reads is None or name != reads.name:
         return of_stream
@@ -63,6 +63,6 @@ def _of_input(config: WorldConfig, name: str, of_stream: int) -> int:
 
 
 def root_slices_max(config: WorldConfig) -> int:
-    """Per child: buckets and places of both logs of every replica, 2 H ahead, and the cells."""
+    """Return the bound per child: both logs of all replicas, 2 H ahead, and the cells."""
     buckets = buckets_in(span_us(config) + 2 * config.ahead_buckets_max * config.w_us, config)
     return 100 + len(config.children) * (600 + buckets * (1 + 3 * config.replicas))

@@ -1,4 +1,4 @@
-"""rule-22 and rule-23, from the results alone: UNDO, answers, REC_DONE and epochs are in order."""
+"""rule-22 and rule-23, from the results alone: the order of UNDO, answers, REC_DONE and epochs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.simulator.checkers.facts import Facts
 
 
 def check(facts: Facts) -> None:
-    """Each transaction keeps what the rules promise; raises at the first that does not."""
+    """Check each transaction against the rules; raise at the first violation."""
     history, config = facts.history, facts.config
     for part in range(config.parts):
         checker = AnswerHistory(config.first_window, config.slide_us)
