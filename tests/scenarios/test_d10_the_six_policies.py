@@ -32,7 +32,7 @@ def test_a_failure_heals_and_a_second_one_comes_meanwhile(policy: Policy) -> Non
 
 
 def test_suspend_is_silent_at_the_root_too_while_an_orderer_catches_up() -> None:
-    """The root does not count a child as failed that holds back because the policy says so."""
+    """The root does not count a child as failed that delays its output by policy."""
     story = Story(
         bound_us=1_000_000, policy=Policy("process", "suspend"), record_us=4_000, replicas=1
     )
@@ -42,5 +42,5 @@ def test_suspend_is_silent_at_the_root_too_while_an_orderer_catches_up() -> None
     before = len(story.tentative)
     story.all_is_well_again(for_s=12)
     assert before > 5
-    assert len(story.tentative) <= before + 1, "one may have been under way"
+    assert len(story.tentative) <= before + 1, "one may have been in progress"
     story.every_guarantee_holds()

@@ -15,7 +15,7 @@ ROWS = [f"n,{i},{i}" for i in range(20)]
 
 
 def hold_back(monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
-    """The record with this first id fails in the client; what comes after it is written."""
+    """Let the record with this first id fail in the client; later records are written."""
     append = SourceLog.append
 
     def lossy(self: SourceLog, records: list[SourceRecord], *args: object) -> None:
@@ -80,7 +80,7 @@ def test_a_zombies_records_behind_start_are_dropped(tmp_path: Path) -> None:
     world.now_us += 2_000_000
     zombie.step(world.now_us)
     zombies = [r for _, r in world.raw() if r.inc == zombie.logs[0].inc and r.first_id >= 5]
-    assert zombies, "it went on writing"
+    assert zombies, "it continued to write"
     world.run(successor, 30)
     assert world.readings() == [(i, float(i), float(i)) for i in range(20)]
     assert replace(zombies[0], inc=0).inc < successor.logs[0].inc

@@ -14,7 +14,7 @@ def test_the_writer_sends_again_from_the_hole(writer: str) -> None:
     story.time_passes(6)
     started = [n.process for n in story.world.history.notes if n.what == "started"]
     assert started.count(writer) == 2
-    assert len(started) == 6, "nobody else had to start again"
+    assert len(started) == 6, "no other process had to restart"
     story.all_is_well_again()
     story.every_guarantee_holds()
 
@@ -30,7 +30,7 @@ def test_an_aggregator_that_lives_on_is_told_what_the_root_misses() -> None:
 
 
 def test_an_aggregator_sends_again_what_the_root_has_read_beyond() -> None:
-    """It stays away for long: what the root counts as read must end before the hole (rule-26)."""
+    """After a long outage the roots' read position must lie before the hole (rule-26)."""
     story = Story(replicas=1, bound_us=1_000_000)
     story.time_passes(3)
     story.kill_for_good("aggregator/0")
@@ -38,7 +38,7 @@ def test_an_aggregator_sends_again_what_the_root_has_read_beyond() -> None:
     story.start_again("aggregator/0")
     story.time_passes(0.2)
     story.world.lose("aggregator/0", 30_000_000)
-    story.time_passes(0.8)  # it has just begun, and does not listen to what others miss yet
+    story.time_passes(0.8)  # it has just started, and ignores reports of holes
     assert story.root().holes
     story.kill_for_good("aggregator/0")
     story.time_passes(4)

@@ -1,8 +1,8 @@
 """trace-2: a forged heartbeat claims a greater incarnation that does not exist (rule-6).
 
-Whoever may write to ``sw.heartbeats`` may speak in a fragment's name. An orderer that believes it
-ends, is started again, and is told once more; a proxy stays down. The log knows better: an
-incarnation is the offset of a START.
+A client with write access to ``sw.heartbeats`` can send heartbeats with any fragment's name. If an
+orderer accepted the claim, it would end and restart in a loop; a proxy would stay down. The log
+decides: an incarnation is the offset of a START.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ LOG: Log = ("t", 0)
 
 
 def reported(broker: MemoryBroker, is_start: Callable[[RawRecord], bool]) -> list[int]:
-    """Which of these claims are believed."""
+    """Return the accepted claims."""
     return [inc for inc in (1, 2, 3, 4, 2**62) if has_begun(broker, LOG, inc, is_start)]
 
 
 def logged(start: bytes, other: bytes) -> MemoryBroker:
-    """START, a record, bytes that are none, and the successor's START at offset 3."""
+    """Return START, a record, undecodable bytes, and the successor's START at offset 3."""
     broker = MemoryBroker()
     broker.create_topic("t")
     writer = broker.writer(no_failure)

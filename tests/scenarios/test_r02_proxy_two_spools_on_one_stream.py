@@ -48,7 +48,7 @@ def test_what_the_other_spools_promise_forbids_is_superseded_and_counted(tmp_pat
 
     other = world.sensors("b")
     world.ingest([1200], "theirs", "b")
-    world.run(other, 60)  # its clock boundary is at 1061 now
+    world.run(other, 60)  # its clock boundary is now at 1061
     assert 1060 < world.boundary_s() <= 1061
 
     again = world.sensors("a")
@@ -61,13 +61,13 @@ def test_what_the_other_spools_promise_forbids_is_superseded_and_counted(tmp_pat
 
 @pytest.mark.parametrize("hinted", [False, True])
 def test_own_readings_that_were_accepted_are_not_sent_again(tmp_path: Path, hinted: bool) -> None:
-    """Also where the log need not be read where they are, because a hint tells its place."""
+    """This also holds where the log is not read, because a hint has its position."""
     world = World(tmp_path)
     first = world.sensors("a")
     world.ingest([1100, 1101], "mine")
     first._spooled.acknowledge = lambda: None  # type: ignore[method-assign]
     world.run(first, 1)
-    assert first._context.spool.bytes_held > 0, "killed before the report was noted"
+    assert first._context.spool.bytes_held > 0, "killed before the delivery report was stored"
     if hinted:
         first._context.spool.keep_hints({"room": first.logs[0].hint or {}})
     first._context.spool.close()
@@ -83,7 +83,7 @@ def test_own_readings_that_were_accepted_are_not_sent_again(tmp_path: Path, hint
 def test_a_report_that_comes_while_another_is_noted_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reports come in the writer's thread; to note one in the spool takes milliseconds."""
+    """Reports arrive in the writer's thread; storing one in the spool takes milliseconds."""
     world = World(tmp_path)
     proxy = world.sensors("a")
     world.ingest([1100, 1101], "mine")
@@ -105,7 +105,10 @@ def test_a_report_that_comes_while_another_is_noted_is_not_lost(
 
 
 def test_what_is_delivered_behind_another_spool_s_start_is_not_forgotten(tmp_path: Path) -> None:
-    """Readers drop it, and the heartbeat that says so may not have been heard yet (rule-6)."""
+    """Readers drop the record.
+
+    The heartbeat that reports this may not have arrived yet (rule-6).
+    """
     world = World(tmp_path)
     first = world.sensors("a")
     context = world.contexts[-1]
@@ -126,7 +129,7 @@ def test_what_is_delivered_behind_another_spool_s_start_is_not_forgotten(tmp_pat
 
 
 def test_a_zombie_s_records_disturb_nobody(tmp_path: Path) -> None:
-    """The successor finds them between its own, looks, and goes on."""
+    """The successor finds them between its own records, checks them, and continues."""
     world = World(tmp_path)
     first = world.sensors("a")
     second = world.sensors("a")
@@ -134,7 +137,7 @@ def test_a_zombie_s_records_disturb_nobody(tmp_path: Path) -> None:
     world.write(late)
     world.ingest([1100, 1101], "mine")
     world.run(second, 1, hints=True)
-    assert second._context.spool.bytes_held > 0, "nothing is believed before it has looked"
+    assert second._context.spool.bytes_held > 0, "nothing is accepted before it has checked"
     assert not second.logs[0].is_superseded()
     world.run(second, 1, hints=True)
     assert second._context.spool.bytes_held == 0

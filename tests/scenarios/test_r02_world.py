@@ -24,9 +24,9 @@ def test_a_zombie_wakes_beside_its_successor(writer: str, silent: bool) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_successor_does_not_go_on_behind_what_a_zombie_wrote(seed: int) -> None:
-    # 1. A is replaced by A', but goes on writing: nobody has told it.
-    # 2. A' is killed. What A wrote since looks like the end of the log's contiguous prefix.
-    # 3. A'' reads it. Readers have dropped it all: a START behind it would leave a hole.
+    # 1. A is replaced by A', but continues to write.
+    # 2. A' is killed. A's records since then look like the end of the log's contiguous prefix.
+    # 3. A'' reads it. Readers have dropped them: a START after them would leave a hole.
     story = Story(seed, replicas=1, bound_us=1_000_000, zombie_us=(6_000_000, 7_000_000))
     story.time_passes(3)
     story.replace("orderer/q.0.a", wakes_after_s=0.1)

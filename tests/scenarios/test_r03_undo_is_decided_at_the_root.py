@@ -48,7 +48,7 @@ def test_an_aggregator_dies_and_no_orderer_ever_says_tentative() -> None:
 
 
 def test_corrections_pass_from_one_orderers_epoch_into_the_next() -> None:
-    # W10-W59 in one outage, W60-W80 while it was being corrected: one REC_DONE, at the end.
+    # W10-W59 in one outage, W60-W80 during its correction: one REC_DONE, at the end.
     history = History(10, 1)
     primary = root(Answered.start(10))
     offers = [
@@ -72,7 +72,7 @@ def test_a_secondary_that_never_was_tentative_takes_over() -> None:
     tentative = primary.plan([], partial(10))
     history.transaction(tentative.effects)
 
-    # The secondary had child 1's deltas in time. What counts is the log (rule-24).
+    # The secondary had child 1's deltas in time. The log is decisive (rule-24).
     secondary = root(Answered.start(10))
     secondary.committed(tentative.after)
     stable = secondary.plan(exact(10))
@@ -86,7 +86,7 @@ def test_a_root_restarts_with_a_tentative_tail_after_all_has_healed() -> None:
     tentative = primary.plan([], partial(10, 11))
     history.transaction(tentative.effects)
 
-    restarted = root(tentative.after)  # nothing but the state record
+    restarted = root(tentative.after)  # only the state record
     stable = restarted.plan(exact(10, 11))
     history.transaction(stable.effects)
     assert isinstance(stable.effects[0], Undo)

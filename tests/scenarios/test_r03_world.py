@@ -1,4 +1,7 @@
-"""trace-3: the root answers tentatively for causes no orderer observes, and undoes the answers."""
+"""trace-3.
+
+The root answers tentatively for causes that no orderer observes, and undoes the answers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trace-4: a source flaps; answers without a replacement stay tentative."""
+"""trace-4: a source flaps; answers without a replacement remain tentative."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def test_a_source_that_returns_for_a_moment_revokes_only_what_it_replaces() -> N
     story.time_passes(5)
     last_undone = max(to for _, to in story.undone)
     last_emitted = max(a.window for a in story.tentative)
-    assert last_undone < last_emitted, "what s2 is missing from keeps its answer"
+    assert last_undone < last_emitted, "windows without s2 keep their answers"
     assert story.rec_done == []
     story.all_is_well_again()
     assert story.rec_done == [1]

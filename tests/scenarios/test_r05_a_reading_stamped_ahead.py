@@ -1,9 +1,9 @@
 """trace-5: readings stamped hours ahead of their stream's watermark take no memory.
 
-A sensor's clock is wrong, by its time zone say; only what is a day ahead is kept out. A stream
-whose boundaries follow the clock promises no more for it. The record that holds such a reading is
-needed until its time has come, but what follows must be let go of all the same: neither kept for
-hours nor parked and read again for each bucket, as if the line had been read hours ahead.
+A sensor's clock is wrong, for example by its time zone; only readings more than a day ahead are
+refused. The watermark of a stream whose boundaries follow the clock does not rise with it. The
+record of such a reading is needed until its time is reached, but later records must be released:
+neither kept for hours nor parked and read again for each bucket, as if the line were hours ahead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TICK = 100
 
 
 class Reads:
-    """Counts what the cursors are offered."""
+    """Counts the records offered to the cursors."""
 
     def __init__(self, orderer: Orderer) -> None:
         self.count = 0
@@ -53,12 +53,12 @@ def test_what_follows_is_neither_kept_nor_read_again(every: int) -> None:
     ticks = 120_000 // TICK
     assert reads.count <= 2 * (len(one.log) + len(two.log))
     ahead = ticks if every == TICK else 1
-    assert max(held) < 1_000 + ahead * 2 * 48  # of both lines, a reading and its place each
+    assert max(held) < 1_000 + ahead * 2 * 48  # for both lines, one reading and its position each
 
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_they_are_in_their_own_bucket_once_whatever_happens_meanwhile(restart: bool) -> None:
-    """Ninety seconds ahead is more than H; meanwhile the other stream fails and comes back."""
+    """Ninety seconds exceed H; meanwhile the other stream fails and returns."""
     one, two = Source("s1"), Source("s2")
     orderer = Orderer([one, two], Settings())
     for now in range(TICK, 150_001, TICK):

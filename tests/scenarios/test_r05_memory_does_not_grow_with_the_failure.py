@@ -62,20 +62,22 @@ def test_a_child_whose_sources_run_ahead_of_time_is_parked() -> None:
     story = Story(children=(("s1",), ("s2",)), replicas=1, ahead_buckets_max=20, bound_us=500_000)
     world = story.world
     story.time_passes(2)
-    world.proxies["s2"].skew_us = 60_000_000  # an hour would do as well
+    world.proxies["s2"].skew_us = 60_000_000  # an hour would give the same result
     story.time_passes(4)
     held = story.held(since_s=5)
     assert held["root/q.0"] < 250
     story.time_passes(3)
-    assert not story.tentative, "a stream whose clock is ahead hurries nobody and is not missing"
+    assert not story.tentative, "a stream with a fast clock is not missing"
     story.kill("root/q.0")
     story.silence("s1", for_s=4)
     story.time_passes(4)
-    assert {a.missing for a in story.tentative} == {("s1",)}, "a parked log does not keep it mute"
+    assert {a.missing for a in story.tentative} == {("s1",)}, (
+        "suppression ends despite a parked log"
+    )
 
 
 def test_a_stream_that_runs_ahead_of_its_orderer_is_parked_for_both_lines() -> None:
-    """rule-12: H is 600 buckets, one reading each; ten times as much lies in the log."""
+    """H is 600 buckets with one reading each (rule-12); the log has ten times as many."""
     behind, ahead = Source("s1"), Source("s2")
     orderer = Orderer([behind, ahead], Settings())
     for at in range(0, 600_000, 100):
@@ -97,9 +99,9 @@ def test_a_stream_that_runs_ahead_of_its_orderer_is_parked_for_both_lines() -> N
 
 @pytest.mark.parametrize("window_s", [3_600, 1])
 def test_h_of_a_root_is_bytes_too(window_s: int) -> None:
-    """All that is known of an hour's window is tentative: 600 buckets of 10,000 keys are a GB.
+    """All data of an hour's window is tentative: 600 buckets of 10,000 keys are a GB.
 
-    Or the window is short, and its transaction takes very long: no step answers anything meanwhile.
+    The same holds for a short window whose transaction takes very long: no step answers meanwhile.
     """
     window_us = window_s * 1_000_000
     story = Story(replicas=1, window_us=window_us, slide_us=window_us, bound_us=1_000_000)

@@ -1,7 +1,7 @@
 """trace-5, rule-12: a session that holds more than H without need ends; a correct one does not.
 
-What H bounds is what lies ahead of the next bucket. The bucket itself, and what a join looks back
-to, are as large as the readings are many: they may exceed H, and end nobody.
+H bounds the data ahead of the next bucket. The size of the bucket itself, and of the data that a
+join looks back to, depends on the number of readings: it may exceed H without ending a session.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Bounded(Orderer):
         self.crash()
 
 
-# Right sessions.
+# Correct sessions.
 
 ACTS = st.lists(
     st.tuples(
@@ -55,7 +55,7 @@ ACTS = st.lists(
 def test_a_right_session_never_ends_by_it(
     acts: list[tuple[str, int, int]], join_ms: int | None
 ) -> None:
-    """Whatever its inputs do: each step looks, and what exceeds H is not there a turn later."""
+    """For any input: each step checks, and any excess over H is gone a turn later."""
     sources = [Source("s1"), Source("s2")]
     orderer, now = Bounded(sources, join_ms), 0
     for act, which, much in [*acts, ("heal", 0, 0), ("heal", 1, 0), ("hear", 0, 0)]:
@@ -113,18 +113,18 @@ def test_what_a_join_looks_back_to_ends_nobody() -> None:
 
 
 def never_lets_go(core: OrdererCore) -> None:
-    """Of what its lines have passed."""
+    """Never release records that the lines have passed."""
     for cursor in (*core.logs.stable, *core.logs.live):
         cursor.pass_to = lambda start: None  # type: ignore[method-assign]
 
 
 def never_parks(core: OrdererCore) -> None:
-    """Who runs ahead of the others."""
+    """Never park cursors that run ahead of the others."""
     core.logs._bound = lambda stream: None  # type: ignore[method-assign]
 
 
 def reads_on(core: OrdererCore) -> None:
-    """All that is parked, however far ahead."""
+    """Read all parked logs, however far ahead."""
 
     def wanted() -> dict[tuple[LineName, int], int]:
         return {
@@ -166,7 +166,7 @@ def test_one_that_does_not_leak_goes_on(is_silent: bool) -> None:
 
 
 def while_readings_come(leak: str, *, is_silent: bool) -> HeldTooMuchError | None:
-    """What the session ends by; the second of its inputs may be silent."""
+    """Return the error that ends the session; the second of its inputs may be silent."""
     one, two = Source("s1"), Source("s2")
     orderer = Bounded([one, two])
     LEAKS[leak](orderer.core)
@@ -186,7 +186,7 @@ def while_readings_come(leak: str, *, is_silent: bool) -> HeldTooMuchError | Non
     "leak", ["soutput.core.settle", "soutput.live_input.LiveInput.forget_before"]
 )
 def test_a_root_that_leaks_ends(leak: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It chooses nothing, or releases nothing of what it has chosen."""
+    """It chooses nothing, or releases none of its chosen buckets."""
     monkeypatch.setattr(f"slackwater.protocols.dpc.{leak}", lambda *_given: None)
     with pytest.raises(HeldTooMuchError, match=r"root/q\.0 keeps") as ended:
         while_buckets_come()
@@ -198,7 +198,7 @@ def test_a_root_that_does_not_leak_goes_on() -> None:
 
 
 def while_buckets_come() -> None:
-    """All that is known of a window of an hour is tentative, and H is a few buckets."""
+    """All data of a window of an hour is tentative, and H is a few buckets."""
     hour_us = 3_600_000 * MS
     story = Story(replicas=1, window_us=hour_us, slide_us=hour_us, bound_us=1_000 * MS)
     config = replace(story.world.q.root_config(0, 1), ahead_bytes_max=100_000)

@@ -32,6 +32,6 @@ def test_both_replicas_at_once() -> None:
     story.time_passes(4)
     late = [a for a in story.tentative if a.at > 8.1]
     assert late
-    assert {a.missing for a in late} == {("s1",)}, "they speak again, and what s2 says"
+    assert {a.missing for a in late} == {("s1",)}, "they emit again, and s2's readings are included"
     story.all_is_well_again()
     story.every_guarantee_holds()

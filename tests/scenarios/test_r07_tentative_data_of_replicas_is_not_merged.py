@@ -1,7 +1,7 @@
 """trace-7: both replicas send the same buckets tentatively, with different contents.
 
-A misses s1, B misses s2. Merged, readings of s3 would count twice; by incarnation, one replica
-would win for ever, also when it is dead.
+A misses s1, B misses s2. If merged, readings of s3 would count twice; if chosen by incarnation, one
+replica would always be preferred, even after its end.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def test_r07_an_answer_is_made_of_one_replica_per_bucket(dies: int | None) -> No
         if one.content is not None
     }
     named = {101.0: ("s2",), 110.0: ("s1",), 111.0: ()}
-    assert sums.items() <= named.items(), "s3 once, and s1 or s2; all only when both are back"
+    assert sums.items() <= named.items(), "s3 once, and s1 or s2; all only when both have returned"
     late = {one.window_start // MS for one in reported}
-    assert set(range(4_000, 8_000, 100)) <= late, "the other replica goes on where one has died"
+    assert set(range(4_000, 8_000, 100)) <= late, "the other replica continues where one has ended"
     assert stable_answers(root.emitted) == dict.fromkeys(range(0, 12_000, 100), (3.0, 111.0))
     assert labels(root.emitted)[-1] == "stable"

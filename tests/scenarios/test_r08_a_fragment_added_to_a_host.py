@@ -1,8 +1,8 @@
 """trace-8: a fragment is added to a host whose live consumer already reads its logs.
 
-The next record that comes is far ahead of where the fragment begins. It is no loss that retention
-made, and what lies before it must not be skipped: a cursor that is not where the live consumer is
-waits where it is, and the catch-up reader has the rest (rule-12).
+The next record is far ahead of the fragment's position. This is not a loss by retention, and the
+records in between must not be skipped: a cursor that is not at the live consumer's position waits
+at its own, and the catch-up reader reads the rest (rule-12).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from slackwater.protocols.common.line import LineName
 
 
 def joins(orderer: Orderer) -> Orderer:
-    """Its live consumer is at the ends of its logs."""
+    """Set its live consumer to the ends of its logs."""
     for at, of in orderer.inputs.items():
         orderer.session.live_at(at, of.end)
         orderer._read[at] = of.end
@@ -25,7 +25,7 @@ def joins(orderer: Orderer) -> Orderer:
 
 
 def emitted(orderer: Orderer) -> list[tuple[object, ...]]:
-    """Its stable log: each bucket's readings, and what it lacks."""
+    """Return its stable log: each bucket's readings, and its missing streams."""
     return [
         (r.bucket_start, r.keys, [column.tolist() for column in r.values], r.gap)
         for r in without_empty(orderer.logs[LineName.STABLE])
@@ -33,7 +33,7 @@ def emitted(orderer: Orderer) -> list[tuple[object, ...]]:
 
 
 def without_empty(records: list[OrderedRecord]) -> list[OrderedRecord]:
-    """A run of empty buckets may be said in one or in several."""
+    """Remove empty buckets: a run of them may be written as one or as several."""
     return [r for r in records if r.kind is Kind.INSERTION]
 
 

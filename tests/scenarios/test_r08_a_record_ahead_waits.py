@@ -32,10 +32,10 @@ def test_a_new_replica_continues_when_the_other_dies_where_it_began() -> None:
     root.receive(B, 0, start(1, 5, 0))
     for seq in range(1, 4):
         root.receive(B, seq, empty(1, 4 + seq, seq))
-    assert (LineName.STABLE, B) not in root.wanted(), "it is held until the frontier is there"
+    assert (LineName.STABLE, B) not in root.wanted(), "it is held until the frontier arrives there"
     for seq in range(1, 6):
         root.receive(A, seq, empty(0, seq - 1, seq))
-    assert root.wanted() == {(LineName.STABLE, B): 1}, "now it goes on, with what it held"
+    assert root.wanted() == {(LineName.STABLE, B): 1}, "now it continues, with the held record"
     for seq in range(1, 4):
         root.catch_up(LineName.STABLE, B, seq, empty(1, 4 + seq, seq))
     assert root._children[0].stable.frontier == Position(start_time + 8 * TENTH)

@@ -40,10 +40,10 @@ def test_a_damaged_record_is_passed_by_and_its_writer_starts_again() -> None:
     story.world.damage(story.world.q.ordered_log(0, 0, 0).name)  # the aggregator has not read it
     story.time_passes(6)
     notes = [n.what for n in story.world.history.notes if n.process == "orderer/q.0.a"]
-    assert notes == ["started", "killed", "started"], "a reader saw the hole"
+    assert notes == ["started", "killed", "started"], "a reader has reported the hole"
     assert story.tentative == [], "the other replica had the record"
     story.kill_for_good("orderer/q.0.b")
     story.time_passes(4)
-    assert story.tentative == [], "and the first one is whole again"
+    assert story.tentative == [], "and the first one is complete again"
     story.all_is_well_again()
     story.every_guarantee_holds()

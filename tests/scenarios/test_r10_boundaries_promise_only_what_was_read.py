@@ -27,7 +27,7 @@ def test_with_expect_every_the_boundary_comes_from_readings_alone(tmp_path: Path
     world = World(tmp_path, anchored(), spec=spec)
     proxy = world.replay(world.file(["n,0,1", "n,3,1", "n,40,1"]))
     world.run(proxy, 30)
-    assert world.boundary_s() == 2, "30 s have gone by, and nobody promised anything"
+    assert world.boundary_s() == 2, "no watermark advances in 30 s without readings"
     world.run(proxy, 15)
     assert world.boundary_s() == 39
     assert len(world.readings()) == 3
@@ -49,7 +49,7 @@ def test_a_silence_holds_readings_and_boundaries_back_and_makes_none_late(tmp_pa
     assert world.boundary_s() >= 6
     world.run(proxy, 10)
     assert [r[1] for r in world.readings()] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    assert world.counts() == {"late": 1}, "the one that the file itself makes late"
+    assert world.counts() == {"late": 1}, "the one that is late by the file's order"
     world.check()
 
 
@@ -57,7 +57,7 @@ def test_a_restart_in_the_middle_promises_nothing_about_its_backlog(tmp_path: Pa
     world = World(tmp_path, anchored(speed=10))
     path = world.file([f"n,{t / 10},{t}" for t in range(500)])
     world.run(world.replay(path), 1)
-    world.now_us += 2 * S  # the proxy is down while 20 s of readings fall due
+    world.now_us += 2 * S  # the proxy is down while 20 s of readings become due
     successor = world.replay(path)
     world.run(successor, 0)
     world.check()
@@ -95,7 +95,7 @@ def test_nothing_is_promised_when_the_disk_could_not_keep_the_promise(tmp_path: 
 
 @dataclass
 class Client:
-    """Reads such a topic; it needs some time until it brings what is there."""
+    """Reads such a topic; messages are returned only after ``bring``."""
 
     waiting: list[Fetched | Notice] = field(default_factory=list)
 
@@ -111,7 +111,7 @@ class Client:
 
 
 class AtOnce:
-    """What it is asked to do is done before it answers."""
+    """Executes each submitted call before it returns."""
 
     def submit(self, act: Callable[..., Any], *arguments: object) -> Future[Any]:
         done: Future[Any] = Future()
@@ -126,7 +126,7 @@ THEIRS = TopicSpec("theirs")
 
 @dataclass
 class Fed:
-    """A proxy that reads an existing topic, with one reading a second in its first partition."""
+    """A proxy that reads an existing topic, with one reading per second in its first partition."""
 
     world: World
     monkeypatch: pytest.MonkeyPatch
@@ -148,13 +148,13 @@ class Fed:
         self.proxy = topic_input.TopicInput(self.world.context(), THEIRS)
 
     def put(self, times: Iterable[int]) -> None:
-        """Into the topic; the consumer does not bring it yet."""
+        """Write to the topic; the consumer does not return it yet."""
         writer = self.world.broker.writer(self.world.failures.append)
         for at in times:
             writer.append(THEIRS.name, 0, b'{"node": "n", "ts": %d, "t": 1}' % at)
 
     def bring(self) -> None:
-        """What is in the topic comes to the proxy."""
+        """Let the consumer return the messages in the topic."""
         raw = list(read_to_end(self.world.broker, (THEIRS.name, 0)))
         if new := raw[self.brought :]:
             offsets = np.array([r.offset for r in new], np.int64)
@@ -172,13 +172,13 @@ class Fed:
 def test_what_an_existing_topic_holds_is_read_before_the_clock_promises_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The proxy starts, and its clock is far beyond what lies unread in the topic."""
+    """The proxy starts, and its clock is far beyond the unread messages in the topic."""
     world = World(tmp_path, spec=replace(SPEC, topic=THEIRS))
     fed = Fed(world, monkeypatch)
     fed.put(range(900, 1_000))
     fed.proxy.begin()
     world.run(fed.proxy, 2)
-    assert len(fed.log()) == 1, "START: nothing was read, so nothing can be promised"
+    assert len(fed.log()) == 1, "START: nothing was read, so there is no watermark"
 
     fed.bring()
     world.run(fed.proxy, 2)
@@ -199,7 +199,10 @@ def test_what_an_existing_topic_holds_is_read_before_the_clock_promises_anything
 def test_a_source_that_was_cut_off_sends_its_backlog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: dict[str, Any], lost: int
 ) -> None:
-    """What a silence of 16 s costs is what was declared: only `sporadic` promises by the clock."""
+    """The effect of a silence of 16 s depends on the declaration.
+
+    Only `sporadic` follows the clock.
+    """
     world = World(tmp_path, spec=replace(SPEC, topic=THEIRS, disorder_us=S, **declared))
     fed = Fed(world, monkeypatch)
     fed.put(range(900, 1_000))
@@ -215,7 +218,7 @@ def test_a_source_that_was_cut_off_sends_its_backlog(
     fed.bring()
     world.run(fed.proxy, 2)
     assert fed.readings() == 120 - lost
-    assert world.counts() == ({"late": lost} if lost else {}), "below the promise: quarantine"
+    assert world.counts() == ({"late": lost} if lost else {}), "below the watermark: quarantine"
     assert not world.failures
 
 
@@ -223,7 +226,7 @@ def test_a_source_that_was_cut_off_sends_its_backlog(
 def test_a_log_that_followed_the_clock_goes_on_by_its_readings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learns_gaps: bool
 ) -> None:
-    """What silence means is declared while one is under way, over the logs of before."""
+    """The meaning of silence is declared during a silence, over existing logs."""
     world = World(tmp_path, spec=replace(SPEC, topic=THEIRS, disorder_us=S))
     fed = Fed(world, monkeypatch)
     fed.put(range(900, 1_000))
@@ -238,7 +241,7 @@ def test_a_log_that_followed_the_clock_goes_on_by_its_readings(
     successor.begin()
     world.run(successor, 10)
     assert fed.log()[-1].boundary == watermark_made, (
-        "kept, and nothing new is promised by the clock"
+        "kept, and the clock no longer advances the watermark"
     )
 
     fed.put(range(1_000, 1_025))
@@ -247,6 +250,6 @@ def test_a_log_that_followed_the_clock_goes_on_by_its_readings(
     late = sum(at * S < watermark_made for at in range(1_000, 1_025))
     assert late == 10
     assert fed.readings() == 125 - late
-    assert world.counts() == {"late": late}, "what was promised before stays promised"
+    assert world.counts() == {"late": late}, "earlier watermarks remain in effect"
     assert fed.log()[-1].boundary == 1_023 * S
     assert not world.failures

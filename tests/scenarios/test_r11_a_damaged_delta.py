@@ -1,11 +1,12 @@
 """rule-11: a delta is damaged in the log before the root has read it.
 
 1. A record of a deltas partition turns into bytes that do not decode.
-2. The root ends at it, is started again, begins before it, and ends at it: for ever.
+2. If the root ended at it, it would restart before it and end again, for ever.
 
-Deltas are made of what is still there, so nothing is lost: what does not decode stands as VOID in
-the place of the next seq. If it was another record, or none that counts, there is a hole now, or a
-repeat; a hole is named, and the writer says again what is missing (decision 24).
+Deltas derive from logs that still exist, so nothing is lost: a record that does not decode counts
+as VOID in the place of the next seq. If it was another record, or one that does not count, there is
+now a hole, or a repeat; a hole is reported, and the writer sends the missing records again
+(decision 24).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def starts(story: Story, replica: int = 0) -> int:
 
 
 def a_delta_is_damaged(story: Story, line: LineName = LineName.STABLE) -> None:
-    """The root is down and has not read it; others come behind it."""
+    """The root is down and has not read it; other records follow."""
     story.kill_for_good("root/q.0")
     story.time_passes(0.35)
     story.world.damage(story.world.q.delta_log(0, 0, 0, line).name)
@@ -39,7 +40,7 @@ def test_a_stable_delta(replicas: int, seed: int) -> None:
     story.time_passes(3)
     a_delta_is_damaged(story)
     story.time_passes(6)
-    assert starts(story) == 2, "the hole was seen, and once is enough"
+    assert starts(story) == 2, "the hole was reported, and one repetition suffices"
     story.all_is_well_again(10)
     story.every_guarantee_holds()
 
@@ -54,12 +55,12 @@ def test_a_tentative_delta() -> None:
     assert starts(story) == 1
     assert story.root()._contiguous_seq[DeltaLog(0, 0, LineName.LIVE)] == (
         story.world.q.ordered_log(0, 0, LineName.LIVE).end
-    ), "an aggregator that starts again need not make again what lies behind it"
+    ), "a restarted aggregator need not repeat records behind it"
     story.every_guarantee_holds()
 
 
 def test_a_repeat_of_a_delta() -> None:
-    """Two aggregators at work: what is damaged may be a second copy, and the next seq comes."""
+    """Two aggregators are running: the damaged record may be a repeat, and the next seq follows."""
     story = Story(replicas=1, bound_us=1_000_000)
     story.time_passes(3)
     story.world.double(0, 2_000_000)

@@ -1,12 +1,12 @@
 """rule-11: a damaged stable record, and a writer's state record that lies after it.
 
 1. One replica. A stable record turns into bytes that do not decode: the aggregator gives VOID.
-2. The next record begins beyond L: a hole. The root names it in its heartbeat.
+2. The next record begins beyond L: a hole. The root reports it in its heartbeat.
 3. The writer restarts. Its state record lies beyond the hole, and so does the contiguous prefix
-   that it finds: it goes on at the end, and the root waits for the lost bucket for ever.
+   that it finds: if it continued at the end, the root would wait for the lost bucket for ever.
 
-So a writer in whose log somebody sees a hole goes back to where the results end (S), and says from
-there on again.
+A writer with a reported hole therefore goes back to the end of the results (S), and sends again
+from there.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def test_with_one_replica_the_writer_says_it_again(
     story.start_again("aggregator/0")
     story.all_is_well_again(10)
 
-    assert starts(story) == 2 + killed, "once is enough"
-    assert story.tentative, "the bound holds meanwhile"
+    assert starts(story) == 2 + killed, "one repetition suffices"
+    assert story.tentative, "the bound is kept meanwhile"
     assert len(story.rec_done) == 1
     story.every_guarantee_holds()
 
@@ -59,7 +59,7 @@ def test_with_two_replicas_nobody_waits() -> None:
 
 
 def a_stable_record_is_damaged(story: Story) -> None:
-    """Before the aggregator has read it."""
+    """Damage the record before the aggregator has read it."""
     story.time_passes(5)
     story.kill_for_good("aggregator/0")
     story.time_passes(1)
@@ -68,9 +68,9 @@ def a_stable_record_is_damaged(story: Story) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_hole_is_named_by_its_writer_though_its_start_is_gone(seed: int) -> None:
-    """Retention takes START, too, before an aggregator has read it.
+    """Retention deletes START, too, before an aggregator has read it.
 
-    All the root knows is the incarnation before it; of that one nobody mends anything any more.
+    The root has only the incarnation before it, and no writer of that incarnation exists any more.
     """
     story = Story(seed, replicas=1, bound_us=1_000_000)
     story.time_passes(3)

@@ -27,7 +27,7 @@ def test_an_orderer_that_wakes_after_all_deadlines_reads_first() -> None:
     story.pause("orderer/q.0.a", for_s=5)
     story.time_passes(8)
     forks = story.orderer().counters.forks
-    assert forks == 0, "all its input lay in the logs when it woke"
+    assert forks == 0, "all its input was in the logs when it resumed"
     story.all_is_well_again()
     story.every_guarantee_holds()
 
@@ -44,7 +44,7 @@ def test_a_silence_of_half_the_bound_leaves_no_trace() -> None:
 
 
 def test_a_broker_that_gives_no_answer_costs_no_more_than_the_question() -> None:
-    """rule-14: asked for an end and got none, nobody waits for more: the bound is soon over."""
+    """If a request for an end fails, there is no further wait: the bound is short (rule-14)."""
     sources = [Source("s1"), Source("s2")]
     orderer = Orderer(sources, Settings())
     core, deadline = orderer.core, 100 * MS + orderer.config.schedule.answer_within_us

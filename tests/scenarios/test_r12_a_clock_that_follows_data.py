@@ -1,8 +1,8 @@
 """trace-12, ``clock: data``: a time is due when the first stream's boundary has reached it.
 
-That holds of a boundary whoever reads it. A file that is read at once runs far ahead of a line
-that waits for a silent stream, so its cursor is parked, and the rest of it is read by the catch-up
-reader alone: a clock that heard the live consumer only would stand still, and nothing would be due.
+This applies to a boundary read by any consumer. A file that is read at once runs far ahead of a
+line that waits for a silent stream, so its cursor is parked, and only the catch-up reader reads the
+rest: a clock that followed only the live consumer would stop, and nothing would be due.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ END = 100_000
 
 
 class Silent:
-    """Heartbeats of nobody."""
+    """No heartbeats."""
 
     def update(self, **_: Any) -> None: ...
 

@@ -17,5 +17,5 @@ def test_lines_join_where_one_stream_is_seconds_later_than_the_others() -> None:
     assert not story.orderer().line.forked
     last = story.tentative[-1].at
     story.time_passes(4)
-    assert story.tentative[-1].at == last, "the lines are apart for good"
+    assert story.tentative[-1].at == last, "the lines never join"
     story.every_guarantee_holds()

@@ -1,9 +1,9 @@
 """trace-14: a stream fails and heals whose latency to the orderer exceeds a bucket.
 
-Its boundary never passes the beginning of the bucket that is due. It must be failed no more all the
-same once it keeps its deadlines again: else each bucket would be answered tentatively at its normal
-time and corrected at once, for ever, and so would everything behind it in a chain. Nor
-may the other stream's cursor be parked for good, because it is ahead by as much.
+Its boundary never passes the start of the due bucket. It must nevertheless recover once it meets
+its deadlines again: otherwise each bucket, and each later query of a chain, would be answered
+tentatively at its normal time and corrected at once, for ever. Nor may the other stream's cursor be
+parked permanently because it is ahead by as much.
 """
 
 from __future__ import annotations

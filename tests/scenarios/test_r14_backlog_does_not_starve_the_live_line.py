@@ -26,7 +26,7 @@ def test_answers_stay_on_time_while_a_backlog_is_read() -> None:
         c.transaction.after.stable_from - c.transaction.before.stable_from
         for c in story.world.history.committed
     ]
-    assert max(in_one_transaction) <= 100 * 1_000_000, "corrections come in small transactions"
+    assert max(in_one_transaction) <= 100 * 1_000_000, "corrections use small transactions"
     story.every_guarantee_holds()
 
 

@@ -1,7 +1,7 @@
 """trace-14, reversed: continuous live answers do not starve the corrections.
 
 A transaction takes 50 ms here and windows are of 20 ms, so at every step a live answer is due.
-Nor may they make a transaction that never ends.
+Neither may they cause a transaction without end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_a_query_of_short_windows_comes_out_of_stabilization_on_a_slow_machine()
 
 
 def test_nothing_is_answered_while_a_transaction_is_under_way() -> None:
-    """So a root need not take a turn for each record that comes meanwhile, and is told so."""
+    """A root therefore needs no turn for records that arrive meanwhile."""
     settings = Settings(bucket_ms=20, window_ms=20)
     source = Source("s1")
     orderer = Orderer([source], settings)
@@ -68,10 +68,10 @@ def test_nothing_is_answered_while_a_transaction_is_under_way() -> None:
 
 
 def test_late_live_answers_of_many_keys_are_not_one_huge_transaction() -> None:
-    """A root that was away while a source was has many due at once, that can still be in time.
+    """A root that was down during a silence has many due answers that can still be in time.
 
     64 windows of 100,000 keys take longer to write than a transaction may, and the next root would
-    begin with the same ones.
+    start with the same ones.
     """
     settings = Settings(bound_ms=60_000, bucket_ms=100, window_ms=100)
     orderer = Orderer([Source("s1"), Source("s2")], settings)

@@ -1,12 +1,12 @@
 """trace-15, rule-28: a record of a source log does not decode.
 
-1. s1's readings between 500 and 600 ms are bytes that nobody can read. The log is what holds them:
-   no writer can be asked for them.
-2. Ended by it, an orderer would read them again at each restart, for ever. Passing over them as if
-   they were empty would be wrong without saying so.
+1. s1's readings between 500 and 600 ms are damaged. Only the log has them: no writer can send them
+   again.
+2. An orderer that ended at them would read them again at each restart, for ever. Skipping them as
+   if they were empty would give wrong answers without a mark.
 
-So what the ids say is lost there is a gap: the windows that it may touch name it, all others are
-exact, for every replica that reads the log and after every restart.
+The readings lost according to the ids are therefore a gap: the windows that it may affect report
+it, all others are exact, for every replica that reads the log and after every restart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slackwater.protocols.dpc.soutput.answers import GapNote, StableWindow
 
 DAMAGED_MS = 500
 COMPLETE = 3 * 2.0
-"""Readings in a window of 100 ms: three sources, one each 50 ms."""
+"""Readings in a window of 100 ms: three sources, one per 50 ms each."""
 
 
 @pytest.mark.parametrize("crash_at_ms", [None, 550, 600, 650, 700])

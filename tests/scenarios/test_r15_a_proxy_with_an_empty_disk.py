@@ -1,12 +1,12 @@
-"""trace-15, rule-28: retention has removed a whole source log, and its proxy has lost its disk.
+"""trace-15, rule-28: retention has deleted a whole source log, and its proxy has lost its disk.
 
-1. A sensor is silent for weeks: its gateway is broken. Retention takes all that it ever sent.
-2. A new gateway comes, with an empty disk. Its log has an end and no records, so that nothing tells
-   which ids were used, and it begins at 0.
-3. Who has read the old readings waits for id 4711, and drops what comes below it as repeats: 4,711
-   readings, and nobody says so.
+1. A sensor is silent for weeks: its gateway is broken. Retention deletes all its readings.
+2. A new gateway starts, with an empty disk. Its log has an end but no records, so the used ids are
+   unknown, and it begins at 0.
+3. A reader of the old readings waits for id 4711, and drops lower ids as repeats: 4,711 readings
+   are lost without a report.
 
-So START says that ids begin anew.
+START therefore marks that ids begin again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Raw = list[tuple[int, SourceRecord]]
 
 
 def silent_for_weeks(world: World) -> Raw:
-    """The old proxy's records, which are gone now."""
+    """Return the old proxy's records, which are deleted now."""
     old = world.sensors("old")
     world.ingest([1100, 1101, 1102], "old", "old")
     world.run(old, 1)
@@ -42,7 +42,7 @@ def with_a_new_disk(world: World) -> Raw:
 
 
 def read(cursor: SourceCursor, raw: Raw) -> list[float]:
-    """The values of what counts."""
+    """Return the values that count."""
     taken = [record for offset, record in raw if cursor.offer(offset, record)]
     columns = [r.columns.load() for r in taken if r.columns is not None and r.readings]
     return [float(value) for of in columns for value in of.values[0]]

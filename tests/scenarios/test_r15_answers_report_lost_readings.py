@@ -19,7 +19,7 @@ def of_p(story: Story) -> list[GivenAnswer]:
 
 
 def with_a_loss(**shape: object) -> Story:
-    """The orderer of q sleeps while retention takes readings of s1 that it has not read."""
+    """The orderer of q is down while retention deletes readings of s1 that it has not read."""
     chain = Chain(replicas=1, **shape)  # type: ignore[arg-type]
     story = Story(replicas=1, bound_us=1_000_000, chain=chain)
     story.time_passes(3.3)
@@ -44,9 +44,9 @@ def test_a_reader_s_stable_answers_carry_the_loss_on(replaced: bool) -> None:
 
 
 def test_a_tentative_answer_names_what_the_stable_one_it_is_made_of_has_lost() -> None:
-    """Only t1 keeps p waiting, and q's windows, stable for good, lack readings of s1.
+    """Only t1 delays p, and q's windows, which are final, lack readings of s1.
 
-    1. Retention has outrun q's orderer: W[5, 6) of q is stable, and says that readings are lost.
+    1. Retention has outrun q's orderer: W[5, 6) of q is stable, and reports lost readings.
     2. p answers [5, 6) tentatively, with q's row, and without t1's readings.
     """
     story = with_a_loss(children=(("q", "t1"),))
@@ -61,9 +61,9 @@ def test_a_tentative_answer_names_what_the_stable_one_it_is_made_of_has_lost() -
 
 
 def test_so_does_one_that_is_made_of_a_stream_whose_input_has_lost_something() -> None:
-    """The proxy tells what the retention of its topic took; s2 is silent, so answers are tentative.
+    """The proxy reports losses by its topic's retention; s2 is silent, so answers are tentative.
 
-    s1 has passed, so it is not missing; its readings are not there all the same.
+    s1 has passed the window, so it is not missing; its readings are lost nevertheless.
     """
     stage = Stage()
     while stage.now_ms < 4_000:

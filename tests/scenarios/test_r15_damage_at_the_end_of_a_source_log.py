@@ -1,13 +1,13 @@
 """trace-15, rule-28: the last records of a source log are damaged, and its proxy restarts.
 
-1. The last two readings of a sensor turn into bytes that nobody can read. One replica has read them
-   while they were whole, another has not.
-2. The proxy starts. Behind damage the ids of the next record tell what is lost; here there is no
-   next record, so its log seems to end before the two, and their ids to be free.
-3. What the sensor sends next gets them. The first replica drops it as a repeat, for the other
-   nothing was lost: two readings too few in either, and nobody ever says so.
+1. The last two readings of a sensor become undecodable. One replica has read them before, another
+   has not.
+2. The proxy starts. Usually the ids of the next record show a loss; here there is no next record,
+   so the log seems to end before the two, and their ids to be free.
+3. The sensor's next readings get these ids. The first replica drops them as repeats, and for the
+   other nothing was lost: both lack two readings, without a report.
 
-The spool knows better than the log: an id that it has given up is never used again.
+The spool decides, not the log: an id that it has assigned is never used again.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Raw = list[tuple[int, SourceRecord]]
 
 
 def damaged(world: World) -> Raw:
-    """All from the last readings on; returns what was there before."""
+    """Damage the last readings; return the records before the damage."""
     complete = world.raw()
     world.damage(max(offset for offset, record in complete if record.readings))
     return complete
 
 
 def gaps(raw: Raw) -> list[tuple[int, Gap]]:
-    """What a strict reader of this finds lost, and from when on."""
+    """Return the losses and their start, as found by a strict reader."""
     cursor = SourceCursor(SourcePosition(0, 0, -1, -(2**62)), strict=True)
     for offset, record in raw:
         cursor.offer(offset, record)
-    assert cursor.hole_inc is None, "a hole would stand for ever"
+    assert cursor.hole_inc is None, "a hole would remain for ever"
     return [(start, gap) for start, _, gap in cursor.gaps]
 
 
@@ -88,7 +88,7 @@ def test_the_gap_is_felt_as_far_as_was_promised(tmp_path: Path) -> None:
 
 
 def test_another_spool_s_ids_say_nothing(tmp_path: Path) -> None:
-    """Ids that were never in this log would leave a hole for who has read it whole."""
+    """Ids that were never in this log would be a hole for a reader that has read it completely."""
     world = World(tmp_path)
     other = world.sensors("b")
     other._context.spool.replace_unsent([], next_id=50, watermark=0)

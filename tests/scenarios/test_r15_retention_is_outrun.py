@@ -1,8 +1,8 @@
 """trace-15, rule-28: retention has removed the record that a reader needs next.
 
-A position that is gone is no reason to stand still, and none to pass over the loss. What is lost in
-a log that was made of another one is made again; what is lost in a source log is a gap, which the
-results name; and of two replicas, one with a gap and one without, the root takes the one without.
+A removed position must neither stop a reader nor be skipped silently. A loss in a log that derives
+from another one is produced again; a loss in a source log is a gap, which the results report; and
+of two replicas, one with a gap and one without, the root chooses the one without.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def seqs(story: Story, replica: int = 0) -> list[int]:
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_the_ordered_log_was_cut_before_an_aggregator_read_it(replicas: int) -> None:
-    """Seqs that nobody will ever send.
+    """Some seqs will never be sent.
 
-    1. 40 to 70 are in nobody's deltas and never will be: 71 is not next, for ever.
-    2. The root reads to the end, sees that 40 lies before the ordered log's beginning, and goes on
-       at 71: a hole, so the writer says again what lies between.
+    1. 40 to 70 are in no deltas and never will be: 71 is never the next seq.
+    2. The root reads to the end, finds 40 before the start of the ordered log, and continues at 71:
+       a hole, so the writer sends the buckets in between again.
     """
     story = Story(replicas=replicas)
     story.time_passes(4)
@@ -49,16 +49,16 @@ def test_the_ordered_log_was_cut_before_an_aggregator_read_it(replicas: int) -> 
 
     emitted = seqs(story)
     assert any(b > a + 20 for a, b in pairwise(emitted)), "seqs are lost"
-    assert not notes(story), "the sources had it all"
+    assert not notes(story), "the sources still had all readings"
     assert story.root().holes == ()
     story.every_guarantee_holds()
 
 
 def test_the_deltas_were_cut_before_the_root_read_them() -> None:
-    """Seqs that their writer could send, and does not think of.
+    """Their writer could send these seqs, but has no reason to.
 
-    The root's consumer stands still; retention takes from the deltas what it has not read. The
-    ordered log has it all, the aggregator lives and has sent it: it sends again when it is told.
+    The root's consumer is stalled; retention deletes unread deltas. The ordered log is complete,
+    and the aggregator has sent all of them: it sends them again when the hole is reported.
     """
     story = Story(replicas=1)
     story.time_passes(3)
@@ -77,7 +77,7 @@ def test_the_deltas_were_cut_before_the_root_read_them() -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_the_deltas_were_cut_under_a_parked_position(restarted: bool) -> None:
-    """s1 is silent; the stable line waits with a position in s2's deltas, and that is cut."""
+    """s1 is silent; the stable line is parked at a position in s2's deltas, which is deleted."""
     story = Story(
         children=(("s1",), ("s2",)), replicas=1, window_us=500_000, slide_us=500_000,
         ahead_buckets_max=20,
@@ -93,17 +93,17 @@ def test_the_deltas_were_cut_under_a_parked_position(restarted: bool) -> None:
     story.time_passes(4)
     story.all_is_well_again(10)
 
-    assert not notes(story), "the sources had it all"
+    assert not notes(story), "the sources still had all readings"
     story.every_guarantee_holds()
 
 
 def test_the_root_takes_the_replica_that_lost_nothing() -> None:
     """Two versions of a bucket (trace-15).
 
-    1. A's log has all. B was down while retention cut s1: its log has a gap.
-    2. The root is behind, and B's deltas are there first: A's aggregator is down.
-    3. A's ordered log has the bucket, so the gap is not taken. Nothing is answered for good before
-       A's aggregator is back; in the meantime the answers are tentative.
+    1. A's log is complete. B was down while retention deleted records of s1: its log has a gap.
+    2. The root is behind, and B's deltas arrive first: A's aggregator is down.
+    3. A's ordered log has the bucket, so the gap is not accepted. There is no stable answer until
+       A's aggregator has restarted; in the meantime the answers are tentative.
     """
     story = b_has_a_gap(Story(replicas=2))
     story.start_again("root/q.0")
@@ -118,7 +118,7 @@ def test_the_root_takes_the_replica_that_lost_nothing() -> None:
 
 
 def test_a_gap_that_every_replica_has_is_named() -> None:
-    """A's logs are gone as well (a new disk): nobody can have it without."""
+    """A's logs are deleted as well (a new disk): no replica can have the bucket without a gap."""
     story = b_has_a_gap(Story(replicas=2))
     story.kill_for_good("orderer/q.0.a")
     for line in (0, 1):
@@ -126,7 +126,7 @@ def test_a_gap_that_every_replica_has_is_named() -> None:
         log.cut(log.end)
     story.start_again("root/q.0")
     story.time_passes(4)
-    assert notes(story), "it is no use to wait for A"
+    assert notes(story), "waiting for A is useless"
     story.all_is_well_again(8)
 
     assert {gap.stream for note in notes(story) for gap in note.gap} == {"s1"}
@@ -136,15 +136,14 @@ def test_a_gap_that_every_replica_has_is_named() -> None:
         if emitted.stable and emitted.lost
     ]
     assert lost
-    assert len(story.stable) > 10, "and it goes on"
+    assert len(story.stable) > 10, "and it continues"
     story.every_guarantee_holds()
 
 
 def test_truncation_in_a_failure_keeps_what_is_to_be_corrected() -> None:
-    """s1 is silent for long, and logs are truncated again and again meanwhile (dpc-15).
+    """s1 is silent for long, and logs are truncated repeatedly meanwhile (dpc-15).
 
-    What s2 said since is in deltas with which the root's live line has done, and its stable line
-    has not.
+    The root's live line no longer needs s2's deltas since then, but its stable line does.
     """
     story = Story(
         children=(("s1",), ("s2",)), replicas=1, window_us=500_000, slide_us=500_000,
@@ -156,12 +155,12 @@ def test_truncation_in_a_failure_keeps_what_is_to_be_corrected() -> None:
     for _ in range(8):
         story.time_passes(1)
         story.world.truncate()
-    assert 0 < deltas.beginning < deltas.end - 60, "what lies before the failure is given up"
+    assert 0 < deltas.beginning < deltas.end - 60, "logs before the failure are truncated"
     story.time_passes(2)
     story.all_is_well_again(10)
 
     starts = [v for _, v in deltas.values() if isinstance(v, DeltaRecord) and v.kind is Kind.START]
-    assert starts == [], "nobody had to say it again"
+    assert starts == [], "no writer had to send again"
     story.every_guarantee_holds()
 
 
@@ -177,7 +176,10 @@ def b_has_a_gap(story: Story) -> Story:
 
 
 def test_a_broker_that_is_away_is_asked_one_question_at_a_time() -> None:
-    """A seq is lost and the broker is gone for hours: five questions a second would wait for it."""
+    """A seq is lost and the broker is down for hours.
+
+    Five requests per second would wait for it.
+    """
     story = Story()
     log = DeltaLog(0, 0, LineName.STABLE)
     core = RootCore(
@@ -195,6 +197,6 @@ def test_a_broker_that_is_away_is_asked_one_question_at_a_time() -> None:
 
     assert asks(now) == 1
     assert [asks(now + n * 1_000_000) for n in range(1, 60)] == [0] * 59
-    assert core.wake_at is None or core.wake_at > now + 59_000_000, "and nobody need look"
+    assert core.wake_at is None or core.wake_at > now + 59_000_000, "and no check is needed"
     core.ordered({})
     assert asks(now + 60_000_000) == 1

@@ -23,4 +23,4 @@ def test_what_a_first_reader_did_not_find_is_a_gap() -> None:
     assert notes
     assert {gap.stream for note in notes for gap in note.gap} == {"s1"}
     lost = [emitted.window for emitted in answers(world.history) if emitted.stable and emitted.lost]
-    assert len(lost) in {2, 3, 4}, "windows after the gap are whole"
+    assert len(lost) in {2, 3, 4}, "windows after the gap are complete"

@@ -1,8 +1,8 @@
 """trace-17: two controllers each place a root for one part, and each restarts its own.
 
-Without an order among them each fences the other for ever, and no transaction survives. A placement
-has a number; only a greater one than the log's may fence, and who was fenced stays down until it is
-given a greater one.
+Without an order the two fence each other for ever, and no transaction completes. Each placement has
+a number; only one greater than the log's may fence, and a fenced root stays down until it has a
+greater number.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.simulator.story import Story
 
 
 def placed(story: Story, number: int) -> SimRoot:
-    """The other controller starts a root under this number."""
+    """The other controller starts a root with this number."""
     root = SimRoot(story.world.q, 0, number)
     root.start()
     return root
@@ -36,7 +36,7 @@ def test_a_number_that_is_not_greater_fences_nobody() -> None:
 
 
 def test_who_was_fenced_stays_down_until_it_has_a_greater_number() -> None:
-    """The livelock: here it is over after one move, because the log knows the greater number."""
+    """The livelock ends after one exchange, because the log has the greater number."""
     story = Story(replicas=1)
     story.time_passes(4)
     first = story.world.q.roots[0]

@@ -1,8 +1,8 @@
 """trace-19: one aggregator for both replicas is a single point of failure.
 
-One Spark application runs the fragments of A and B, and dies. Both orderers live, and for as long
-as a new JVM takes, every window is tentative and lacks everything. With an aggregator for each
-replica no take-over is on the path of an answer.
+One Spark application runs the fragments of A and B, and fails. Both orderers are running, but until
+a new JVM has started, every window is tentative and lacks everything. With an aggregator for each
+replica no answer waits for a take-over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def test_with_one_each_a_dead_aggregator_costs_no_answer() -> None:
 
 
 def test_a_single_one_makes_every_window_tentative_until_it_is_back() -> None:
-    """Within the bound, and saying what they lack: all of it."""
+    """Within the bound, and with all streams in ``missing``."""
     story = Story(replicas=1, bound_us=500_000)
     story.time_passes(3)
     story.kill_for_good("aggregator/0")
@@ -38,10 +38,11 @@ def test_a_single_one_makes_every_window_tentative_until_it_is_back() -> None:
 
 
 def test_where_a_window_is_one_bucket_the_lines_join_again() -> None:
-    """What comes too late for its window still tells how far its child has come.
+    """Deltas that are too late for their window still show their child's progress.
 
-    Else a child that failed once stays behind the next window's start, hence failed, and each
-    window is answered tentatively at its normal time and corrected a moment later, for ever.
+    Otherwise a child that failed once would remain behind the next window's start, hence failed,
+    and each window would be answered tentatively at its normal time and corrected soon after, for
+    ever.
     """
     story = Story(replicas=1, bound_us=500_000, window_us=100_000, slide_us=100_000)
     story.time_passes(2)

@@ -19,12 +19,12 @@ def test_a_silence_costs_the_whole_chain_one_bound() -> None:
     story.silence("s1", for_s=5)
     story.time_passes(7)
     p = story.reader
-    # Tentative answers of q are passed on at once, and name what q names.
+    # Tentative answers of q are passed on at once, with q's missing streams.
     assert {a.window for a in p.tentative} == {a.window for a in story.tentative}
     assert {a.missing for a in p.tentative} == {("s1",)}
     assert p.latest_first_answer_s() <= BOUND_S
     story.all_is_well_again()
-    # Nobody has forwarded an UNDO: p's root decides from its own log (trace-3).
+    # No UNDO is forwarded: p's root decides from its own log (trace-3).
     assert p.undone
     assert p.rec_done == story.rec_done == [1]
     story.every_guarantee_holds()
@@ -42,7 +42,7 @@ def test_a_silence_shorter_than_the_bound_less_four_margins_is_masked() -> None:
 
 
 def test_q_s_root_dies_in_the_middle_of_its_corrections() -> None:
-    """What it had committed counts, the rest its successor says; p sees each window once."""
+    """Its committed answers count, its successor writes the rest; p reads each window once."""
     story = chain()
     story.time_passes(3)
     story.silence("s1", for_s=6)
@@ -56,7 +56,7 @@ def test_q_s_root_dies_in_the_middle_of_its_corrections() -> None:
 
 
 def test_q_has_no_root_for_some_time() -> None:
-    """For p that is a source that is silent: it names the query."""
+    """For p this is a silent source: it names the query."""
     story = chain()
     story.time_passes(3)
     story.kill_for_good("root/q.0")
@@ -86,7 +86,7 @@ def test_p_s_orderers_start_again_while_q_is_tentative(replicas: int) -> None:
 
 
 def test_a_stream_that_both_queries_read_falls_silent() -> None:
-    """A diamond: s1 reaches p by itself and by way of q, whose windows are shorter."""
+    """A diamond: p reads s1 directly and through q, whose windows are shorter."""
     story = Story(
         bound_us=1_000_000,
         window_us=300_000,

@@ -1,4 +1,4 @@
-"""trace-20: a query reads another: placement of rows, what is missing, who corrects."""
+"""trace-20: a query reads another: placement of rows, missing streams, corrections."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_window_s_row_falls_into_the_reader_s_window_that_ends_with_it() -> No
 
 
 def test_a_reader_s_windows_are_much_shorter_and_nothing_is_tentative() -> None:
-    """Query a answers once in 60 s; its promise reaches to just before the next answer."""
+    """Query a answers once in 60 s; its watermark extends to just before the next answer."""
     chain = Chain(
         others=("s3",),
         a=Settings(window_ms=60_000, bucket_ms=100),
@@ -81,7 +81,7 @@ def test_a_query_that_says_nothing_is_missing_itself() -> None:
     chain.dead.clear()
     chain.run_to(11_000)
     assert labels(chain.emitted)[-1] == "stable"
-    # What a left unsaid it answers exactly, so b's were undone and replaced.
+    # The windows with missing rows are answered exactly by a, so b's were undone and replaced.
     assert "undo" in labels(chain.emitted)
     assert "rec_done" in labels(chain.emitted)
     assert labels(chain.a_root.emitted) == ["stable"]
@@ -99,7 +99,7 @@ def test_what_the_source_query_lacked_is_named_by_its_source() -> None:
 
 
 def test_a_correction_of_the_source_query_corrects_its_reader() -> None:
-    """Nobody forwards an UNDO: b's own root decides (trace-3)."""
+    """No UNDO is forwarded: b's own root decides (trace-3)."""
     chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     chain.run_to(3_000)
     chain.sources["s2"].disconnect()
@@ -141,7 +141,7 @@ def test_the_reader_s_orderer_restarts_while_its_source_query_is_tentative() -> 
 
 
 def test_a_restart_from_the_beginning_reads_the_whole_history() -> None:
-    """Without a state record, and with tentative answers in the topics that count no more."""
+    """Without a state record, and with revoked tentative answers in the topics."""
     chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     chain.dead |= {"b_orderer", "b_root"}
     chain.run_to(1_000)
@@ -161,7 +161,7 @@ def test_a_restart_from_the_beginning_reads_the_whole_history() -> None:
 
 @pytest.mark.parametrize("more", [0, 1], ids=["between windows", "within one"])
 def test_what_retention_took_from_the_results_is_said(more: int) -> None:
-    """A reader that comes after its log was cut names the loss, and answers."""
+    """A reader that starts after its log was truncated reports the loss, and answers."""
     chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     chain.dead |= {"b_orderer", "b_root"}
     chain.run_to(4_000)
@@ -178,7 +178,10 @@ def test_what_retention_took_from_the_results_is_said(more: int) -> None:
 
 
 def test_a_row_that_cannot_be_read_is_lost_and_its_reader_s_window_says_so() -> None:
-    """Broken behind its kind: found when the window is made, and nobody can say it again."""
+    """Damaged after its kind.
+
+    Found when the window is assembled, and the row cannot be sent again.
+    """
     complete, chain = (
         Chain(a=Settings(window_ms=500), b=Settings(window_ms=500)) for _ in range(2)
     )
@@ -199,7 +202,7 @@ def test_a_row_that_cannot_be_read_is_lost_and_its_reader_s_window_says_so() -> 
 
 
 def test_two_versions_of_a_window_are_not_added_up() -> None:
-    """The stable version comes while b still waits for a stream of its own."""
+    """The stable version arrives while b still waits for another stream."""
     chain = Chain(others=("s3",), tick_ms=25)
     chain.run_to(3_000)
     chain.sources["s2"].disconnect()
@@ -219,7 +222,7 @@ def test_two_versions_of_a_window_are_not_added_up() -> None:
 
 
 def _bucket(offset: int, *stimes_ms: int) -> ResultBatch:
-    """The answer to [0, 100) of a query without a window, which had lost two readings."""
+    """Return the answer to [0, 100) of a query without a window, which had lost two readings."""
     stimes = np.array([at * MS for at in stimes_ms], np.int64)
     nothing, values = np.zeros(len(stimes), np.int32), np.ones(len(stimes))
     return ResultBatch(
@@ -239,9 +242,9 @@ def _bucket(offset: int, *stimes_ms: int) -> ResultBatch:
 
 
 def test_a_bucket_that_began_before_the_reader_s_position_is_there_once() -> None:
-    """E0 may lie within the first bucket, and a reader's position is at E0, not at its beginning.
+    """E0 may lie within the first bucket, and a reader's position is at E0, not at its start.
 
-    The position alone is no stable answer to that bucket.
+    The position alone is not a stable answer to that bucket.
     """
     start_time = SourcePosition(0, 0, -1, 50 * MS)
     stable, tentative = (ResultCursor(start_time, "a", strict=False) for _ in range(2))
@@ -260,15 +263,15 @@ def test_a_bucket_that_began_before_the_reader_s_position_is_there_once() -> Non
 
 
 def test_a_tentative_answer_that_is_read_first_covers_nothing_before_it() -> None:
-    """Nothing orders the two topics for a consumer that gets one of them late."""
+    """A consumer that receives one of the two topics late has no order between them."""
     chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     chain.run_to(4_950)
     chain.b_orderer.deaf_to.add("a")
     chain.run_to(5_000)
     chain.sources["s2"].disconnect()
     chain.run_to(9_500)
-    # a's exact answer to [4.5, 5) lies in the topic that does not come. The next one, tentative, is
-    # there when b must answer; it stands for the time behind its own window's last instant.
+    # a's exact answer to [4.5, 5) is in the delayed topic. The next one, tentative, has arrived
+    # when b must answer; it covers the time after its own window's last instant.
     missing = {r.bucket_start // MS: r.missing for r in chain.b_orderer.logs[LineName.LIVE][1:]}
     assert [missing[start] for start in range(4_900, 5_400, 100)] == [("a",)] * 5
     assert missing[5_400] == ("a", "s2")
@@ -282,7 +285,7 @@ def test_a_tentative_answer_that_is_read_first_covers_nothing_before_it() -> Non
 
 
 def test_windows_of_many_rows_that_come_in_small_pieces() -> None:
-    """No half of a window is ever seen, whatever the consumer hands over at a time."""
+    """Windows are never read in part, for any size of the consumer's batches."""
     chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     chain.b_orderer.records_per_read = 1
     chain.run_to(6_000)

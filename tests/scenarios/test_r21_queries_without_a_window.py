@@ -95,7 +95,7 @@ def test_replicas_tell_one_story_and_the_second_takes_over_without_a_seam() -> N
     sources["s1"].emit([1, 11], 20)
     work([a, b], root, 21)
     sources["s1"].emit([21, 31], 40)
-    work([b], root, 41)  # a is gone
+    work([b], root, 41)  # a has ended
     assert [stime for _, stime, _, _ in readings(root, root.emitted)] == [1, 11, 21, 31]
     assert labels(root.emitted) == ["stable"]
 
@@ -130,7 +130,7 @@ def test_a_run_of_empty_buckets_is_one_boundary() -> None:
 
 @pytest.mark.parametrize("spacing_s", [1, 60, 3_600])
 def test_corrections_take_no_more_transactions_than_readings(spacing_s: int) -> None:
-    """All of a file of ``clock: data`` is due at once, also what is not ordered yet."""
+    """With ``clock: data`` a whole file is due at once, including readings not yet ordered."""
     count = 300
     clock = DataClock()
     source = Source("s1")
@@ -150,20 +150,20 @@ def test_corrections_take_no_more_transactions_than_readings(spacing_s: int) -> 
     clock.observe(end_us, 0)
     root.listen()
     root.step(5_000)
-    assert root.core.line.live_next == end_us, "all is overdue, and answered without rows"
+    assert root.core.line.live_next == end_us, "all windows are overdue, and answered without rows"
     begun = root.transactions
     work([orderer], root, 5_000)
     assert root.core.line.stable_next == root.core.line.live_next == end_us
     assert labels(root.emitted)[-1] == "rec_done"
     rows = [e for e in root.emitted if isinstance(e.effect, StableWindow) and e.effect.rows]
     assert len(rows) == count
-    # A bucket with a reading and a run of empty ones each; logs are not read further ahead than H.
+    # Each reading makes a bucket and a run of empty ones; logs are not read further ahead than H.
     assert root.transactions - begun <= count + 1
 
 
 @pytest.mark.parametrize("spacing_s", [1, 60, 3_600])
 def test_a_silent_stream_makes_no_more_records_than_there_are_readings(spacing_s: int) -> None:
-    """Of ``clock: data``, where an hour of event time is due at once: 360,000 buckets."""
+    """With ``clock: data`` an hour of event time is due at once: 360,000 buckets."""
     count = 300
     clock = DataClock()
     sources = [Source("s1"), Source("s2")]
@@ -183,11 +183,11 @@ def test_a_silent_stream_makes_no_more_records_than_there_are_readings(spacing_s
         turns += 1
     assert turns <= count + 10
     records = written(orderer, LineName.LIVE)
-    # A bucket with a reading and a run of empty ones each.
+    # Each reading makes a bucket and a run of empty ones.
     assert len(records) <= 2 * count + 1
     assert {record.missing for record in records} == {("s2",)}
     ends = [record.bucket_end for record in records]
-    assert [record.bucket_start for record in records] == [0, *ends[:-1]], "none is left out"
+    assert [record.bucket_start for record in records] == [0, *ends[:-1]], "none is omitted"
     with_rows = [record for record in records if record.kind is Kind.TENTATIVE]
     assert {record.bucket_end - record.bucket_start for record in with_rows} == {10_000}
     assert [int(t) for record in with_rows for t in record.stimes] == [
@@ -221,7 +221,7 @@ def test_a_run_ends_where_the_next_bucket_is_not_due() -> None:
 
 
 def written(orderer: Orderer, line: LineName) -> list[OrderedRecord]:
-    """What one of its logs has, without STARTs."""
+    """Return the records of one of its logs, without STARTs."""
     return [record for record in orderer.logs[line] if record.kind is not Kind.START]
 
 

@@ -19,7 +19,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_silence_and_a_root_that_dies_among_its_corrections(shape: str) -> None:
-    """Each row is said once for good, in the order of time, children and inputs."""
+    """Each row is written once as stable, in the order of time, children and inputs."""
     story = Story(bound_us=1_000_000, **SHAPES[shape])
     story.time_passes(3)
     story.silence("s1", for_s=3)

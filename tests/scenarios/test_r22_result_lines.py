@@ -9,7 +9,7 @@ TOPICS = ("stable", "tentative", "corrections")
 
 def test_a_correction_is_never_shown_before_the_undo_that_makes_room_for_it() -> None:
     # The root's transaction was UNDO (seq 7, corrections) and a stable row (seq 8). The consumer's
-    # fetch of the stable topic comes back first.
+    # fetch of the stable topic completes first.
     merge: PartMerge[str] = PartMerge(0, TOPICS)
     merge.offer("tentative", 6, "tentative answer")
     for seq in range(6):
@@ -22,7 +22,7 @@ def test_a_correction_is_never_shown_before_the_undo_that_makes_room_for_it() ->
 
 
 def test_a_seq_that_no_topic_holds_any_more_is_reported_and_not_waited_for() -> None:
-    # Retention took the tentative answer with seq 0; the other two topics still hold theirs.
+    # Retention deleted the tentative answer with seq 0; the other two topics still have theirs.
     merge: PartMerge[str] = PartMerge(0, TOPICS)
     merge.offer("corrections", 1, "undo")
     assert merge.take() == []

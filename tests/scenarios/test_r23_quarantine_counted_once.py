@@ -70,7 +70,7 @@ def test_entries_are_in_the_topic_before_the_record_that_passes_them(tmp_path: P
     position = proxy.logs[0].core.position
     world.broker.go_away()
     world.run(proxy, 0.2)
-    assert proxy.logs[0].core.position > position, "it has met the unusable ones"
+    assert proxy.logs[0].core.position > position, "it has processed the unusable ones"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SourceLog, "append", unexpected)
         world.run(proxy, 0.1)

@@ -8,7 +8,7 @@ from tests.simulator.story import Story
 def test_lines_run_side_by_side_as_long_as_one_source_is_slow() -> None:
     story = Story(bound_us=1_000_000, replicas=1)
     story.time_passes(2)
-    # Short contacts, two seconds apart: what arrives is always older than the bound.
+    # Short contacts, two seconds apart: readings always arrive after the bound.
     for _ in range(6):
         story.silence("s1", for_s=2.6)
         story.time_passes(2.62)
@@ -18,7 +18,7 @@ def test_lines_run_side_by_side_as_long_as_one_source_is_slow() -> None:
         start = record.bucket_start  # type: ignore[attr-defined]
         by_bucket[start] = by_bucket.get(start, 0) + 1
     again = [start for start, count in by_bucket.items() if count > 1]
-    assert len(again) <= 1, "one tentative record a bucket (START has a place of its own)"
+    assert len(again) <= 1, "one tentative record per bucket (START takes a place too)"
     story.all_is_well_again()
     assert story.orderer().line.state.value == "STABLE"
     story.every_guarantee_holds()

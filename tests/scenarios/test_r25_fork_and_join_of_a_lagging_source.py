@@ -1,7 +1,7 @@
 """trace-25: a source lags by more than X: the fork, and the join when it stops lagging.
 
-If "caught up" meant to reach what the live line has said, the lines would either never meet or join
-and fork at every bucket. They meet at the live line's next bucket, before its deadline.
+If "caught up" meant to reach the live line's output, the lines would either never meet or join and
+fork at every bucket. They meet at the live line's next bucket, before its deadline.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_r25_the_lines_run_side_by_side_and_join_when_the_lag_is_over() -> None:
     run(stage, 21_000, 0)
     run(stage, 24_000, 0)
 
-    assert forks == 1, "one fork, not one a bucket"
+    assert forks == 1, "one fork, not one per bucket"
     words = labels(lagging)
     assert "stable" in words, "each window is corrected 3 s after its time"
     assert words.count("undo") > 100
@@ -44,7 +44,7 @@ def test_r25_the_lines_run_side_by_side_and_join_when_the_lag_is_over() -> None:
     emitted = [
         r.bucket_start for r in stage.orderer.logs[LineName.LIVE] if r.kind is Kind.TENTATIVE
     ]
-    assert len(emitted) == len(set(emitted)), "one TENTATIVE a bucket"
+    assert len(emitted) == len(set(emitted)), "one TENTATIVE per bucket"
     assert labels(stage.emitted[len(lagging) :])[-2:] == ["rec_done", "stable"]
     assert stage.orderer.core.line.state.value == "STABLE"
     assert list(stable_answers(stage.emitted)) == list(range(0, 24_000, 100))

@@ -1,4 +1,7 @@
-"""trace-26: a join continues after a restart with what it looks back to, also in a chain."""
+"""trace-26.
+
+After a restart a join continues with the readings it looks back to, also in a chain.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 
 WITHIN_US = 700_000
-"""Longer than a state record's age, so a restart must read behind its frontier."""
+"""Longer than a state record's age, so a restart must read data before its frontier."""
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

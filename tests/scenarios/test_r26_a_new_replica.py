@@ -1,9 +1,9 @@
-"""rule-26: where a replica without a state record starts.
+"""rule-26: the start of a replica without a state record.
 
-From the sources' start it would work through their whole retention, and say what its peer said days
-ago. It goes on at a peer's frontier: what lies before is in the peer's log (trace-8). Without a
+From the sources' start it would process their whole retention, and repeat its peer's output of
+days. It continues at a peer's frontier: earlier buckets are in the peer's log (trace-8). Without a
 peer it begins at the sources' start; but a log that has an end and no records is not a new log
-(trace-15), and goes on where the results end.
+(trace-15), and is continued where the results end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from slackwater.model.records import Kind, OrderedRecord, OrdererState
 
 
 def forget(story: Story, replica: int) -> None:
-    """Its disk is new: no state record, no records."""
+    """Simulate a new disk: no state record, no records."""
     name = story.world.q.orderer_name(0, replica)
     state_log = story.world.q.state_log
     for offset, value in state_log.values():
@@ -28,7 +28,7 @@ def forget(story: Story, replica: int) -> None:
 
 
 def begins_at_s(story: Story, replica: int) -> list[float]:
-    """The frontiers that its STARTs name."""
+    """Return the frontiers in its STARTs."""
     log = story.world.q.ordered_log(0, replica, 0)
     return [
         (record.frontier.bucket_start - START_TIME_US) / SECOND
@@ -60,7 +60,7 @@ def test_a_new_replica_goes_on_at_its_peers_frontier_and_can_stand_alone() -> No
 
 
 def test_a_replica_that_never_ran_goes_on_at_its_peers_frontier_too() -> None:
-    """Its log has no end either, so nothing but the peer's record tells where to begin."""
+    """Its log has no end either, so only the peer's record determines the start."""
     story = Story(replicas=2)
     story.kill_for_good("orderer/q.0.b")
     story.world.present("orderer/q.0.b").producer.allowed = 0

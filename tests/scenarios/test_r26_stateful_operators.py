@@ -1,11 +1,11 @@
 """trace-26: positions at the frontier do not rebuild a join.
 
-1. s1 says a reading at 140, s2 one at 210: with ``within: 100ms`` they are a pair of [200, 300).
-2. The orderer has emitted everything below 200 and dies.
-3. It goes on where it had emitted to, reads s2's 210 and never again s1's 140: the pair is lost,
-   and only in this replica.
+1. s1 has a reading at 140, s2 one at 210: with ``within: 100ms`` they are a pair of [200, 300).
+2. The orderer has emitted everything below 200 and is killed.
+3. If it continued at its frontier, it would read s2's 210 and never s1's 140 again: the pair would
+   be lost, and only in this replica.
 
-So a state record names, beside what was not emitted yet, where replay must begin (``rebuild``).
+A state record therefore also has the position at which replay must begin (``rebuild``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def stable(orderer: Orderer) -> list[OrderedRecord]:
 
 
 def play(*, crash_at_ms: int | None, save_at_ms: int = -1) -> Orderer:
-    """Two seconds of both sources, each reading with a value of its own."""
+    """Run two seconds of both sources; each reading has a unique value."""
     s1, s2, orderer = pair()
     for now in range(0, 2_000, 50):
         s1.emit([now + 10], now + 50, value=float(now))
@@ -86,13 +86,13 @@ def test_r26_the_state_record_names_three_positions() -> None:
     orderer.save()
 
     for positions in orderer.saved.streams:
-        # 50 ms a record; the line has passed them all, 250 ms of them may still be joined.
+        # 50 ms per record; the line has passed all, and 250 ms of them may still be joined.
         assert positions.next.offset - positions.rebuild.offset == 5
         assert positions.live == positions.rebuild
 
 
 def test_r26_a_fork_joins_what_is_there_and_the_stable_line_replays_the_window() -> None:
-    """s2 goes silent: its last readings still join for a while, tentatively, then nothing does."""
+    """s2 falls silent: its last readings still join for a while, tentatively, then nothing does."""
     s1, s2, orderer = pair()
     root = Root([orderer], JOIN)
     times = range(0, 8_000, 50)
@@ -114,7 +114,7 @@ def test_r26_a_fork_joins_what_is_there_and_the_stable_line_replays_the_window()
     tentative = [r for r in orderer.logs[LineName.LIVE] if r.kind is Kind.TENTATIVE]
     assert tentative[0].bucket_start == 1_000 * MS
     assert {r.missing for r in tentative} == {("s2",)}
-    assert max(r.bucket_start for r in tentative) < 1_400 * MS, "what joins no more is forgotten"
+    assert max(r.bucket_start for r in tentative) < 1_400 * MS, "old readings are dropped"
     assert orderer.core.line.state is LineState.STABLE
     assert without_runs(stable(orderer)) == without_runs(undisturbed(times))
     assert labels(root.emitted) == ["stable", "tentative", "undo", "stable", "rec_done", "stable"]
@@ -147,9 +147,9 @@ def figures_of(times: range) -> dict[int, tuple[float, float]]:
 
 
 def test_r26_what_a_seek_skipped_is_missed_for_a_window_longer() -> None:
-    """s2 returns with a backlog that the live line leaves out (rule-13).
+    """s2 returns with a backlog that the live line skips (rule-13).
 
-    The first bucket that s2 has again whole is not complete: what it joins was skipped.
+    The first bucket with all of s2's readings is not complete: their join partners were skipped.
     """
     s1, s2, orderer = pair()
     for now in range(0, 6_000, 50):
@@ -173,7 +173,7 @@ def test_r26_what_a_seek_skipped_is_missed_for_a_window_longer() -> None:
 
 
 def live_step(orderer: Orderer, now_ms: int) -> None:
-    """A step without the catch-up reader: it has hours of a backlog to do."""
+    """A step without the catch-up reader, which has hours of a backlog to process."""
     for effect in orderer.core.step(now_ms * MS):
         match effect:
             case Emit(line, record):

@@ -17,14 +17,17 @@ KEYS = [f"mote-{i}" for i in range(40)]
 
 
 def readings(child: int, bucket: int) -> dict[str, float]:
-    """What a child saw in a bucket: sums of these depend on their brackets in the last bits."""
+    """A child's readings in a bucket.
+
+    The last bits of their sums depend on the order of addition.
+    """
     generator = np.random.default_rng([child, bucket])
     keys = generator.choice(KEYS, size=generator.integers(1, 40), replace=False)
     return {str(k): float(generator.normal(0, 10.0 ** generator.integers(-8, 9))) for k in keys}
 
 
 class Copy:
-    """A root copy that begins at a window and meets the keys in an order of its own."""
+    """A root copy that begins at a window and interns the keys in its own order."""
 
     def __init__(self, first: int, seed: int) -> None:
         self.table = KeyTable()
@@ -62,7 +65,7 @@ def test_a_copy_that_restarted_says_the_same() -> None:
     for start, wanted in expected.items():
         copy.read(GRID.window_end(start))
         assert copy.window(start) == wanted
-        if start % 120 == 90:  # dies: what it had is gone, the position is that of its S
+        if start % 120 == 90:  # restart: its memory is lost, and its position is that of its S
             copy = Copy(start + 30, seed)
             seed += 1
 

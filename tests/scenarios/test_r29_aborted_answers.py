@@ -25,7 +25,7 @@ def test_only_a_reader_of_uncommitted_records_sees_a_seq_twice() -> None:
     everything = first_seqs([value for _, value in log.values()])
     committed, position = log.read_committed()
     assert len(set(first_seqs(committed))) == len(committed)
-    assert len(everything) > len(committed), "it died in the middle of transactions"
-    assert len(set(everything)) < len(everything), "and their seqs came again"
+    assert len(everything) > len(committed), "it was killed in the middle of transactions"
+    assert len(set(everything)) < len(everything), "and their seqs were used again"
     assert position == log.end, "the position passes the commit markers"
     story.every_guarantee_holds()

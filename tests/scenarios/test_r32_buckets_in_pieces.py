@@ -23,7 +23,7 @@ def test_every_piece_counts() -> None:
 def test_killed_between_the_pieces_of_a_bucket(seed: int) -> None:
     story = Story(seed, piece_bytes_max=60, habits=MANY, replicas=1)
     for _ in range(3):
-        # Just after a cut point plus disorder: a bucket's pieces are on their way.
+        # Just after a cut point plus disorder: a bucket's pieces are in flight.
         story.time_passes(1.0 + (0.0225 - story.world.scheduler.now / 1e6) % 0.1)
         story.kill("orderer/q.0.a")
     story.all_is_well_again(5)

@@ -39,7 +39,7 @@ def records(
     gaps: tuple[Gap, ...] = (),
     operators: Operators | None = None,
 ) -> list[OrderedRecord]:
-    """The bucket [0, 100 ms) of ``columns`` as an orderer writes it, in pieces of three keys."""
+    """Return an orderer's records of bucket [0, 100 ms) of ``columns``, three keys in each."""
     operators = operators or Operators(FIELDS, None, None, KeyTable(), piece_bytes_max=170)
     pieces = operators.bucket([[(columns, 0)]], 0, 100 * MS)
     return [
@@ -53,7 +53,7 @@ def records(
 
 
 def pieces_of(kind: Kind, replica: int = 0, inc: int = 0) -> list[OrderedRecord]:
-    """The bucket with two readings of each of ten keys."""
+    """Return the bucket with two readings of each of ten keys."""
     times = np.arange(0, 20 * MS, MS, dtype=np.int64)
     which = np.arange(20, dtype=np.int32) % 10
     columns = SourceColumns(times, which, KEYS, FIELDS, (np.arange(20, dtype=float),))
@@ -88,7 +88,7 @@ def test_r32_pieces_are_cut_between_keys_and_all_of_them_count() -> None:
 
 @pytest.mark.parametrize("many", [13, 14, 15, 29, 200])
 def test_r32_one_key_with_more_readings_than_a_record_holds(many: int) -> None:
-    """A file whose times are days: all of a day is in one bucket. Its orderer ended, for ever."""
+    """A file whose times are days: one bucket has a whole day. Its orderer ended, for ever."""
     which = np.array([0, *[1] * many, 2, 2, 3], np.int32)
     readings = np.arange(len(which), dtype=float)
     columns = SourceColumns(np.zeros(len(which), np.int64), which, KEYS, FIELDS, (readings,))
@@ -126,7 +126,7 @@ GAP = (Gap("s1", 5),)
 
 
 def with_a_gap(replica: int, inc: int = 0, left: int = 5) -> list[OrderedRecord]:
-    """The same bucket with ``left`` keys; the others' readings retention has taken."""
+    """Return the same bucket with ``left`` keys; retention has deleted the others' readings."""
     if not left:
         return [OrderedRecord(Kind.BOUNDARY, 0, replica, inc, 0, 100 * MS, gap=GAP)]
     times = np.arange(0, 2 * left * MS, MS, dtype=np.int64)
@@ -136,7 +136,7 @@ def with_a_gap(replica: int, inc: int = 0, left: int = 5) -> list[OrderedRecord]
 
 
 def answer_of(root: Root) -> tuple[int, bool] | None:
-    """How many keys the only stable window has, and whether it says that it has lost something."""
+    """Return the number of keys of the only stable window, and whether it reports a loss."""
     found = [s.effect for s in root.emitted if isinstance(s.effect, StableWindow)]
     if not found:
         return None
@@ -147,7 +147,7 @@ def answer_of(root: Root) -> tuple[int, bool] | None:
 
 
 def read_on(root: Root, replicas: list[Orderer], *, ended: tuple[int, ...] = ()) -> None:
-    """The root reads what there is, and learns that some replicas' logs hold nothing more."""
+    """Let the root read all records; some replicas' logs have been read to their ends."""
     for _ in range(3):
         root.listen()
         root.step(100)
@@ -162,7 +162,7 @@ def read_on(root: Root, replicas: list[Orderer], *, ended: tuple[int, ...] = ())
 @pytest.mark.parametrize("left", [0, 2, 5, 9])
 @pytest.mark.parametrize("cut", [1, 2, 3])
 def test_r32_a_bucket_begun_without_a_gap_is_completed_with_one(cut: int, left: int) -> None:
-    """A died between its pieces, and B has lost readings: nobody can have the rest of A's."""
+    """A ended between its pieces, and B has lost readings: no log can have the rest of A's."""
     root, replicas = root_over(pieces_of(Kind.INSERTION)[:cut], with_a_gap(1, left=left))
     read_on(root, replicas)
     assert answer_of(root) is None, "A's log may have it"
@@ -171,7 +171,7 @@ def test_r32_a_bucket_begun_without_a_gap_is_completed_with_one(cut: int, left: 
 
 
 def test_r32_a_bucket_begun_with_a_gap_goes_on_with_it() -> None:
-    """A comes back, and has the bucket without, when B's first piece has been taken."""
+    """A returns, and has the bucket without a gap, after B's first piece was taken."""
     root, replicas = root_over([], with_a_gap(1)[:1])
     read_on(root, replicas, ended=(0,))
     replicas[0].logs[LineName.STABLE] += pieces_of(Kind.INSERTION)
@@ -195,7 +195,10 @@ def test_r32_a_bucket_begun_with_a_gap_is_completed_without_one() -> None:
 def test_r32_a_replica_that_died_between_its_pieces_says_the_bucket_again(
     cut: int, left: int
 ) -> None:
-    """And retention has been at its source meanwhile: what it says is not the rest of it."""
+    """Meanwhile retention has deleted some of its source.
+
+    Its output is not the rest of the bucket.
+    """
     root, (replica,) = root_over(pieces_of(Kind.INSERTION)[:cut])
     log = replica.logs[LineName.STABLE]
     replica.crash()
@@ -206,14 +209,14 @@ def test_r32_a_replica_that_died_between_its_pieces_says_the_bucket_again(
 
 
 def lives_of_a_replica(rng: Random, replica: int) -> tuple[list[OrderedRecord], set[int]]:
-    """What it says of the bucket behind its first START, and how many keys it was complete with.
+    """Return a replica's records of the bucket after its first START, and the complete key counts.
 
-    Each life has lost more than the one before, and all but the last are cut short.
+    Each life has lost more than the one before, and all but the last are incomplete.
     """
     log: list[OrderedRecord] = []
     lives = sorted(rng.sample([10, 9, 5, 2, 0], rng.randint(0, 3)), reverse=True)
     for life, left in enumerate(lives):
-        inc = len(log) + 1 if life else 0  # the orderers of a stage begin with a START at 0
+        inc = len(log) + 1 if life else 0  # the orderers of a stage write a START at 0 first
         if life:
             at = Position(0)
             log.append(OrderedRecord(Kind.START, 0, replica, -1, 0, 0, last_id=-1, frontier=at))
@@ -230,7 +233,7 @@ def lives_of_a_replica(rng: Random, replica: int) -> tuple[list[OrderedRecord], 
 
 @given(st.integers(0, 2**32))
 def test_r32_versions_of_a_bucket_are_never_mixed_and_a_whole_one_is_found(seed: int) -> None:
-    """Whatever the replicas lost between their pieces, and in whatever order that is read."""
+    """For any losses of the replicas between their pieces, read in any order."""
     rng = Random(seed)
     lives = [lives_of_a_replica(rng, replica) for replica in range(rng.randint(1, 3))]
     root, replicas = root_over(*([] for _ in lives))
@@ -254,7 +257,7 @@ def test_r32_versions_of_a_bucket_are_never_mixed_and_a_whole_one_is_found(seed:
 
 
 def test_r32_an_incomplete_bucket_is_no_answer() -> None:
-    """Neither stable nor tentative: a window counts only whole buckets."""
+    """Neither stable nor tentative: a window counts only complete buckets."""
     root, replicas = root_over(pieces_of(Kind.INSERTION)[:3])
     replicas[0].logs[LineName.LIVE] += pieces_of(Kind.TENTATIVE)[:2]
 
@@ -291,9 +294,10 @@ def test_r32_the_aggregate_of_a_piece_keeps_its_place() -> None:
 def test_r32_what_is_made_of_a_piece_fits_a_record_too(
     keys: int, fields: int, key_bytes: int, each: int
 ) -> None:
-    """A reading of each of many keys: their figures take five times what the readings do.
+    """One reading of each of many keys: their figures take five times the size of the readings.
 
-    The keys themselves may take more than either, and one key's readings more than a record holds.
+    The keys themselves may take more than either, and one key's readings more than a record may
+    have.
     """
     names = tuple(f"f{i}" for i in range(fields))
     operators = Operators(names, None, None, KeyTable())

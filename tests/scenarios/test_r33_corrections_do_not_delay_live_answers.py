@@ -39,14 +39,14 @@ def test_a_slow_aggregator_lets_live_buckets_pass_the_corrections() -> None:
 
 
 def test_an_aggregator_slower_than_its_orderer_keeps_the_lines_apart() -> None:
-    # The orderer has caught up in a moment; the aggregator needs more than X for the corrections.
+    # The orderer has caught up at once; the aggregator needs more than X for the corrections.
     story = Story(bound_us=1_000_000, replicas=1, aggregate_us=10_000)
     story.time_passes(3)
     story.silence("s1", for_s=60)
     story.time_passes(70)
     late = [a for a in story.tentative if a.at > 63.5]
     assert late, "the corrections took some time"
-    assert not any(a.missing for a in late), "live buckets stood behind corrections"
+    assert not any(a.missing for a in late), "live buckets were queued after corrections"
     story.time_passes(8)
     assert not story.orderer().line.forked
     assert story.latest_first_answer_s() < 1.05
@@ -70,7 +70,7 @@ def test_a_dead_root_is_not_waited_for() -> None:
 
 
 def test_an_aggregator_that_is_never_near_does_not_keep_the_lines_apart() -> None:
-    # What it sends is 0.8 s on its way: in time for X, and more than near for ever.
+    # Its records take 0.8 s: in time for X, and permanently more than "nearly".
     story = Story(bound_us=2_000_000, replicas=1)
     story.world.slow_down("aggregator/0", 60_000_000, 800_000)
     story.time_passes(3)

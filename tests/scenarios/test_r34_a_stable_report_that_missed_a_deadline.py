@@ -1,9 +1,8 @@
-"""trace-34: a replica dies that reported STABLE just before a failure's first deadline.
+"""trace-34: a replica is killed that reported STABLE just before a failure's first deadline.
 
-Its last word counts for another 120 ms, and the deadline comes first. The other replica has a
-second's worth of short buckets to say at that moment and takes a while, so most of them reach the
-root after the deadline of the first. They are answered out of what it says all the same, and none
-of them empty.
+Its last report is valid for another 120 ms, and the deadline is earlier. The other replica then has
+to emit a second of short buckets, which takes a while, so most of them reach the root after the
+deadline of the first. They are nevertheless answered from its output, and none of them is empty.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def test_what_the_other_one_says_is_not_thrown_away() -> None:
                 continue
             orderer.listen()
             if now % 20 == 0:
-                orderer.step(now, turns_max=1)  # eight buckets: it takes 120 ms to say all
+                orderer.step(now, turns_max=1)  # eight buckets: it takes 120 ms to emit all
             root.core.update_replica(0, replica, orderer.core.line.state, now * MS)
         root.listen()
         root.step(now)
@@ -53,7 +52,10 @@ def test_what_the_other_one_says_is_not_thrown_away() -> None:
 
 
 def test_a_slow_one_is_believed_again_when_it_goes_on() -> None:
-    """Replica 0 has lost a source and is tentative; replica 1 is whole, and hangs for a second."""
+    """Replica 0 has lost a source and is tentative.
+
+    Replica 1 is complete, and hangs for a second.
+    """
     sources = [Source("s1"), Source("s2")]
     sick, complete = (Orderer(sources, ROWS, replica=r, replicas=2) for r in range(2))
     root = Root([sick, complete], ROWS)
@@ -76,7 +78,7 @@ def test_a_slow_one_is_believed_again_when_it_goes_on() -> None:
         root.step(now)
 
     at = [one.at_ms for one in root.emitted if isinstance(one.effect, TentativeWindow)]
-    assert at, "while it hangs the sick one is listened to"
+    assert at, "while it hangs the faulty replica's output is used"
     assert min(at) >= hangs.start + BOUND - MARGIN
     assert max(at) <= hangs.stop + 20
     assert root.core.line.state is LineState.STABLE

@@ -6,13 +6,13 @@ import pytest
 from tests.simulator.story import Story
 
 
-@pytest.mark.parametrize("seed", [1, 2])  # in the second one the sick replica is the quicker one
+@pytest.mark.parametrize("seed", [1, 2])  # in the second run the faulty replica is the faster one
 def test_the_healthy_replica_is_waited_for(seed: int) -> None:
     story = Story(seed, bound_us=1_000_000)
     story.time_passes(3)
     story.deafen("orderer/q.0.a", "s1", for_s=8)
     story.time_passes(8)
-    assert story.orderer(0, 0).counters.tentative > 20, "the sick one speaks tentatively"
+    assert story.orderer(0, 0).counters.tentative > 20, "the faulty one emits tentative output"
     assert story.tentative == []
     story.all_is_well_again()
     story.every_guarantee_holds()

@@ -12,10 +12,10 @@ def test_the_live_line_hears_the_stream_again() -> None:
     story.time_passes(2)
     story.silence("s1", for_s=10)
     story.time_passes(10.4)
-    assert story.orderer().counters.skipped > 0, "it has left the backlog out"
+    assert story.orderer().counters.skipped > 0, "it has skipped the backlog"
     story.time_passes(4)
     late = [a for a in story.tentative if a.at > 14]
-    assert late == [], "and is whole again"
+    assert late == [], "and is complete again"
     story.all_is_well_again()
     story.every_guarantee_holds()
 
@@ -25,7 +25,7 @@ def test_what_the_live_line_sees_never_reaches_the_stable_line() -> None:
     story.time_passes(2)
     story.silence("s1", for_s=6)
     story.time_passes(3)
-    story.replace("proxy/s1", wakes_after_s=4)  # a zombie's records behind an unseen START
+    story.replace("proxy/s1", wakes_after_s=4)  # a zombie's records after a START that was not read
     story.time_passes(8)
     story.all_is_well_again()
     story.every_guarantee_holds()

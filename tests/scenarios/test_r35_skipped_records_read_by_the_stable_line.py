@@ -1,9 +1,9 @@
 """trace-35: skipped records are missing only until the stable line has read them.
 
-A skipped record may have held readings as old as the stream's ``disorder`` allows, here nearly two
-seconds. Its writer sends it again, the stable line reads all of it in the right order, and the
-lines meet. To go on calling the stream incomplete would cost two seconds' buckets a tentative
-record each, and a correction some milliseconds later.
+A skipped record may have had readings as old as the stream's ``disorder`` allows, here nearly two
+seconds. Its writer sends it again, the stable line reads all of them in the right order, and the
+lines meet. If the stream still counted as incomplete, each bucket of two seconds would have a
+tentative record, and a correction some milliseconds later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.simulator.story import Story, us
 
 def test_a_stream_that_is_whole_again_is_not_missed_for_its_disorder() -> None:
     story = Story(
-        seed=2,  # records follow the one that is lost, before its proxy ends
+        seed=2,  # records follow the lost one before its proxy ends
         children=(("s1",),),
         replicas=1,
         window_us=400_000,
@@ -32,8 +32,8 @@ def test_a_stream_that_is_whole_again_is_not_missed_for_its_disorder() -> None:
     story.world.lose("proxy/s1", us(0.3))
     story.time_passes(1.5)
     core = story.orderer()
-    assert core.counters.tentative > 0, "the live line has answered without what it skipped"
-    assert core.line.stable_next == core.line.live_next, "the stable line has it all"
+    assert core.counters.tentative > 0, "the live line has answered without the skipped records"
+    assert core.line.stable_next == core.line.live_next, "the stable line has all records"
     before = core.counters.tentative
     story.all_is_well_again()
     assert core.counters.tentative == before
@@ -41,10 +41,10 @@ def test_a_stream_that_is_whole_again_is_not_missed_for_its_disorder() -> None:
 
 
 def test_a_stream_is_missed_for_its_own_disorder_and_not_for_another_s() -> None:
-    """s1 is in order, s2 three seconds late. s1 comes back; s2 is silent, so the lines stay apart.
+    """s1 is in order, s2 three seconds late. s1 returns; s2 is silent, so the lines stay separate.
 
-    1. The live line has left s1's backlog out, so windows that end before its return lack s1.
-    2. What comes after is in order: the others lack s2 alone.
+    1. The live line has skipped s1's backlog, so windows that end before its return lack s1.
+    2. Later readings are in order: the other windows lack s2 alone.
     """
     story = Story(
         replicas=1, bound_us=1_000_000, backlog_records_max=10, record_us=5_000, live_records_max=4,

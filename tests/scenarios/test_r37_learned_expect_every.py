@@ -29,7 +29,7 @@ def test_its_boundary_comes_from_readings_alone(tmp_path: Path) -> None:
     world = learning(tmp_path, speed=1)
     proxy = world.replay(world.file(["n,0,1", "n,3,1", "n,40,1"]))
     world.run(proxy, 30)
-    assert world.boundary_s() == 2, "30 s have gone by, and nobody promised anything"
+    assert world.boundary_s() == 2, "no watermark advances in 30 s without readings"
     world.run(proxy, 15)
     assert world.boundary_s() == 39
     world.check()
@@ -48,7 +48,7 @@ def test_a_longer_gap_is_recorded_for_a_time_that_has_not_come(tmp_path: Path) -
         world.run(proxy, 0.1)
         found = list(recorded(world))
         for step in found[before:]:
-            assert step.from_us >= event_us + AHEAD_US * 10, "every process has it by then"
+            assert step.from_us >= event_us + AHEAD_US * 10, "every process has read it by then"
     assert [step.expect_every_us // S for step in found] == [20, 30]
     assert found[0].from_us > 120 * S
     assert not world.failures
@@ -62,7 +62,7 @@ def test_a_proxy_that_starts_again_takes_nothing_back(tmp_path: Path) -> None:
     world.run(proxy, 400, turns_max=100_000)
     (known,) = recorded(world)
     assert known.expect_every_us == 20 * S
-    # Its successor counts the file's gaps again, and finds what is recorded already.
+    # Its successor counts the file's gaps again, and finds the recorded steps.
     successor = world.replay(path)
     world.contexts[-1].expecting.restore(recorded(world))
     world.run(successor, 100, turns_max=100_000)
@@ -70,7 +70,7 @@ def test_a_proxy_that_starts_again_takes_nothing_back(tmp_path: Path) -> None:
 
 
 def test_nothing_is_recorded_before_the_registry_was_read(tmp_path: Path) -> None:
-    """Else what was recorded long ago would be recorded again at each start."""
+    """Otherwise earlier steps would be recorded again at each start."""
     world = learning(tmp_path)
     proxy = world.replay(world.file([f"n,{t},1" for t in range(0, 12_000, 20)]))
     world.run(proxy, 400, turns_max=100_000)
@@ -84,7 +84,7 @@ def test_nothing_is_recorded_before_the_registry_was_read(tmp_path: Path) -> Non
 def test_two_writers_steps_are_one_function_in_whatever_order_they_are_read(
     order: tuple[int, ...],
 ) -> None:
-    """A zombie learns less than its successor has recorded: what holds is the larger."""
+    """A zombie learns less than its successor has recorded: the larger value is effective."""
     steps = ((100, 20), (150, 12), (200, 30))
     lateness = Lateness(5, [steps[i] for i in order])
     assert [lateness.at(e) for e in (99, 100, 150, 199, 200)] == [5, 20, 20, 20, 30]

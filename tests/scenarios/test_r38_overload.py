@@ -1,6 +1,6 @@
 """trace-38: a root that cannot keep up skips overdue windows and answers the current ones.
 
-A window takes the root 0.5 s here and 0.2 s is its due, so it never catches up by itself.
+A window takes the root 0.5 s here, and one is due every 0.2 s, so it never catches up by itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def skipped(of: Questions) -> list[float]:
 
 
 def runs(of: Questions) -> list[tuple[EmptyRun, Any]]:
-    """Each skipped run, and what stands behind it in its transaction."""
+    """Return each skipped run, and the answers after it in its transaction."""
     found = []
     for committed in of.history.committed:
         effects = [*committed.transaction.effects, None]
@@ -46,11 +46,11 @@ def test_first_answers_are_in_time_again_as_soon_as_the_load_ends(for_s: int) ->
     reported.overload(ROOT, for_s=for_s, unit_s=0.5)
     reported.time_passes(for_s)
     reported.time_passes(6)
-    assert skipped(reported), "the load was more than the root can bear"
+    assert skipped(reported), "the load exceeded the root's capacity"
     assert reported.latest_first_answer_s() < 5, "the delay grows with the load"
-    # Within 5 s is what is promised; a root that does not have to compute the past needs nothing.
+    # The limit is 5 s; a root that does not have to compute past windows needs no extra time.
     assert reported.latest_first_answer_s(since_s=3 + for_s) < X_S
-    assert reported.rec_done, "all that was passed over is corrected"
+    assert reported.rec_done, "all skipped windows are corrected"
     reported.every_guarantee_holds()
 
 
@@ -62,7 +62,7 @@ def test_a_run_is_one_line_and_the_next_answer_has_figures() -> None:
     assert len(found) > 2
     assert max(run.windows for run, _ in found) > 2
     for run, behind in found:
-        assert not run.missing, "no stream was away: they are only overdue"
+        assert not run.missing, "no stream was silent: the windows are only overdue"
         assert isinstance(behind, TentativeWindow)
         assert behind.rows
     reported.every_guarantee_holds()
@@ -109,7 +109,7 @@ def test_a_root_that_was_asleep_has_figures_for_what_one_transaction_holds() -> 
 
 
 def test_after_a_long_absence_the_present_comes_first() -> None:
-    """More is overdue than one transaction holds, and a source is away, so nothing is stable."""
+    """The overdue windows exceed a transaction, and a source is silent, so nothing is stable."""
     reported = story()
     reported.silence("s2", for_s=100)
     reported.kill_for_good(ROOT)
@@ -139,7 +139,7 @@ def test_a_query_that_reads_it_later_lacks_the_query_and_takes_nothing_for_empty
     reported.time_passes(8)
     assert skipped(reported)
     late = [a for a in reported.reader.tentative if a.at > 13 and 5 < a.window < 11]
-    assert late, "what was due meanwhile is answered from what is there"
+    assert late, "windows due meanwhile are answered from the available input"
     assert not any(answer.skipped for answer in late)
     assert any("q" in answer.missing for answer in late)
     reported.all_is_well_again()
@@ -152,7 +152,7 @@ def test_a_query_that_reads_it_answers_in_time() -> None:
     reported.time_passes(25)
     assert skipped(reported)
     assert any("q" in answer.missing for answer in reported.reader.tentative)
-    assert reported.reader.latest_first_answer_s() < X_S + 0.1, "nobody else is late for it"
+    assert reported.reader.latest_first_answer_s() < X_S + 0.1, "no other process is delayed by it"
     reported.every_guarantee_holds()
 
 
@@ -167,7 +167,7 @@ def test_without_a_window_buckets_are_passed_over() -> None:
 
 @pytest.mark.parametrize("unit_s", [0.15, 2.0])
 def test_an_overloaded_orderer_delays_nobody_and_is_at_the_present_soon(unit_s: float) -> None:
-    """It has no such policy: its live line is never more than a bucket's deadline behind."""
+    """It has no such policy: its live line is never behind by more than a bucket's deadline."""
     reported = story()
     reported.overload("orderer/q.0.a", for_s=20, unit_s=unit_s)
     reported.time_passes(30)

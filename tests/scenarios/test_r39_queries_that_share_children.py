@@ -1,7 +1,7 @@
 """Queries q and r read the same children, and each root's failures are its own.
 
-Orderers and aggregators serve the roots of both: what the slower one lacks comes again, and is kept
-until it has it (decision 93, rule-11, rule-26, trace-39).
+Orderers and aggregators serve the roots of both: records that the slower one lacks are sent again,
+and kept until it has read them (decision 93, rule-11, rule-26, trace-39).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def shared(r: Sharing = LONGER, **more: Any) -> Story:
 
 
 def answered(of: Questions) -> list[tuple[object, ...]]:
-    """What a query has answered, whenever that was."""
+    """Return all answers of a query, at any time."""
     return [(a.window, a.missing) for a in (*of.tentative, *of.stable)]
 
 
@@ -40,7 +40,7 @@ def root_of_r(story: Story) -> RootState:
 
 
 def a_silence(kills: tuple[str, ...]) -> Story:
-    """s1 is silent for five seconds; meanwhile some processes die."""
+    """s1 is silent for five seconds; meanwhile some processes are killed."""
     story = shared()
     story.time_passes(4)
     story.silence("s1", for_s=5)
@@ -60,7 +60,7 @@ def test_a_source_falls_silent_and_the_root_of_one_of_two_queries_dies() -> None
         assert of.undone
         assert of.rec_done == [1]
     assert story.latest_first_answer_s() <= BOUND_S
-    assert answered(story) == answered(undisturbed), "q has no part in what befalls r's root"
+    assert answered(story) == answered(undisturbed), "faults of r's root do not affect q"
     story.every_guarantee_holds()
     undisturbed.every_guarantee_holds()
 
@@ -88,7 +88,7 @@ def test_edges_of_both_are_cut_points() -> None:
 
 
 def r_falls_behind(story: Story) -> None:
-    """For four seconds r has no root; q's root reads on, and logs are truncated."""
+    """For four seconds r has no root; q's root continues, and logs are truncated."""
     story.time_passes(4)
     story.kill_for_good("root/r.0")
     for _ in range(4):
@@ -109,7 +109,7 @@ def test_logs_are_kept_for_the_root_that_is_behind(log: str) -> None:
 
 
 def test_deltas_that_one_root_lacks_are_sent_again() -> None:
-    """Retention takes deltas that q's root has read, and r's consumer has not fetched."""
+    """Retention deletes deltas that q's root has read, and r's consumer has not fetched."""
     story = shared(replicas=1)
     story.time_passes(3)
     story.world.deafen_root("root/r.0", 0, 0, 1_500_000)
@@ -126,7 +126,7 @@ def test_deltas_that_one_root_lacks_are_sent_again() -> None:
 
 @pytest.mark.parametrize("loss", ["retention", "damaged deltas", "damaged records"])
 def test_what_one_root_lacks_is_emitted_again(loss: str) -> None:
-    """Deltas are lost that q's root has read and r's has not; or what they are made of is, too."""
+    """Deltas are lost that q's root has read and r's has not; or their ordered records are, too."""
     story = shared(replicas=1)
     r_falls_behind(story)
     lacking = root_of_r(story).logs[0].contiguous_seq + 5

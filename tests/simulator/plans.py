@@ -205,6 +205,7 @@ def draw_unlike(plan: Plan) -> Plan:
         expect_every_us={**every, **config.expect_every_us},
     )
     # Lines cannot join if H in bytes is less than the skew of the streams (decision 36).
+    # A record with one reading takes 48 bytes, and a boundary 24; a bucket has several.
     spacing = 48 * config.lateness_us // config.habits.every_us
     spacing += 4 * 24 * config.lateness_us // config.w_us
     room = 2 * max(map(len, config.children)) * spacing
